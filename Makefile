@@ -1,0 +1,41 @@
+# Two commands do everything: `make reproduce` and `make test`.  Both build the environment first.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: reproduce test check format benchmark clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+## Train Syn-Small as published, draw its attention over time and say what happened.
+reproduce: $(READY)
+	$(BIN)/scansnap train --preset syn-small
+	$(BIN)/python -m pytest -q -m slow tests
+
+## Run the tests.
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2 tests
+
+## Style and types.
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+## Ratios against the plain way to do the same work; half an hour on two cores.
+benchmark: $(READY)
+	$(BIN)/python benchmarks/figure6_speed.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/large_vocabulary.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,66 @@
+"""scansnap: the training dynamics of attention, exact and executable.
+
+The system of "Scan and Snap: Understanding Training Dynamics and Token Composition in 1-layer Transformer" (Tian, Wang,
+Chen and Du, NeurIPS 2023).  Names are imported when first used, so that `import scansnap` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scansnap.data.classes_file import read_classes as read_classes
+    from scansnap.data.classes_file import write_classes as write_classes
+    from scansnap.data.sampling import sample_counts as sample_counts
+    from scansnap.data.sampling import sample_sequences as sample_sequences
+    from scansnap.data.sequence_classes import SequenceClasses as SequenceClasses
+    from scansnap.data.synthetic import single_common as single_common
+    from scansnap.data.synthetic import syn_medium as syn_medium
+    from scansnap.data.synthetic import syn_small as syn_small
+    from scansnap.data.synthetic import synthetic as synthetic
+    from scansnap.dynamics.flow import flow as flow
+    from scansnap.dynamics.train import train as train
+    from scansnap.errors import InputError as InputError
+    from scansnap.errors import ScanSnapError as ScanSnapError
+    from scansnap.errors import StoreError as StoreError
+    from scansnap.model.layer import YZTransformer as YZTransformer
+    from scansnap.model.regular import RegularTransformer as RegularTransformer
+    from scansnap.results import measure as measure
+    from scansnap.results.store import load as load
+    from scansnap.results.store import save as save
+
+_HOMES = {
+    "SequenceClasses": "data.sequence_classes",
+    "read_classes": "data.classes_file",
+    "write_classes": "data.classes_file",
+    "sample_counts": "data.sampling",
+    "sample_sequences": "data.sampling",
+    "synthetic": "data.synthetic",
+    "single_common": "data.synthetic",
+    "syn_small": "data.synthetic",
+    "syn_medium": "data.synthetic",
+    "YZTransformer": "model.layer",
+    "RegularTransformer": "model.regular",
+    "train": "dynamics.train",
+    "flow": "dynamics.flow",
+    "save": "results.store",
+    "load": "results.store",
+    "measure": "results",
+    "ScanSnapError": "errors",
+    "InputError": "errors",
+    "StoreError": "errors",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'scansnap' has no attribute '{name}'")
+    home = import_module(f"scansnap.{_HOMES[name]}")
+    value = import_module(f"scansnap.results.{name}") if name == "measure" else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,169 @@
+"""What the commands share: options, reading lists, and showing a result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from scansnap.cli.presets import PRESETS, Preset, preset
+from scansnap.data.classes_file import read_classes
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.errors import InputError
+
+PRESET_HELP = "A named setting: " + "; ".join(f"[bold]{name}[/bold] ({p.about})" for name, p in PRESETS.items()) + "."
+PRESET_OPTION = typer.Option("--preset", help=PRESET_HELP, show_default=False)
+CLASSES_OPTION = typer.Option("--classes", help="Your own sequence classes: a .toml or .json file.", show_default=False)
+LR_Y_OPTION = typer.Option("--lr-y", help="Learning rate of the decoder Y; several, as 1,2,5, make several runs.")
+LR_Z_OPTION = typer.Option("--lr-z", help="Learning rate of the attention logits Z; one, or as many as there are runs.")
+SEEDS_OPTION = typer.Option("--seeds", help="Seeds, as 0 or 0,1,2 or 0:10; one run each.")
+INIT_OPTION = typer.Option("--init", help="Start: zeros, or uniform in ±1/√M.")
+GRADIENT_OPTION = typer.Option("--decoder-gradient", help="true (SGD's) or modified (Lemma 3's).")
+STORE_OPTION = typer.Option(
+    "--store", help="Where to write the result (zarr).  [default: a name of its own in results/]"
+)
+PICTURE_OPTION = typer.Option(
+    "--picture", help="Where to draw attention over time (.png, .pdf, .svg).  [default: beside the result]"
+)
+JSON_OPTION = typer.Option("--json", help="Print one JSON object for programs instead of text.")
+
+
+def setting(
+    preset_name: str | None, classes_file: Path | None, verb: str
+) -> tuple[str, SequenceClasses, dict[str, Any]]:
+    """The name, classes and preset options that the command asks for; syn-small unless told."""
+    if preset_name is not None and classes_file is not None:
+        raise InputError("both --preset and --classes are given: choose one source of classes.")
+    if classes_file is not None:
+        return classes_file.stem, read_classes(classes_file), {}
+    name = preset_name or "syn-small"
+    chosen: Preset = preset(name)
+    return name, chosen.classes(), dict(getattr(chosen, verb))
+
+
+def numbers(name: str, text: str | None) -> list[float] | None:
+    """`1,2,5` as numbers."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{name} is '{text}': give a number, or several separated by commas, as 1,2,5.") from None
+
+
+def integers(name: str, text: str | None) -> list[int] | None:
+    """`0`, `0,1,2` or `0:10` as whole numbers."""
+    if text is None:
+        return None
+    try:
+        if ":" in text:
+            first, last = text.split(":")
+            return list(range(int(first), int(last)))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{name} is '{text}': give whole numbers, as 0 or 0,1,2 or 0:10.") from None
+
+
+def length(text: str | None) -> float | None:
+    """A sequence length: a whole number or `inf`."""
+    if text is None:
+        return None
+    if text.lower() in ("inf", "infinity"):
+        return math.inf
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--seq-len is '{text}': give a whole number, or inf for T → ∞.") from None
+
+
+def batch(text: str | None) -> tuple[bool, int | None]:
+    """Whether a batch size was given, and it: a whole number or `none`."""
+    if text is None:
+        return False, None
+    if text.lower() == "none":
+        return True, None
+    try:
+        return True, int(text)
+    except ValueError:
+        raise InputError(f"--batch-size is '{text}': give a whole number, or none for the expected update.") from None
+
+
+def needed(options: dict[str, Any], *names: str) -> None:
+    """Say which options a classes file leaves open."""
+    missing = [name for name in names if options.get(name) is None]
+    if missing:
+        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise InputError(f"{flags} must be given: only presets have rates and lengths of their own.")
+
+
+def default_store(verb: str, name: str, classes: SequenceClasses, options: dict[str, Any]) -> Path:
+    """A name that is the same for the same command, so that an interrupted one goes on."""
+    described = json.dumps({**options, "classes": classes.fingerprint}, sort_keys=True, default=str)
+    return Path("results") / f"{verb}-{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.zarr"
+
+
+def show(dataset: Any, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
+    """Draw the picture and say what happened and where the result is."""
+    from scansnap.results.summary import summarize
+
+    runs = summarize(dataset)
+    drawn = _draw(dataset, path, picture)
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "result": str(path),
+                    "picture": str(drawn) if drawn else None,
+                    "seconds": round(seconds, 3),
+                    "runs": runs,
+                }
+            )
+        )
+        return
+    for run in runs[:12]:
+        print(_sentence(run))
+    if len(runs) > 12:
+        print(f"... and {len(runs) - 12} more runs")
+    failed = [run for run in runs if run["status"] not in ("ok",)]
+    if failed:
+        print(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", file=sys.stderr)
+    if drawn:
+        print(f"picture: {drawn}")
+    print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+
+
+def _draw(dataset: Any, path: Path, picture: Path | None) -> Path | None:
+    from scansnap.figures import attention_over_time
+
+    if picture is None and not {"attention", "loss", "entropy"} <= set(dataset.data_vars):
+        return None
+    target = picture or path.with_suffix(".png")
+    if target.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"--picture is '{target}': its name must end in .png, .pdf or .svg.")
+    figure = attention_over_time.draw(attention_over_time.prepare(dataset))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(target, dpi=150)
+    except OSError as error:
+        raise InputError(
+            f"cannot write the picture {target}: {error.strerror or error}; the result is at {path}."
+        ) from None
+    return target
+
+
+def _sentence(run: dict[str, Any]) -> str:
+    parts = [f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, seed {run['seed']}): {run['status']}"]
+    if "diverged_step" in run:
+        parts[0] += f" at step {run['diverged_step']}"
+    labels = (("loss", "loss"), ("entropy", "entropy on distinct tokens"), ("common", "attention on common tokens"),
+              ("top", "largest attention"))  # fmt: skip
+    for key, label in labels:
+        first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
+        if first is not None:
+            parts.append(f"{label} {first:.3g} → {'-' if last is None else format(last, '.3g')}")
+    return "; ".join(parts)

@@ -1,0 +1,77 @@
+"""`scansnap train`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scansnap.cli import common
+from scansnap.dynamics.options import RECORDABLE
+from scansnap.errors import ScanSnapError
+
+
+def command(
+    preset: Annotated[str | None, common.PRESET_OPTION] = None,
+    classes: Annotated[Path | None, common.CLASSES_OPTION] = None,
+    lr_y: Annotated[str | None, common.LR_Y_OPTION] = None,
+    lr_z: Annotated[str | None, common.LR_Z_OPTION] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Updates.")] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option("--batch-size", help="Sequences per update, or none for the expected update over classes."),
+    ] = None,
+    seq_len: Annotated[
+        str | None, typer.Option("--seq-len", help="Sequence length T with the query, or inf for T → ∞.")
+    ] = None,
+    optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd or adam.")] = None,
+    momentum: Annotated[float | None, typer.Option("--momentum", help="Momentum of sgd, from 0 to below 1.")] = None,
+    init: Annotated[str | None, common.INIT_OPTION] = None,
+    decoder_gradient: Annotated[str | None, common.GRADIENT_OPTION] = None,
+    seeds: Annotated[str | None, common.SEEDS_OPTION] = None,
+    record_every: Annotated[int | None, typer.Option("--record-every", help="Updates between records.")] = None,
+    record: Annotated[
+        str | None, typer.Option("--record", help=f"What to keep, separated by commas: {', '.join(RECORDABLE)}.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="float32 or float64.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu or cuda.")] = None,
+    store: Annotated[Path | None, common.STORE_OPTION] = None,
+    picture: Annotated[Path | None, common.PICTURE_OPTION] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Train the 1-layer transformer on sequence classes and watch its attention scan and snap.
+
+    Options that are not given come from the preset (syn-small unless told).
+
+    The result is written as it goes: start the same command again after an interruption and it continues to the same
+    numbers.
+    """
+    name, chosen, options = common.setting(preset, classes, "train")
+    given: dict[str, Any] = {
+        "lr_y": common.numbers("--lr-y", lr_y),
+        "lr_z": common.numbers("--lr-z", lr_z),
+        "seeds": common.integers("--seeds", seeds),
+        "seq_len": common.length(seq_len),
+        "record": None if record is None else record.split(","),
+        "steps": steps, "optimizer": optimizer, "momentum": momentum, "init": init, "dtype": dtype, "device": device,
+        "decoder_gradient": decoder_gradient, "record_every": record_every,
+    }  # fmt: skip
+    if optimizer is not None and optimizer != "sgd" and momentum is None:
+        options.pop("momentum", None)  # the preset's momentum belongs to the preset's optimizer
+    options.update({key: value for key, value in given.items() if value is not None})
+    sized, size = common.batch(batch_size)
+    if sized:
+        options["batch_size"] = size
+    common.needed(options, "lr_y", "lr_z", "steps")
+    path = store or common.default_store("train", name, chosen, options)
+
+    from scansnap.dynamics.train import train
+
+    began = time.perf_counter()
+    try:
+        dataset = train(chosen, **options, store=path, progress=False if json else None)
+    except KeyboardInterrupt:
+        raise ScanSnapError("stopped; start the same command again to go on from the last checkpoint.") from None
+    common.show(dataset, path, picture, time.perf_counter() - began, json)

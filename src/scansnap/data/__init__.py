@@ -1,0 +1,1 @@
+"""What sequences are: sequence classes, synthetic settings, sampling."""

@@ -1,0 +1,156 @@
+"""Sequence classes as a small TOML or JSON file that people can write by hand.
+
+    vocab_size = 7
+    token_names = ["the", "cat", "dog", "sat", "ran", "mat", "bone"]    # optional
+
+    [[class]]
+    query = "sat"                   # an id, or a name where names are given
+    next_token = "mat"
+    tokens = ["the", "cat"]
+    probs = [0.5, 0.5]
+    weight = 0.5                    # optional, for all classes or for none
+
+JSON has the same keys, with a list under "class".
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.errors import InputError, unknown
+
+FILE_KEYS = ("vocab_size", "token_names", "class")
+CLASS_KEYS = ("query", "next_token", "tokens", "probs", "weight")
+SUFFIXES = (".toml", ".json")
+
+
+def read_classes(path: str | Path) -> SequenceClasses:
+    """The classes written in a .toml or .json file."""
+    path = Path(path)
+    _check_suffix(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read the classes file {path}: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file: give a .toml or .json file of sequence classes.") from None
+    try:
+        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path} is not valid {path.suffix[1:].upper()}: {error}.") from None
+    try:
+        return classes_from_mapping(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def write_classes(classes: SequenceClasses, path: str | Path) -> Path:
+    """Write the classes to a new .toml or .json file that `read_classes` gives back unchanged."""
+    path = Path(path)
+    _check_suffix(path)
+    content = classes_to_mapping(classes)
+    if path.suffix == ".json":
+        text = json.dumps(content, indent=1) + "\n"
+    else:
+        import tomli_w
+
+        text = tomli_w.dumps(content)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path} exists already: give another name, or remove it first.") from None
+    except OSError as error:
+        raise InputError(f"cannot write the classes file {path}: {error.strerror or error}.") from None
+    return path
+
+
+def classes_to_mapping(classes: SequenceClasses) -> dict[str, Any]:
+    """The file's content as plain lists and numbers."""
+    named = classes.token_names is not None and len(set(classes.token_names)) == classes.vocab_size
+
+    def label(token: int) -> int | str:
+        return classes.name(token) if named else int(token)
+
+    content: dict[str, Any] = {"vocab_size": classes.vocab_size}
+    if classes.token_names is not None:
+        content["token_names"] = list(classes.token_names)
+    content["class"] = [
+        {
+            "query": label(classes.query[i]),
+            "next_token": label(classes.next_token[i]),
+            "weight": float(classes.weights[i]),
+            "tokens": [label(token) for token in classes.support(i)],
+            "probs": classes.support_probs(i).tolist(),
+        }
+        for i in range(classes.num_classes)
+    ]
+    return content
+
+
+def classes_from_mapping(content: Any) -> SequenceClasses:
+    """The classes that `classes_to_mapping` describes."""
+    if not isinstance(content, Mapping):
+        raise InputError("the classes file must hold the keys vocab_size and class at its top level.")
+    _check_keys(content, FILE_KEYS, required=("vocab_size", "class"), where="the classes file")
+    names = content.get("token_names")
+    ids = {name: i for i, name in enumerate(names)} if names else {}
+    if names and len(ids) != len(names):
+        ids = {}  # names that repeat cannot stand for a token
+
+    def token(value: Any) -> int:
+        if isinstance(value, str):
+            if value not in ids:
+                raise (
+                    unknown("token name", value, ids)
+                    if ids
+                    else InputError(
+                        f"token '{value}' is a name, but the file has no token_names (or they repeat): give ids."
+                    )
+                )
+            return ids[value]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InputError(f"a token is {value!r}: give an id (a whole number) or a name.")
+        return value
+
+    entries = content["class"]
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+        raise InputError("class must be a list with one entry per sequence class.")
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, Mapping):
+            raise InputError(f"class {i} must hold the keys query, next_token, tokens and probs.")
+        _check_keys(entry, CLASS_KEYS, required=CLASS_KEYS[:4], where=f"class {i}")
+        for key in ("tokens", "probs"):
+            if not isinstance(entry[key], list):
+                raise InputError(f"{key} of class {i} must be a list.")
+    weighted = ["weight" in entry for entry in entries]
+    if any(weighted) and not all(weighted):
+        raise InputError(f"class {weighted.index(False)} has no weight but others do: give all of them one, or none.")
+    return SequenceClasses.from_supports(
+        tokens=[[token(value) for value in entry["tokens"]] for entry in entries],
+        probs=[entry["probs"] for entry in entries],
+        query=[token(entry["query"]) for entry in entries],
+        next_token=[token(entry["next_token"]) for entry in entries],
+        vocab_size=content["vocab_size"],
+        weights=[entry["weight"] for entry in entries] if all(weighted) else None,
+        token_names=names,
+    )
+
+
+def _check_keys(found: Mapping[str, Any], allowed: Sequence[str], *, required: Sequence[str], where: str) -> None:
+    for key in found:
+        if key not in allowed:
+            raise unknown(f"key in {where}", key, allowed)
+    for key in required:
+        if key not in found:
+            raise InputError(f"{where} has no '{key}': it needs {', '.join(required)}.")
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"'{path}' ends in '{path.suffix}': a classes file ends in .toml or .json.")

@@ -1,0 +1,349 @@
+"""Sequence classes (Section 3.2): what the sequences of a data set are made of.
+
+A class is a triple (P(l|m,n), m, n): contextual tokens l are drawn independently from P(.|m,n), the query token m comes
+last, and the next token n is to be predicted.  The query is a function of the next token, m = psi(n), so classes are
+indexed by n and P(l|m,n) = P(l|n).
+
+A class touches few tokens of a vocabulary that may be large, so P is kept as one short list of (token, probability)
+per class; the K x M matrix is made only when `probs` is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.errors import InputError
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+SUM_TOLERANCE = 1e-8
+"""How far probabilities may be from summing to one: rounding, not a modelling choice."""
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class SequenceClasses:
+    """K sequence classes over a vocabulary of M tokens.  Immutable; validated when made.
+
+    Parameters
+    ----------
+    probs : K x M array, or anything with `tocsr()`
+        P(l|m,n), `probs[i, l]` for class i; each row sums to one.
+    query : K ids
+        psi: the query token of each class.
+    next_token : K ids
+        The token each class predicts; no two classes share one, since the next token determines the class.
+    vocab_size : int
+        M.
+    weights : K numbers, optional
+        P(n), the probability of drawing each class; uniform unless given.
+    token_names : M strings, optional
+        Used on axes and in files.
+    """
+
+    offsets: IntArray
+    tokens: IntArray
+    token_probs: FloatArray
+    query: IntArray
+    next_token: IntArray
+    weights: FloatArray
+    vocab_size: int
+    token_names: tuple[str, ...] | None
+
+    def __init__(
+        self,
+        *,
+        probs: Any,
+        query: ArrayLike,
+        next_token: ArrayLike,
+        vocab_size: int,
+        weights: ArrayLike | None = None,
+        token_names: Sequence[str] | None = None,
+    ) -> None:
+        size = _vocab_size(vocab_size)
+        if hasattr(probs, "tocsr"):
+            rows = probs.tocsr()
+            shape = rows.shape
+            supports = [rows.indices[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
+            values = [rows.data[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
+        else:
+            dense = _floats(probs, "probs")
+            shape = dense.shape
+            if dense.ndim != 2:
+                raise InputError(f"probs has shape {shape}: give one row per class and one column per token (K x M).")
+            supports = [np.flatnonzero(row) for row in dense]  # keeps NaN and negatives for the checks below
+            values = [row[found] for row, found in zip(dense, supports, strict=True)]
+        if shape[1] != size:
+            raise InputError(f"probs has {shape[1]} columns but vocab_size is {size}: give one column per token.")
+        self._fill(supports, values, query, next_token, size, weights, token_names)
+
+    @classmethod
+    def from_supports(
+        cls,
+        *,
+        tokens: Sequence[ArrayLike],
+        probs: Sequence[ArrayLike],
+        query: ArrayLike,
+        next_token: ArrayLike,
+        vocab_size: int,
+        weights: ArrayLike | None = None,
+        token_names: Sequence[str] | None = None,
+    ) -> SequenceClasses:
+        """The same, from each class's own tokens and their probabilities: no K x M matrix is ever made."""
+        if len(tokens) != len(probs):
+            raise InputError(
+                f"tokens lists {len(tokens)} classes but probs lists {len(probs)}: give one list per class."
+            )
+        classes = cls.__new__(cls)
+        supports = [_ids(ids, f"tokens of class {i}") for i, ids in enumerate(tokens)]
+        values = [_floats(row, f"probs of class {i}").ravel() for i, row in enumerate(probs)]
+        classes._fill(supports, values, query, next_token, _vocab_size(vocab_size), weights, token_names)
+        return classes
+
+    def _fill(
+        self,
+        supports: Sequence[NDArray[Any]],
+        values: Sequence[NDArray[Any]],
+        query: ArrayLike,
+        next_token: ArrayLike,
+        vocab_size: int,
+        weights: ArrayLike | None,
+        token_names: Sequence[str] | None,
+    ) -> None:
+        count = len(supports)
+        if count == 0:
+            raise InputError("there are no classes: give at least one row of probabilities.")
+        query_ids = _class_ids(query, "query", count, vocab_size)
+        next_ids = _class_ids(next_token, "next_token", count, vocab_size)
+        _check_next_tokens(next_ids, query_ids)
+        for i, (ids, row) in enumerate(zip(supports, values, strict=True)):
+            _check_support(i, ids, row, vocab_size)
+        # Tokens in increasing order and zero probabilities left out, so that equal classes are stored equally.
+        order = [np.argsort(ids, kind="stable") for ids in supports]
+        order = [o[values[i][o] > 0] for i, o in enumerate(order)]
+        fields = {
+            "offsets": np.concatenate([[0], np.cumsum([len(o) for o in order])]).astype(np.int64),
+            "tokens": np.concatenate([supports[i][o] for i, o in enumerate(order)]).astype(np.int64),
+            "token_probs": np.concatenate([values[i][o] for i, o in enumerate(order)]).astype(np.float64),
+            "query": query_ids,
+            "next_token": next_ids,
+            "weights": _weights(weights, count),
+        }
+        for name, array in fields.items():
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "vocab_size", vocab_size)
+        object.__setattr__(self, "token_names", _names(token_names, vocab_size))
+
+    # --- sizes and rows ---------------------------------------------------------------------------------------------
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.query)
+
+    @cached_property
+    def queries(self) -> IntArray:
+        """The distinct query tokens, in order of first use."""
+        _, first = np.unique(self.query, return_index=True)
+        return self.query[np.sort(first)]
+
+    @cached_property
+    def contextual_tokens(self) -> IntArray:
+        """The tokens that can occur in a sequence before its query, in increasing order."""
+        return np.unique(self.tokens)
+
+    @property
+    def probs(self) -> FloatArray:
+        """P(l|n) as a K x M matrix (made anew at each call: large vocabularies make large matrices)."""
+        dense = np.zeros((self.num_classes, self.vocab_size))
+        dense[np.repeat(np.arange(self.num_classes), np.diff(self.offsets)), self.tokens] = self.token_probs
+        return dense
+
+    def support(self, index: int) -> IntArray:
+        """supp(n): the tokens that occur in class `index`."""
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+    def support_probs(self, index: int) -> FloatArray:
+        """P(l|n) for the tokens of `support(index)`."""
+        return self.token_probs[self.offsets[index] : self.offsets[index + 1]]
+
+    def of_query(self, token: int) -> IntArray:
+        """psi^-1(m): the classes whose query is `token`."""
+        found = np.flatnonzero(self.query == token)
+        if not len(found):
+            raise InputError(f"token {token} is no query of these classes: the queries are {_some(self.queries)}.")
+        return found
+
+    # --- common and distinct tokens -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _class_count(self) -> IntArray:
+        """|Omega(l)| for every token l."""
+        return np.bincount(self.tokens, minlength=self.vocab_size)
+
+    def next_tokens_of(self, token: int) -> IntArray:
+        """Omega(l): the next tokens that contextual token l co-occurs with."""
+        entries = np.flatnonzero(self.tokens == token)
+        return self.next_token[np.searchsorted(self.offsets, entries, side="right") - 1]
+
+    @cached_property
+    def common_tokens(self) -> IntArray:
+        """G_CT: tokens of more than one class, |Omega(l)| > 1."""
+        return np.flatnonzero(self._class_count > 1)
+
+    def distinct_tokens(self, index: int) -> IntArray:
+        """G_DT(n): tokens that occur in class `index` alone."""
+        ids = self.support(index)
+        return ids[self._class_count[ids] == 1]
+
+    def local_common_tokens(self, query: int) -> IntArray:
+        """Tokens of more than one class of `query` (Section 7: common within psi^-1(m))."""
+        ids, counts = np.unique(np.concatenate([self.support(i) for i in self.of_query(query)]), return_counts=True)
+        return ids[counts > 1]
+
+    def local_distinct_tokens(self, index: int) -> IntArray:
+        """Tokens of class `index` that no other class of the same query has (Section 7)."""
+        others = [self.support(i) for i in self.of_query(int(self.query[index])) if i != index]
+        return np.setdiff1d(self.support(index), np.concatenate(others)) if others else self.support(index)
+
+    def overlap(self, first: int, second: int) -> IntArray:
+        """The tokens that two classes share; they overlap if there are any."""
+        return np.intersect1d(self.support(first), self.support(second))
+
+    @cached_property
+    def token_kinds(self) -> NDArray[np.str_]:
+        """For every token one of common, distinct, query, next, unused: what it does in a sequence, in that order."""
+        kinds = np.full(self.vocab_size, "unused", dtype="U8")
+        kinds[self.next_token] = "next"
+        kinds[self.query] = "query"
+        kinds[self._class_count == 1] = "distinct"
+        kinds[self._class_count > 1] = "common"
+        return kinds
+
+    def name(self, token: int) -> str:
+        """The token's name, or its id where it has none."""
+        return self.token_names[token] if self.token_names else str(token)
+
+    # --- identity -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that are equal for equal classes, names aside."""
+        digest = hashlib.sha256(str(self.vocab_size).encode())
+        for array in (self.offsets, self.tokens, self.token_probs, self.query, self.next_token, self.weights):
+            digest.update(array.tobytes())
+        return digest.hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SequenceClasses) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return int(self.fingerprint, 16)
+
+    def __repr__(self) -> str:
+        return (
+            f"SequenceClasses(num_classes={self.num_classes}, vocab_size={self.vocab_size}, "
+            f"queries={len(self.queries)}, contextual_tokens={len(self.contextual_tokens)}, "
+            f"common_tokens={len(self.common_tokens)})"
+        )
+
+
+# --- checks: each says what was given, what is allowed and what to do -------------------------------------------------
+
+
+def _vocab_size(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 2:
+        raise InputError(f"vocab_size is {value!r}: give the number of tokens, a whole number of at least 2.")
+    return int(value)
+
+
+def _floats(values: ArrayLike, what: str) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} cannot be read as an array of numbers: give equally long rows of numbers.") from None
+
+
+def _ids(values: ArrayLike, what: str) -> IntArray:
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise InputError(f"{what} must be a list of token ids (whole numbers), not {array.tolist()!r}.")
+    return array.astype(np.int64)
+
+
+def _class_ids(values: ArrayLike, what: str, count: int, vocab_size: int) -> IntArray:
+    ids = _ids(values, what)
+    if len(ids) != count:
+        raise InputError(f"{what} has {len(ids)} entries for {count} classes: give one token id per class.")
+    bad = (ids < 0) | (ids >= vocab_size)
+    if bad.any():
+        raise InputError(f"{what} holds token {ids[bad][0]}: ids run from 0 to {vocab_size - 1}.")
+    return ids.copy()
+
+
+def _check_next_tokens(next_ids: IntArray, query_ids: IntArray) -> None:
+    ids, counts = np.unique(next_ids, return_counts=True)
+    if (counts > 1).any():
+        shared = int(ids[counts > 1][0])
+        owners = np.flatnonzero(next_ids == shared)
+        queries = np.unique(query_ids[owners])
+        what = f"two queries ({_some(queries)})" if len(queries) > 1 else f"classes {_some(owners)}"
+        raise InputError(
+            f"next token {shared} belongs to {what}: the next token determines its class and its query, "
+            "so give each class a next token of its own."
+        )
+
+
+def _check_support(index: int, ids: NDArray[Any], row: NDArray[Any], vocab_size: int) -> None:
+    if len(ids) != len(row):
+        raise InputError(f"class {index} has {len(ids)} tokens but {len(row)} probabilities: give one per token.")
+    if not np.isfinite(row).all():
+        raise InputError(
+            f"the probabilities of class {index} contain {row[~np.isfinite(row)][0]}: give finite numbers."
+        )
+    if (row < 0).any():
+        raise InputError(f"class {index} has the probability {row.min():g}: probabilities are at least 0.")
+    if ((ids < 0) | (ids >= vocab_size)).any():
+        raise InputError(
+            f"class {index} holds token {ids[(ids < 0) | (ids >= vocab_size)][0]}: ids run from 0 to {vocab_size - 1}."
+        )
+    if len(np.unique(ids)) != len(ids):
+        raise InputError(f"class {index} lists a token twice: give each token once, with its whole probability.")
+    total = float(row.sum())
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise InputError(f"the probabilities of class {index} sum to {total:.9g}, not 1: divide the row by its sum.")
+
+
+def _weights(weights: ArrayLike | None, count: int) -> FloatArray:
+    if weights is None:
+        return np.full(count, 1.0 / count)
+    array = _floats(weights, "weights").copy()
+    if array.shape != (count,):
+        raise InputError(f"weights has shape {array.shape} for {count} classes: give one number per class.")
+    if not np.isfinite(array).all() or (array <= 0).any():
+        raise InputError("weights must be positive finite numbers: leave out a class that is never drawn.")
+    if abs(array.sum() - 1) > SUM_TOLERANCE:
+        raise InputError(f"weights sum to {array.sum():.9g}, not 1: divide them by their sum.")
+    return array
+
+
+def _names(names: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, str) or len(names) != vocab_size:
+        raise InputError(f"token_names holds {len(names)} names for {vocab_size} tokens: give one name per token.")
+    return tuple(str(name) for name in names)
+
+
+def _some(ids: Sequence[int] | IntArray, most: int = 8) -> str:
+    """A readable list of at most `most` ids."""
+    shown = ", ".join(str(int(i)) for i in ids[:most])
+    return shown + (", ..." if len(ids) > most else "")

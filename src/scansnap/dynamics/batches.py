@@ -1,0 +1,88 @@
+"""The sequences of an update, as tensors.
+
+On a GPU with Triton they are drawn there (`device_sampling.py`); otherwise the CPU sampler draws them and they are
+copied.  Both give the same sequences for the same seed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scansnap.data.sampling import COUNTING_LIMIT, WIDE, SamplingTables, draw_batches
+from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
+from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.model.compact import CompactLayout
+
+
+class Sampler(Protocol):
+    """Gives the batch of an update."""
+
+    capturable: bool
+    """Whether `draw` reads the step from a tensor and never from the host, so that a CUDA graph can hold it."""
+
+    def draw(self, t: int, step: Tensor) -> Batch:
+        """The batch of update t; `step` holds t on the device."""
+
+
+def make_sampler(layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs) -> Sampler:
+    """The sampler for these options."""
+    if options.batch_size is None and options.length == 0:
+        return PopulationSampler(tensors, len(runs))
+    if options.device == "cuda" and options.batch_size is not None and 0 < options.length <= COUNTING_LIMIT:
+        width = layout.support.shape[1]
+        from scansnap.dynamics import device_sampling
+
+        if width <= WIDE and device_sampling.available():
+            return device_sampling.DeviceSampler(layout, tensors, options, runs)
+    return HostSampler(layout, tensors, options, runs)
+
+
+class PopulationSampler:
+    """Every class with its probability and P(l|n) for its counts: the same batch at every update."""
+
+    capturable = True
+
+    def __init__(self, tensors: LayoutTensors, runs: int) -> None:
+        self._batch = population_batch(tensors, runs)
+
+    def draw(self, t: int, step: Tensor) -> Batch:
+        return self._batch
+
+
+class HostSampler:
+    """Batches drawn by the CPU sampler and copied to the device."""
+
+    capturable = False
+
+    def __init__(self, layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs) -> None:
+        self._tables = SamplingTables.of(layout.classes)
+        self._tensors = tensors
+        self._options = options
+        self._seeds = runs.seed
+        num_classes, width = layout.support.shape
+        batch = options.batch_size or num_classes
+        self._class_index = np.empty((len(runs), batch), np.int64)
+        self._counts = np.empty((len(runs), batch, width), np.int32)
+        weights = np.full(batch, 1.0 / batch) if options.batch_size else layout.classes.weights
+        self._weights = torch.as_tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(
+            len(runs), -1
+        )
+
+    def draw(self, t: int, step: Tensor) -> Batch:
+        tables = self._tables
+        each_class_once = self._options.batch_size is None
+        draw_batches(
+            self._seeds, t, self._options.length, each_class_once, tables.size, tables.thresholds, tables.conditional,
+            tables.class_thresholds, self._class_index, self._counts,
+        )  # fmt: skip
+        device = self._tensors.probs.device
+        class_index = torch.from_numpy(self._class_index).to(device)
+        if self._options.length == 0:
+            token_weights = self._tensors.probs[class_index]
+        else:
+            token_weights = torch.from_numpy(self._counts).to(device, self._tensors.probs.dtype)
+        return Batch(class_index.clone(), token_weights, self._weights)

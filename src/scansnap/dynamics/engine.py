@@ -1,0 +1,59 @@
+"""What advances runs: one contract, kept by the CPU kernel and by the tensor path.
+
+Both draw the same sequences for the same seed and do the same arithmetic in another order, so they agree to rounding.
+`make_engine` picks one: the kernel on a CPU, tensors on a GPU and for Lemma 3's modified gradient.  A user never
+chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.start import Start
+
+Array = NDArray[np.generic]
+
+
+class Engine(Protocol):
+    """Runs in progress.  Update number s uses batch number s; `step` updates have been made."""
+
+    @property
+    def step(self) -> int:
+        """Updates made so far."""
+
+    def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Update until `stop` updates are made; loss and accuracy (R, n) of each batch before its update."""
+
+    def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Loss and accuracy (R,) of the batch that the next update would use, learning nothing."""
+
+    def attention_logits(self) -> NDArray[np.floating]:
+        """z as it is now (R, Q, S)."""
+
+    def decoder(self) -> NDArray[np.floating]:
+        """Compact y as it is now (R, S, C)."""
+
+    def diverged(self) -> NDArray[np.int64]:
+        """The step at which each run's loss was first not finite; -1 where it never was (R,)."""
+
+    def state(self) -> dict[str, Array]:
+        """Everything needed to continue to identical numbers."""
+
+    def restore(self, step: int, state: Mapping[str, Array]) -> None:
+        """Continue from what `state` gave after `step` updates."""
+
+
+def make_engine(start: Start, options: TrainOptions, runs: Runs) -> Engine:
+    """The engine for these options."""
+    if options.device == "cpu" and options.decoder_gradient == "true":
+        from scansnap.dynamics.kernel_engine import KernelEngine
+
+        return KernelEngine(start, options, runs)
+    from scansnap.dynamics.tensor_engine import TensorEngine
+
+    return TensorEngine(start, options, runs)

@@ -1,0 +1,159 @@
+"""The population dynamics in continuous time, integrated in log time.
+
+    dY/dt = eta_Y E[dY],      dZ/dt = eta_Z E[dz]
+
+with the expectation over classes at T -> infinity: `train(batch_size=None, seq_len=math.inf)` is its Euler scheme with
+unit steps, so one unit of time is one expected batch-1 step.  Once the loss is small the residual falls like 1/t and
+all change happens per factor of t: with t = s (e^u - 1) the equation dY/du = (t + s) dY/dt has bounded rates, and 10^12
+steps cost about what 10^3 do.  s = 1 / max(eta_Y, eta_Z) is the time in which anything first moves.
+
+Solved by the explicit Runge-Kutta pair of order 8 (DOP853); its error control makes the tolerance, not the step, the
+thing to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.dynamics.options import DECODER_GRADIENTS, RECORDED, Runs, one_of, recorded
+from scansnap.dynamics.progress import progress_bar
+from scansnap.dynamics.recorder import Recorder
+from scansnap.dynamics.start import Init, make_start
+from scansnap.errors import InputError
+from scansnap.results.dataset import attributes, coordinates
+
+
+def flow(
+    classes: SequenceClasses,
+    *,
+    lr_y: Any,
+    lr_z: Any,
+    times: Any,
+    init: Init = "zeros",
+    decoder_gradient: str = "true",
+    seeds: Any = 0,
+    record: Iterable[str] = RECORDED,
+    rtol: float = 1e-8,
+    atol: float = 1e-10,
+    store: str | Path | None = None,
+    progress: bool | None = None,
+) -> xr.Dataset:
+    """Integrate the population dynamics and return the state at each of `times` (in expected batch-1 steps).
+
+    `lr_y`, `lr_z` and `seeds` are as in `train` (seeds matter only for init="uniform"); `rtol` and `atol` bound the
+    error of each step of the integration.  Arithmetic is float64.  With `store` the result is written there, and read
+    from there if the same flow was finished before.  A run that cannot be integrated to the end has the status
+    "failed" and NaN from there on.
+    """
+    one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
+    variables = recorded(record)
+    when = _times(times)
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not (isinstance(value, int | float) and 1e-14 <= value <= 1e-1):
+            raise InputError(f"{name} is {value!r}: give a tolerance from 1e-14 to 0.1.")
+    runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
+    start = make_start(classes, init, runs.seed, "float64")
+    layout = LayoutTensors.of(start.layout, dtype=torch.float64)
+    described = {
+        "init": init if isinstance(init, str) else "given", "decoder_gradient": decoder_gradient,
+        "record": variables, "rtol": rtol, "atol": atol, "times": when.tolist(),
+        "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
+    }  # fmt: skip
+    unfinished = {"status": np.full(len(runs), "running", "U8")}
+    template = coordinates(
+        start.layout, "time", when,
+        {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seed": runs.seed.astype(np.int64), **unfinished}, variables,
+    )  # fmt: skip
+    template.attrs = attributes(classes, "flow", described, "population dynamics of a 1-layer (Y, Z) transformer")
+    recorder = Recorder(start.layout, template, "time", variables, "float64", store)
+    if (done := recorder.finished()) is not None:
+        return done
+
+    states = []
+    with progress_bar(f"integrating {len(runs)} run{'s' * (len(runs) > 1)}", len(runs), progress) as show:
+        for r in range(len(runs)):
+            system = _System(layout, start.decoder[r], start.attention[r], runs.lr_y[r], runs.lr_z[r], decoder_gradient)
+            states.append(system.solve(when, rtol, atol, lambda share, r=r: show(r + share)))  # type: ignore[misc]
+    for i in range(len(when)):
+        y = torch.stack([state[0][i] for state in states])
+        z = torch.stack([state[1][i] for state in states])
+        found = gradients(layout, y, z, population_batch(layout, len(runs)))
+        values = recorder.observe(z.numpy(), y.numpy() if recorder.wants_decoder else None)
+        recorder.put(i, {**values, "loss": found.loss.numpy(), "accuracy": found.accuracy.numpy()})
+        recorder.blank(i, np.array([bool(torch.isnan(state[1][i]).any()) for state in states]))
+    failed = np.array([bool(torch.isnan(state[1][-1]).any()) for state in states])
+    return recorder.finish({"status": np.where(failed, "failed", "ok").astype("U8")})
+
+
+class _System:
+    """One run's differential equation for the flattened (y, z)."""
+
+    def __init__(
+        self,
+        layout: LayoutTensors,
+        decoder: NDArray[Any],
+        attention: NDArray[Any],
+        lr_y: float,
+        lr_z: float,
+        gradient: str,
+    ) -> None:
+        self._layout = layout
+        self._batch = population_batch(layout, 1)
+        self._modified = gradient == "modified"
+        self._lr_y, self._lr_z = lr_y, lr_z
+        self._shape_y, self._shape_z = decoder.shape, attention.shape
+        self._start = np.concatenate([decoder.ravel(), attention.ravel()])
+
+    def solve(
+        self, times: NDArray[np.float64], rtol: float, atol: float, show: Callable[[float], None]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """y (n, S, C) and z (n, Q, S) at the times, NaN where the integration did not get there."""
+        from scipy.integrate import solve_ivp
+
+        scale = 1.0 / max(self._lr_y, self._lr_z, 1e-300)
+        log_times = np.log1p(times / scale)
+        end = max(float(log_times[-1]), 1e-12)
+
+        def slope(u: float, state: NDArray[np.float64]) -> NDArray[np.float64]:
+            show(u / end)
+            return self._velocity(state) * (scale * np.exp(u))  # t + s
+
+        solution = solve_ivp(slope, (0.0, end), self._start, method="DOP853", t_eval=log_times, rtol=rtol, atol=atol)
+        found = np.full((len(times), len(self._start)), np.nan)
+        found[: solution.y.shape[1]] = solution.y.T
+        states = torch.from_numpy(found)
+        split = int(np.prod(self._shape_y))
+        return states[:, :split].reshape(-1, *self._shape_y), states[:, split:].reshape(-1, *self._shape_z)
+
+    def _velocity(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        split = int(np.prod(self._shape_y))
+        y = torch.from_numpy(state[:split]).reshape(1, *self._shape_y)
+        z = torch.from_numpy(state[split:]).reshape(1, *self._shape_z)
+        found = gradients(self._layout, y, z, self._batch, modified=self._modified)
+        moved_y = (self._lr_y * self._layout.column_rate * found.decoder).numpy().ravel()
+        return np.concatenate([moved_y, self._lr_z * found.attention.numpy().ravel()])
+
+
+def _times(values: Any) -> NDArray[np.float64]:
+    try:
+        times = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError(f"times is {values!r}: give increasing numbers of steps, such as [1, 1e3, 1e6].") from None
+    if (
+        times.ndim != 1
+        or not times.size
+        or not np.isfinite(times).all()
+        or (times < 0).any()
+        or (np.diff(times) <= 0).any()
+    ):
+        raise InputError(f"times is {values!r}: give increasing numbers of steps of at least 0, such as [1, 1e3, 1e6].")
+    return times

@@ -1,0 +1,351 @@
+"""Training on the CPU: whole runs, one after another on each core, in compiled code.
+
+This is the closed form of `gradients.py` (Lemma 1) with nothing touched that a sequence does not touch.  A run's Y, its
+velocity and its batch stay in the core's cache while it advances, and every run is computed by itself: its numbers
+cannot depend on the runs beside it, on the number of threads, or on where the steps are cut.
+
+The attention gradient from the decoder gradient
+------------------------------------------------
+By Eq. 4 the sequences s of class n move z_l by sum_s f_sl (g_sl - f_sl a_s), with g_sl = sum_j y_lj x_sj the gradient
+that reaches token l from the residual x_s = e_n - p_s, and a_s = sum_l f_sl g_sl = sum_j logits_sj x_sj.  The first
+term is sum_j y_lj G_lj with G_lj = sum_s f_sl x_sj: the class's decoder gradient, which is needed anyway.  So the
+products g_sl, a third of the arithmetic, are never formed: one inner product per token and class replaces one per token
+and sequence.
+
+Momentum without visiting idle rows
+-----------------------------------
+SGD with momentum mu moves v <- mu v + g, Y <- Y + eta v at every step, also where g = 0.  What is kept is u = mu v, the
+velocity that the next step starts from, so that a step is u <- u + g, Y <- Y + eta u, u <- mu u.  A row that has been
+idle for k steps has moved by eta u (1 + mu + ... + mu^(k-1)) and its u has become mu^k u; both are applied when the row
+is next touched.  `age` counts the updates a row has seen.  Without momentum u returns to zero after every step, and is
+just the gradient's accumulator.  Adam has no such closed form: it visits all rows at every step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from scansnap.data.random_stream import sequence_key
+from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padded_length
+from scansnap.dynamics.kernel_math import FAST, add_outer_products, fold, largest, scaled_exp, weighted_sums
+
+GROUP = 8
+"""Sequences of one class whose residuals are kept until their outer products are added together."""
+
+
+class KernelPlan(NamedTuple):
+    """What does not change during training: the compact layout and the sampling tables."""
+
+    size: NDArray[np.int32]  # (K,)
+    support: NDArray[np.int32]  # (K, W)
+    support_probs: NDArray[np.floating]  # (K, W)
+    query_index: NDArray[np.int64]  # (K,)
+    next_column: NDArray[np.int64]  # (K,)
+    class_weights: NDArray[np.float64]  # (K,) P(n)
+    multiplicity: NDArray[np.floating]  # (C,)
+    column_rate: NDArray[np.floating]  # (C,) 1 / multiplicity
+    num_columns: int  # C without padding
+    query_offsets: NDArray[np.int64]  # (Q + 1,)
+    query_rows: NDArray[np.int64]  # entries of Z that can move, query by query
+    thresholds: NDArray[np.int32]  # (K, W)
+    conditional: NDArray[np.float64]  # (K, W)
+    class_thresholds: NDArray[np.float64]  # (K,)
+
+
+class KernelState(NamedTuple):
+    """What training changes, for every run; all of it is needed to continue a run to identical numbers."""
+
+    decoder: NDArray[np.floating]  # (R, S, C) y
+    decoder_velocity: NDArray[np.floating]  # (R, S, C) u = mu v
+    decoder_age: NDArray[np.int64]  # (R, S) updates seen
+    attention: NDArray[np.floating]  # (R, Q, S) z
+    attention_velocity: NDArray[np.floating]  # (R, Q, S)
+    attention_age: NDArray[np.int64]  # (R, Q)
+    decoder_moments: NDArray[np.floating]  # (R, 2, S, C) Adam's; (R, 2, 0, 0) otherwise
+    attention_moments: NDArray[np.floating]  # (R, 2, Q, S)
+    diverged: NDArray[np.int64]  # (R,) the step whose loss was not finite; -1 while there is none
+
+
+class KernelRule(NamedTuple):
+    """How a step is taken."""
+
+    batch_size: int  # 0: every class once, with weight P(n)
+    length: int  # contextual tokens T - 1; 0: T -> infinity, counts replaced by P(l|n)
+    momentum: float
+    adam: bool
+    beta_1: float
+    beta_2: float
+    epsilon: float
+
+
+@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
+def advance(plan, state, rule, seeds, lr_y, lr_z, start, stop, update, losses, accuracies):
+    """Take updates start .. stop-1 of every run; losses and accuracies (R, stop - start) are those before each update.
+
+    With `update` false nothing is learned: the batches are only evaluated.
+    """
+    for r in prange(seeds.shape[0]):
+        _advance_run(plan, state, rule, r, seeds[r], lr_y[r], lr_z[r], start, stop, update, losses[r], accuracies[r])
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, losses, accuracies):
+    y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
+    z, vz, query_age = state.attention[r], state.attention_velocity[r], state.attention_age[r]
+    kind = y.dtype.type
+    num_classes, width = plan.support.shape
+    columns = y.shape[1]
+    batch = rule.batch_size if rule.batch_size > 0 else num_classes
+
+    class_index = np.empty(batch, np.int64)
+    first = np.empty(num_classes + 1, np.int64)  # where each class's sequences begin in `order`
+    order = np.empty(batch, np.int64)
+    draws = np.empty(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32)
+    counts = np.empty((1, width), np.int32)
+    boost = np.empty((1, width), y.dtype)  # exp(z) of a class's tokens, relative to the largest
+    f = np.empty((GROUP, width), y.dtype)
+    x = np.empty((GROUP, columns), y.dtype)  # logits, then residuals up to a factor
+    gradient = np.zeros((width, columns), y.dtype)  # G, the decoder gradient of one class
+    pull = np.empty(width, y.dtype)  # sum_j y_lj G_lj
+    bend = np.empty(width, y.dtype)  # sum_s f_sl^2 a_s
+    touched_rows = np.empty(y.shape[0], np.int64)
+    touched_queries = np.empty(z.shape[0], np.int64)
+    ones = np.ones(max(width, z.shape[1]), y.dtype)
+
+    for t in range(start, stop):
+        if state.diverged[r] >= 0:
+            losses[t - start] = np.nan
+            accuracies[t - start] = np.nan
+            continue
+        _draw_classes(plan, rule, seed, t, class_index, first, order)
+        num_rows, num_queries = 0, 0
+        loss, correct = 0.0, 0.0
+        for n in range(num_classes):
+            if first[n] == first[n + 1]:
+                continue
+            size, q = plan.size[n], plan.query_index[n]
+            num_queries = _touch_query(
+                z,
+                vz,
+                query_age,
+                q,
+                plan.query_offsets,
+                plan.query_rows,
+                t,
+                update,
+                rule.momentum,
+                lr_z,
+                touched_queries,
+                num_queries,
+            )
+            num_rows = _touch_rows(
+                y,
+                v,
+                age,
+                plan.support,
+                n,
+                size,
+                plan.column_rate,
+                t,
+                update,
+                rule.momentum,
+                lr_y,
+                touched_rows,
+                num_rows,
+            )
+            for w in range(size):
+                boost[0, w] = z[q, plan.support[n, w]]
+                bend[w] = 0
+            scaled_exp(boost, 0, size, largest(boost, 0, size), ones)
+            weight = 1.0 / batch if rule.batch_size > 0 else plan.class_weights[n]
+            for begin in range(first[n], first[n + 1], GROUP):
+                count = min(GROUP, first[n + 1] - begin)
+                for i in range(count):
+                    if rule.length > 0:
+                        key = sequence_key(seed, t, order[begin + i])
+                        draw_counts(key, rule.length, plan.thresholds, plan.conditional, n, size, draws, counts[0])
+                        _direction(z, q, plan.support, n, size, boost, counts, 0, f, i)
+                    else:
+                        _direction(z, q, plan.support, n, size, boost, plan.support_probs, n, f, i)
+                weighted_sums(y, plan.support, n, size, f, count, x)
+                for i in range(count):
+                    scale, along, one_loss, hit = _residual(
+                        x, i, plan.next_column[n], plan.multiplicity, plan.num_columns
+                    )
+                    loss += weight * one_loss
+                    correct += weight * hit
+                    scale, along = kind(weight) * scale, kind(weight) * along
+                    for w in range(size):
+                        bend[w] += f[i, w] * f[i, w] * along
+                        f[i, w] *= scale  # so that f_i x_i is the sequence's part of G
+                if update:
+                    add_outer_products(gradient, size, f, x, count)
+            if update:
+                fold(y, v, plan.support, n, size, gradient, pull)
+                for w in range(size):
+                    vz[q, plan.support[n, w]] += pull[w] - bend[w]
+        losses[t - start] = loss
+        accuracies[t - start] = correct
+        if not math.isfinite(loss):
+            state.diverged[r] = t
+            losses[t - start] = np.nan
+            accuracies[t - start] = np.nan
+        elif update and rule.adam:
+            _adam(rule, t, y, v, age, state.decoder_moments[r], plan.column_rate, lr_y)
+            _adam(rule, t, z, vz, query_age, state.attention_moments[r], ones, lr_z)
+        elif update:
+            mu, rate = kind(rule.momentum), kind(lr_y)
+            for i in range(num_rows):
+                row, velocity = y[touched_rows[i]], v[touched_rows[i]]
+                for j in range(columns):
+                    row[j] += rate * plan.column_rate[j] * velocity[j]
+                    velocity[j] *= mu
+            rate = kind(lr_z)
+            for i in range(num_queries):
+                q = touched_queries[i]
+                for k in range(plan.query_offsets[q], plan.query_offsets[q + 1]):
+                    entry = plan.query_rows[k]
+                    z[q, entry] += rate * vz[q, entry]
+                    vz[q, entry] *= mu
+
+
+@njit(inline="always")
+def _draw_classes(plan, rule, seed, t, class_index, first, order):
+    """The batch's classes, and its sequences in order of class."""
+    first[:] = 0
+    for b in range(class_index.shape[0]):
+        n = draw_class(sequence_key(seed, t, b), plan.class_thresholds) if rule.batch_size > 0 else b
+        class_index[b] = n
+        first[n + 1] += 1
+    for n in range(first.shape[0] - 1):
+        first[n + 1] += first[n]
+    for b in range(class_index.shape[0]):
+        n = class_index[b]
+        order[first[n]] = b
+        first[n] += 1
+    for n in range(first.shape[0] - 1, 0, -1):
+        first[n] = first[n - 1]
+    first[0] = 0
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _touch_rows(y, v, age, support, n, size, column_rate, t, update, momentum, lr, touched, count):
+    """Bring the rows of a class's tokens up to date for step t, and list those that this step will move."""
+    for w in range(size):
+        row = support[n, w]
+        if age[row] > t:
+            continue
+        idle = t - age[row]
+        if idle > 0 and momentum > 0.0:
+            decay = momentum**idle
+            drift = y.dtype.type(lr * (1.0 - decay) / (1.0 - momentum))
+            for j in range(y.shape[1]):
+                y[row, j] += drift * column_rate[j] * v[row, j]
+                v[row, j] *= y.dtype.type(decay)
+        age[row] = t
+        if update:
+            age[row] = t + 1
+            touched[count] = row
+            count += 1
+    return count
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _touch_query(z, vz, age, q, offsets, entries, t, update, momentum, lr, touched, count):
+    """The same for a row of Z."""
+    if age[q] > t:
+        return count
+    idle = t - age[q]
+    if idle > 0 and momentum > 0.0:
+        decay = momentum**idle
+        drift = z.dtype.type(lr * (1.0 - decay) / (1.0 - momentum))
+        for k in range(offsets[q], offsets[q + 1]):
+            entry = entries[k]
+            z[q, entry] += drift * vz[q, entry]
+            vz[q, entry] *= z.dtype.type(decay)
+    age[q] = t
+    if update:
+        age[q] = t + 1
+        touched[count] = q
+        count += 1
+    return count
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _direction(z, q, support, n, size, boost, token_weights, k, f, i):
+    """f_i = c~ / |c~|_2 with c~_w = weight_kw exp(z_qw) (Eq. 5).
+
+    `boost` is exp(z) relative to the class's largest logit.  Should every token that is present be negligible beside
+    one that is absent, the logits of those present are compared with each other instead.
+    """
+    kind = z.dtype.type
+    square = kind(0)
+    for w in range(size):
+        f[i, w] = boost[0, w] * kind(token_weights[k, w])
+        square += f[i, w] * f[i, w]
+    if square < kind(1e-20):
+        top = kind(-np.inf)
+        for w in range(size):
+            if token_weights[k, w] > 0:
+                top = max(top, z[q, support[n, w]])
+        square = kind(0)
+        for w in range(size):
+            present = token_weights[k, w] > 0
+            f[i, w] = kind(token_weights[k, w]) * math.exp(z[q, support[n, w]] - top) if present else kind(0)
+            square += f[i, w] * f[i, w]
+    scale = kind(1) / kind(math.sqrt(square))
+    for w in range(size):
+        f[i, w] *= scale
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _residual(x, i, n, multiplicity, num_columns):
+    """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
+
+    Returns that factor, a = sum_j logits_j (e_n - p)_j, the loss, and whether n alone has the largest logit.
+
+    1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
+    rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
+    """
+    kind = x.dtype.type
+    own = x[i, n]
+    x[i, n] = -np.inf
+    other = largest(x, i, num_columns)
+    top = max(own, other)
+    for j in range(num_columns, x.shape[1]):
+        x[i, j] = top  # padding, whose multiplicity is 0
+    rest, moment = scaled_exp(x, i, x.shape[1], top, multiplicity)
+    x[i, n] = -rest
+    own_exp = kind(math.exp(own - top))
+    scale = kind(-1) / (rest + own_exp)
+    along = scale * (moment - (own - top) * rest)
+    if own - top > -30:
+        loss = math.log1p(float(rest) / float(own_exp))
+    else:
+        loss = math.log(float(rest + own_exp)) - (float(own) - float(top))
+    return scale, along, loss, 1.0 if own > other else 0.0
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
+    """Adam's step for every entry; the accumulated gradient of the rows that this step touched is used up."""
+    kind = x.dtype.type
+    b1, b2 = kind(rule.beta_1), kind(rule.beta_2)
+    step = kind(lr / (1.0 - rule.beta_1 ** (t + 1)))
+    second = kind(1.0 / math.sqrt(1.0 - rule.beta_2 ** (t + 1)))
+    eps = kind(rule.epsilon)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            g = column_rate[j] * gradient[i, j]
+            m = b1 * moments[0, i, j] + (kind(1) - b1) * g
+            s = b2 * moments[1, i, j] + (kind(1) - b2) * g * g
+            moments[0, i, j] = m
+            moments[1, i, j] = s
+            x[i, j] += step * m / (kind(math.sqrt(s)) * second + eps)
+        if age[i] == t + 1:
+            gradient[i] = 0

@@ -1,0 +1,122 @@
+"""The CPU kernel behind the engine's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.data.sampling import SamplingTables
+from scansnap.dynamics.engine import Array
+from scansnap.dynamics.kernel import KernelPlan, KernelRule, KernelState, advance
+from scansnap.dynamics.options import ADAM_BETAS, ADAM_EPSILON, Runs, TrainOptions
+from scansnap.dynamics.start import Start
+from scansnap.model.compact import CompactLayout
+
+
+class KernelEngine:
+    """Compiled code, one run per core at a time."""
+
+    def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
+        self.step = 0
+        self._runs = runs
+        self._layout = start.layout
+        dtype = np.dtype(options.dtype)
+        self._plan = _plan(start.layout, dtype)
+        self._rule = KernelRule(
+            batch_size=options.batch_size or 0,
+            length=options.length,
+            momentum=options.momentum,
+            adam=options.optimizer == "adam",
+            beta_1=ADAM_BETAS[0],
+            beta_2=ADAM_BETAS[1],
+            epsilon=ADAM_EPSILON,
+        )
+        self._state = _state(start, adam=self._rule.adam)
+
+    def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        result = self._call(stop, update=True)
+        self.step = stop
+        return result
+
+    def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        loss, accuracy = self._call(self.step + 1, update=False)
+        return loss[:, 0], accuracy[:, 0]
+
+    def _call(self, stop: int, *, update: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        shape = (len(self._runs), stop - self.step)
+        losses, accuracies = np.empty(shape), np.empty(shape)
+        advance(
+            self._plan, self._state, self._rule, self._runs.seed, self._runs.lr_y, self._runs.lr_z,
+            self.step, stop, update, losses, accuracies,
+        )  # fmt: skip
+        return losses, accuracies
+
+    def attention_logits(self) -> NDArray[np.floating]:
+        state = self._state
+        drift = self._drift(state.attention_age, self._runs.lr_z)
+        return state.attention + drift[..., None] * state.attention_velocity
+
+    def decoder(self) -> NDArray[np.floating]:
+        state = self._state
+        drift = self._drift(state.decoder_age, self._runs.lr_y)
+        return state.decoder + drift[..., None] * self._plan.column_rate * state.decoder_velocity
+
+    def _drift(self, age: NDArray[np.int64], rates: NDArray[np.float64]) -> NDArray[np.floating]:
+        """eta (1 + mu + ... + mu^(k-1)): how far rows have moved that have been idle for k steps, per unit of velocity.
+
+        Only read, never applied: a run's numbers must not depend on when it was looked at.
+        """
+        mu = self._rule.momentum
+        moved = rates[:, None] * (1.0 - mu ** (self.step - age)) / (1.0 - mu) if mu > 0 else np.zeros(age.shape)
+        return moved.astype(self._state.decoder.dtype)
+
+    def diverged(self) -> NDArray[np.int64]:
+        return self._state.diverged
+
+    def state(self) -> dict[str, Array]:
+        return self._state._asdict()
+
+    def restore(self, step: int, state: Mapping[str, Array]) -> None:
+        self.step = step
+        for name, array in self._state._asdict().items():
+            array[...] = state[name]
+
+
+def _plan(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelPlan:
+    tables = SamplingTables.of(layout.classes)
+    query_offsets, query_rows = layout.query_entries()
+    return KernelPlan(
+        size=layout.size,
+        support=layout.support,
+        support_probs=layout.support_probs.astype(dtype),
+        query_index=layout.query_index,
+        next_column=layout.next_column,
+        class_weights=layout.classes.weights,
+        multiplicity=layout.multiplicity.astype(dtype),
+        column_rate=layout.column_rate.astype(dtype),
+        num_columns=layout.num_columns,
+        query_offsets=query_offsets,
+        query_rows=query_rows,
+        thresholds=tables.thresholds,
+        conditional=tables.conditional,
+        class_thresholds=tables.class_thresholds,
+    )
+
+
+def _state(start: Start, *, adam: bool) -> KernelState:
+    runs, rows, columns = start.decoder.shape
+    queries = start.attention.shape[1]
+    dtype = start.decoder.dtype
+    return KernelState(
+        decoder=start.decoder,
+        decoder_velocity=np.zeros_like(start.decoder),
+        decoder_age=np.zeros((runs, rows), np.int64),
+        attention=start.attention,
+        attention_velocity=np.zeros_like(start.attention),
+        attention_age=np.zeros((runs, queries), np.int64),
+        decoder_moments=np.zeros((runs, 2, rows, columns) if adam else (runs, 2, 0, 0), dtype),
+        attention_moments=np.zeros((runs, 2, queries, rows) if adam else (runs, 2, 0, 0), dtype),
+        diverged=np.full(runs, -1, np.int64),
+    )

@@ -1,0 +1,165 @@
+"""What a training run is asked to do, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.data.sampling import contextual_length
+from scansnap.errors import InputError, unknown
+
+OPTIMIZERS = ("sgd", "adam")
+DECODER_GRADIENTS = ("true", "modified")
+DTYPES = ("float32", "float64")
+DEVICES = ("cpu", "cuda")
+STARTS = ("zeros", "uniform")
+RECORDABLE = ("loss", "accuracy", "attention", "attention_logits", "entropy", "decoder")
+RECORDED = RECORDABLE[:-1]
+ADAM_BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of `train` that all runs share."""
+
+    steps: int
+    batch_size: int | None
+    seq_len: float
+    optimizer: str
+    momentum: float
+    decoder_gradient: str
+    dtype: str
+    device: str
+    record_every: int
+    record: tuple[str, ...]
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        steps: int,
+        batch_size: int | None,
+        seq_len: float,
+        optimizer: str,
+        momentum: float | None,
+        decoder_gradient: str,
+        dtype: str,
+        device: str,
+        record_every: int,
+        record: Iterable[str],
+    ) -> TrainOptions:
+        """The options, or an `InputError` that names the first one that cannot be."""
+        whole("steps", steps, least=0)
+        whole("record_every", record_every, least=1)
+        if batch_size is not None:
+            whole("batch_size", batch_size, least=1)
+        if not (isinstance(seq_len, float) and math.isinf(seq_len) and seq_len > 0):
+            contextual_length(seq_len)
+        one_of("optimizer", optimizer, OPTIMIZERS)
+        one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
+        one_of("dtype", dtype, DTYPES)
+        one_of("device", device, DEVICES)
+        if momentum is not None and optimizer != "sgd":
+            raise InputError(f"momentum is {momentum} but the optimizer is {optimizer}: momentum belongs to sgd.")
+        if momentum is not None and not (isinstance(momentum, int | float) and 0 <= momentum < 1):
+            raise InputError(f"momentum is {momentum}: give a number from 0 up to, but not including, 1.")
+        return cls(
+            steps=int(steps),
+            batch_size=None if batch_size is None else int(batch_size),
+            seq_len=float(seq_len) if math.isinf(seq_len) else int(seq_len),
+            optimizer=optimizer,
+            momentum=float(momentum or 0.0),
+            decoder_gradient=decoder_gradient,
+            dtype=dtype,
+            device=device,
+            record_every=int(record_every),
+            record=recorded(record),
+        )
+
+    @property
+    def record_steps(self) -> NDArray[np.int64]:
+        """0, record_every, 2 record_every, ..., and the last step."""
+        found = np.arange(0, self.steps + 1, self.record_every)
+        return found if found[-1] == self.steps else np.append(found, self.steps)
+
+    @property
+    def length(self) -> int:
+        """Contextual tokens T - 1; 0 stands for T -> infinity."""
+        return 0 if math.isinf(self.seq_len) else int(self.seq_len) - 1
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What tells runs apart: one entry each."""
+
+    lr_y: NDArray[np.float64]
+    lr_z: NDArray[np.float64]
+    seed: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.seed)
+
+    @classmethod
+    def checked(cls, *, lr_y: Any, lr_z: Any, seeds: Any) -> Runs:
+        """Scalars and equally long sequences, side by side."""
+        given: dict[str, NDArray[Any]] = {
+            "lr_y": rates("lr_y", lr_y),
+            "lr_z": rates("lr_z", lr_z),
+            "seeds": _seeds(seeds),
+        }
+        lengths = {name: len(values) for name, values in given.items() if len(values) != 1}
+        if len(set(lengths.values())) > 1:
+            sizes = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise InputError(f"{sizes} entries: give single values, or sequences of one length (use sweep for a grid).")
+        count = next(iter(lengths.values()), 1)
+        lr_y, lr_z, seed = (np.repeat(v, count) if len(v) == 1 else v for v in given.values())
+        return cls(lr_y, lr_z, seed)
+
+
+def whole(name: str, value: object, *, least: int) -> None:
+    """Refuse anything but a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} is {value!r}: give a whole number of at least {least}.")
+
+
+def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuse anything but one of the allowed names."""
+    if value not in allowed:
+        raise unknown(name, value, allowed)
+
+
+def recorded(names: Iterable[str]) -> tuple[str, ...]:
+    """The variables to record, in their usual order."""
+    asked = [names] if isinstance(names, str) else list(names)
+    for name in asked:
+        one_of("variable to record", name, RECORDABLE)
+    if not asked:
+        raise InputError(f"record names nothing to keep: choose among {', '.join(RECORDABLE)}.")
+    return tuple(name for name in RECORDABLE if name in asked)
+
+
+def rates(name: str, values: Any) -> NDArray[np.float64]:
+    """Learning rates as an array; a rate of zero keeps its matrix where it starts."""
+    try:
+        array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {values!r}: give a number, or a sequence of numbers, one per run.") from None
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all() or (array < 0).any():
+        raise InputError(f"{name} is {values!r}: give finite learning rates of at least 0.")
+    return array
+
+
+def _seeds(values: Any) -> NDArray[np.uint64]:
+    listed = [values] if isinstance(values, int | np.integer) else list(values)
+    for seed in listed:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+            raise InputError(f"a seed is {seed!r}: give whole numbers from 0 to 2^63 - 1.")
+    if not listed:
+        raise InputError("seeds is empty: give one seed per run, or a single one.")
+    return np.array(listed, dtype=np.uint64)

@@ -1,0 +1,33 @@
+"""Progress of long work, on the terminal's error stream."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bar(description: str, total: float, show: bool | None = None) -> Iterator[Callable[[float], None]]:
+    """A function to call with the amount done; it draws a bar with the time left where `show` is true.
+
+    Unless told, it shows only on an interactive terminal.
+    """
+    if not (sys.stderr.isatty() if show is None else show) or total <= 0:
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,113 @@
+"""Keeping what a run shows: a block of records at a time, in memory or on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.model.compact import CompactLayout
+from scansnap.results.dataset import ATTRIBUTES, attention_from_logits, dimensions_of, distinct_entropy, shape_of
+from scansnap.results.store import RunStore, load
+
+BLOCK_BYTES = 32 * 2**20
+"""A block of records on disk is about this large, and at most `BLOCK_RECORDS` long."""
+
+BLOCK_RECORDS = 64
+
+
+class Recorder:
+    """Collects records of the variables asked for.  With a path they go to a store, block by block."""
+
+    def __init__(
+        self,
+        layout: CompactLayout,
+        template: xr.Dataset,
+        axis: str,
+        variables: tuple[str, ...],
+        dtype: str,
+        path: Any = None,
+    ) -> None:
+        self._layout = layout
+        self._template = template
+        self._axis = axis
+        runs, self._records = template.sizes["run"], template.sizes[axis]
+        shapes = {name: shape_of(name, layout, runs, self._records) for name in variables}
+        kinds = {name: np.dtype("float64" if name in ("loss", "accuracy") else dtype) for name in variables}
+        per_record = sum(kinds[n].itemsize * int(np.prod(s)) // s[1] for n, s in shapes.items())
+        self._block = int(np.clip(BLOCK_BYTES // max(per_record, 1), 1, BLOCK_RECORDS))
+        self._first = 0  # the first record held
+        self._store: RunStore | None = None
+        if path is not None:
+            described = {name: (dimensions_of(name, axis), shapes[name], kinds[name]) for name in variables}
+            self._store = RunStore.begin(path, template, described, self._block)
+            if self._store.finished:
+                return
+        held = self._block if self._store else self._records
+        self._values = {n: np.full((s[0], held, *s[2:]), np.nan, kinds[n]) for n, s in shapes.items()}
+
+    @property
+    def store(self) -> RunStore | None:
+        return self._store
+
+    def finished(self) -> xr.Dataset | None:
+        """The result, if the store held this very run, finished."""
+        return load(self._store.path, lazy=True) if self._store and self._store.finished else None
+
+    def put(self, record: int, values: Mapping[str, NDArray[Any]]) -> None:
+        """One record of every variable (R, ...)."""
+        if record - self._first >= len(next(iter(self._values.values()))[0]):
+            self.flush(record)
+        for name, held in self._values.items():
+            held[:, record - self._first] = values[name]
+
+    def blank(self, record: int, runs: NDArray[np.bool_]) -> None:
+        """Make a record, still held, NaN for these runs."""
+        for held in self._values.values():
+            held[runs, record - self._first] = np.nan
+
+    def flush(self, upto: int) -> None:
+        """Write the records before `upto` and hold those from it on."""
+        if self._store is None or upto <= self._first:
+            return
+        self._store.write(self._first, {name: held[:, : upto - self._first] for name, held in self._values.items()})
+        for held in self._values.values():
+            held[:] = np.nan
+        self._first = upto
+
+    def skip_to(self, record: int) -> None:
+        """Begin at a later record: those before it are in the store."""
+        self._first = record
+
+    def observe(self, logits: NDArray[np.floating], decoder: NDArray[np.floating] | None) -> dict[str, NDArray[Any]]:
+        """The variables that follow from z (R, Q, S) and, where it is recorded, y (R, S, C)."""
+        found: dict[str, NDArray[Any]] = {}
+        if "attention_logits" in self._values:
+            found["attention_logits"] = logits
+        if "attention" in self._values or "entropy" in self._values:
+            attention = attention_from_logits(self._layout, logits)
+            if "attention" in self._values:
+                found["attention"] = attention
+            if "entropy" in self._values:
+                found["entropy"] = distinct_entropy(self._layout, attention)
+        if decoder is not None:
+            found["decoder"] = self._layout.expand_decoder(decoder)
+        return found
+
+    @property
+    def wants_decoder(self) -> bool:
+        return "decoder" in self._values
+
+    def finish(self, coordinates: Mapping[str, NDArray[Any]]) -> xr.Dataset:
+        """The finished result."""
+        if self._store is not None:
+            self.flush(self._records)
+            self._store.finish(coordinates)
+            return load(self._store.path, lazy=True)
+        dataset = self._template.assign_coords({name: ("run", values) for name, values in coordinates.items()})
+        for name, values in self._values.items():
+            dataset[name] = (dimensions_of(name, self._axis), values, ATTRIBUTES[name])
+        return dataset.assign_attrs(complete=1)

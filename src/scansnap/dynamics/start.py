@@ -1,0 +1,105 @@
+"""Where training starts: Y(0) and Z(0), in the compact layout that they allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.options import STARTS, one_of
+from scansnap.errors import InputError
+from scansnap.model.compact import CompactLayout
+
+Init = str | tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Compact y (R, S, C) and z (R, Q, S)."""
+
+    layout: CompactLayout
+    decoder: NDArray[np.floating]
+    attention: NDArray[np.floating]
+
+
+def make_start(classes: SequenceClasses, init: Init, seeds: Sequence[int] | NDArray[np.uint64], dtype: str) -> Start:
+    """The start that `init` names, one copy per seed.
+
+    "zeros" leaves the output columns symmetric, "uniform" draws each entry of Y and Z uniformly in +-1/sqrt(M) as the
+    published runs did, and a pair (Y, Z) of M x M arrays, or of R x M x M for a start of its own for each run, is taken
+    as it is.
+    """
+    if isinstance(init, str):
+        one_of("init", init, STARTS)
+        return _uniform(classes, seeds, dtype) if init == "uniform" else _zeros(classes, len(seeds), dtype)
+    if not (isinstance(init, tuple | list) and len(init) == 2):
+        raise InputError(
+            f"init is {type(init).__name__}: give {' or '.join(map(repr, STARTS))}, or a pair of arrays (Y, Z)."
+        )
+    return _given(classes, init[0], init[1], len(seeds), dtype)
+
+
+def _zeros(classes: SequenceClasses, runs: int, dtype: str) -> Start:
+    layout = CompactLayout.of(classes)
+    decoder, attention = _empty(layout, runs, dtype)
+    return Start(layout, decoder, attention)
+
+
+def _uniform(classes: SequenceClasses, seeds: Sequence[int] | NDArray[np.uint64], dtype: str) -> Start:
+    layout = CompactLayout.of(classes, np.arange(classes.vocab_size))
+    decoder, attention = _empty(layout, len(seeds), dtype)
+    bound = classes.vocab_size**-0.5
+    columns = layout.column_of_token
+    for r, seed in enumerate(seeds):
+        # Streams of their own, apart from the data's: the start stays the same if the data are drawn otherwise.
+        for stream, target, index in ((0, decoder[r], columns), (1, attention[r], np.arange(layout.num_rows))):
+            rng = np.random.default_rng([int(seed), stream])
+            target[:, index] = rng.uniform(-bound, bound, (target.shape[0], len(index)))
+    return Start(layout, decoder, attention)
+
+
+def _given(classes: SequenceClasses, decoder: Any, attention: Any, runs: int, dtype: str) -> Start:
+    full_y = _matrix("Y", decoder, classes.vocab_size, runs)[:, classes.contextual_tokens]  # (1 or R, S, M)
+    full_z = _matrix("Z", attention, classes.vocab_size, runs)[:, classes.queries][:, :, classes.contextual_tokens]
+    # Columns that start equal in every run are one group.
+    columns = full_y.reshape(-1, classes.vocab_size).T
+    _, groups = np.unique(columns, axis=0, return_inverse=True)
+    layout = CompactLayout.of(classes, groups.reshape(-1))
+    compact_y, compact_z = _empty(layout, runs, dtype)
+    compact_y[:, :, layout.column_of_token] = full_y
+    compact_z[:] = full_z
+    return Start(layout, compact_y, compact_z)
+
+
+def _matrix(name: str, values: Any, vocab_size: int, runs: int) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"init's {name} cannot be read as an array of numbers.") from None
+    shapes = ((vocab_size, vocab_size), (runs, vocab_size, vocab_size))
+    if array.shape not in shapes:
+        raise InputError(
+            f"init's {name} has shape {array.shape}: give {shapes[0]}, or {shapes[1]} for one start per run."
+        )
+    if not np.isfinite(array).all():
+        raise InputError(f"init's {name} contains NaN or infinity: give finite numbers.")
+    return array if array.ndim == 3 else array[None]
+
+
+def _empty(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    shape_y = (runs, layout.num_rows, len(layout.multiplicity))
+    shape_z = (runs, layout.num_queries, layout.num_rows)
+    needed = 2 * (np.prod(shape_y, dtype=float) + np.prod(shape_z, dtype=float)) * np.dtype(dtype).itemsize
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise InputError(
+            f"{runs} runs with {shape_y[1]} contextual tokens and {layout.num_columns} output columns need "
+            f"{needed / 2**30:.0f} GiB, more than this machine's {available / 2**30:.0f} GiB: start from zeros, "
+            "which merges output columns, or train fewer runs at a time."
+        )
+    return np.zeros(shape_y, dtype), np.zeros(shape_z, dtype)

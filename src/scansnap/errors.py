@@ -1,0 +1,30 @@
+"""The few kinds of error scansnap raises.
+
+Every message is one sentence, or two, in the user's words: what was given, what is allowed, what to do.  The command
+line prints the message alone; from Python the kinds can be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ScanSnapError(Exception):
+    """Anything scansnap refuses to do; the message says why and what to do instead."""
+
+
+class InputError(ScanSnapError, ValueError):
+    """An argument, a file or a combination of options that cannot be used as given."""
+
+
+class StoreError(ScanSnapError):
+    """A result on disk that cannot be written, opened or continued."""
+
+
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
+    """The error for a name that is not one of `allowed`, with the nearest allowed name."""
+    names = [str(option) for option in allowed]
+    nearest = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean '{nearest[0]}'? " if nearest else ""
+    return InputError(f"unknown {kind} '{name}': {hint}choose one of {', '.join(names)}.")

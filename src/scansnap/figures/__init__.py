@@ -1,0 +1,1 @@
+"""Pictures: `prepare(...) -> Dataset`, `draw(dataset) -> Figure`; a plot never computes."""

@@ -1,0 +1,104 @@
+"""Attention of each class over training: one panel per class, with the loss and the entropy beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from scansnap.errors import InputError
+from scansnap.results.measure import record_dimension
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_CLASSES = 4
+"""Panels; of more classes the first few are shown and the title says so."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe and Ito's palette, told apart by the colour-blind too
+
+
+def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
+    """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes."""
+    missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
+    if missing:
+        raise InputError(f"the picture needs {', '.join(missing)}, which this result did not record.")
+    if not 0 <= run < dataset.sizes["run"]:
+        raise InputError(f"there is no run {run}: this result has runs 0 to {dataset.sizes['run'] - 1}.")
+    chosen = dataset[["attention", "loss", "entropy"]].isel(run=run)
+    return chosen.isel({"class": slice(MOST_CLASSES)}).assign_attrs(num_classes=dataset.sizes["class"]).load()
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """The picture of what `prepare` gives."""
+    from matplotlib.figure import Figure
+
+    axis = record_dimension(dataset)
+    panels = dataset.sizes["class"]
+    figure = Figure(figsize=(10, 1.2 + 2.2 * max(panels, 2)), layout="constrained")
+    grid = figure.add_gridspec(max(panels, 2), 2, width_ratios=(2.4, 1))
+    top = float(np.nanmax(dataset["attention"]))
+    for i in range(panels):
+        axes = figure.add_subplot(grid[i, 0])
+        image = _heatmap(axes, dataset.isel({"class": i}), axis, top)
+        axes.set_xlabel(_time_label(axis) if i == panels - 1 else "")
+    bar = figure.colorbar(image, ax=figure.axes, location="bottom", fraction=0.03, aspect=50, pad=0.01)
+    bar.set_label("attention $c_{l|n}$", fontsize=9)
+    half = max(panels, 2) // 2
+    _lines(figure.add_subplot(grid[:half, 1]), dataset, axis, "loss", "loss (nats)")
+    _lines(figure.add_subplot(grid[half:, 1]), dataset, axis, "entropy", "entropy on distinct tokens (nats)")
+    rates = f"$\\eta_Y$ = {float(dataset['lr_y']):g}, $\\eta_Z$ = {float(dataset['lr_z']):g}"
+    shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
+    figure.suptitle(f"Attention over training ({rates}, seed {int(dataset['seed'])}{shown})")
+    return figure
+
+
+def _heatmap(axes: Axes, one: xr.Dataset, axis: str, top: float):  # type: ignore[no-untyped-def]
+    """Tokens of one class against time, common tokens below, distinct ones above."""
+    present = (one["attention"] > 0).any(axis).values
+    order = np.lexsort((np.arange(one.sizes["token"]), one["token_kind"].values == "distinct"))
+    order = order[present[order]]
+    values = one["attention"].isel(token=order).transpose("token", axis).values
+    times = one[axis].values.astype(float)
+    if axis == "time":
+        values, times = values[:, times > 0], times[times > 0]
+        axes.set_xscale("log")
+    image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", vmin=0.0, vmax=top, shading="nearest")
+    kinds = one["token_kind"].values[order]
+    for kind in ("common", "distinct"):
+        rows = np.flatnonzero(kinds == kind)
+        if len(rows):
+            axes.text(1.01, rows.mean(), kind, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+            if rows[0]:
+                axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
+    every = max(1, len(order) // 10)
+    axes.set_yticks(np.arange(0, len(order), every), one["token_name"].values[order][::every], fontsize=7)
+    axes.set_ylabel("token")
+    axes.set_title(f"next token {int(one['next_token'])}, query {int(one['query_token'])}", fontsize=9, loc="left")
+    return image
+
+
+def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) -> None:
+    times = dataset[axis].values.astype(float)
+    values = dataset[name].values
+    lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
+    for i in range(lines.shape[1]):
+        text = f"next token {int(dataset['next_token'][i])}" if values.ndim > 1 else None
+        axes.plot(
+            times, lines[:, i], color=COLOURS[i % len(COLOURS)], linestyle=("-", "--", ":", "-.")[i % 4], label=text
+        )
+    if values.ndim > 1:
+        axes.legend(fontsize=7, frameon=False)
+    if name == "loss":
+        axes.set_yscale("log")
+    if axis == "time":
+        axes.set_xscale("log")
+    axes.set_ylabel(label, fontsize=9)
+    axes.set_xlabel(_time_label(axis), fontsize=9)
+    axes.grid(alpha=0.3)
+
+
+def _time_label(axis: str) -> str:
+    return "updates" if axis == "step" else "time (expected batch-1 steps)"

@@ -1,0 +1,116 @@
+"""The part of (Y, Z) that can ever matter, found exactly.
+
+Y and Z are M x M, and most of both is never read or never differs from the rest:
+
+- Only rows of Y for tokens that can occur before the query are read; only rows of Z for query tokens, and of those only
+  the entries of contextual tokens.
+- Two output columns of Y that start equal and are no class's next token receive equal gradients for ever, since
+  dY_{lj} = f_l (1[j = n] - alpha_j) and alpha_j depends on column j alone.  They are one column with a multiplicity mu.
+
+With y_j the value shared by the mu_j columns of group j, p_j = mu_j alpha_j is the group's probability and
+
+    logits_j = sum_l f_l y_lj,      p_j = mu_j exp(logits_j) / sum_k mu_k exp(logits_k),
+    dJ/dy_lj = f_l (1[j = n] - p_j),      Y_lj moves by (dJ/dy_lj) / mu_j,
+    g_l = sum_k Y_lk (1[k = n] - alpha_k) = sum_j y_lj (1[j = n] - p_j):
+
+an ordinary softmax over groups, with the learning rate of column j divided by mu_j.  From a zero start that leaves
+K + 1 columns out of M.  Nothing here is an approximation: `tests/dynamics/test_gradients.py` compares with the full
+matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
+
+LANES = 16
+"""Columns are padded to a multiple of this with multiplicity 0: whole vector registers, no remainder loops."""
+
+
+@dataclass(frozen=True)
+class CompactLayout:
+    """Where the entries of Y and Z that matter are kept: Y as (S, C), Z as (Q, S)."""
+
+    classes: SequenceClasses
+    rows: IntArray  # (S,) the contextual tokens, whose rows of Y and entries of Z are kept
+    support: NDArray[np.int32]  # (K, W) row numbers of each class's tokens, padded with 0
+    support_probs: FloatArray  # (K, W) their P(l|n), padded with 0
+    size: NDArray[np.int32]  # (K,) tokens in each class
+    query_index: IntArray  # (K,) row of Z of each class
+    column_of_token: IntArray  # (M,) column of y for each output token
+    multiplicity: FloatArray  # (C,) mu, 0 for padding
+    next_column: IntArray  # (K,) column of each class's next token
+
+    @classmethod
+    def of(cls, classes: SequenceClasses, start_groups: IntArray | None = None) -> CompactLayout:
+        """The layout for columns that start equal wherever `start_groups` (M,) is equal; all equal if not given."""
+        rows = classes.contextual_tokens
+        size = np.diff(classes.offsets).astype(np.int32)
+        support = np.zeros((classes.num_classes, size.max()), np.int32)
+        support_probs = np.zeros(support.shape)
+        for i in range(classes.num_classes):
+            support[i, : size[i]] = np.searchsorted(rows, classes.support(i))
+            support_probs[i, : size[i]] = classes.support_probs(i)
+        column_of_token, multiplicity = _columns(classes, start_groups)
+        queries = classes.queries
+        order = np.argsort(queries)
+        return cls(
+            classes=classes,
+            rows=rows,
+            support=support,
+            support_probs=support_probs,
+            size=size,
+            query_index=order[np.searchsorted(queries, classes.query, sorter=order)],
+            column_of_token=column_of_token,
+            multiplicity=multiplicity,
+            next_column=column_of_token[classes.next_token],
+        )
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_queries(self) -> int:
+        return len(self.classes.queries)
+
+    @property
+    def num_columns(self) -> int:
+        """Columns in use; the rest of `multiplicity` is padding."""
+        return int(np.count_nonzero(self.multiplicity))
+
+    @property
+    def column_rate(self) -> FloatArray:
+        """1/mu, the share of a group's gradient that each of its columns receives; 0 for padding."""
+        return np.divide(1.0, self.multiplicity, out=np.zeros_like(self.multiplicity), where=self.multiplicity > 0)
+
+    def query_entries(self) -> tuple[IntArray, IntArray]:
+        """Per query the rows of its classes' tokens, as (offsets, rows): the entries of Z that can move."""
+        found = [
+            np.unique(np.concatenate([self.support[i, : self.size[i]] for i in np.flatnonzero(self.query_index == q)]))
+            for q in range(self.num_queries)
+        ]
+        return np.concatenate([[0], np.cumsum([len(f) for f in found])]), np.concatenate(found).astype(np.int64)
+
+    def expand_decoder(self, compact: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Compact y (..., S, C) as rows of Y for the contextual tokens (..., S, M)."""
+        return compact[..., self.column_of_token]
+
+
+def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[IntArray, FloatArray]:
+    """Column of every output token (next tokens first, in class order) and the padded multiplicities."""
+    groups = np.zeros(classes.vocab_size, np.int64) if start_groups is None else np.asarray(start_groups).copy()
+    # A next token is pushed up by its own class's sequences and so leaves its group.
+    groups[classes.next_token] = groups.max() + 1 + np.arange(classes.num_classes)
+    _, group = np.unique(groups, return_inverse=True)
+    num_groups = int(group.max()) + 1
+    rank = np.full(num_groups, -1, np.int64)
+    rank[group[classes.next_token]] = np.arange(classes.num_classes)
+    rank[rank < 0] = np.arange(classes.num_classes, num_groups)
+    column_of_token = rank[group]
+    padded = -(-num_groups // LANES) * LANES
+    return column_of_token, np.bincount(column_of_token, minlength=padded).astype(np.float64)

@@ -1,0 +1,1 @@
+"""What a run leaves: labelled datasets, metrics of attention, storage, provenance."""

@@ -1,0 +1,130 @@
+"""The labelled form of a result.
+
+Dimensions are among run, step | time, class, query, token, output.  `token` runs over the contextual tokens (the only
+ones that attention can be on), `output` over the whole vocabulary.  Coordinates say what each entry is; attributes
+carry the configuration and the origin.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.data.classes_file import classes_to_mapping
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.model.compact import CompactLayout
+from scansnap.results.metrics import entropy
+from scansnap.results.provenance import provenance
+
+FORMAT = 1
+"""The layout of results; a store with another number was written by a version that this one does not read."""
+
+DIMENSIONS = {
+    "loss": ("run", "RECORD"),
+    "accuracy": ("run", "RECORD"),
+    "entropy": ("run", "RECORD", "class"),
+    "attention": ("run", "RECORD", "class", "token"),
+    "attention_logits": ("run", "RECORD", "query", "token"),
+    "decoder": ("run", "RECORD", "token", "output"),
+}
+"""Every variable's dimensions; RECORD is `step` or `time`."""
+
+ATTRIBUTES = {
+    "loss": {"long_name": "cross-entropy", "units": "nats"},
+    "accuracy": {"long_name": "share of sequences whose next token has the largest logit", "units": "1"},
+    "entropy": {"long_name": "entropy of attention on distinct tokens", "units": "nats"},
+    "attention": {"long_name": "attention c_n (Eq. 5)", "units": "1"},
+    "attention_logits": {"long_name": "attention logits Z", "units": "1"},
+    "decoder": {"long_name": "decoder Y, rows of contextual tokens", "units": "1"},
+}
+
+
+def attention_from_logits(layout: CompactLayout, logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """c_n (Eq. 5) from the exact P(l|n) and the learned z (..., Q, S), as (..., K, S)."""
+    z = logits.astype(np.float64)[..., layout.query_index[:, None], layout.support]  # (..., K, W)
+    present = layout.support_probs > 0
+    z = np.where(present, z, -np.inf)
+    weights = layout.support_probs * np.exp(z - z.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    dense = np.zeros((*logits.shape[:-2], len(layout.size), layout.num_rows))
+    for i, size in enumerate(layout.size):
+        dense[..., i, layout.support[i, :size]] = weights[..., i, :size]
+    return dense
+
+
+def distinct_entropy(layout: CompactLayout, attention: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Entropy of attention (..., K, S) on each class's distinct tokens, renormalised there (..., K)."""
+    distinct = layout.classes.token_kinds[layout.rows] == "distinct"
+    return entropy(attention[..., distinct]) if distinct.any() else np.full(attention.shape[:-1], np.nan)
+
+
+def shape_of(name: str, layout: CompactLayout, runs: int, records: int) -> tuple[int, ...]:
+    """The size of a variable."""
+    sizes = {
+        "run": runs,
+        "RECORD": records,
+        "class": layout.classes.num_classes,
+        "query": layout.num_queries,
+        "token": layout.num_rows,
+        "output": layout.classes.vocab_size,
+    }
+    return tuple(sizes[dimension] for dimension in DIMENSIONS[name])
+
+
+def dimensions_of(name: str, axis: str) -> tuple[str, ...]:
+    """A variable's dimensions with the record axis named."""
+    return tuple(axis if dimension == "RECORD" else dimension for dimension in DIMENSIONS[name])
+
+
+def coordinates(
+    layout: CompactLayout,
+    axis: str,
+    records: NDArray[Any],
+    runs: Mapping[str, NDArray[Any]],
+    variables: tuple[str, ...],
+) -> xr.Dataset:
+    """A dataset without variables: the coordinates of every dimension that the variables have."""
+    classes = layout.classes
+    used = {dimension for name in variables for dimension in dimensions_of(name, axis)}
+    names = np.array([classes.name(int(token)) for token in layout.rows])
+    coords: dict[str, Any] = {
+        "run": np.arange(len(next(iter(runs.values())))),
+        **{name: ("run", values) for name, values in runs.items()},
+        axis: (axis, records, {"units": "steps", "long_name": "updates with one sampled class, or their expectation"}),
+        "class": np.arange(classes.num_classes),
+        "next_token": ("class", classes.next_token),
+        "query_token": ("class", classes.query),
+        "class_weight": ("class", classes.weights),
+        "query": classes.queries,
+        "token": layout.rows,
+        "token_kind": ("token", classes.token_kinds[layout.rows]),
+        "token_name": ("token", names),
+        "output": np.arange(classes.vocab_size),
+    }
+    own = {
+        "next_token": "class",
+        "query_token": "class",
+        "class_weight": "class",
+        "token_kind": "token",
+        "token_name": "token",
+    }
+    always = {"run", axis, "class", *runs}
+    return xr.Dataset(coords={k: v for k, v in coords.items() if k in always or own.get(k, k) in used | {"class"}})
+
+
+def attributes(classes: SequenceClasses, kind: str, options: Mapping[str, Any], title: str) -> dict[str, Any]:
+    """What a result says of itself: the whole configuration, as text, and where it comes from."""
+    return {
+        "title": title,
+        "kind": kind,
+        "format": FORMAT,
+        "options": json.dumps(dict(options), sort_keys=True),
+        "classes": json.dumps(classes_to_mapping(classes)),
+        "classes_fingerprint": classes.fingerprint,
+        **provenance(),
+    }

@@ -1,0 +1,58 @@
+"""Metrics of attention for labelled results: `metrics.py` with names on the axes."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from scansnap.errors import InputError
+from scansnap.results import metrics
+
+
+def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
+    """Entropy of attention restricted to each class's distinct tokens and renormalised there (Figure 6's quantity)."""
+    kept = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
+    return _reduce(metrics.entropy, kept, "entropy on distinct tokens", "nats")
+
+
+def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
+    """The share of attention on the k tokens of each class that have most."""
+    return _reduce(metrics.top_k_mass, _attention(dataset), f"attention on the top {k}", "", k=k)
+
+
+def sparsity(dataset: xr.Dataset) -> xr.DataArray:
+    """0 where a class attends to all contextual tokens alike, towards 1 where it attends to one."""
+    return _reduce(metrics.sparsity, _attention(dataset), "sparsity", "")
+
+
+def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
+    """Attention that moved between successive records, per step or unit of time."""
+    attention = _attention(dataset)
+    axis = record_dimension(dataset)
+    if dataset.sizes[axis] < 2:
+        raise InputError(f"the result has one record along '{axis}': a rate of change needs at least two.")
+    ordered = attention.transpose(..., axis, "token")
+    values = metrics.rate_of_change(ordered.values, dataset[axis].values)
+    found = ordered.isel(token=0, drop=True).copy(data=values)
+    found.attrs = {"long_name": "attention moved", "units": f"per {axis}"}
+    return found.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
+
+
+def record_dimension(dataset: xr.Dataset) -> str:
+    """`step` for trained runs, `time` for flows."""
+    for name in ("step", "time"):
+        if name in dataset.dims:
+            return name
+    raise InputError("this dataset has neither a 'step' nor a 'time' dimension: give a result of train or flow.")
+
+
+def _attention(dataset: xr.Dataset) -> xr.DataArray:
+    if "attention" not in dataset:
+        raise InputError("this result did not record 'attention': run it again with 'attention' in record.")
+    return dataset["attention"]
+
+
+def _reduce(function, attention: xr.DataArray, label: str, units: str, **options: int) -> xr.DataArray:  # type: ignore[no-untyped-def]
+    found = xr.apply_ufunc(function, attention, input_core_dims=[["token"]], kwargs=options)
+    found.attrs = {"long_name": label, "units": units}
+    return found.rename(function.__name__).astype(np.float64)

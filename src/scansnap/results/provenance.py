@@ -1,0 +1,50 @@
+"""Where a result comes from: versions, commit, machine and time, written into every result."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("scansnap", "numpy", "scipy", "torch", "numba", "xarray", "zarr")
+
+
+def provenance() -> dict[str, str]:
+    """Flat text attributes."""
+    found = {f"version_{name}": _version(name) for name in PACKAGES}
+    return {
+        **{name: value for name, value in found.items() if value},
+        "version_python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "commit": _commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+@cache
+def _commit() -> str:
+    """The commit of the source tree this package runs from, marked if changed; 'unknown' for an installed copy."""
+    here = Path(__file__).resolve().parent
+    if not any((folder / ".git").exists() for folder in here.parents):
+        return "unknown"
+
+    def git(*words: str) -> str:
+        result = subprocess.run(
+            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10, check=True
+        )
+        return result.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", str(here.parent)) else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

@@ -1,0 +1,223 @@
+"""Results on disk: zarr stores that xarray opens without this package.
+
+`save` and `load` take whole results.  `RunStore` writes a run as it goes: records in blocks, and now and then a
+checkpoint (plain arrays, no pickles) from which the run continues to identical numbers.  Nothing is ever under its
+final name half-made: stores are created beside it and renamed, checkpoints replaced in one move.  A run in progress is
+marked `complete = 0` until its last record is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.errors import StoreError
+from scansnap.results.dataset import ATTRIBUTES, FORMAT
+
+CHECKPOINT = "checkpoint.npz"
+ZARR_FORMAT = 2  # the format whose text columns every reader knows
+
+
+def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a result to a zarr store; an existing one is only replaced if `overwrite` is true."""
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
+    _zarr()
+    with _beside(path) as draft:
+        dataset.to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=True)
+    return path
+
+
+def load(path: str | Path, *, partial: bool = False, lazy: bool = False) -> xr.Dataset:
+    """Open a result.
+
+    An unfinished run is refused unless `partial` is true: its missing records are NaN.  With `lazy` the arrays stay on
+    disk until they are used.
+    """
+    path = Path(path)
+    attrs = _attributes(path)
+    if not attrs.get("complete", 1) and not partial:
+        raise StoreError(
+            f"{path} holds an unfinished run ({_progress(path, attrs)}): start the same run again to finish it, "
+            "or read what is there with partial=True."
+        )
+    try:
+        dataset = xr.open_zarr(path, chunks=None, consolidated=False)
+        return dataset if lazy else dataset.load()
+    except Exception as error:
+        raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({_brief(error)}).") from None
+
+
+class RunStore:
+    """A store that one run is writing.  Make it with `begin`."""
+
+    def __init__(self, path: Path, *, finished: bool = False) -> None:
+        self.path = path
+        self.finished = finished
+
+    @classmethod
+    def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Any], block: int) -> RunStore:
+        """The store for a run: new, or that of the same run, unfinished or `finished`.
+
+        `template` has the coordinates and attributes; `variables` gives (dimensions, shape, dtype) for each name, the
+        records on the second dimension, written in blocks of `block`.
+        """
+        path = Path(path)
+        if path.exists():
+            return cls(path, finished=_check_same_run(path, template.attrs))
+        zarr = _zarr()
+        with _beside(path) as draft:
+            template.assign_attrs(complete=0).to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
+            group = zarr.open_group(draft, mode="r+", zarr_format=ZARR_FORMAT)
+            for name, (dimensions, shape, dtype) in variables.items():
+                chunks = (shape[0], min(block, shape[1]), *shape[2:])
+                array = group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=np.nan)
+                array.attrs.update({**ATTRIBUTES[name], "_ARRAY_DIMENSIONS": list(dimensions)})
+        return cls(path)
+
+    def write(self, first: int, block: Mapping[str, NDArray[Any]]) -> None:
+        """Records `first`, `first` + 1, ... of every variable (R, n, ...)."""
+        with self._writing():
+            group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
+            for name, values in block.items():
+                group[name][:, first : first + values.shape[1]] = values
+
+    def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
+        """Everything needed to continue after `step` updates, in place of the last checkpoint."""
+        draft = self.path / f"{CHECKPOINT}.new"
+        with self._writing():
+            with draft.open("wb") as file:
+                np.savez(file, step=np.int64(step), **state)  # type: ignore[arg-type]
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path / CHECKPOINT)
+
+    def read_checkpoint(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
+        """The last checkpoint, or None where none was made yet."""
+        file = self.path / CHECKPOINT
+        if not file.exists():
+            return None
+        try:
+            with np.load(file, allow_pickle=False) as content:
+                state = {name: content[name] for name in content.files}
+        except (OSError, ValueError, zipfile.BadZipFile, KeyError):
+            raise StoreError(f"{file} is damaged: remove {self.path} and start the run again.") from None
+        return int(state.pop("step")), state
+
+    def finish(self, coordinates: Mapping[str, NDArray[Any]]) -> None:
+        """Fill in the coordinates that are known only now, and mark the run complete."""
+        with self._writing():
+            zarr = _zarr()
+            group = zarr.open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
+            for name, values in coordinates.items():
+                group[name][:] = values
+            group.attrs["complete"] = 1
+            (self.path / CHECKPOINT).unlink(missing_ok=True)
+            zarr.consolidate_metadata(self.path, zarr_format=ZARR_FORMAT)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            (self.path / f"{CHECKPOINT}.new").unlink(missing_ok=True)
+            raise StoreError(
+                f"cannot write {self.path}: {error.strerror or error}; what was written before is kept, "
+                "so mend that and start the same run again to go on."
+            ) from None
+
+
+def _check_same_run(path: Path, attrs: Mapping[str, Any]) -> bool:
+    """Whether the run stored there, which must be the one described by `attrs`, is finished."""
+    found = _attributes(path)
+    old, new = _identity(found), _identity(attrs)
+    for name in new:
+        if old.get(name) != new[name]:
+            raise StoreError(
+                f"{path} holds another run, with {name} = {_short(old.get(name))} and not {_short(new[name])}: "
+                "give the same options to continue it, or another name."
+            )
+    return bool(found.get("complete", 1))
+
+
+def _identity(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes two runs the same run: their configuration and the code that made them."""
+    options = json.loads(attrs.get("options", "{}"))
+    same = ("kind", "classes_fingerprint", "version_scansnap", "commit")
+    return {**options, **{name: attrs.get(name) for name in same}}
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _attributes(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise StoreError(f"{path} does not exist: give the folder that a run was written to.")
+    try:
+        attrs = dict(_zarr().open_group(path, mode="r").attrs)
+    except StoreError:
+        raise
+    except Exception as error:
+        raise StoreError(
+            f"{path} is not a result of scansnap: no zarr store can be opened there ({_brief(error)})."
+        ) from None
+    if attrs.get("format", FORMAT) != FORMAT:
+        raise StoreError(
+            f"{path} has result format {attrs['format']}, written by scansnap {attrs.get('version_scansnap', '?')}; "
+            f"this version reads format {FORMAT}: use that version, or xarray.open_zarr."
+        )
+    return attrs
+
+
+def _progress(path: Path, attrs: Mapping[str, Any]) -> str:
+    checkpoint = RunStore(path).read_checkpoint()
+    steps = json.loads(attrs["options"]).get("steps", "?") if "options" in attrs else "?"
+    return f"{checkpoint[0] if checkpoint else 0} of {steps} steps"
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A folder to fill, which then becomes `path`; removed if anything fails."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        yield draft
+        if path.exists():
+            old = path.with_name(f".{path.name}.{os.getpid()}.old")
+            path.rename(old)
+            draft.rename(path)
+            shutil.rmtree(old)
+        else:
+            draft.rename(path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}; nothing was changed there.") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _zarr() -> ModuleType:
+    try:
+        import zarr
+    except ImportError:
+        raise StoreError("results are stored with zarr, which is not installed here: pip install zarr.") from None
+    return zarr
+
+
+def _brief(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:120] if lines else type(error).__name__

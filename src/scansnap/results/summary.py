@@ -1,0 +1,42 @@
+"""What happened in a run, in a few numbers that a person or a program can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scansnap.results.measure import record_dimension, top_k_mass
+
+
+def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """One entry per run: first and last loss, accuracy, entropy, and where attention went."""
+    axis = record_dimension(dataset)
+    return [_run(dataset.isel(run=r), axis) for r in range(dataset.sizes["run"])]
+
+
+def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "run": int(run["run"]),
+        "lr_y": float(run["lr_y"]),
+        "lr_z": float(run["lr_z"]),
+        "seed": int(run["seed"]),
+        "status": str(run["status"].values),
+    }
+    if int(run.get("diverged_step", -1)) >= 0:
+        found["diverged_step"] = int(run["diverged_step"])
+    for name in ("loss", "accuracy", "entropy"):
+        if name in run:
+            values = run[name].mean([d for d in run[name].dims if d != axis])
+            found[f"{name}_first"], found[f"{name}_last"] = _ends(values)
+    if "attention" in run:
+        common = run["attention"].where(run["token_kind"] == "common", 0.0).sum("token").mean("class")
+        found["common_first"], found["common_last"] = _ends(common)
+        found["top_first"], found["top_last"] = _ends(top_k_mass(run, 1).mean("class"))
+    return found
+
+
+def _ends(values: xr.DataArray) -> tuple[float | None, float | None]:
+    """The first and the last record; None where it is not a number."""
+    return tuple(float(v) if np.isfinite(v) else None for v in (values.values[0], values.values[-1]))  # type: ignore[return-value]
