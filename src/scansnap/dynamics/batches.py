@@ -68,7 +68,7 @@ class HostSampler:
         self._class_index = np.empty((len(runs), batch), np.int64)
         self._counts = np.empty((len(runs), batch, width), np.int32)
         weights = np.full(batch, 1.0 / batch) if options.batch_size else layout.classes.weights
-        self._weights = torch.as_tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(
+        self._weights = torch.tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(
             len(runs), -1
         )
 
@@ -79,10 +79,11 @@ class HostSampler:
             self._seeds, t, self._options.length, each_class_once, tables.size, tables.thresholds, tables.conditional,
             tables.class_thresholds, self._class_index, self._counts,
         )  # fmt: skip
-        device = self._tensors.probs.device
-        class_index = torch.from_numpy(self._class_index).to(device)
+        probs = self._tensors.probs
+        class_index = torch.tensor(self._class_index, device=probs.device)
         if self._options.length == 0:
-            token_weights = self._tensors.probs[class_index]
-        else:
-            token_weights = torch.from_numpy(self._counts).to(device, self._tensors.probs.dtype)
-        return Batch(class_index.clone(), token_weights, self._weights)
+            return Batch(class_index, probs[class_index], self._weights)
+        counts = torch.from_numpy(self._counts).to(probs.device, probs.dtype)
+        dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1)  # the last column takes the padding
+        dense.scatter_(2, self._tensors.support[class_index], counts)
+        return Batch(class_index, dense[..., :-1], self._weights)

@@ -37,14 +37,15 @@ class DeviceSampler:
         self._thresholds = torch.as_tensor(tables.thresholds, device=device)
         self._class_thresholds = torch.as_tensor(tables.class_thresholds, device=device)
         self._class_index = torch.empty((len(runs), batch), dtype=torch.int64, device=device)
-        self._counts = torch.empty((len(runs), batch, layout.support.shape[1]), dtype=dtype, device=device)
+        self._support = tensors.support
+        self._counts = torch.empty((len(runs), batch, layout.num_rows), dtype=dtype, device=device)
         weights = torch.full((len(runs), batch), 1.0 / batch, dtype=dtype, device=device)
         self._batch = Batch(self._class_index, self._counts, weights)
         self._length = options.length
 
     def draw(self, t: int, step: Tensor) -> Batch:
         draw_on_device(
-            self._seeds, step, self._size, self._thresholds, self._class_thresholds, self._length,
+            self._seeds, step, self._size, self._thresholds, self._class_thresholds, self._support, self._length,
             self._class_index, self._counts,
         )  # fmt: skip
         return self._batch
@@ -56,20 +57,23 @@ def draw_on_device(
     size: Tensor,
     thresholds: Tensor,
     class_thresholds: Tensor,
+    support: Tensor,
     length: int,
     class_index: Tensor,
     counts: Tensor,
 ) -> None:
-    """Fill class_index (R, B) and counts (R, B, W) with the sequences of update `step`."""
+    """Fill class_index (R, B) and counts (R, B, S) with the sequences of update `step`."""
     import triton
 
     from scansnap.dynamics.triton_sampling import draw
 
-    runs, batch, width = counts.shape
-    num_classes = len(class_thresholds)
+    runs, batch, num_rows = counts.shape
+    num_classes, width = thresholds.shape
     padded = int(padded_length(length))
+    counts.zero_()
     draw[(runs * batch,)](
-        seeds, step, size, thresholds, class_thresholds, class_index, counts,
-        batch, num_classes, width, length, padded // 2,
+        seeds, step, size, thresholds, class_thresholds, support, class_index, counts,
+        batch, num_classes, width, num_rows, length, padded // 2,
         CLASSES=triton.next_power_of_2(num_classes), DRAWS=triton.next_power_of_2(padded),
+        WIDTH=triton.next_power_of_2(width), num_warps=1,
     )  # fmt: skip

@@ -33,32 +33,37 @@ class LayoutTensors:
     """The compact layout on a device."""
 
     support: Tensor  # (K, W) rows of each class's tokens; padding points one past the last row
-    probs: Tensor  # (K, W) P(l|n)
+    probs: Tensor  # (K, S) P(l|n)
     query_index: Tensor  # (K,)
+    query_one_hot: Tensor  # (K, Q)
     next_column: Tensor  # (K,)
     class_weights: Tensor  # (K,) P(n)
-    multiplicity: Tensor  # (C,)
-    column_rate: Tensor  # (C,)
-    num_rows: int
-    num_queries: int
+    log_multiplicity: Tensor  # (C,) ln mu, -inf for padding
+    column_rate: Tensor  # (C,) 1 / mu, 0 for padding
+    num_columns: int  # C without padding
 
     @classmethod
     def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> LayoutTensors:
         inside = np.arange(layout.support.shape[1]) < layout.size[:, None]
+        probs = np.zeros((len(layout.size), layout.num_rows))
+        for i, size in enumerate(layout.size):
+            probs[i, layout.support[i, :size]] = layout.support_probs[i, :size]
+        with np.errstate(divide="ignore"):
+            log_multiplicity = np.log(layout.multiplicity)
 
         def put(array: NDArray[np.generic], kind: torch.dtype) -> Tensor:
             return torch.tensor(array, dtype=kind, device=device)
 
         return cls(
             support=put(np.where(inside, layout.support, layout.num_rows), torch.int64),
-            probs=put(layout.support_probs, dtype),
+            probs=put(probs, dtype),
             query_index=put(layout.query_index, torch.int64),
+            query_one_hot=put(np.eye(layout.num_queries)[layout.query_index], dtype),
             next_column=put(layout.next_column, torch.int64),
             class_weights=put(layout.classes.weights, dtype),
-            multiplicity=put(layout.multiplicity, dtype),
+            log_multiplicity=put(log_multiplicity, dtype),
             column_rate=put(layout.column_rate, dtype),
-            num_rows=layout.num_rows,
-            num_queries=layout.num_queries,
+            num_columns=layout.num_columns,
         )
 
 
@@ -67,7 +72,7 @@ class Batch:
     """Sequences of one update, for every run."""
 
     class_index: Tensor  # (R, B)
-    token_weights: Tensor  # (R, B, W) counts or probabilities of the class's tokens, 0 for padding
+    token_weights: Tensor  # (R, B, S) counts or probabilities of all contextual tokens
     sample_weights: Tensor  # (R, B) sums to one over the batch
 
 
@@ -75,7 +80,7 @@ def population_batch(layout: LayoutTensors, runs: int) -> Batch:
     """Every class once with its probability, at T -> infinity: the expected batch-1 step."""
     num_classes = len(layout.query_index)
     return Batch(
-        class_index=torch.arange(num_classes, device=layout.support.device).expand(runs, -1),
+        class_index=torch.arange(num_classes, device=layout.probs.device).expand(runs, -1),
         token_weights=layout.probs.expand(runs, -1, -1),
         sample_weights=layout.class_weights.expand(runs, -1),
     )
@@ -95,46 +100,29 @@ def gradients(
     layout: LayoutTensors, decoder: Tensor, attention: Tensor, batch: Batch, *, modified: bool = False
 ) -> Gradients:
     """Lemma 1 for decoder y (R, S, C) and attention z (R, Q, S); Lemma 3's decoder gradient if `modified`."""
-    f = directions(layout, attention, batch.class_index, batch.token_weights)  # (R, B, W)
-    rows = layout.support[batch.class_index]  # (R, B, W)
-    dense = _scatter(layout, rows, f)  # (R, B, S)
-    logits = dense @ decoder  # (R, B, C)
+    f = directions(layout, attention, batch)  # (R, B, S)
+    logits = f @ decoder  # (R, B, C)
     residual, loss, correct = _residual(layout, logits, layout.next_column[batch.class_index])
+    residual = residual * batch.sample_weights[..., None]
 
-    back = residual @ decoder.mT  # (R, B, S)
-    g = torch.nn.functional.pad(back, (0, 1)).gather(2, rows)  # (R, B, W)
+    g = residual @ decoder.mT  # (R, B, S)
     along = (f * g).sum(2, keepdim=True)
-    dz = f * (g - f * along) * batch.sample_weights[..., None]
-    query = torch.nn.functional.one_hot(layout.query_index[batch.class_index], layout.num_queries)  # (R, B, Q)
-
+    dz = f * torch.addcmul(g, f, along, value=-1)
     if modified:
-        dense = dense + _modification(layout, attention)[:, :].gather(
-            1, batch.class_index[..., None].expand(-1, -1, layout.num_rows)
-        )
-    weighted = residual * batch.sample_weights[..., None]
+        f = f + _modification(layout, attention)[torch.arange(len(f))[:, None], batch.class_index]
     return Gradients(
-        decoder=dense.mT @ weighted,
-        attention=query.to(dz.dtype).mT @ _scatter(layout, rows, dz),
+        decoder=f.mT @ residual,
+        attention=layout.query_one_hot[batch.class_index].mT @ dz,
         loss=(loss * batch.sample_weights).sum(1),
         accuracy=(correct * batch.sample_weights).sum(1),
     )
 
 
-def directions(layout: LayoutTensors, attention: Tensor, class_index: Tensor, token_weights: Tensor) -> Tensor:
-    """f, the l2-normalised attention over each sequence's own tokens (R, B, W)."""
-    runs = attention.shape[0]
-    rows = layout.support[class_index].clamp(max=layout.num_rows - 1)
-    entries = layout.query_index[class_index][..., None] * layout.num_rows + rows
-    z = attention.reshape(runs, -1).gather(1, entries.reshape(runs, -1)).reshape(entries.shape)
-    z = z.masked_fill(token_weights <= 0, -torch.inf)
-    unnormalised = token_weights * torch.exp(z - z.amax(2, keepdim=True))
-    return unnormalised / unnormalised.norm(dim=2, keepdim=True)
-
-
-def _scatter(layout: LayoutTensors, rows: Tensor, values: Tensor) -> Tensor:
-    """Values at a sequence's tokens as a vector over all rows (R, B, S)."""
-    dense = values.new_zeros(*values.shape[:2], layout.num_rows + 1)
-    return dense.scatter_(2, rows, values)[..., :-1]
+def directions(layout: LayoutTensors, attention: Tensor, batch: Batch) -> Tensor:
+    """f (R, B, S): softmax(z + ln a) is the l1-normalised c, whatever the size of the logits."""
+    rows = layout.query_index[batch.class_index][..., None].expand(-1, -1, attention.shape[2])
+    c = torch.softmax(attention.gather(1, rows) + torch.log(batch.token_weights), dim=2)
+    return c / torch.linalg.vector_norm(c, dim=2, keepdim=True)
 
 
 def _residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -144,29 +132,23 @@ def _residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tup
     rounding of p_n.
     """
     index = next_column[..., None]
-    own = logits.gather(2, index)
-    others = logits.masked_fill(layout.multiplicity == 0, -torch.inf).scatter(2, index, -torch.inf)
-    largest = others.amax(2, keepdim=True)
-    top = torch.maximum(own, largest)
-    weights = layout.multiplicity * torch.exp(others - top)
-    rest = weights.sum(2, keepdim=True)
-    own_exp = torch.exp(own - top)
-    total = rest + own_exp
-    residual = (-weights / total).scatter(2, index, rest / total)
-    loss = torch.where(own - top > -30, torch.log1p(rest / own_exp), torch.log(total) - (own - top))
-    return residual, loss.squeeze(2), (own > largest).squeeze(2).to(logits.dtype)
+    log_p = torch.log_softmax(logits + layout.log_multiplicity, dim=2)
+    others = torch.exp(log_p).scatter_(2, index, 0.0)
+    rest = others.sum(2, keepdim=True)
+    log_own = log_p.gather(2, index)
+    loss = torch.where(rest < 0.5, -torch.log1p(-rest), -log_own)
+    largest = logits[..., : layout.num_columns].scatter(2, index, -torch.inf).amax(2, keepdim=True)
+    correct = (logits.gather(2, index) > largest).to(logits.dtype)
+    return others.neg_().scatter_(2, index, rest), loss.squeeze(2), correct.squeeze(2)
 
 
 def _modification(layout: LayoutTensors, attention: Tensor) -> Tensor:
     """-F E' e_n for every class (R, K, S)."""
-    runs = attention.shape[0]
-    population = population_batch(layout, runs)
-    f = directions(layout, attention, population.class_index, population.token_weights)
-    dense = _scatter(layout, layout.support.expand(runs, -1, -1), f)  # (R, K, S), rows f_n
-    inverse, singular = torch.linalg.inv_ex(dense @ dense.mT)
+    f = directions(layout, attention, population_batch(layout, len(attention)))  # (R, K, S), rows f_n
+    inverse, singular = torch.linalg.inv_ex(f @ f.mT)
     if bool(singular.any()):
         raise InputError(
             "two classes have the same attention direction, so F^T F cannot be inverted: "
             "the modified decoder gradient needs linearly independent classes (Assumption 2)."
         )
-    return inverse @ dense - dense
+    return inverse @ f - f

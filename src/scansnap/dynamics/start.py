@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numba import njit, prange
 from numpy.typing import NDArray
 
+from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.options import STARTS, one_of
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 
 Init = str | tuple[Any, Any]
+
+DECODER_STREAM, ATTENTION_STREAM = np.uint64(2**64 - 1), np.uint64(2**64 - 2)
+"""Updates -1 and -2, as it were: the random streams of the start, apart from those of any batch."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,9 @@ def _uniform(classes: SequenceClasses, seeds: Sequence[int] | NDArray[np.uint64]
     layout = CompactLayout.of(classes, np.arange(classes.vocab_size))
     decoder, attention = _empty(layout, len(seeds), dtype)
     bound = classes.vocab_size**-0.5
-    columns = layout.column_of_token
-    for r, seed in enumerate(seeds):
-        # Streams of their own, apart from the data's: the start stays the same if the data are drawn otherwise.
-        for stream, target, index in ((0, decoder[r], columns), (1, attention[r], np.arange(layout.num_rows))):
-            rng = np.random.default_rng([int(seed), stream])
-            target[:, index] = rng.uniform(-bound, bound, (target.shape[0], len(index)))
+    keys = np.asarray(seeds, np.uint64)
+    uniform_entries(keys, DECODER_STREAM, bound, layout.column_of_token, decoder)
+    uniform_entries(keys, ATTENTION_STREAM, bound, np.arange(layout.num_rows), attention)
     return Start(layout, decoder, attention)
 
 
@@ -103,3 +105,13 @@ def _empty(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.flo
             "which merges output columns, or train fewer runs at a time."
         )
     return np.zeros(shape_y, dtype), np.zeros(shape_z, dtype)
+
+
+@njit(parallel=True, cache=True)
+def uniform_entries(seeds, stream, bound, columns, out):  # type: ignore[no-untyped-def]
+    """out[r, i, columns[j]] uniform in +-bound, from word j of row i's stream."""
+    for r in prange(seeds.shape[0]):
+        for i in range(out.shape[1]):
+            key = sequence_key(seeds[r], stream, i)
+            for j in range(columns.shape[0]):
+                out[r, i, columns[j]] = bound * (2.0 * uniform(key, j) - 1.0)

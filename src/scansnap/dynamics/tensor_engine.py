@@ -1,18 +1,22 @@
 """The tensor path behind the engine's contract: all runs on one tensor axis, on any device.
 
-Every step is the closed form of `gradients.py` in batched matrix products.  On a GPU the step is captured once as a
-CUDA graph and replayed, since its kernels are short beside the time it takes to launch them.
+Every step is the closed form of `gradients.py` in batched matrix products.  On a GPU its kernels are short beside the
+time it takes to launch them and to pass their results through memory.  So `torch.compile` fuses them (a few seconds the
+first time a shape is met), and the step is captured once as a CUDA graph and replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.dynamics import device_sampling
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.engine import Array
 from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
@@ -22,6 +26,22 @@ from scansnap.errors import InputError
 
 GRAPH_WARMUP = 3
 """Steps taken eagerly before a graph is captured, as CUDA's documentation asks; their effects are undone."""
+
+
+@cache
+def _compiled_gradients() -> Callable[..., Gradients]:
+    """`gradients`, fused; as it is where there is no Triton to compile for."""
+    if not device_sampling.available():
+        return gradients
+    compiled = torch.compile(gradients, dynamic=False)
+
+    def quietly(*arguments: object, **options: bool) -> Gradients:
+        with warnings.catch_warnings():
+            # Inductor advises TF32, whose ten bits of mantissa are not what float32 promises.
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+            return compiled(*arguments, **options)  # type: ignore[arg-type]
+
+    return quietly
 
 
 class TensorEngine:
@@ -35,6 +55,8 @@ class TensorEngine:
         dtype = getattr(torch, options.dtype)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
         self._sampler = make_sampler(start.layout, self._layout, options, runs)
+        # Lemma 3's gradient inverts a matrix and looks at the outcome, which neither a compiler nor a graph can hold.
+        self._fused = options.device == "cuda" and self._sampler.capturable and options.decoder_gradient == "true"
 
         def put(array: NDArray[np.generic]) -> Tensor:
             return torch.as_tensor(array, dtype=dtype, device=device).clone()
@@ -48,11 +70,10 @@ class TensorEngine:
             self._tensors[f"{name}_velocity"] = torch.zeros(shape, dtype=dtype, device=device)
             if options.optimizer == "adam":
                 self._tensors[f"{name}_square"] = torch.zeros(shape, dtype=dtype, device=device)
-        self._tensors["diverged"] = torch.full((count,), -1, dtype=torch.int64, device=device)
         # The step as a tensor, so that a captured graph sees it change.
         self._step = torch.zeros((), dtype=torch.int64, device=device)
-        self._losses = torch.zeros((count, options.steps + 1), dtype=torch.float64, device=device)
-        self._accuracies = torch.zeros_like(self._losses)
+        self._measures = torch.zeros((2, count, options.steps + 1), dtype=dtype, device=device)  # loss, accuracy
+        self._diverged = np.full(count, -1, np.int64)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @property
@@ -61,39 +82,41 @@ class TensorEngine:
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         begin = self.step
-        if self._sampler.capturable and self._options.device == "cuda" and stop > begin:
+        if self._fused and stop > begin:
             self._capture()
         for t in range(begin, stop):
             if self._graph is not None:
                 self._graph.replay()
             else:
                 self._update(t)
-        return self._losses[:, begin:stop].cpu().numpy(), self._accuracies[:, begin:stop].cpu().numpy()
+        return self._checked(self._measures[..., begin:stop], begin)
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         found = self._gradients(self.step)
-        self._mark_diverged(found.loss)
-        failed = self._tensors["diverged"] >= 0
-        loss = found.loss.double().masked_fill(failed, torch.nan)
-        return loss.cpu().numpy(), found.accuracy.double().masked_fill(failed, torch.nan).cpu().numpy()
+        loss, accuracy = self._checked(torch.stack([found.loss, found.accuracy])[..., None], self.step)
+        return loss[:, 0], accuracy[:, 0]
+
+    def _checked(self, measures: Tensor, begin: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Loss and accuracy on the host, NaN from the step on at which a run's loss was first not finite."""
+        loss, accuracy = measures.double().cpu().numpy()
+        bad = ~np.isfinite(loss)
+        first = np.where(bad.any(1), begin + bad.argmax(1), -1)
+        self._diverged = np.where(self._diverged < 0, first, self._diverged)
+        steps = begin + np.arange(loss.shape[1])
+        failed = (self._diverged >= 0)[:, None] & (steps >= self._diverged[:, None])
+        return np.where(failed, np.nan, loss), np.where(failed, np.nan, accuracy)
 
     def _gradients(self, t: int) -> Gradients:
         tensors = self._tensors
         batch = self._sampler.draw(t, self._step)
         modified = self._options.decoder_gradient == "modified"
-        return gradients(self._layout, tensors["decoder"], tensors["attention"], batch, modified=modified)
-
-    def _mark_diverged(self, loss: Tensor) -> None:
-        diverged = self._tensors["diverged"]
-        diverged.copy_(torch.where((diverged < 0) & ~torch.isfinite(loss), self._step, diverged))
+        compute = _compiled_gradients() if self._fused else gradients
+        return compute(self._layout, tensors["decoder"], tensors["attention"], batch, modified=modified)
 
     def _update(self, t: int) -> None:
         """One update; `t` is the step where the sampler runs on the host, and is not read inside a graph."""
         found = self._gradients(t)
-        self._mark_diverged(found.loss)
-        failed = self._tensors["diverged"] >= 0
-        for store, values in ((self._losses, found.loss), (self._accuracies, found.accuracy)):
-            store.index_copy_(1, self._step.reshape(1), values.double().masked_fill(failed, torch.nan)[:, None])
+        self._measures.index_copy_(2, self._step.reshape(1), torch.stack([found.loss, found.accuracy])[..., None])
         for name, gradient in (("decoder", found.decoder), ("attention", found.attention)):
             if self._options.optimizer == "adam":
                 self._adam(name, gradient)
@@ -102,11 +125,10 @@ class TensorEngine:
         self._step += 1
 
     def _momentum(self, name: str, gradient: Tensor) -> None:
-        """u <- u + g, Y <- Y + eta u, u <- mu u: SGD with momentum, as in `kernel.py`."""
+        """v <- mu v + g, Y <- Y + eta v."""
         velocity = self._tensors[f"{name}_velocity"]
-        velocity += gradient
+        torch.add(gradient, velocity, alpha=self._options.momentum, out=velocity)
         self._tensors[name].addcmul_(velocity, self._rates[name])
-        velocity *= self._options.momentum
 
     def _adam(self, name: str, gradient: Tensor) -> None:
         beta_1, beta_2 = ADAM_BETAS
@@ -140,7 +162,7 @@ class TensorEngine:
             tensor.copy_(kept[name])
 
     def _everything(self) -> dict[str, Tensor]:
-        return {**self._tensors, "step": self._step, "losses": self._losses, "accuracies": self._accuracies}
+        return {**self._tensors, "step": self._step, "measures": self._measures}
 
     def attention_logits(self) -> NDArray[np.floating]:
         return self._tensors["attention"].cpu().numpy().copy()
@@ -149,12 +171,13 @@ class TensorEngine:
         return self._tensors["decoder"].cpu().numpy().copy()
 
     def diverged(self) -> NDArray[np.int64]:
-        return self._tensors["diverged"].cpu().numpy()
+        return self._diverged
 
     def state(self) -> dict[str, Array]:
-        return {name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}
+        return {"diverged": self._diverged, **{name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}}
 
     def restore(self, step: int, state: Mapping[str, Array]) -> None:
         self._step.fill_(step)
+        self._diverged = np.asarray(state["diverged"], np.int64)
         for name, tensor in self._tensors.items():
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))

@@ -20,8 +20,9 @@ def mix(x):
 
 @triton.jit
 def draw(
-    seeds, step, size, thresholds, class_thresholds, class_index, counts,
-    batch, num_classes, width, length, half, CLASSES: tl.constexpr, DRAWS: tl.constexpr,
+    seeds, step, size, thresholds, class_thresholds, support, class_index, counts,
+    batch, num_classes, width, num_rows, length, half,
+    CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One program per sequence: `data.sampling.draw_class`, `fill_draws` and `count_by_thresholds`."""
     golden = tl.full((), GOLDEN, tl.uint64)
@@ -41,13 +42,16 @@ def draw(
     low = j < half
     words = mix(key + (tl.where(low, j, j - half) + 2).to(tl.uint64) * golden)
     bits = tl.where(low, words & 0xFFFFFFFF, words >> 32).to(tl.int64)
-    draws = tl.where(j < length, bits - 2147483648, 2147483647)
+    draws = tl.where(j < length, bits - 2147483648, 2147483647).to(tl.int32)
+    # A token is drawn between the threshold of the token before it and its own.
     tokens = tl.load(size + n)
-    before = tl.full((), 0, tl.int32)
-    for w in range(width):
-        threshold = tl.load(thresholds + n * width + w).to(tl.int64)
-        below = tl.sum((draws < threshold).to(tl.int32))
-        below = tl.where(w < tokens - 1, below, length)
-        value = tl.where(w < tokens, below - before, 0)
-        tl.store(counts + program * width + w, value.to(counts.dtype.element_ty))
-        before = below
+    w = tl.arange(0, WIDTH)
+    lower = tl.load(thresholds + n * width + w - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
+    upper = tl.load(thresholds + n * width + w, mask=w < tokens - 1, other=2147483647)
+    inside = (draws[None, :] >= lower[:, None]) & (draws[None, :] < upper[:, None])
+    value = tl.sum(inside.to(tl.int32), axis=1)
+    # The last token also takes the largest draw, which no threshold is above; padding draws are equal to it.
+    largest = tl.sum(((draws == 2147483647) & (j < length)).to(tl.int32))
+    value += tl.where(w == tokens - 1, largest, 0)
+    rows = tl.load(support + n * width + w, mask=w < tokens, other=0)
+    tl.store(counts + program * num_rows + rows, value.to(counts.dtype.element_ty), mask=w < tokens)
