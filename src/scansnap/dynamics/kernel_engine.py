@@ -56,12 +56,14 @@ class KernelEngine:
     def attention_logits(self) -> NDArray[np.floating]:
         state = self._state
         drift = self._drift(state.attention_age, self._runs.lr_z)
-        return state.attention + drift[..., None] * state.attention_velocity
+        with np.errstate(invalid="ignore", over="ignore"):  # in runs that have diverged
+            return state.attention + drift[..., None] * state.attention_velocity
 
     def decoder(self) -> NDArray[np.floating]:
         state = self._state
         drift = self._drift(state.decoder_age, self._runs.lr_y)
-        return state.decoder + drift[..., None] * self._plan.column_rate * state.decoder_velocity
+        with np.errstate(invalid="ignore", over="ignore"):
+            return state.decoder + drift[..., None] * self._plan.column_rate * state.decoder_velocity
 
     def _drift(self, age: NDArray[np.int64], rates: NDArray[np.float64]) -> NDArray[np.floating]:
         """eta (1 + mu + ... + mu^(k-1)): how far rows have moved that have been idle for k steps, per unit of velocity.
@@ -70,7 +72,8 @@ class KernelEngine:
         """
         mu = self._rule.momentum
         moved = rates[:, None] * (1.0 - mu ** (self.step - age)) / (1.0 - mu) if mu > 0 else np.zeros(age.shape)
-        return moved.astype(self._state.decoder.dtype)
+        with np.errstate(over="ignore"):
+            return moved.astype(self._state.decoder.dtype)
 
     def diverged(self) -> NDArray[np.int64]:
         return self._state.diverged

@@ -47,10 +47,11 @@ ATTRIBUTES = {
 def attention_from_logits(layout: CompactLayout, logits: NDArray[np.floating]) -> NDArray[np.float64]:
     """c_n (Eq. 5) from the exact P(l|n) and the learned z (..., Q, S), as (..., K, S)."""
     z = logits.astype(np.float64)[..., layout.query_index[:, None], layout.support]  # (..., K, W)
-    present = layout.support_probs > 0
-    z = np.where(present, z, -np.inf)
-    weights = layout.support_probs * np.exp(z - z.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
+    # In row-major order, so that sums over tokens are made in the same order however many runs there are.
+    z = np.ascontiguousarray(np.where(layout.support_probs > 0, z, -np.inf))
+    with np.errstate(invalid="ignore"):  # a diverged run's logits are not finite, and neither is its attention
+        weights = layout.support_probs * np.exp(z - z.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
     dense = np.zeros((*logits.shape[:-2], len(layout.size), layout.num_rows))
     for i, size in enumerate(layout.size):
         dense[..., i, layout.support[i, :size]] = weights[..., i, :size]

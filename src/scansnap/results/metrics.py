@@ -14,7 +14,7 @@ from scansnap.errors import InputError
 
 def entropy(weights: ArrayLike) -> NDArray[np.float64]:
     """Entropy in nats of weights renormalised to sum to one; NaN where they sum to zero."""
-    w = np.asarray(weights, dtype=np.float64)
+    w = np.ascontiguousarray(weights, dtype=np.float64)
     total = w.sum(-1, keepdims=True)
     p = np.divide(w, total, out=np.full_like(w, np.nan), where=total > 0)
     return -np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), p).sum(-1)

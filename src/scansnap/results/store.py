@@ -1,7 +1,7 @@
 """Results on disk: zarr stores that xarray opens without this package.
 
 `save` and `load` take whole results.  `RunStore` writes a run as it goes: records in blocks, and now and then a
-checkpoint (plain arrays, no pickles) from which the run continues to identical numbers.  Nothing is ever under its
+checkpoint beside it (plain arrays, no pickles) from which the run continues to identical numbers.  Nothing is ever under its
 final name half-made: stores are created beside it and renamed, checkpoints replaced in one move.  A run in progress is
 marked `complete = 0` until its last record is written.
 """
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from scansnap.errors import StoreError
 from scansnap.results.dataset import ATTRIBUTES, FORMAT
 
-CHECKPOINT = "checkpoint.npz"
 ZARR_FORMAT = 2  # the format whose text columns every reader knows
 
 
@@ -66,6 +65,7 @@ class RunStore:
     def __init__(self, path: Path, *, finished: bool = False) -> None:
         self.path = path
         self.finished = finished
+        self.checkpoint = path.with_name(f"{path.name}.checkpoint.npz")
 
     @classmethod
     def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Any], block: int) -> RunStore:
@@ -96,24 +96,25 @@ class RunStore:
 
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Everything needed to continue after `step` updates, in place of the last checkpoint."""
-        draft = self.path / f"{CHECKPOINT}.new"
+        draft = self.checkpoint.with_suffix(".new")
         with self._writing():
             with draft.open("wb") as file:
                 np.savez(file, step=np.int64(step), **state)  # type: ignore[arg-type]
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(self.path / CHECKPOINT)
+            draft.replace(self.checkpoint)
 
     def read_checkpoint(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """The last checkpoint, or None where none was made yet."""
-        file = self.path / CHECKPOINT
-        if not file.exists():
+        if not self.checkpoint.exists():
             return None
         try:
-            with np.load(file, allow_pickle=False) as content:
+            with np.load(self.checkpoint, allow_pickle=False) as content:
                 state = {name: content[name] for name in content.files}
         except (OSError, ValueError, zipfile.BadZipFile, KeyError):
-            raise StoreError(f"{file} is damaged: remove {self.path} and start the run again.") from None
+            raise StoreError(
+                f"{self.checkpoint} is damaged: remove it and {self.path}, and start the run again."
+            ) from None
         return int(state.pop("step")), state
 
     def finish(self, coordinates: Mapping[str, NDArray[Any]]) -> None:
@@ -124,7 +125,7 @@ class RunStore:
             for name, values in coordinates.items():
                 group[name][:] = values
             group.attrs["complete"] = 1
-            (self.path / CHECKPOINT).unlink(missing_ok=True)
+            self.checkpoint.unlink(missing_ok=True)
             zarr.consolidate_metadata(self.path, zarr_format=ZARR_FORMAT)
 
     @contextmanager
@@ -132,7 +133,7 @@ class RunStore:
         try:
             yield
         except OSError as error:
-            (self.path / f"{CHECKPOINT}.new").unlink(missing_ok=True)
+            self.checkpoint.with_suffix(".new").unlink(missing_ok=True)
             raise StoreError(
                 f"cannot write {self.path}: {error.strerror or error}; what was written before is kept, "
                 "so mend that and start the same run again to go on."

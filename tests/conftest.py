@@ -1,0 +1,10 @@
+"""Settings shared by all tests."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("scansnap", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+settings.load_profile("scansnap")
+torch.set_num_threads(1)  # tests run side by side

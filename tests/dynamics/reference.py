@@ -1,0 +1,54 @@
+"""An independent, slow way to do what the engines do: autograd of the plain model on one-hot sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import scansnap as ss
+from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.start import make_start
+
+
+def random_matrices(classes: ss.SequenceClasses, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    size = classes.vocab_size
+    return rng.normal(size=(size, size)), scale * rng.normal(size=(size, size))
+
+
+def autograd(
+    classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray, sequences: np.ndarray, owner: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """dJ/dY, dJ/dZ and the loss of a batch, float64."""
+    model = ss.YZTransformer(classes.vocab_size, dtype=torch.float64)
+    with torch.no_grad():
+        model.decoder.copy_(torch.from_numpy(decoder))
+        model.attention_logits.copy_(torch.from_numpy(attention))
+    loss = model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner]))
+    loss.backward()
+    assert model.decoder.grad is not None
+    assert model.attention_logits.grad is not None
+    return -model.decoder.grad.numpy(), -model.attention_logits.grad.numpy(), loss.item()
+
+
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    """|found - expected| / |expected|, and |found| where nothing is expected."""
+    size = np.linalg.norm(expected)
+    return float(np.linalg.norm(found - expected) / (size if size > 0 else 1.0))
+
+
+OPTIONS: dict[str, Any] = {
+    "steps": 1, "batch_size": 8, "seq_len": 16, "optimizer": "sgd", "momentum": None, "decoder_gradient": "true",
+    "dtype": "float64", "device": "cpu", "record_every": 1, "record": ("loss",),
+}  # fmt: skip
+
+
+def engine_of(
+    kind: Any, classes: ss.SequenceClasses, *, init: Any = "zeros", lr_y=1.0, lr_z=1.0, seeds=0, **options: Any
+):
+    """An engine of the class given, whatever `make_engine` would choose."""
+    runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
+    checked = TrainOptions.checked(**{**OPTIONS, **options})
+    return kind(make_start(classes, init, runs.seed, checked.dtype), checked, runs)

@@ -1,0 +1,138 @@
+"""One contract: the CPU kernel and the tensor path agree to rounding, and both with torch's own optimisers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.dynamics.kernel_engine import KernelEngine
+from scansnap.dynamics.start import make_start
+from scansnap.dynamics.tensor_engine import TensorEngine
+from tests.dynamics.reference import engine_of, random_matrices, relative
+from tests.strategies import sequence_classes
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "momentum": {"momentum": 0.9},
+    "momentum, rare classes": {"momentum": 0.9, "batch_size": 1, "steps": 80},
+    "adam": {"optimizer": "adam", "lr_y": [0.1, 0.3], "lr_z": [0.2, 0.1]},
+    "adam, rare classes": {"optimizer": "adam", "batch_size": 1, "lr_y": [0.1, 0.3], "lr_z": [0.2, 0.1]},
+    "expected over classes": {"batch_size": None},
+    "infinite sequences": {"seq_len": math.inf},
+    "population": {"batch_size": None, "seq_len": math.inf, "momentum": 0.5},
+    "long sequences": {"seq_len": 3000, "batch_size": 4},
+    "uniform start": {"init": "uniform", "momentum": 0.9},
+}
+
+
+@pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
+def test_engines_agree(options: dict[str, Any]) -> None:
+    arguments = {"lr_y": [1.0, 0.5], "lr_z": [0.5, 1.0], "seeds": [3, 4], "steps": 30, **options}
+    classes = ss.syn_medium(num_query=3)
+    kernel, tensor = (engine_of(kind, classes, **arguments) for kind in (KernelEngine, TensorEngine))
+    steps = arguments["steps"]
+    (loss_k, accuracy_k), (loss_t, accuracy_t) = kernel.advance(steps), tensor.advance(steps)
+    assert np.allclose(loss_k, loss_t, rtol=1e-10, atol=1e-13)
+    assert np.array_equal(accuracy_k, accuracy_t)
+    assert relative(kernel.attention_logits(), tensor.attention_logits()) < 1e-10
+    assert relative(kernel.decoder(), tensor.decoder()) < 1e-10
+    assert np.allclose(kernel.evaluate(), tensor.evaluate(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}])
+def test_float32_stays_near_float64(options: dict[str, Any]) -> None:
+    """Twenty steps in float32 differ from float64 by accumulated rounding: 1e-4 is a hundred times what is seen."""
+    arguments = {"lr_y": 1.0, "lr_z": 1.0, "steps": 20, "batch_size": 32, "init": "uniform", **options}
+    for kind in (KernelEngine, TensorEngine):
+        single, double = (engine_of(kind, ss.syn_small(), dtype=d, **arguments) for d in ("float32", "float64"))
+        single.advance(20), double.advance(20)
+        assert np.abs(single.attention_logits() - double.attention_logits()).max() < 1e-4
+
+
+@settings(max_examples=25)
+@given(classes=sequence_classes(), data=st.data())
+def test_engines_agree_on_anything(classes: ss.SequenceClasses, data) -> None:
+    options = {
+        "batch_size": data.draw(st.sampled_from([None, 1, 3, 9, 20])),
+        "seq_len": data.draw(st.sampled_from([2, 7, 64, 65, math.inf])),
+        "init": data.draw(st.sampled_from(["zeros", "uniform"])),
+        "momentum": data.draw(st.sampled_from([None, 0.0, 0.5, 0.9])),
+        "seeds": data.draw(st.integers(0, 2**63 - 1)),
+        "steps": 12,
+    }
+    kernel, tensor = (engine_of(kind, classes, **options) for kind in (KernelEngine, TensorEngine))
+    assert np.allclose(kernel.advance(12)[0], tensor.advance(12)[0], rtol=1e-9, atol=1e-12)
+    assert relative(kernel.attention_logits(), tensor.attention_logits()) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "make"),
+    [
+        ({"momentum": 0.9}, lambda groups: torch.optim.SGD(groups, momentum=0.9)),
+        ({"momentum": None}, lambda groups: torch.optim.SGD(groups)),
+        ({"optimizer": "adam"}, lambda groups: torch.optim.Adam(groups)),
+    ],
+    ids=["momentum", "sgd", "adam"],
+)
+@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+def test_optimisers_are_torch_s(kind, options: dict[str, Any], make) -> None:
+    """Ten steps of the plain model under torch's optimiser, at T -> infinity where data are no matter."""
+    classes = ss.syn_medium(num_query=2)
+    decoder, attention = random_matrices(classes, 2, scale=0.3)
+    y = torch.from_numpy(decoder.copy()).requires_grad_()
+    z = torch.from_numpy(attention.copy()).requires_grad_()
+    optimizer = make([{"params": [y], "lr": 0.3}, {"params": [z], "lr": 0.2}])
+    log_probs = torch.log(torch.from_numpy(classes.probs))
+    for _ in range(10):
+        c = torch.softmax(log_probs + z[torch.tensor(classes.query)], dim=1)
+        logits = c / c.norm(dim=1, keepdim=True) @ y
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits, torch.tensor(classes.next_token)).backward()
+        optimizer.step()
+    engine = engine_of(
+        kind,
+        classes,
+        init=(decoder, attention),
+        lr_y=0.3,
+        lr_z=0.2,
+        steps=10,
+        batch_size=None,
+        seq_len=math.inf,
+        **options,
+    )
+    engine.advance(10)
+    rows = classes.contextual_tokens
+    layout = make_start(classes, (decoder, attention), [0], "float64").layout
+    assert relative(engine.attention_logits()[0], z.detach().numpy()[classes.queries][:, rows]) < 1e-10
+    assert relative(layout.expand_decoder(engine.decoder())[0], y.detach().numpy()[rows]) < 1e-10
+
+
+@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+def test_merged_columns_are_exact(kind) -> None:
+    """A start whose idle columns are equal gives what the same start gives when they are kept apart."""
+    classes = ss.syn_small()
+    size = classes.vocab_size
+    rng = np.random.default_rng(0)
+    decoder = np.repeat(rng.normal(size=(size, 1)), size, axis=1)
+    decoder[:, classes.next_token] = rng.normal(size=(size, 2))
+    nudged = decoder + 1e-9 * rng.normal(size=(size, size))  # no two columns equal: nothing is merged
+    engines = [engine_of(kind, classes, init=(y, np.zeros((size, size))), steps=20) for y in (decoder, nudged)]
+    for engine in engines:
+        engine.advance(20)
+    assert engines[0].decoder().shape[2] < engines[1].decoder().shape[2]
+    assert np.allclose(engines[0].attention_logits(), engines[1].attention_logits(), atol=1e-8)
+
+
+def test_accuracy_counts_only_clear_winners() -> None:
+    """At a zero start all logits tie, and nothing is right."""
+    engine = engine_of(KernelEngine, ss.syn_small(), steps=30, batch_size=64)
+    _, accuracy = engine.advance(30)
+    assert accuracy[0, 0] == 0
+    assert accuracy[0, -1] == 1

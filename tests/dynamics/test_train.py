@@ -1,0 +1,230 @@
+"""`train`: what it returns, that a run depends on its seed alone, and that bad input loses nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.dynamics import train as training
+
+BASE: dict[str, Any] = {
+    "lr_y": 1.0, "lr_z": 1.0, "steps": 24, "batch_size": 16, "seq_len": 32, "momentum": 0.9, "record_every": 4,
+}  # fmt: skip
+VARIABLES = ("loss", "accuracy", "attention", "attention_logits", "entropy", "decoder")
+
+
+def same(first, second) -> bool:
+    return all(np.array_equal(first[name], second[name], equal_nan=True) for name in first.data_vars)
+
+
+def test_shape_and_labels() -> None:
+    classes = ss.syn_small()
+    ds = ss.train(classes, **{**BASE, "lr_y": [1.0, 2.0], "seeds": [5, 6], "record": VARIABLES, "steps": 10})
+    assert ds["step"].values.tolist() == [0, 4, 8, 10]
+    assert ds["attention"].dims == ("run", "step", "class", "token")
+    assert ds["attention_logits"].dims == ("run", "step", "query", "token")
+    assert ds["decoder"].dims == ("run", "step", "token", "output")
+    assert ds["lr_y"].values.tolist() == [1.0, 2.0]
+    assert ds["seed"].values.tolist() == [5, 6]
+    assert ds["status"].values.tolist() == ["ok", "ok"]
+    assert ds["token_kind"].values[[0, 10]].tolist() == ["common", "distinct"]
+    assert np.allclose(ds["attention"].sum("token"), 1, atol=1e-6)
+    # The start is uniform attention: c_n = P(l|n), and the loss is that of 34 equal guesses.
+    assert np.allclose(ds["attention"].isel(run=0, step=0), classes.probs[:, :30], atol=1e-7)
+    assert ds["loss"].values[:, 0] == pytest.approx(math.log(34), rel=1e-6)
+    weights = np.arange(1, 11) / 55  # the distinct tokens' share of P(l|n), renormalised
+    assert ds["entropy"].values[0, 0, 0] == pytest.approx(-(weights * np.log(weights)).sum(), rel=1e-6)
+    assert ds.attrs["classes_fingerprint"] == classes.fingerprint
+
+
+def test_step_zero_is_the_start_and_nothing_else() -> None:
+    ds = ss.train(ss.syn_small(), **{**BASE, "steps": 0, "init": "uniform"})
+    assert ds["step"].values.tolist() == [0]
+    assert np.isfinite(ds["loss"]).all()
+
+
+def test_uniform_start_is_uniform() -> None:
+    """2,370 entries of Y for one seed: within +-1/sqrt(M), standard deviation 1/sqrt(3M) to 5%; other seeds differ."""
+    classes = ss.syn_medium(num_query=3)
+    ds = ss.train(classes, **{**BASE, "steps": 0, "init": "uniform", "seeds": [0, 1], "record": VARIABLES})
+    bound = 79**-0.5
+    for name in ("decoder", "attention_logits"):
+        values = ds[name].values[:, 0]
+        assert np.abs(values).max() <= bound
+        assert values[0].std() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+        assert abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.15
+
+
+@pytest.mark.parametrize("decoder_gradient", ["true", "modified"])
+@pytest.mark.parametrize("batch", [{}, {"batch_size": None, "seq_len": math.inf}])
+def test_a_run_does_not_depend_on_its_neighbours(decoder_gradient: str, batch: dict[str, Any]) -> None:
+    options = {**BASE, **batch, "decoder_gradient": decoder_gradient, "init": "uniform", "dtype": "float64"}
+    together = ss.train(ss.syn_small(), **{**options, "lr_y": [0.3, 1.0, 2.0], "seeds": [9, 7, 8]})
+    alone = ss.train(ss.syn_small(), **{**options, "lr_y": 1.0, "seeds": 7})
+    for name in alone.data_vars:
+        if decoder_gradient == "true":  # the kernel computes every run by itself
+            assert np.array_equal(together[name].isel(run=1), alone[name].isel(run=0))
+        else:
+            assert np.allclose(together[name].isel(run=1), alone[name].isel(run=0), rtol=1e-12, atol=1e-14)
+
+
+@settings(max_examples=10)
+@given(pieces=st.lists(st.integers(1, 9), min_size=1, max_size=6), every=st.integers(1, 24))
+def test_neither_chunks_nor_records_change_a_run(pieces: list[int], every: int) -> None:
+    classes = ss.syn_medium(num_query=2)  # with one sequence per step most rows are idle at most steps
+    options = {**BASE, "batch_size": 1, "record": VARIABLES}
+    whole = ss.train(classes, **{**options, "record_every": 24})
+    engine_pieces = iter(pieces)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(training, "FIRST_PIECE", next(engine_pieces))
+    patch.setattr(training, "PIECE_SECONDS", -1.0)  # never grows
+    try:
+        chopped = ss.train(classes, **{**options, "record_every": every})
+    finally:
+        patch.undo()
+    assert same(whole.isel(step=-1), chopped.isel(step=-1))
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing after it runs."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 1},
+        {"optimizer": "adam", "momentum": None, "lr_y": 0.1, "lr_z": 0.1},
+        {"decoder_gradient": "modified", "dtype": "float64"},
+    ],
+    ids=["momentum", "batch 1", "adam", "modified"],
+)
+@pytest.mark.parametrize("stop", [3, 8, 17])
+def test_killed_and_resumed(tmp_path, monkeypatch, options: dict[str, Any], stop: int) -> None:
+    """Killed after update `stop`, between records or on one, and started again: identical to the last bit."""
+    arguments = {**BASE, **options, "init": "uniform", "seeds": [1, 2], "record": VARIABLES}
+    expected = ss.train(ss.syn_small(), **arguments)
+    path = tmp_path / "run.zarr"
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "FIRST_PIECE", 1)
+    monkeypatch.setattr(training, "PIECE_SECONDS", -1.0)
+    advance = training._Training._advance
+
+    def mortal(self, record):
+        advance(self, record)
+        if self._engine.step == stop:
+            raise Killed
+
+    monkeypatch.setattr(training._Training, "_advance", mortal)
+    with pytest.raises(Killed):
+        ss.train(ss.syn_small(), **arguments, store=path)
+    with pytest.raises(ss.StoreError, match=rf"unfinished run \({stop} of 24 steps\)"):
+        ss.load(path)
+    assert np.isfinite(ss.load(path, partial=True)["loss"].values[:, 0]).all()
+
+    started = []
+
+    def watched(self, record):
+        started.append(self._engine.step)
+        advance(self, record)
+
+    monkeypatch.setattr(training._Training, "_advance", watched)
+    resumed = ss.train(ss.syn_small(), **arguments, store=path)
+    assert started[0] == stop
+    assert same(expected, resumed.load())
+    assert resumed["status"].values.tolist() == ["ok", "ok"]
+    # A third time it is only read.
+    started.clear()
+    assert same(expected, ss.train(ss.syn_small(), **arguments, store=path).load())
+    assert not started
+
+
+def test_stored_blocks_are_whole(tmp_path, monkeypatch) -> None:
+    from scansnap.dynamics import recorder
+
+    monkeypatch.setattr(recorder, "BLOCK_RECORDS", 3)
+    expected = ss.train(ss.syn_small(), **{**BASE, "record_every": 1})
+    stored = ss.train(ss.syn_small(), **{**BASE, "record_every": 1}, store=tmp_path / "r.zarr")
+    assert same(expected, stored.load())
+    assert [p.name for p in tmp_path.iterdir()] == ["r.zarr"]
+
+
+def test_another_run_is_not_overwritten(tmp_path) -> None:
+    path = tmp_path / "run.zarr"
+    first = ss.train(ss.syn_small(), **BASE, store=path).load()
+    for change, message in [({"steps": 25}, "steps = 24 and not 25"), ({"lr_z": 2.0}, "lr_z")]:
+        with pytest.raises(ss.StoreError, match=f"holds another run, with {message}"):
+            ss.train(ss.syn_small(), **{**BASE, **change}, store=path)
+    with pytest.raises(ss.StoreError, match="classes_fingerprint"):
+        ss.train(ss.syn_medium(), **BASE, store=path)
+    assert same(first, ss.load(path))
+
+
+@pytest.mark.parametrize("options", [{}, {"decoder_gradient": "modified"}, {"optimizer": "adam", "momentum": None}])
+def test_a_diverging_run_is_marked_and_the_others_go_on(options: dict[str, Any]) -> None:
+    arguments = {**BASE, "momentum": None, **options, "record_every": 1, "steps": 12}
+    rates = [1.0, 1e39, 0.5]  # 1e39 is beyond float32
+    ds = ss.train(ss.syn_small(), **{**arguments, "lr_y": rates, "lr_z": rates})
+    assert ds["status"].values.tolist() == ["ok", "diverged", "ok"]
+    step = int(ds["diverged_step"][1])
+    assert 0 < step <= 12
+    assert np.isnan(ds["loss"].values[1, step:]).all()
+    assert np.isnan(ds["attention"].values[1, step:]).all()
+    assert np.isfinite(ds["loss"].values[1, :step]).all()
+    alone = ss.train(ss.syn_small(), **{**arguments, "lr_y": 0.5, "lr_z": 0.5})
+    assert np.allclose(ds["loss"].values[2], alone["loss"].values[0], rtol=1e-5)
+    assert np.isfinite(ds["loss"].values[[0, 2]]).all()
+
+
+BAD = [
+    ({"steps": -1}, "steps is -1"),
+    ({"steps": 1.5}, "steps is 1.5"),
+    ({"batch_size": 0}, "batch_size is 0"),
+    ({"seq_len": 1}, "seq_len is 1"),
+    ({"seq_len": float("nan")}, "seq_len is nan"),
+    ({"optimizer": "adm", "momentum": None}, "did you mean 'adam'"),
+    ({"optimizer": "adam"}, "momentum belongs to sgd"),
+    ({"momentum": 1.0}, "momentum is 1.0"),
+    ({"init": "zero"}, "did you mean 'zeros'"),
+    ({"init": 3}, "give 'zeros' or 'uniform', or a pair"),
+    ({"init": (np.zeros((3, 3)), np.zeros((34, 34)))}, r"init's Y has shape \(3, 3\)"),
+    ({"init": (np.full((34, 34), np.nan), np.zeros((34, 34)))}, "init's Y contains NaN"),
+    ({"decoder_gradient": "modifed"}, "did you mean 'modified'"),
+    ({"dtype": "float16"}, "unknown dtype 'float16'"),
+    ({"device": "gpu"}, "unknown device 'gpu'"),
+    ({"record": ["los"]}, "did you mean 'loss'"),
+    ({"record": []}, "names nothing to keep"),
+    ({"record_every": 0}, "record_every is 0"),
+    ({"lr_y": -1.0}, "lr_y is -1.0"),
+    ({"lr_y": float("inf")}, "lr_y is inf"),
+    ({"lr_y": "fast"}, "lr_y is 'fast'"),
+    ({"lr_y": [1.0, 2.0], "seeds": [1, 2, 3]}, "lr_y has 2, seeds has 3 entries"),
+    ({"seeds": -1}, "a seed is -1"),
+    ({"seeds": []}, "seeds is empty"),
+    ({"seeds": [0.5]}, "a seed is 0.5"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_refusals(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ss.InputError, match=message):
+        ss.train(ss.syn_small(), **{**BASE, **change})
+
+
+def test_no_cuda_is_said() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        with pytest.raises(ss.InputError, match="finds no CUDA device"):
+            ss.train(ss.syn_small(), **BASE, device="cuda")
+
+
+def test_too_much_memory_is_said_before_it_is_taken() -> None:
+    with pytest.raises(ss.InputError, match=r"need \d+ GiB, more than this machine's"):
+        ss.train(ss.syn_medium(num_query=10), **{**BASE, "init": "uniform", "seeds": range(10**6)})

@@ -1,0 +1,48 @@
+"""The picture of attention over time: prepared data, and a drawing that does not compute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.figures import attention_over_time
+from scansnap.figures.published import published
+
+
+def test_prepare_takes_one_run_and_few_classes() -> None:
+    ds = ss.train(ss.syn_medium(num_query=3), lr_y=1.0, lr_z=1.0, steps=4, seeds=[0, 1])
+    prepared = attention_over_time.prepare(ds, run=1)
+    assert prepared.sizes["class"] == attention_over_time.MOST_CLASSES
+    assert prepared.attrs["num_classes"] == 6
+    assert int(prepared["seed"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["train", "flow"])
+def test_draw_shows_the_numbers(kind: str, tmp_path) -> None:
+    if kind == "train":
+        ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=10, momentum=0.9)
+    else:
+        ds = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[0, 1, 1e3])
+    prepared = attention_over_time.prepare(ds)
+    figure = attention_over_time.draw(prepared)
+    heatmap = figure.axes[0].collections[0]
+    shown = np.asarray(heatmap.get_array()).reshape(20, -1)
+    expected = prepared["attention"].isel({"class": 0}).values[:, :20].T
+    assert np.allclose(shown, expected[:, 1:] if kind == "flow" else expected)  # log time has no zero
+    figure.savefig(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_refusals() -> None:
+    ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, record=("loss",))
+    with pytest.raises(ss.InputError, match="needs attention, entropy"):
+        attention_over_time.prepare(ds)
+    ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2)
+    with pytest.raises(ss.InputError, match="there is no run 3"):
+        attention_over_time.prepare(ds, run=3)
+
+
+def test_published_numbers_are_there() -> None:
+    assert len(published("figure_4_loss")) == 50
+    assert len(published("figure_6_entropy")) == 32

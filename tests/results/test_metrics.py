@@ -1,0 +1,68 @@
+"""Metrics of attention, by hand and by property."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.results import metrics
+
+
+def test_entropy_by_hand() -> None:
+    assert metrics.entropy([2.0, 2.0, 0.0]) == pytest.approx(np.log(2))
+    assert metrics.entropy([0.0, 5.0]) == 0
+    assert np.isnan(metrics.entropy([0.0, 0.0]))
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=20))
+def test_bounds(weights: list[float]) -> None:
+    attention = np.array(weights) / np.sum(weights)
+    size = len(attention)
+    assert 0 <= metrics.entropy(attention) <= np.log(size) + 1e-12
+    assert -1e-12 <= metrics.sparsity(attention) <= 1 - 1 / size + 1e-12
+    masses = [float(metrics.top_k_mass(attention, k)) for k in range(1, size + 1)]
+    assert masses == sorted(masses)
+    assert masses[0] == pytest.approx(attention.max())
+    assert masses[-1] == pytest.approx(1)
+
+
+def test_sparsity_ends() -> None:
+    assert metrics.sparsity(np.full(8, 1 / 8)) == pytest.approx(0)
+    assert metrics.sparsity(np.eye(8)[0]) == pytest.approx(7 / 8)
+
+
+def test_rate_of_change_by_hand() -> None:
+    attention = np.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
+    found = metrics.rate_of_change(attention, [0, 2, 3])
+    assert np.isnan(found[0])
+    assert found[1:].tolist() == [0.25, 0.0]
+    with pytest.raises(ss.InputError, match="one increasing time"):
+        metrics.rate_of_change(attention, [0, 2, 2])
+
+
+def test_labelled_metrics() -> None:
+    ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=20, momentum=0.9, record_every=5, seeds=[0, 1])
+    assert np.allclose(ss.measure.distinct_entropy(ds), ds["entropy"], atol=1e-6)
+    assert ss.measure.top_k_mass(ds, 3).dims == ("run", "step", "class")
+    assert (ss.measure.sparsity(ds).isel(step=-1) > ss.measure.sparsity(ds).isel(step=0)).all()
+    rate = ss.measure.rate_of_change(ds)
+    assert rate.dims == ("run", "step", "class")
+    moved = np.abs(ds["attention"].isel(step=2) - ds["attention"].isel(step=1)).sum("token") / 2 / 5
+    assert np.allclose(rate.isel(step=2), moved)
+    assert rate.attrs["units"] == "per step"
+
+
+def test_labelled_refusals() -> None:
+    ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, record=("loss",))
+    with pytest.raises(ss.InputError, match="did not record 'attention'"):
+        ss.measure.sparsity(ds)
+    one = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=0)
+    with pytest.raises(ss.InputError, match="needs at least two"):
+        ss.measure.rate_of_change(one)
+    with pytest.raises(ss.InputError, match="k is 99"):
+        ss.measure.top_k_mass(one, 99)
+    with pytest.raises(ss.InputError, match="neither a 'step' nor a 'time'"):
+        ss.measure.rate_of_change(one.isel(step=0))

@@ -1,0 +1,149 @@
+"""Stores: open without this package, survive trouble, and say what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import scansnap as ss
+from scansnap.results import store
+
+
+@pytest.fixture
+def result() -> xr.Dataset:
+    return ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=4, seeds=[0, 1])
+
+
+def test_round_trip_and_plain_xarray(tmp_path, result) -> None:
+    path = ss.save(result, tmp_path / "r.zarr")
+    assert ss.load(path).identical(result)
+    assert xr.open_zarr(path, chunks=None).load().identical(result)
+
+
+def test_a_result_describes_itself(result) -> None:
+    options = json.loads(result.attrs["options"])
+    assert options["steps"] == 4
+    assert options["seeds"] == [0, 1]
+    from scansnap.data.classes_file import classes_from_mapping
+
+    assert classes_from_mapping(json.loads(result.attrs["classes"])) == ss.syn_small()
+    assert {"version_numpy", "commit", "created", "machine"} <= set(result.attrs)
+
+
+def test_nothing_is_overwritten_unasked(tmp_path, result) -> None:
+    path = ss.save(result, tmp_path / "r.zarr")
+    with pytest.raises(ss.StoreError, match="exists already"):
+        ss.save(result.isel(run=[0]), path)
+    assert ss.load(path).sizes["run"] == 2
+    ss.save(result.isel(run=[0]), path, overwrite=True)
+    assert ss.load(path).sizes["run"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["r.zarr"]
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, result, monkeypatch) -> None:
+    path = ss.save(result, tmp_path / "r.zarr")
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(xr.Dataset, "to_zarr", full)
+    with pytest.raises(ss.StoreError, match="No space left on device; nothing was changed"):
+        ss.save(result, path, overwrite=True)
+    with pytest.raises(ss.StoreError, match="No space left on device"):
+        ss.save(result, tmp_path / "other.zarr")
+    monkeypatch.undo()
+    assert ss.load(path).identical(result)
+    assert [p.name for p in tmp_path.iterdir()] == ["r.zarr"]
+
+
+def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
+    """The run stops with a sentence, keeps its last checkpoint, and goes on from there when there is room again."""
+    from scansnap.dynamics import train as training
+
+    options = {"lr_y": 1.0, "lr_z": 1.0, "steps": 40, "record_every": 1, "momentum": 0.9}
+    path = tmp_path / "run.zarr"
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "FIRST_PIECE", 1)
+    savez, calls = np.savez, []
+
+    def fills_up(file, **arrays):
+        calls.append(int(arrays["step"]))
+        if len(calls) == 6:
+            file.write(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        savez(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", fills_up)
+    with pytest.raises(ss.StoreError, match="No space left on device; what was written before is kept"):
+        ss.train(ss.syn_small(), **options, store=path)
+    monkeypatch.setattr(np, "savez", savez)
+    assert not list(tmp_path.glob("*.new"))
+    checkpoint = store.RunStore(path).read_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint[0] == calls[4]
+    resumed = ss.train(ss.syn_small(), **options, store=path).load()
+    expected = ss.train(ss.syn_small(), **options)
+    assert all(np.array_equal(expected[name], resumed[name]) for name in expected.data_vars)
+
+
+def test_damaged_stores(tmp_path, result) -> None:
+    with pytest.raises(ss.StoreError, match="does not exist"):
+        ss.load(tmp_path / "absent.zarr")
+    (tmp_path / "empty.zarr").mkdir()
+    with pytest.raises(ss.StoreError, match="is not a result of scansnap"):
+        ss.load(tmp_path / "empty.zarr")
+    (tmp_path / "file.zarr").write_text("not a folder")
+    with pytest.raises(ss.StoreError, match="is not a result of scansnap"):
+        ss.load(tmp_path / "file.zarr")
+    path = ss.save(result, tmp_path / "r.zarr")
+    chunk = next(p for p in (path / "attention").iterdir() if not p.name.startswith("."))
+    chunk.write_bytes(chunk.read_bytes()[:20])
+    with pytest.raises(ss.StoreError, match="damaged or incomplete"):
+        ss.load(path)
+
+
+def test_a_damaged_checkpoint_is_said(tmp_path, monkeypatch) -> None:
+    options = {"lr_y": 1.0, "lr_z": 1.0, "steps": 4}
+    path = tmp_path / "run.zarr"
+    ss.train(ss.syn_small(), **options, store=path)
+    group = store._zarr().open_group(path, mode="r+", zarr_format=2)
+    group.attrs["complete"] = 0
+    store.RunStore(path).checkpoint.write_bytes(b"PK half a checkpoint")
+    with pytest.raises(ss.StoreError, match=r"checkpoint\.npz is damaged: remove"):
+        ss.train(ss.syn_small(), **options, store=path)
+
+
+def test_a_store_of_another_format_is_refused(tmp_path, result) -> None:
+    path = ss.save(result.assign_attrs(format=99, version_scansnap="9.9"), tmp_path / "r.zarr")
+    with pytest.raises(ss.StoreError, match=r"result format 99, written by scansnap 9\.9"):
+        ss.load(path)
+
+
+def test_unwritable_folder(tmp_path, result) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ss.StoreError, match="cannot write"):
+        ss.save(result, tmp_path / "file" / "r.zarr")
+    with pytest.raises(ss.StoreError, match="cannot write"):
+        ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, store=tmp_path / "file" / "r.zarr")
+
+
+def test_without_zarr_results_still_come_back(monkeypatch, tmp_path, result) -> None:
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "zarr":
+            raise ImportError("no zarr")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2).sizes["step"] == 3
+    with pytest.raises(ss.StoreError, match="pip install zarr"):
+        ss.save(result, tmp_path / "r.zarr")
+    shutil.rmtree(tmp_path)

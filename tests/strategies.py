@@ -1,0 +1,28 @@
+"""Random sequence classes: overlapping or not, several queries, tokens with several roles, uneven weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from scansnap import SequenceClasses
+
+
+@st.composite
+def sequence_classes(draw, most_classes: int = 4, most_tokens: int = 12) -> SequenceClasses:
+    num_classes = draw(st.integers(1, most_classes))
+    vocab_size = draw(st.integers(max(2, num_classes), most_tokens))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    sizes = [draw(st.integers(1, min(6, vocab_size))) for _ in range(num_classes)]
+    tokens = [rng.choice(vocab_size, size, replace=False) for size in sizes]
+    probs = [rng.dirichlet(np.ones(size)) for size in sizes]
+    num_queries = draw(st.integers(1, num_classes))
+    queries = rng.choice(vocab_size, num_queries, replace=False)
+    return SequenceClasses.from_supports(
+        tokens=tokens,
+        probs=[p / p.sum() for p in probs],
+        query=queries[rng.integers(0, num_queries, num_classes)],
+        next_token=rng.choice(vocab_size, num_classes, replace=False),
+        vocab_size=vocab_size,
+        weights=rng.dirichlet(5 * np.ones(num_classes)) if draw(st.booleans()) else None,
+    )
