@@ -30,7 +30,7 @@ COUNTING_LIMIT = 1023
 """Contextual tokens up to which counting thresholds is used; beyond, binomials cost less (`benchmarks/scaling.py`)."""
 
 WIDE = 256
-"""Tokens in a class from which a binary search per draw beats counting against every threshold."""
+"""Tokens in a class, or classes, from which a binary search per draw beats counting against every threshold."""
 
 BLOCK = 64
 """Draws are counted in blocks of a fixed size, padded, so that the compiler unrolls the loop over whole registers."""
@@ -80,7 +80,14 @@ def find(table, stop, value):
 @njit
 def draw_class(key, class_thresholds):
     """The class of the sequence with this key (word 0 of its stream)."""
-    return find(class_thresholds, class_thresholds.shape[0] - 1, uniform(key, 0))
+    u = uniform(key, 0)
+    last = class_thresholds.shape[0] - 1
+    if last > WIDE:
+        return find(class_thresholds, last, u)
+    n = 0  # the same count without branches that cannot be foreseen
+    for k in range(last):
+        n += 1 if class_thresholds[k] <= u else 0
+    return n
 
 
 @njit

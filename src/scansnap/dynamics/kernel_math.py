@@ -1,8 +1,8 @@
 """The inner loops of the CPU kernel: sequences of one class against the rows of y that they touch.
 
 Written so that the compiler turns each into fused multiply-adds over whole vector registers, with as few loads and
-stores per multiply-add as the registers allow: eight tokens at a time in `weighted_sum`, eight sequences at a time in
-`add_outer_products`.  Matrices come with the index of the row that is meant, because a slice taken in the caller's loop
+stores per multiply-add as the registers allow: two sequences by four tokens at a time in `weighted_sums`, up to eight
+sequences at a time in `add_outer_products`.  Matrices come with the index of the row that is meant, because a slice taken in the caller's loop
 costs two calls of the reference counter.
 """
 

@@ -1,9 +1,9 @@
 """Results on disk: zarr stores that xarray opens without this package.
 
 `save` and `load` take whole results.  `RunStore` writes a run as it goes: records in blocks, and now and then a
-checkpoint beside it (plain arrays, no pickles) from which the run continues to identical numbers.  Nothing is ever under its
-final name half-made: stores are created beside it and renamed, checkpoints replaced in one move.  A run in progress is
-marked `complete = 0` until its last record is written.
+checkpoint beside the store (plain arrays, no pickles) from which the run continues to identical numbers.  Nothing is
+ever under its final name half-made: stores are filled beside it and renamed, checkpoints replaced in one move.  A run
+in progress is marked `complete = 0` until its last record is written.
 """
 
 from __future__ import annotations

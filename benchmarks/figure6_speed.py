@@ -1,0 +1,89 @@
+"""The 640 runs of Figure 6 against a plain autograd loop, paired in one process.
+
+    python benchmarks/figure6_speed.py [--repeats 5]
+
+For each number of query tokens the two are timed in turn, `repeats` times: one run of the plain loop, then all 160 runs
+of `train`.  Printed are medians per run and the median of the paired ratios, with their range.  The first call, which
+compiles, is timed apart.  The floor is the arithmetic that the method cannot do without, at the rate that this machine
+reaches in a large float32 matrix product on all cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import torch
+
+import scansnap as ss
+from plain_loop import train_plainly
+
+QUERIES = (1, 3, 5, 10)
+LR_Z = (0.5, 1.0, 2.0, 3.0)
+RATIO = (1.0, 2.0, 5.0, 10.0)
+SEEDS = 10
+
+
+def grid() -> dict[str, Any]:
+    """The 160 combinations of rates and seeds."""
+    cells = [(z, z * ratio, seed) for z in LR_Z for ratio in RATIO for seed in range(SEEDS)]
+    lr_z, lr_y, seeds = zip(*cells, strict=True)
+    return {"lr_z": lr_z, "lr_y": lr_y, "seeds": seeds}
+
+
+def published(num_query: int, *, steps: int = 100, **more: Any) -> Any:
+    """All runs of one panel, as published."""
+    options = {"momentum": 0.9, "init": "uniform", "record_every": steps, "record": ("loss", "entropy")}
+    return ss.train(ss.syn_medium(num_query=num_query), steps=steps, **{**grid(), **options, **more})
+
+
+def seconds(work: Any) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def matrix_peak() -> float:
+    """Float32 operations per second in a large matrix product."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    a @ b
+    return 2 * 2048**3 / min(seconds(lambda: a @ b) for _ in range(8))
+
+
+def operations(num_query: int) -> float:
+    """Multiply-adds times two that a run needs: logits and decoder gradient over the 20 tokens of each sequence."""
+    return 100 * 128 * 2 * (2 * 20 * ss.syn_medium(num_query=num_query).vocab_size)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    print(f"first call, compiling or reading the compiled code: {seconds(lambda: published(1, steps=1)):.1f} s")
+    print(f"matrix product: {matrix_peak() / 1e9:.0f} GFLOP/s on {torch.get_num_threads()} threads")
+    print(f"{'queries':>7} {'plain loop':>12} {'scansnap':>12} {'ratio':>7} {'range':>13} {'of matrix peak':>15}")
+    for q in QUERIES:
+        classes = ss.syn_medium(num_query=q)
+        published(q, steps=1)
+        train_plainly(classes, lr_y=1, lr_z=1, steps=2, batch_size=128, seq_len=128, momentum=0.9, seed=0)
+        pairs = []
+        for i in range(repeats):
+            plain = seconds(
+                lambda i=i, c=classes: train_plainly(
+                    c, lr_y=1, lr_z=1, steps=100, batch_size=128, seq_len=128, momentum=0.9, seed=i
+                )
+            )
+            pairs.append((plain, seconds(lambda q=q: published(q)) / 160, matrix_peak()))
+        ratios = sorted(plain / ours for plain, ours, _ in pairs)
+        plain, ours = (statistics.median(p[k] for p in pairs) for k in (0, 1))
+        share = statistics.median(operations(q) / p[1] / p[2] for p in pairs)
+        print(
+            f"{q:7d} {plain:10.3f} s {1e3 * ours:9.2f} ms {statistics.median(ratios):7.0f} "
+            f"{ratios[0]:6.0f}-{ratios[-1]:<6.0f} {share:14.0%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
