@@ -27,7 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "expected over classes": {"batch_size": None},
     "infinite sequences": {"seq_len": math.inf},
     "population": {"batch_size": None, "seq_len": math.inf, "momentum": 0.5},
-    "long sequences": {"seq_len": 3000, "batch_size": 4},
+    "long sequences": {"seq_len": 5000, "batch_size": 4},
     "uniform start": {"init": "uniform", "momentum": 0.9},
 }
 

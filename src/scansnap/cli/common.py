@@ -101,6 +101,12 @@ def needed(options: dict[str, Any], *names: str) -> None:
         raise InputError(f"{flags} must be given: only presets have rates and lengths of their own.")
 
 
+def check_picture(picture: Path | None) -> None:
+    """Refuse a picture that could not be drawn, before the work is done."""
+    if picture is not None and picture.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"--picture is '{picture}': its name must end in .png, .pdf or .svg.")
+
+
 def default_store(verb: str, name: str, classes: SequenceClasses, options: dict[str, Any]) -> Path:
     """A name that is the same for the same command, so that an interrupted one goes on."""
     described = json.dumps({**options, "classes": classes.fingerprint}, sort_keys=True, default=str)
@@ -143,8 +149,6 @@ def _draw(dataset: Any, path: Path, picture: Path | None) -> Path | None:
     if picture is None and not {"attention", "loss", "entropy"} <= set(dataset.data_vars):
         return None
     target = picture or path.with_suffix(".png")
-    if target.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError(f"--picture is '{target}': its name must end in .png, .pdf or .svg.")
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

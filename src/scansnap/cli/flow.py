@@ -32,6 +32,7 @@ def command(
 
     One unit of time is one expected update with batch size 1 at T → ∞.
     """
+    common.check_picture(picture)
     name, chosen, options = common.setting(preset, classes, "flow")
     given: dict[str, Any] = {
         "lr_y": common.numbers("--lr-y", lr_y),

@@ -48,6 +48,7 @@ def command(
     The result is written as it goes: start the same command again after an interruption and it continues to the same
     numbers.
     """
+    common.check_picture(picture)
     name, chosen, options = common.setting(preset, classes, "train")
     given: dict[str, Any] = {
         "lr_y": common.numbers("--lr-y", lr_y),

@@ -26,7 +26,7 @@ from scansnap.data.random_stream import sequence_key, uniform, word
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError
 
-COUNTING_LIMIT = 1023
+COUNTING_LIMIT = 2815
 """Contextual tokens up to which counting thresholds is used; beyond, binomials cost less (`benchmarks/scaling.py`)."""
 
 WIDE = 256

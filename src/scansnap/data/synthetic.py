@@ -8,13 +8,21 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError
 
 
-def synthetic(*, num_query: int, next_per_query: int, num_common: int = 10, num_distinct: int = 10) -> SequenceClasses:
+def synthetic(
+    *,
+    num_query: int,
+    next_per_query: int,
+    num_common: int = 10,
+    num_distinct: int = 10,
+    vocab_size: int | None = None,
+) -> SequenceClasses:
     """`num_query` query tokens with `next_per_query` next tokens each: K classes that share their common tokens.
 
     Before normalisation a common token has weight 1 and a class's distinct tokens have weights evenly spaced from 0.1
     to 1, so that the last is as probable as a common one.  Ids are common tokens, distinct tokens class by class,
-    query tokens, next tokens: M = num_common + K num_distinct + num_query + K.  (The paper's text counts contextual
-    tokens only and says M = 30 for Syn-Small; the published runs predict one of 34.)
+    query tokens, next tokens: M = num_common + K num_distinct + num_query + K, unless a larger `vocab_size` adds tokens
+    that never occur.  (The paper's text counts contextual tokens only and says M = 30 for Syn-Small; the published runs
+    predict one of 34.)
     """
     sizes = {
         "num_query": num_query,
@@ -28,6 +36,9 @@ def synthetic(*, num_query: int, next_per_query: int, num_common: int = 10, num_
             raise InputError(f"{name} is {value!r}: give a whole number of at least {least}.")
     num_classes = num_query * next_per_query
     first_query = num_common + num_classes * num_distinct
+    used = first_query + num_query + num_classes
+    if vocab_size is not None and vocab_size < used:
+        raise InputError(f"vocab_size is {vocab_size}: these classes alone use {used} tokens.")
     common = np.arange(num_common)
     distinct_weights = np.linspace(0.1, 1.0, num_distinct) if num_distinct > 1 else np.ones(1)
     probs = np.concatenate([np.ones(num_common), distinct_weights])
@@ -40,7 +51,7 @@ def synthetic(*, num_query: int, next_per_query: int, num_common: int = 10, num_
         probs=[probs] * num_classes,
         query=first_query + np.arange(num_classes) // next_per_query,
         next_token=first_query + num_query + np.arange(num_classes),
-        vocab_size=first_query + num_query + num_classes,
+        vocab_size=vocab_size or used,
     )
 
 
@@ -55,18 +66,7 @@ def syn_medium(*, num_query: int = 3) -> SequenceClasses:
 
 
 def single_common(*, num_classes: int = 10, num_distinct: int = 5, vocab_size: int = 1000) -> SequenceClasses:
-    """One query, one common token and `num_distinct` distinct tokens per class: the setting of Section 6 and Theorem 4.
-
-    The weights are those of `synthetic`.  Ids are the common token, distinct tokens class by class, the query, the next
-    tokens, and tokens that never occur up to `vocab_size`.
-    """
-    small = synthetic(num_query=1, next_per_query=num_classes, num_common=1, num_distinct=num_distinct)
-    if vocab_size < small.vocab_size:
-        raise InputError(f"vocab_size is {vocab_size}: these classes alone use {small.vocab_size} tokens.")
-    return SequenceClasses.from_supports(
-        tokens=[small.support(i) for i in range(num_classes)],
-        probs=[small.support_probs(i) for i in range(num_classes)],
-        query=small.query,
-        next_token=small.next_token,
-        vocab_size=vocab_size,
+    """One query, one common token, `num_distinct` distinct tokens per class: the setting of Section 6 and Theorem 4."""
+    return synthetic(
+        num_query=1, next_per_query=num_classes, num_common=1, num_distinct=num_distinct, vocab_size=vocab_size
     )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.data.sampling import COUNTING_LIMIT, WIDE, SamplingTables, draw_batches
+from scansnap.data.sampling import SamplingTables, draw_batches
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.model.compact import CompactLayout
@@ -32,11 +32,10 @@ def make_sampler(layout: CompactLayout, tensors: LayoutTensors, options: TrainOp
     """The sampler for these options."""
     if options.batch_size is None and options.length == 0:
         return PopulationSampler(tensors, len(runs))
-    if options.device == "cuda" and options.batch_size is not None and 0 < options.length <= COUNTING_LIMIT:
-        width = layout.support.shape[1]
+    if options.device == "cuda":
         from scansnap.dynamics import device_sampling
 
-        if width <= WIDE and device_sampling.available():
+        if device_sampling.suits(layout, options):
             return device_sampling.DeviceSampler(layout, tensors, options, runs)
     return HostSampler(layout, tensors, options, runs)
 

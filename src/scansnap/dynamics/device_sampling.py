@@ -16,10 +16,19 @@ from scansnap.dynamics.gradients import Batch, LayoutTensors
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.model.compact import CompactLayout
 
+LONGEST, WIDEST = 1023, 256
+"""Contextual tokens in a sequence, and tokens in a class, up to which one warp draws a sequence."""
+
 
 def available() -> bool:
     """Whether Triton is there to compile the kernel."""
     return importlib.util.find_spec("triton") is not None
+
+
+def suits(layout: CompactLayout, options: TrainOptions) -> bool:
+    """Whether a program's draws and thresholds fit its registers, and the CPU sampler would make the same draws."""
+    small = options.length <= LONGEST and layout.support.shape[1] <= WIDEST
+    return available() and options.batch_size is not None and options.length > 0 and small
 
 
 class DeviceSampler:

@@ -2,8 +2,8 @@
 
 Written so that the compiler turns each into fused multiply-adds over whole vector registers, with as few loads and
 stores per multiply-add as the registers allow: two sequences by four tokens at a time in `weighted_sums`, up to eight
-sequences at a time in `add_outer_products`.  Matrices come with the index of the row that is meant, because a slice taken in the caller's loop
-costs two calls of the reference counter.
+sequences at a time in `add_outer_products`.  Matrices come with the index of the row that is meant, because a slice
+taken in the caller's loop costs two calls of the reference counter.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def draw(dataset: xr.Dataset) -> Figure:
     bar = figure.colorbar(image, ax=figure.axes, location="bottom", fraction=0.03, aspect=50, pad=0.01)
     bar.set_label("attention $c_{l|n}$", fontsize=9)
     half = max(panels, 2) // 2
-    _lines(figure.add_subplot(grid[:half, 1]), dataset, axis, "loss", "loss (nats)")
-    _lines(figure.add_subplot(grid[half:, 1]), dataset, axis, "entropy", "entropy on distinct tokens (nats)")
+    _lines(figure.add_subplot(grid[:half, 1]), dataset, axis, "loss", "loss")
+    _lines(figure.add_subplot(grid[half:, 1]), dataset, axis, "entropy", "entropy on distinct tokens")
     rates = f"$\\eta_Y$ = {float(dataset['lr_y']):g}, $\\eta_Z$ = {float(dataset['lr_z']):g}"
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
     figure.suptitle(f"Attention over training ({rates}, seed {int(dataset['seed'])}{shown})")
@@ -95,7 +95,8 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) ->
         axes.set_yscale("log")
     if axis == "time":
         axes.set_xscale("log")
-    axes.set_ylabel(label, fontsize=9)
+    axes.set_title(label, fontsize=9, loc="left")
+    axes.set_ylabel("nats", fontsize=9)
     axes.set_xlabel(_time_label(axis), fontsize=9)
     axes.grid(alpha=0.3)
 

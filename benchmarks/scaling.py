@@ -1,0 +1,97 @@
+"""Cost per step against M, K, T and the number of runs: a table and a picture.
+
+    python benchmarks/scaling.py [--picture docs/images/scaling.png]
+
+One quantity is varied at a time from a base of 20 classes of 20 tokens (10 common, 10 distinct; 10 queries), T = 128,
+batch 128, 16 runs, zero start, float32.  Each point is the median of five timings, in microseconds per run and step on
+all cores, and is repeated with a random start, where no output columns merge and M counts in full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import scansnap as ss
+from scansnap.dynamics.engine import make_engine
+from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.start import make_start
+
+BASE: dict[str, Any] = {"vocab_size": 240, "num_classes": 20, "seq_len": 128, "runs": 16}
+VARIED: dict[str, tuple[int, ...]] = {
+    "vocab_size": (240, 1_000, 4_000, 16_000),
+    "num_classes": (2, 6, 20, 60, 200),
+    "seq_len": (16, 128, 1_024, 2_816, 2_817, 16_384, 1_000_000),
+    "runs": (1, 2, 4, 16, 64, 256),
+}
+LABELS = {"vocab_size": "vocabulary M", "num_classes": "classes K", "seq_len": "sequence length T", "runs": "runs"}
+
+
+def microseconds(setting: dict[str, Any], init: str) -> float:
+    """Per run and step."""
+    num_classes = setting["num_classes"]
+    used = 10 + 10 * num_classes + num_classes // 2 + num_classes
+    classes = ss.synthetic(num_query=num_classes // 2, next_per_query=2, vocab_size=max(used, setting["vocab_size"]))
+    runs = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=range(setting["runs"]))
+    options = TrainOptions.checked(
+        steps=10**6, batch_size=128, seq_len=setting["seq_len"], optimizer="sgd", momentum=0.9,
+        decoder_gradient="true", dtype="float32", device="cpu", record_every=10**6, record=("loss",),
+    )  # fmt: skip
+    engine = make_engine(make_start(classes, init, runs.seed, "float32"), options, runs)
+    engine.advance(2)
+    steps = max(2, 200 // setting["runs"])
+    if init == "uniform":
+        steps = max(2, steps * 240 // classes.vocab_size)
+    spent = []
+    for _ in range(5):
+        began = time.perf_counter()
+        engine.advance(engine.step + steps)
+        spent.append((time.perf_counter() - began) / steps / setting["runs"])
+    return 1e6 * statistics.median(spent)
+
+
+def table() -> dict[str, list[tuple[int, float, float]]]:
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for name, values in VARIED.items():
+        print(f"\n{LABELS[name]:>20} {'zero start':>12} {'random start':>13}   (µs per run and step)")
+        found[name] = []
+        for value in values:
+            setting = {**BASE, name: value}
+            if name == "vocab_size":
+                setting["runs"] = 2  # a random start keeps all M columns of each run
+            row = (value, microseconds(setting, "zeros"), microseconds(setting, "uniform"))
+            found[name].append(row)
+            print(f"{value:20,d} {row[1]:12.1f} {row[2]:13.1f}", flush=True)
+    return found
+
+
+def draw(found: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    for axes, (name, rows) in zip(figure.subplots(1, 4, sharey=True), found.items(), strict=True):
+        values, zero, uniform = zip(*rows, strict=True)
+        axes.loglog(values, zero, "o-", color="#0072B2", label="zero start")
+        axes.loglog(values, uniform, "s--", color="#D55E00", label="random start")
+        axes.set_xlabel(LABELS[name])
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("µs per run and step")
+    figure.axes[0].legend(frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    print(f"\npicture: {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--picture", type=Path, default=Path("results/scaling.png"))
+    picture = parser.parse_args().picture
+    ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=1)  # compiles
+    draw(table(), picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The program, as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+
+PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
+
+
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
+
+
+def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
+    result = run("train", "--preset", "syn-small", "--seeds", "0,1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("run 0 (lr_y 1, lr_z 1, seed 0): ok; loss 3.53 →")
+    assert lines[-1].startswith("result: results/train-syn-small-")
+    path = tmp_path / lines[-1].split()[1]
+    picture = tmp_path / lines[-2].split()[1]
+    assert ss.load(path).sizes == {"run": 2, "step": 51, "class": 2, "query": 2, "token": 30}
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_train_json_and_python_agree(tmp_path) -> None:
+    words = ["train", "--lr-y", "2", "--lr-z", "0.5", "--steps", "6", "--batch-size", "none", "--seq-len", "inf"]
+    result = run(*words, "--store", "mine.zarr", "--dtype", "float64", "--json", cwd=tmp_path)
+    found = json.loads(result.stdout)
+    assert found["result"] == "mine.zarr"
+    assert found["runs"][0]["status"] == "ok"
+    expected = ss.train(
+        ss.syn_small(), lr_y=2.0, lr_z=0.5, steps=6, batch_size=None, seq_len=np.inf, momentum=0.9, dtype="float64"
+    )
+    assert found["runs"][0]["loss_last"] == float(expected["loss"][0, -1])
+    assert np.array_equal(ss.load(tmp_path / "mine.zarr")["attention"][0, -1], expected["attention"][0, -1])
+
+
+def test_own_classes(tmp_path) -> None:
+    ss.write_classes(ss.syn_medium(num_query=2), tmp_path / "mine.toml")
+    result = run("train", "--classes", "mine.toml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--lr-y, --lr-z, --steps must be given" in result.stderr
+    result = run("train", "--classes", "mine.toml", "--lr-y", "1", "--lr-z", "1", "--steps", "5", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "results/train-mine-" in result.stdout
+
+
+def test_flow(tmp_path) -> None:
+    result = run("flow", "--preset", "single-common", "--times", "log:1:1e9:10", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    ds = ss.load(tmp_path / found["result"])
+    assert ds["time"].values[-1] == pytest.approx(1e9)
+    assert found["runs"][0]["loss_last"] == pytest.approx(2e-8, rel=0.1)
+
+
+def test_the_same_command_again_only_reads(tmp_path) -> None:
+    words = ["train", "--steps", "3", "--store", "r.zarr"]
+    first = run(*words, cwd=tmp_path)
+    stamp = (tmp_path / "r.zarr" / ".zattrs").stat().st_mtime_ns
+    second = run(*words, cwd=tmp_path)
+    assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0]
+    assert (tmp_path / "r.zarr" / ".zattrs").stat().st_mtime_ns == stamp
+    other = run("train", "--steps", "4", "--store", "r.zarr", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "holds another run, with steps = 3 and not 4" in other.stderr
+
+
+def test_killed_for_real_and_started_again(tmp_path) -> None:
+    """kill -9 in the middle of a run of some seconds; the second start goes on and ends with the same numbers."""
+    steps = 40_000
+    words = ["train", "--preset", "syn-medium", "--steps", str(steps), "--record-every", "1000", "--json"]
+    words += ["--record", "loss,attention_logits", "--batch-size", "8"]
+    hurry = "import scansnap.dynamics.train as t; t.CHECKPOINT_SECONDS = 0.05; t.PIECE_SECONDS = 0.05; "
+    program = [sys.executable, "-c", hurry + PROGRAM[2]]
+    victim = subprocess.Popen([*program, *words, "--store", "r.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    checkpoint = tmp_path / "r.zarr.checkpoint.npz"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and victim.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert checkpoint.exists(), "the run ended before it could be killed"
+    with np.load(checkpoint) as content:
+        assert 0 < int(content["step"]) < steps
+    with pytest.raises(ss.StoreError, match="unfinished run"):
+        ss.load(tmp_path / "r.zarr")
+    assert run(*words, "--store", "r.zarr", cwd=tmp_path).returncode == 0
+    assert run(*words, "--store", "whole.zarr", cwd=tmp_path).returncode == 0
+    resumed, whole = ss.load(tmp_path / "r.zarr"), ss.load(tmp_path / "whole.zarr")
+    for name in whole.data_vars:
+        assert np.array_equal(resumed[name], whole[name])
+    assert not checkpoint.exists()
+
+
+REFUSED = [
+    (["train", "--preset", "syn-smal"], "did you mean 'syn-small'?"),
+    (["train", "--preset", "nosuch"], "choose one of syn-small"),
+    (["train", "--lr-y", "fast"], "--lr-y is 'fast'"),
+    (["train", "--seeds", "0:x"], "--seeds is '0:x'"),
+    (["train", "--seq-len", "long"], "--seq-len is 'long'"),
+    (["train", "--batch-size", "all"], "--batch-size is 'all'"),
+    (["train", "--optimizer", "adamw"], "did you mean 'adam'?"),
+    (["train", "--optimizer", "adam", "--momentum", "0.9"], "momentum belongs to sgd"),
+    (["train", "--classes", "absent.toml"], "No such file"),
+    (["train", "--preset", "syn-small", "--classes", "x.toml"], "choose one source of classes"),
+    (["train", "--record", "los"], "did you mean 'loss'?"),
+    (["train", "--picture", "x.gif"], "must end in .png, .pdf or .svg"),
+    (["train", "--lr-y", "1,2", "--lr-z", "1,2,3"], "lr_y has 2, lr_z has 3 entries"),
+    (["flow", "--times", "log:1:x:3"], "--times is 'log:1:x:3'"),
+    (["flow", "--times", "3,2,1"], "give increasing numbers"),
+    (["trane"], "Did you mean 'train'?"),
+    (["train", "--stepz", "4"], "--steps"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
+def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> None:
+    result = run(*words, cwd=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr + result.stdout
+    assert list(tmp_path.iterdir()) == []  # refused before anything is done
+
+
+def test_diverged_runs_are_named(tmp_path) -> None:
+    result = run("train", "--lr-y", "1,1e39", "--steps", "5", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
+    assert "1 of 2 runs did not finish" in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["train", "flow"])
+def test_help_names_every_option(tmp_path, verb: str) -> None:
+    text = run(verb, "--help", cwd=tmp_path).stdout
+    for option in ("--preset", "--classes", "--lr-y", "--lr-z", "--seeds", "--store", "--picture", "--json"):
+        assert option in text

@@ -1,0 +1,79 @@
+"""The documents are true: their commands and examples run, and what they name exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_readme_examples_run(tmp_path) -> None:
+    """In the README's order: Python, the shell, a classes file, and the shell on that file."""
+    readme = ROOT / "README.md"
+    (python,) = blocks(readme, "python")
+    done = subprocess.run([sys.executable, "-c", python], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "late.zarr").is_dir()
+    (classes,) = blocks(readme, "toml")
+    (tmp_path / "pets.toml").write_text(classes)
+    commands = "".join(blocks(readme, "bash")).splitlines()
+    assert len(commands) == 4
+    for command in commands:
+        words = shlex.split(command)
+        assert words[0] == "scansnap"
+        program = [sys.executable, "-c", "from scansnap.cli.app import main; main()", *words[1:]]
+        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, (command, done.stderr)
+    assert (tmp_path / "attention.png").exists()
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = set(
+            re.findall(r"\bmake ([a-z]+)\b", " ".join(re.findall(r"`[^`\n]+`|^make .*$", page.read_text(), re.M)))
+        )
+        assert named <= targets, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_exist(page: Path) -> None:
+    text = page.read_text()
+    linked = [target for target in re.findall(r"\]\(([^)#\s]+)\)", text) if "://" not in target]
+    for target in linked:
+        assert (page.parent / target).exists(), target
+    for name in re.findall(r"`([\w/]+\.py)`|`python ([\w/]+\.py)", text):
+        path = name[0] or name[1]
+        places = [ROOT, ROOT / "src" / "scansnap", *(p for p in (ROOT / "tests").iterdir() if p.is_dir())]
+        assert any((place / path).exists() for place in places), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_in_the_documents_exist(page: Path) -> None:
+    """Every `ss.name` in a page is public."""
+    import scansnap as ss
+
+    for name in re.findall(r"\bss\.(\w+)", page.read_text()):
+        assert name in ss.__all__
+
+
+def test_benchmarks_start() -> None:
+    """Each benchmark explains itself; running them is for a quiet machine."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    for name in ("figure6_speed", "scaling", "large_vocabulary"):
+        program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
+        done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
+        assert done.returncode == 0
+        assert "usage" in done.stdout
