@@ -150,3 +150,24 @@ def test_classes_are_drawn_with_their_weights() -> None:
 def test_refusals(seq_len) -> None:
     with pytest.raises(ss.InputError, match="seq_len is"):
         ss.sample_sequences(ss.syn_small(), num=1, seq_len=seq_len)
+
+
+def test_compiled_code_is_not_used_after_its_source_changed(tmp_path) -> None:
+    """A copy of the package is run; then a called function in another file is changed, and the numbers must follow."""
+    import shutil
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    shutil.copytree(Path(ss.__file__).parent, tmp_path / "scansnap", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "import scansnap as ss; print(ss.sample_counts(ss.syn_small(), num=2, seq_len=9)[0].tolist())"
+
+    def counts() -> str:
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    first = counts()
+    assert counts() == first
+    source = tmp_path / "scansnap" / "data" / "random_stream.py"
+    source.write_text(source.read_text().replace("0x9E3779B97F4A7C15", "0x9E3779B97F4A7C17"))
+    assert counts() != first

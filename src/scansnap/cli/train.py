@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,8 +69,11 @@ def command(
     common.needed(options, "lr_y", "lr_z", "steps")
     path = store or common.default_store("train", name, chosen, options)
 
+    from scansnap.dynamics.kernel import compiled_before
     from scansnap.dynamics.train import train
 
+    if not compiled_before():
+        print("compiling the kernel, once on this machine: about twenty seconds", file=sys.stderr)
     began = time.perf_counter()
     try:
         dataset = train(chosen, **options, store=path, progress=False if json else None)

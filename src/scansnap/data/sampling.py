@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scansnap.data.binomial import binomial
 from scansnap.data.random_stream import sequence_key, uniform, word
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source_stamp import source_stamp
 from scansnap.errors import InputError
 
 COUNTING_LIMIT = 2815
@@ -159,35 +160,46 @@ def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
         count_by_thresholds(draws, length, thresholds, n, size, counts)
 
 
-@njit(parallel=True, cache=True)
-def draw_batches(
-    seeds, step, length, each_class_once, size, thresholds, conditional, class_thresholds, class_index, counts
-):
-    """Fill class_index (R, B) and counts (R, B, W) with the sequences of update `step` for every run's seed.
+def _compile(stamp: int):
+    """The two functions kept on disk; `stamp` makes the cache notice changes in what they call."""
 
-    With `each_class_once` sequence b belongs to class b.  With a length of 0 only the classes are drawn.
-    """
-    for r in prange(seeds.shape[0]):
-        draws = np.empty(padded_length(min(length, COUNTING_LIMIT)), np.int32)
-        for b in range(class_index.shape[1]):
-            key = sequence_key(seeds[r], step, b)
-            n = b if each_class_once else draw_class(key, class_thresholds)
-            class_index[r, b] = n
-            counts[r, b, size[n] :] = 0
-            if length > 0:
-                draw_counts(key, length, thresholds, conditional, n, size[n], draws, counts[r, b])
+    @njit(parallel=True, cache=True)
+    def draw_batches(
+        seeds, step, length, each_class_once, size, thresholds, conditional, class_thresholds, class_index, counts
+    ):
+        """Fill class_index (R, B) and counts (R, B, W) with the sequences of update `step` for every run's seed.
+
+        With `each_class_once` sequence b belongs to class b.  With a length of 0 only the classes are drawn.
+        """
+        if stamp < 0:
+            return
+        for r in prange(seeds.shape[0]):
+            draws = np.empty(padded_length(min(length, COUNTING_LIMIT)), np.int32)
+            for b in range(class_index.shape[1]):
+                key = sequence_key(seeds[r], step, b)
+                n = b if each_class_once else draw_class(key, class_thresholds)
+                class_index[r, b] = n
+                counts[r, b, size[n] :] = 0
+                if length > 0:
+                    draw_counts(key, length, thresholds, conditional, n, size[n], draws, counts[r, b])
+
+    @njit(cache=True)
+    def draw_sequences(seed, length, size, thresholds, class_thresholds, offsets, tokens, class_index, sequences):
+        if stamp < 0:
+            return
+        draws = np.empty(padded_length(length), np.int32)
+        for b in range(class_index.shape[0]):
+            key = sequence_key(seed, 0, b)
+            n = draw_class(key, class_thresholds)
+            class_index[b] = n
+            fill_draws(key, length, draws)
+            for j in range(length):
+                sequences[b, j] = tokens[offsets[n] + find(thresholds[n], size[n] - 1, draws[j])]
+
+    return draw_batches, draw_sequences
 
 
-@njit(cache=True)
-def _draw_sequences(seed, length, size, thresholds, class_thresholds, offsets, tokens, class_index, sequences):
-    draws = np.empty(padded_length(length), np.int32)
-    for b in range(class_index.shape[0]):
-        key = sequence_key(seed, 0, b)
-        n = draw_class(key, class_thresholds)
-        class_index[b] = n
-        fill_draws(key, length, draws)
-        for j in range(length):
-            sequences[b, j] = tokens[offsets[n] + find(thresholds[n], size[n] - 1, draws[j])]
+draw_batches, _draw_sequences = _compile(source_stamp("data.random_stream", "data.binomial"))
 
 
 def contextual_length(seq_len: float) -> int:

@@ -24,6 +24,7 @@ just the gradient's accumulator.  Adam has no such closed form: it visits all ro
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.random_stream import sequence_key
 from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padded_length
+from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.kernel_math import FAST, add_outer_products, fold, largest, scaled_exp, weighted_sums
 
 GROUP = 8
@@ -81,16 +83,6 @@ class KernelRule(NamedTuple):
     beta_1: float
     beta_2: float
     epsilon: float
-
-
-@njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
-def advance(plan, state, rule, seeds, lr_y, lr_z, start, stop, update, losses, accuracies):
-    """Take updates start .. stop-1 of every run; losses and accuracies (R, stop - start) are those before each update.
-
-    With `update` false nothing is learned: the batches are only evaluated.
-    """
-    for r in prange(seeds.shape[0]):
-        _advance_run(plan, state, rule, r, seeds[r], lr_y[r], lr_z[r], start, stop, update, losses[r], accuracies[r])
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -349,3 +341,31 @@ def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
             x[i, j] += step * m / (kind(math.sqrt(s)) * second + eps)
         if age[i] == t + 1:
             gradient[i] = 0
+
+
+def _compile(stamp: int):
+    """The function kept on disk; `stamp` makes the cache notice changes in what it calls."""
+
+    @njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
+    def advance(plan, state, rule, seeds, lr_y, lr_z, start, stop, update, losses, accuracies):
+        """Take updates start .. stop-1 of every run.
+
+        losses and accuracies (R, stop - start) are those of each batch before its update.  With `update` false nothing
+        is learned: the batches are only evaluated.
+        """
+        if stamp < 0:
+            return
+        for r in prange(seeds.shape[0]):
+            _advance_run(
+                plan, state, rule, r, seeds[r], lr_y[r], lr_z[r], start, stop, update, losses[r], accuracies[r]
+            )
+
+    return advance
+
+
+advance = _compile(source_stamp("data.random_stream", "data.binomial", "data.sampling", "dynamics.kernel_math"))
+
+
+def compiled_before() -> bool:
+    """Whether an earlier process left a compiled kernel on disk; otherwise the first call takes some twenty seconds."""
+    return any(Path(advance._cache.cache_path).glob("kernel.*advance-*.nbc"))

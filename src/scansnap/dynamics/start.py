@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.options import STARTS, one_of
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
@@ -107,11 +108,21 @@ def _empty(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.flo
     return np.zeros(shape_y, dtype), np.zeros(shape_z, dtype)
 
 
-@njit(parallel=True, cache=True)
-def uniform_entries(seeds, stream, bound, columns, out):  # type: ignore[no-untyped-def]
-    """out[r, i, columns[j]] uniform in +-bound, from word j of row i's stream."""
-    for r in prange(seeds.shape[0]):
-        for i in range(out.shape[1]):
-            key = sequence_key(seeds[r], stream, i)
-            for j in range(columns.shape[0]):
-                out[r, i, columns[j]] = bound * (2.0 * uniform(key, j) - 1.0)
+def _compile(stamp: int):  # type: ignore[no-untyped-def]
+    """The function kept on disk; `stamp` makes the cache notice changes in what it calls."""
+
+    @njit(parallel=True, cache=True)
+    def uniform_entries(seeds, stream, bound, columns, out):  # type: ignore[no-untyped-def]
+        """out[r, i, columns[j]] uniform in +-bound, from word j of row i's stream."""
+        if stamp < 0:
+            return
+        for r in prange(seeds.shape[0]):
+            for i in range(out.shape[1]):
+                key = sequence_key(seeds[r], stream, i)
+                for j in range(columns.shape[0]):
+                    out[r, i, columns[j]] = bound * (2.0 * uniform(key, j) - 1.0)
+
+    return uniform_entries
+
+
+uniform_entries = _compile(source_stamp("data.random_stream"))
