@@ -118,7 +118,8 @@ REFUSED = [
     (["train", "--classes", "absent.toml"], "No such file"),
     (["train", "--preset", "syn-small", "--classes", "x.toml"], "choose one source of classes"),
     (["train", "--record", "los"], "did you mean 'loss'?"),
-    (["train", "--picture", "x.gif"], "must end in .png, .pdf or .svg"),
+    (["train", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
+    (["train", "--record", "loss", "--picture", "x.png"], "--picture needs attention, entropy"),
     (["train", "--lr-y", "1,2", "--lr-z", "1,2,3"], "lr_y has 2, lr_z has 3 entries"),
     (["flow", "--times", "log:1:x:3"], "--times is 'log:1:x:3'"),
     (["flow", "--times", "3,2,1"], "give increasing numbers"),
@@ -136,11 +137,19 @@ def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> 
     assert list(tmp_path.iterdir()) == []  # refused before anything is done
 
 
+def test_version_and_a_single_time(tmp_path) -> None:
+    assert run("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
+    result = run("flow", "--times", "10", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "picture" not in result.stdout
+
+
 def test_diverged_runs_are_named(tmp_path) -> None:
     result = run("train", "--lr-y", "1,1e39", "--steps", "5", cwd=tmp_path)
     assert result.returncode == 0
     assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
+    assert "attention on common tokens 0.645 → -" in result.stdout
 
 
 @pytest.mark.parametrize("verb", ["train", "flow"])

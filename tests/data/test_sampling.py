@@ -171,3 +171,32 @@ def test_compiled_code_is_not_used_after_its_source_changed(tmp_path) -> None:
     source = tmp_path / "scansnap" / "data" / "random_stream.py"
     source.write_text(source.read_text().replace("0x9E3779B97F4A7C15", "0x9E3779B97F4A7C17"))
     assert counts() != first
+
+
+def test_class_and_tokens_are_independent_draws() -> None:
+    """Two classes with equal tokens: counts given the class have equal means; 20,000 sequences, |z| < 4.5."""
+    classes = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0]] * 2, query=[2, 2], next_token=[0, 3], vocab_size=4)
+    counts, owner = ss.sample_counts(classes, num=20_000, seq_len=65, seed=11)
+    first = [counts[owner == n, 0] for n in range(2)]
+    error = np.sqrt(sum(x.var() / len(x) for x in first))
+    assert abs(first[0].mean() - first[1].mean()) < 4.5 * error
+    # Also for the draws that share a word's bits with each other and follow the class's word.
+    sequences, owner = ss.sample_sequences(classes, num=20_000, seq_len=65, seed=11)
+    for position in range(64):
+        rates = [sequences[owner == n, position].mean() for n in range(2)]
+        assert abs(rates[0] - rates[1]) < 5 * np.sqrt(0.5 / 10_000)
+
+
+def test_many_classes_are_drawn_alike() -> None:
+    """Beyond `WIDE` classes a binary search finds them: chi-squared on 60,000 draws of 300 classes, level 1e-3."""
+    classes = ss.synthetic(num_query=150, next_per_query=2, num_distinct=1)
+    assert classes.num_classes > sampling.WIDE
+    _, owner = ss.sample_counts(classes, num=60_000, seq_len=2, seed=6)
+    assert stats.chisquare(np.bincount(owner, minlength=300)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("num", "seed"), [(-1, 0), (2.5, 0), ("3", 0), (1, -1), (1, "a"), (1, 0.5)])
+def test_requests_are_checked(num, seed) -> None:
+    for sample in (ss.sample_sequences, ss.sample_counts):
+        with pytest.raises(ss.InputError, match="give a whole number from 0"):
+            sample(ss.syn_small(), num=num, seq_len=8, seed=seed)

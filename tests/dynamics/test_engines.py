@@ -137,3 +137,31 @@ def test_accuracy_counts_only_clear_winners() -> None:
     _, accuracy = engine.advance(30)
     assert accuracy[0, 0] == 0
     assert accuracy[0, -1] == 1
+
+
+@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+def test_evaluating_learns_nothing(kind) -> None:
+    options = {"steps": 20, "batch_size": 1, "momentum": 0.9, "seeds": 2}
+    quiet, watched = (engine_of(kind, ss.syn_medium(num_query=3), **options) for _ in range(2))
+    for step in range(1, 21):
+        watched.advance(step)
+        watched.evaluate()
+    quiet.advance(20)
+    assert relative(watched.attention_logits(), quiet.attention_logits()) < 1e-12
+    assert relative(watched.decoder(), quiet.decoder()) < 1e-12
+
+
+def test_float32_keeps_small_residuals() -> None:
+    """A loss of 1e-12, far below float32's rounding of one, is followed to 1e-5 of itself."""
+    classes = ss.syn_small()
+    decoder = np.zeros((34, 34))
+    for i in range(2):
+        decoder[classes.distinct_tokens(i), classes.next_token[i]] = 22.0
+    losses = [
+        engine_of(
+            KernelEngine, classes, init=(decoder, 0 * decoder), batch_size=None, seq_len=math.inf, dtype=dtype
+        ).evaluate()[0][0]
+        for dtype in ("float32", "float64")
+    ]
+    assert 1e-20 < losses[1] < 1e-10
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -69,6 +69,15 @@ def test_several_runs_and_a_frozen_attention() -> None:
     assert np.abs(ds["attention_logits"].values[1]).max() > 0.1
 
 
+def test_what_cannot_be_integrated_is_given_up(monkeypatch) -> None:
+    from scansnap.dynamics import flow as flowing
+
+    monkeypatch.setattr(flowing, "MOST_EVALUATIONS", 50)
+    ds = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1, 1e9])
+    assert ds["status"].values.tolist() == ["failed"]
+    assert np.isnan(ds["loss"]).all()
+
+
 def test_stored_and_read_again(tmp_path) -> None:
     path = tmp_path / "flow.zarr"
     first = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1, 10], store=path).load()

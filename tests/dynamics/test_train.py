@@ -52,13 +52,17 @@ def test_step_zero_is_the_start_and_nothing_else() -> None:
 def test_uniform_start_is_uniform() -> None:
     """2,370 entries of Y for one seed: within +-1/sqrt(M), standard deviation 1/sqrt(3M) to 5%; other seeds differ."""
     classes = ss.syn_medium(num_query=3)
-    ds = ss.train(classes, **{**BASE, "steps": 0, "init": "uniform", "seeds": [0, 1], "record": VARIABLES})
+    options = {**BASE, "steps": 0, "init": "uniform", "seeds": [0, 1], "dtype": "float64"}
+    ds = ss.train(classes, **options, record=VARIABLES)
     bound = 79**-0.5
     for name in ("decoder", "attention_logits"):
         values = ds[name].values[:, 0]
         assert np.abs(values).max() <= bound
         assert values[0].std() == pytest.approx(bound / math.sqrt(3), rel=0.1)
         assert abs(np.corrcoef(values[0].ravel(), values[1].ravel())[0, 1]) < 0.15
+    # Y and Z start from streams of their own: no number of one is in the other.
+    y, z = ds["decoder"].values[0, 0], ds["attention_logits"].values[0, 0]
+    assert not np.isin(z, y).any()
 
 
 @pytest.mark.parametrize("decoder_gradient", ["true", "modified"])
@@ -187,6 +191,11 @@ BAD = [
     ({"steps": 1.5}, "steps is 1.5"),
     ({"batch_size": 0}, "batch_size is 0"),
     ({"seq_len": 1}, "seq_len is 1"),
+    ({"seq_len": "inf"}, "seq_len is 'inf'"),
+    ({"seeds": 1.5}, "a seed is 1.5"),
+    ({"record": None}, "record is None"),
+    ({"steps": 10**12}, "steps is 1000000000000"),
+    ({"batch_size": 10**12}, "batch_size is 1000000000000"),
     ({"seq_len": float("nan")}, "seq_len is nan"),
     ({"optimizer": "adm", "momentum": None}, "did you mean 'adam'"),
     ({"optimizer": "adam"}, "momentum belongs to sgd"),
@@ -215,6 +224,95 @@ BAD = [
 def test_refusals(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         ss.train(ss.syn_small(), **{**BASE, **change})
+
+
+@pytest.mark.parametrize("classes", ["syn-small", None, np.eye(3)])
+def test_classes_must_be_classes(classes: Any) -> None:
+    with pytest.raises(ss.InputError, match="and not SequenceClasses"):
+        ss.train(classes, **BASE)
+    with pytest.raises(ss.InputError, match="and not SequenceClasses"):
+        ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[1])
+
+
+def test_given_starts_are_told_apart(tmp_path) -> None:
+    """Another start is another run, and a model's parameters can be given as they are."""
+    zeros = np.zeros((34, 34))
+    path = tmp_path / "run.zarr"
+    ss.train(ss.syn_small(), **BASE, init=(zeros, zeros), store=path)
+    with pytest.raises(ss.StoreError, match="with init = given"):
+        ss.train(ss.syn_small(), **BASE, init=(zeros + 1, zeros), store=path)
+    model = ss.RegularTransformer(34, 8).to_yz()
+    ds = ss.train(ss.syn_small(), **BASE, init=(model.decoder, model.attention_logits))
+    assert np.isfinite(ds["loss"]).all()
+
+
+def test_a_checkpoint_of_another_run_is_not_taken_up(tmp_path, monkeypatch) -> None:
+    """Killed, its store removed, and another run started under its name: it begins at the beginning."""
+    path = tmp_path / "run.zarr"
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "FIRST_PIECE", 1)
+    keep = training._Training._checkpoint
+
+    def dies(self, record):
+        keep(self, record)
+        raise Killed
+
+    monkeypatch.setattr(training._Training, "_checkpoint", dies)
+    with pytest.raises(Killed):
+        ss.train(ss.syn_small(), **{**BASE, "lr_y": 5.0}, store=path)
+    monkeypatch.setattr(training._Training, "_checkpoint", keep)
+    import shutil
+
+    shutil.rmtree(path)
+    assert same(ss.train(ss.syn_small(), **BASE), ss.train(ss.syn_small(), **BASE, store=path))
+
+
+def test_two_processes_do_not_write_one_run(tmp_path) -> None:
+    import os
+
+    path = tmp_path / "run.zarr"
+    (tmp_path / "run.zarr.lock").write_text(str(os.getppid()))  # a process that lives and is not this one
+    with pytest.raises(ss.StoreError, match=f"process {os.getppid()} is writing"):
+        ss.train(ss.syn_small(), **BASE, store=path)
+    (tmp_path / "run.zarr.lock").write_text("999999999")  # one that does not live
+    ss.train(ss.syn_small(), **BASE, store=path)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.zarr"]
+
+
+def test_one_singular_run_does_not_stop_the_others() -> None:
+    """Saturated on a common token, a run's directions coincide: it is marked, and the other goes on."""
+    size = 34
+    attention = np.zeros((2, size, size))
+    attention[1, :, 0] = 2000.0
+    options = {**BASE, "momentum": None, "decoder_gradient": "modified", "dtype": "float64"}
+    ds = ss.train(ss.syn_small(), **options, seeds=[0, 0], init=(np.zeros((2, size, size)), attention))
+    assert ds["status"].values.tolist() == ["ok", "diverged"]
+    assert np.isfinite(ds["loss"].values[0]).all()
+
+
+def test_results_too_large_for_memory_are_said(tmp_path) -> None:
+    with pytest.raises(ss.InputError, match=r"records of .* need \d+ GiB"):
+        ss.train(ss.syn_small(), **{**BASE, "steps": 10**9, "record_every": 1})
+
+
+def test_bits_do_not_depend_on_who_compiled(tmp_path) -> None:
+    """A process that compiles the kernel and one that reads it from disk give the same bits."""
+    import os
+    import subprocess
+    import sys
+
+    code = (
+        "import hashlib, scansnap as ss; "
+        "ds = ss.train(ss.syn_medium(num_query=2), lr_y=2.0, lr_z=1.0, steps=40, momentum=0.9, init='uniform'); "
+        "print(hashlib.sha256(ds['attention_logits'].values.tobytes()).hexdigest())"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    seen = {
+        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(seen) == 1
+    assert any(tmp_path.rglob("*.nbc"))
 
 
 def test_no_cuda_is_said() -> None:

@@ -91,6 +91,26 @@ def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
     assert all(np.array_equal(expected[name], resumed[name]) for name in expected.data_vars)
 
 
+def test_only_results_are_replaced(tmp_path, result) -> None:
+    (tmp_path / "notes.txt").write_text("precious")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("precious")
+    for name in ("notes.txt", "thesis"):
+        with pytest.raises(ss.StoreError, match="is not a result of scansnap"):
+            ss.save(result, tmp_path / name, overwrite=True)
+    assert (tmp_path / "notes.txt").read_text() == (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
+    xr.Dataset({"a": 1}).to_zarr(tmp_path / "other.zarr", zarr_format=2)
+    with pytest.raises(ss.StoreError, match="not a result of scansnap: open it with xarray"):
+        ss.load(tmp_path / "other.zarr")
+
+
+def test_a_missing_variable_is_said(tmp_path, result) -> None:
+    path = ss.save(result, tmp_path / "r.zarr")
+    shutil.rmtree(path / "loss")
+    with pytest.raises(ss.StoreError, match="no loss"):
+        ss.load(path)
+
+
 def test_damaged_stores(tmp_path, result) -> None:
     with pytest.raises(ss.StoreError, match="does not exist"):
         ss.load(tmp_path / "absent.zarr")

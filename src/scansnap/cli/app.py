@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -14,8 +16,18 @@ app.command("train")(train.command)
 app.command("flow")(flow.command)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(version("scansnap"))
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """The training dynamics of attention, exact and executable."""
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scansnap.cli.presets import PRESETS, Preset, preset
 from scansnap.data.classes_file import read_classes
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError
+from scansnap.results.provenance import provenance
 
 PRESET_HELP = "A named setting: " + "; ".join(f"[bold]{name}[/bold] ({p.about})" for name, p in PRESETS.items()) + "."
 PRESET_OPTION = typer.Option("--preset", help=PRESET_HELP, show_default=False)
@@ -25,10 +27,10 @@ SEEDS_OPTION = typer.Option("--seeds", help="Seeds, as 0 or 0,1,2 or 0:10; one r
 INIT_OPTION = typer.Option("--init", help="Start: zeros, or uniform in ±1/√M.")
 GRADIENT_OPTION = typer.Option("--decoder-gradient", help="true (SGD's) or modified (Lemma 3's).")
 STORE_OPTION = typer.Option(
-    "--store", help="Where to write the result (zarr).  [default: a name of its own in results/]"
+    "--store", help="Where to write the result (zarr); a name of its own in results/ unless given."
 )
 PICTURE_OPTION = typer.Option(
-    "--picture", help="Where to draw attention over time (.png, .pdf, .svg).  [default: beside the result]"
+    "--picture", help="Where to draw the first run's attention (.png, .pdf, .svg); beside the result unless given."
 )
 JSON_OPTION = typer.Option("--json", help="Print one JSON object for programs instead of text.")
 
@@ -101,15 +103,24 @@ def needed(options: dict[str, Any], *names: str) -> None:
         raise InputError(f"{flags} must be given: only presets have rates and lengths of their own.")
 
 
-def check_picture(picture: Path | None) -> None:
+DRAWN = {"attention", "loss", "entropy"}
+
+
+def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
     """Refuse a picture that could not be drawn, before the work is done."""
-    if picture is not None and picture.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError(f"--picture is '{picture}': its name must end in .png, .pdf or .svg.")
+    if picture is None:
+        return
+    if picture.suffix.lower() not in (".png", ".pdf", ".svg") or picture.is_dir():
+        raise InputError(f"--picture is '{picture}': give a file whose name ends in .png, .pdf or .svg.")
+    if missing := DRAWN - set(record):
+        raise InputError(f"--picture needs {', '.join(sorted(missing))}: add it to --record, or leave out --picture.")
 
 
 def default_store(verb: str, name: str, classes: SequenceClasses, options: dict[str, Any]) -> Path:
     """A name that is the same for the same command, so that an interrupted one goes on."""
-    described = json.dumps({**options, "classes": classes.fingerprint}, sort_keys=True, default=str)
+    origin = provenance()  # another version makes another result
+    code = {name: origin.get(name) for name in ("version_scansnap", "commit")}
+    described = json.dumps({**options, **code, "classes": classes.fingerprint}, sort_keys=True, default=str)
     return Path("results") / f"{verb}-{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.zarr"
 
 
@@ -146,7 +157,8 @@ def show(dataset: Any, path: Path, picture: Path | None, seconds: float, as_json
 def _draw(dataset: Any, path: Path, picture: Path | None) -> Path | None:
     from scansnap.figures import attention_over_time
 
-    if picture is None and not {"attention", "loss", "entropy"} <= set(dataset.data_vars):
+    records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
+    if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN):
         return None
     target = picture or path.with_suffix(".png")
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))

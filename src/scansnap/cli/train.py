@@ -44,19 +44,21 @@ def command(
 ) -> None:
     """Train the 1-layer transformer on sequence classes and watch its attention scan and snap.
 
-    Options that are not given come from the preset (syn-small unless told).
+    Options that are not given come from the preset (syn-small unless told); with --classes, rates and steps must be
+    given.
 
     The result is written as it goes: start the same command again after an interruption and it continues to the same
     numbers.
     """
-    common.check_picture(picture)
+    kept = None if record is None else [name.strip() for name in record.split(",")]
+    common.check_picture(picture, common.DRAWN if kept is None else kept)
     name, chosen, options = common.setting(preset, classes, "train")
     given: dict[str, Any] = {
         "lr_y": common.numbers("--lr-y", lr_y),
         "lr_z": common.numbers("--lr-z", lr_z),
         "seeds": common.integers("--seeds", seeds),
         "seq_len": common.length(seq_len),
-        "record": None if record is None else record.split(","),
+        "record": kept,
         "steps": steps, "optimizer": optimizer, "momentum": momentum, "init": init, "dtype": dtype, "device": device,
         "decoder_gradient": decoder_gradient, "record_every": record_every,
     }  # fmt: skip
@@ -73,10 +75,12 @@ def command(
     from scansnap.dynamics.train import train
 
     if not compiled_before():
-        print("compiling the kernel, once on this machine: about twenty seconds", file=sys.stderr)
+        print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
     began = time.perf_counter()
     try:
         dataset = train(chosen, **options, store=path, progress=False if json else None)
     except KeyboardInterrupt:
-        raise ScanSnapError("stopped; start the same command again to go on from the last checkpoint.") from None
+        raise ScanSnapError(
+            "stopped; start the same command again to go on from its last checkpoint (one is made every 20 seconds)."
+        ) from None
     common.show(dataset, path, picture, time.perf_counter() - began, json)

@@ -19,7 +19,7 @@ MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def mix(x):
     """A bijection of 64-bit words whose output bits all depend on all input bits."""
     x = (x ^ (x >> uint64(30))) * MIX_1
@@ -27,7 +27,7 @@ def mix(x):
     return x ^ (x >> uint64(31))
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def sequence_key(seed, step, index):
     """The key of the stream that belongs to one sequence."""
     run = mix(uint64(seed) + GOLDEN)
@@ -35,13 +35,13 @@ def sequence_key(seed, step, index):
     return mix(update + (uint64(index) + uint64(1)) * GOLDEN)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def word(key, j):
     """Word j of a stream."""
     return mix(key + (uint64(j) + uint64(1)) * GOLDEN)
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def uniform(key, j):
     """Word j as a float64 strictly between 0 and 1 (53 bits, never 0: logarithms of it are safe)."""
     return (float(word(key, j) >> uint64(11)) + 0.5) * 2.0**-53

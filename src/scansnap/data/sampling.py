@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
-from numba import int32, njit, prange, uint32, uint64
+from numba import int32, njit, uint32, uint64
 from numpy.typing import NDArray
 
 from scansnap.data.binomial import binomial
@@ -65,7 +66,7 @@ class SamplingTables:
         return cls(size, thresholds, conditional, class_thresholds / class_thresholds[-1])
 
 
-@njit
+@njit(forceinline=True)
 def find(table, stop, value):
     """How many of the increasing table[0 .. stop-1] are at most `value`: a searchsorted without its checks."""
     low, high = 0, stop
@@ -78,7 +79,7 @@ def find(table, stop, value):
     return low
 
 
-@njit
+@njit(forceinline=True)
 def draw_class(key, class_thresholds):
     """The class of the sequence with this key (word 0 of its stream)."""
     u = uniform(key, 0)
@@ -91,7 +92,7 @@ def draw_class(key, class_thresholds):
     return n
 
 
-@njit
+@njit(forceinline=True)
 def fill_draws(key, length, draws):
     """32 random bits for each contextual token, two to a word: the first half from low bits, the second from high."""
     half = draws.shape[0] // 2
@@ -103,13 +104,13 @@ def fill_draws(key, length, draws):
         draws[j] = NEVER
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def padded_length(length):
     """The number of draws made for `length` tokens: whole blocks."""
     return (length + BLOCK - 1) // BLOCK * BLOCK
 
 
-@njit
+@njit(forceinline=True)
 def count_by_thresholds(draws, length, table, n, size, counts):
     """counts[w] = draws that fall between thresholds w-1 and w."""
     for w in range(size):
@@ -127,7 +128,7 @@ def count_by_thresholds(draws, length, table, n, size, counts):
         counts[w] -= counts[w - 1]
 
 
-@njit
+@njit(forceinline=True)
 def count_by_search(draws, length, thresholds, size, counts):
     """The same counts, one binary search per draw: cheaper for classes of many tokens."""
     for w in range(size):
@@ -136,7 +137,7 @@ def count_by_search(draws, length, thresholds, size, counts):
         counts[find(thresholds, size - 1, draws[j])] += 1
 
 
-@njit
+@njit(forceinline=True)
 def count_by_binomials(key, length, conditional, size, counts):
     """Multinomial counts as one binomial per token given the tokens before it."""
     counter = 1
@@ -147,7 +148,7 @@ def count_by_binomials(key, length, conditional, size, counts):
         left -= value
 
 
-@njit
+@njit(forceinline=True)
 def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
     """The token counts of the sequence of class n with this key; `draws` is scratch of `padded_length(length)`."""
     if length > COUNTING_LIMIT:
@@ -163,7 +164,7 @@ def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
 def _compile(stamp: int):
     """The two functions kept on disk; `stamp` makes the cache notice changes in what they call."""
 
-    @njit(parallel=True, cache=True)
+    @njit(cache=True)
     def draw_batches(
         seeds, step, length, each_class_once, size, thresholds, conditional, class_thresholds, class_index, counts
     ):
@@ -173,7 +174,7 @@ def _compile(stamp: int):
         """
         if stamp < 0:
             return
-        for r in prange(seeds.shape[0]):
+        for r in range(seeds.shape[0]):
             draws = np.empty(padded_length(min(length, COUNTING_LIMIT)), np.int32)
             for b in range(class_index.shape[1]):
                 key = sequence_key(seeds[r], step, b)
@@ -204,11 +205,18 @@ draw_batches, _draw_sequences = _compile(source_stamp("data.random_stream", "dat
 
 def contextual_length(seq_len: float) -> int:
     """T - 1, the contextual tokens of a sequence of finite length T, checked."""
-    if isinstance(seq_len, bool) or not math.isfinite(seq_len) or seq_len != int(seq_len) or not 2 <= seq_len < 2**31:
+    real = isinstance(seq_len, Real) and not isinstance(seq_len, bool)
+    if not real or not math.isfinite(seq_len) or seq_len != int(seq_len) or not 2 <= seq_len < 2**31:
         raise InputError(
             f"seq_len is {seq_len}: give a whole number from 2 (one contextual token and the query) to 2^31."
         )
     return int(seq_len) - 1
+
+
+def _check_request(num: int, seed: int) -> None:
+    for name, value, most in (("num", num, 10**9), ("seed", seed, 2**63 - 1)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= most:
+            raise InputError(f"{name} is {value!r}: give a whole number from 0 to {most:,}.")
 
 
 def sample_sequences(
@@ -216,6 +224,7 @@ def sample_sequences(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num)."""
     length = contextual_length(seq_len)
+    _check_request(num, seed)
     tables = SamplingTables.of(classes)
     class_index = np.empty(num, np.int64)
     sequences = np.empty((num, length + 1), np.int64)
@@ -232,6 +241,7 @@ def sample_counts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """How often each token occurs before the query in `num` sequences (num x M), and the class of each (num)."""
     length = contextual_length(seq_len)
+    _check_request(num, seed)
     tables = SamplingTables.of(classes)
     class_index = np.empty((1, num), np.int64)
     counts = np.empty((1, num, tables.thresholds.shape[1]), np.int32)

@@ -24,8 +24,12 @@ from scansnap.errors import InputError
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-SUM_TOLERANCE = 1e-8
-"""How far probabilities may be from summing to one: rounding, not a modelling choice."""
+SUM_TOLERANCE = 1e-6
+"""How far probabilities may be from summing to one: rounding, in single precision too; only ratios matter."""
+
+
+MOST_TOKENS = 10**8
+"""No vocabulary may be larger."""
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -169,6 +173,8 @@ class SequenceClasses:
 
     def support(self, index: int) -> IntArray:
         """supp(n): the tokens that occur in class `index`."""
+        if not 0 <= index < self.num_classes:
+            raise InputError(f"there is no class {index}: classes are numbered from 0 to {self.num_classes - 1}.")
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
     def support_probs(self, index: int) -> FloatArray:
@@ -260,8 +266,10 @@ class SequenceClasses:
 
 
 def _vocab_size(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 2:
-        raise InputError(f"vocab_size is {value!r}: give the number of tokens, a whole number of at least 2.")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 2 <= value <= MOST_TOKENS:
+        raise InputError(
+            f"vocab_size is {value!r}: give the number of tokens, a whole number from 2 to {MOST_TOKENS:,}."
+        )
     return int(value)
 
 
@@ -338,7 +346,9 @@ def _weights(weights: ArrayLike | None, count: int) -> FloatArray:
 def _names(names: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    if isinstance(names, str) or len(names) != vocab_size:
+    if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
+        raise InputError(f"token_names is {type(names).__name__}: give a list of names, one per token.")
+    if len(names) != vocab_size:
         raise InputError(f"token_names holds {len(names)} names for {vocab_size} tokens: give one name per token.")
     return tuple(str(name) for name in names)
 

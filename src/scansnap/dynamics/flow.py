@@ -13,6 +13,7 @@ thing to choose.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
-from scansnap.dynamics.options import DECODER_GRADIENTS, RECORDED, Runs, one_of, recorded
+from scansnap.dynamics.options import DECODER_GRADIENTS, RECORDED, Runs, check_classes, one_of, recorded
 from scansnap.dynamics.progress import progress_bar
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
@@ -54,6 +55,7 @@ def flow(
     from there if the same flow was finished before.  A run that cannot be integrated to the end has the status
     "failed" and NaN from there on.
     """
+    check_classes(classes)
     one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
     variables = recorded(record)
     when = _times(times)
@@ -64,7 +66,7 @@ def flow(
     start = make_start(classes, init, runs.seed, "float64")
     layout = LayoutTensors.of(start.layout, dtype=torch.float64)
     described = {
-        "init": init if isinstance(init, str) else "given", "decoder_gradient": decoder_gradient,
+        "init": start.name, "decoder_gradient": decoder_gradient,
         "record": variables, "rtol": rtol, "atol": atol, "times": when.tolist(),
         "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
     }  # fmt: skip
@@ -79,7 +81,7 @@ def flow(
         return done
 
     states = []
-    with progress_bar(f"integrating {len(runs)} run{'s' * (len(runs) > 1)}", len(runs), progress) as show:
+    with recorder, progress_bar(f"integrating {len(runs)} run{'s' * (len(runs) > 1)}", len(runs), progress) as show:
         for r in range(len(runs)):
             system = _System(layout, start.decoder[r], start.attention[r], runs.lr_y[r], runs.lr_z[r], decoder_gradient)
             states.append(system.solve(when, rtol, atol, lambda share, r=r: show(r + share)))  # type: ignore[misc]
@@ -92,6 +94,14 @@ def flow(
         recorder.blank(i, np.array([bool(torch.isnan(state[1][i]).any()) for state in states]))
     failed = np.array([bool(torch.isnan(state[1][-1]).any()) for state in states])
     return recorder.finish({"status": np.where(failed, "failed", "ok").astype("U8")})
+
+
+MOST_EVALUATIONS = 100_000
+"""Evaluations of the gradient after which a run is given up as failed: some hundred times what most need."""
+
+
+class _TooHard(Exception):
+    """Raised out of the integrator when it makes no progress."""
 
 
 class _System:
@@ -123,13 +133,22 @@ class _System:
         log_times = np.log1p(times / scale)
         end = max(float(log_times[-1]), 1e-12)
 
+        evaluations = 0
+
         def slope(u: float, state: NDArray[np.float64]) -> NDArray[np.float64]:
+            nonlocal evaluations
+            evaluations += 1
+            if evaluations > MOST_EVALUATIONS:
+                raise _TooHard
             show(u / end)
             return self._velocity(state) * (scale * np.exp(u))  # t + s
 
-        solution = solve_ivp(slope, (0.0, end), self._start, method="DOP853", t_eval=log_times, rtol=rtol, atol=atol)
         found = np.full((len(times), len(self._start)), np.nan)
-        found[: solution.y.shape[1]] = solution.y.T
+        with contextlib.suppress(_TooHard):
+            solution = solve_ivp(
+                slope, (0.0, end), self._start, method="DOP853", t_eval=log_times, rtol=rtol, atol=atol
+            )
+            found[: solution.y.shape[1]] = solution.y.T
         states = torch.from_numpy(found)
         split = int(np.prod(self._shape_y))
         return states[:, :split].reshape(-1, *self._shape_y), states[:, split:].reshape(-1, *self._shape_z)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.data.random_stream import sequence_key
@@ -85,7 +85,7 @@ class KernelRule(NamedTuple):
     epsilon: float
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, losses, accuracies):
     y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
     z, vz, query_age = state.attention[r], state.attention_velocity[r], state.attention_age[r]
@@ -206,7 +206,7 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
                     vz[q, entry] *= mu
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _draw_classes(plan, rule, seed, t, class_index, first, order):
     """The batch's classes, and its sequences in order of class."""
     first[:] = 0
@@ -225,7 +225,7 @@ def _draw_classes(plan, rule, seed, t, class_index, first, order):
     first[0] = 0
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _touch_rows(y, v, age, support, n, size, column_rate, t, update, momentum, lr, touched, count):
     """Bring the rows of a class's tokens up to date for step t, and list those that this step will move."""
     for w in range(size):
@@ -247,7 +247,7 @@ def _touch_rows(y, v, age, support, n, size, column_rate, t, update, momentum, l
     return count
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _touch_query(z, vz, age, q, offsets, entries, t, update, momentum, lr, touched, count):
     """The same for a row of Z."""
     if age[q] > t:
@@ -268,7 +268,7 @@ def _touch_query(z, vz, age, q, offsets, entries, t, update, momentum, lr, touch
     return count
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _direction(z, q, support, n, size, boost, token_weights, k, f, i):
     """f_i = c~ / |c~|_2 with c~_w = weight_kw exp(z_qw) (Eq. 5).
 
@@ -295,7 +295,7 @@ def _direction(z, q, support, n, size, boost, token_weights, k, f, i):
         f[i, w] *= scale
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _residual(x, i, n, multiplicity, num_columns):
     """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
 
@@ -323,7 +323,7 @@ def _residual(x, i, n, multiplicity, num_columns):
     return scale, along, loss, 1.0 if own > other else 0.0
 
 
-@njit(fastmath=FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
     """Adam's step for every entry; the accumulated gradient of the rows that this step touched is used up."""
     kind = x.dtype.type
@@ -346,19 +346,15 @@ def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
 def _compile(stamp: int):
     """The function kept on disk; `stamp` makes the cache notice changes in what it calls."""
 
-    @njit(parallel=True, cache=True, fastmath=FAST, error_model="numpy")
-    def advance(plan, state, rule, seeds, lr_y, lr_z, start, stop, update, losses, accuracies):
-        """Take updates start .. stop-1 of every run.
+    @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+    def advance(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, losses, accuracies):
+        """Take updates start .. stop-1 of run r, without holding Python's lock.
 
         losses and accuracies (R, stop - start) are those of each batch before its update.  With `update` false nothing
         is learned: the batches are only evaluated.
         """
-        if stamp < 0:
-            return
-        for r in prange(seeds.shape[0]):
-            _advance_run(
-                plan, state, rule, r, seeds[r], lr_y[r], lr_z[r], start, stop, update, losses[r], accuracies[r]
-            )
+        if stamp >= 0:
+            _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, losses[r], accuracies[r])
 
     return advance
 
@@ -367,5 +363,5 @@ advance = _compile(source_stamp("data.random_stream", "data.binomial", "data.sam
 
 
 def compiled_before() -> bool:
-    """Whether an earlier process left a compiled kernel on disk; otherwise the first call takes some twenty seconds."""
+    """Whether an earlier process left a compiled kernel on disk; otherwise the first call takes some ten seconds."""
     return any(Path(advance._cache.cache_path).glob("kernel.*advance-*.nbc"))

@@ -18,7 +18,9 @@ from numba.extending import intrinsic, overload
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
 
-_jit = njit(fastmath=FAST, error_model="numpy")
+_jit = njit(fastmath=FAST, error_model="numpy", forceinline=True)
+# Always inlined: a callee that stays a function of its own is optimised apart in the process that compiles it, and
+# together with its caller in one that reads it from disk, and the two may round differently.
 
 
 @_jit
@@ -133,7 +135,7 @@ def largest(x, i, length):
     raise NotImplementedError("only compiled code calls this")
 
 
-@overload(largest)
+@overload(largest, jit_options={"forceinline": True})
 def _largest(x, i, length):
     if x.dtype == types.float32:
         # IEEE floats order like their bits once the magnitude bits of negative ones are flipped; a maximum of integers
@@ -164,7 +166,7 @@ def scaled_exp(x, i, length, shift, scale):
     raise NotImplementedError("only compiled code calls this")
 
 
-@overload(scaled_exp, jit_options={"fastmath": FAST, "error_model": "numpy"})
+@overload(scaled_exp, jit_options={"fastmath": FAST, "error_model": "numpy", "forceinline": True})
 def _scaled_exp(x, i, length, shift, scale):
     if x.dtype == types.float32:
         # 2^k exp(t) with |t| <= ln(2)/2 and a minimax polynomial for exp(t) (Cephes' expf): 1 ulp, and, unlike a
@@ -186,6 +188,7 @@ def _scaled_exp(x, i, length, shift, scale):
                 p = p * t + float32(5.0000001201e-1)
                 power = _float_of((int32(k) + int32(127)) << int32(23))
                 value = (p * t * t + t + float32(1.0)) * power * scale[j]
+                value = float32(0.0) if below <= float32(-87.0) else value
                 x[i, j] = value
                 total += value
                 moment += below * value
@@ -197,7 +200,7 @@ def _scaled_exp(x, i, length, shift, scale):
         total = 0.0
         moment = 0.0
         for j in range(length):
-            below = max(x[i, j] - shift, -745.0)  # exp is 0 there, and -inf * 0 would be NaN
+            below = max(x[i, j] - shift, -746.0)  # exp is 0 there, and -inf * 0 would be NaN
             value = scale[j] * math.exp(below)
             x[i, j] = value
             total += value

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sampling import contextual_length
+from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError, unknown
 
 OPTIMIZERS = ("sgd", "adam")
@@ -22,6 +24,8 @@ RECORDABLE = ("loss", "accuracy", "attention", "attention_logits", "entropy", "d
 RECORDED = RECORDABLE[:-1]
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
+MOST = 10**9
+"""No number of steps or of sequences may be larger."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,9 @@ class TrainOptions:
         whole("record_every", record_every, least=1)
         if batch_size is not None:
             whole("batch_size", batch_size, least=1)
-        if not (isinstance(seq_len, float) and math.isinf(seq_len) and seq_len > 0):
+        if isinstance(seq_len, bool) or not isinstance(seq_len, Real):
+            raise InputError(f"seq_len is {seq_len!r}: give a whole number of at least 2, or math.inf.")
+        if seq_len != math.inf:
             contextual_length(seq_len)
         one_of("optimizer", optimizer, OPTIMIZERS)
         one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
@@ -67,7 +73,7 @@ class TrainOptions:
         one_of("device", device, DEVICES)
         if momentum is not None and optimizer != "sgd":
             raise InputError(f"momentum is {momentum} but the optimizer is {optimizer}: momentum belongs to sgd.")
-        if momentum is not None and not (isinstance(momentum, int | float) and 0 <= momentum < 1):
+        if momentum is not None and not (isinstance(momentum, Real) and 0 <= momentum < 1):
             raise InputError(f"momentum is {momentum}: give a number from 0 up to, but not including, 1.")
         return cls(
             steps=int(steps),
@@ -116,16 +122,25 @@ class Runs:
         lengths = {name: len(values) for name, values in given.items() if len(values) != 1}
         if len(set(lengths.values())) > 1:
             sizes = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise InputError(f"{sizes} entries: give single values, or sequences of one length (use sweep for a grid).")
+            raise InputError(f"{sizes} entries: give single values, or sequences of one length, one entry per run.")
         count = next(iter(lengths.values()), 1)
         lr_y, lr_z, seed = (np.repeat(v, count) if len(v) == 1 else v for v in given.values())
         return cls(lr_y, lr_z, seed)
 
 
+def check_classes(classes: object) -> None:
+    """Refuse anything but sequence classes."""
+    if not isinstance(classes, SequenceClasses):
+        raise InputError(
+            f"classes is {type(classes).__name__} and not SequenceClasses: make them with SequenceClasses(...), "
+            "syn_small() or read_classes(path)."
+        )
+
+
 def whole(name: str, value: object, *, least: int) -> None:
     """Refuse anything but a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} is {value!r}: give a whole number of at least {least}.")
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= MOST:
+        raise InputError(f"{name} is {value!r}: give a whole number from {least} to {MOST:,}.")
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
@@ -136,6 +151,8 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 
 def recorded(names: Iterable[str]) -> tuple[str, ...]:
     """The variables to record, in their usual order."""
+    if not isinstance(names, Iterable):
+        raise InputError(f"record is {names!r}: give names among {', '.join(RECORDABLE)}.")
     asked = [names] if isinstance(names, str) else list(names)
     for name in asked:
         one_of("variable to record", name, RECORDABLE)
@@ -156,7 +173,7 @@ def rates(name: str, values: Any) -> NDArray[np.float64]:
 
 
 def _seeds(values: Any) -> NDArray[np.uint64]:
-    listed = [values] if isinstance(values, int | np.integer) else list(values)
+    listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     for seed in listed:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
             raise InputError(f"a seed is {seed!r}: give whole numbers from 0 to 2^63 - 1.")

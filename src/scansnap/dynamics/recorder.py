@@ -9,6 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.dynamics.start import physical_memory
+from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 from scansnap.results.dataset import ATTRIBUTES, attention_from_logits, dimensions_of, distinct_entropy, shape_of
 from scansnap.results.store import RunStore, load
@@ -47,15 +49,28 @@ class Recorder:
             if self._store.finished:
                 return
         held = self._block if self._store else self._records
+        needed, available = held * per_record, physical_memory()
+        if needed > available:
+            raise InputError(
+                f"{held} records of {', '.join(variables)} need {needed / 2**30:.0f} GiB, more than this machine's "
+                f"{available / 2**30:.0f} GiB: record fewer variables, less often, or to a store."
+            )
         self._values = {n: np.full((s[0], held, *s[2:]), np.nan, kinds[n]) for n, s in shapes.items()}
 
     @property
     def store(self) -> RunStore | None:
         return self._store
 
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._store is not None:
+            self._store.unlock()
+
     def finished(self) -> xr.Dataset | None:
         """The result, if the store held this very run, finished."""
-        return load(self._store.path, lazy=True) if self._store and self._store.finished else None
+        return load(self._store.path) if self._store and self._store.finished else None
 
     def put(self, record: int, values: Mapping[str, NDArray[Any]]) -> None:
         """One record of every variable (R, ...)."""
@@ -106,7 +121,7 @@ class Recorder:
         if self._store is not None:
             self.flush(self._records)
             self._store.finish(coordinates)
-            return load(self._store.path, lazy=True)
+            return load(self._store.path)
         dataset = self._template.assign_coords({name: ("run", values) for name, values in coordinates.items()})
         for name, values in self._values.items():
             dataset[name] = (dimensions_of(name, self._axis), values, ATTRIBUTES[name])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.data.random_stream import sequence_key, uniform
@@ -28,6 +29,7 @@ DECODER_STREAM, ATTENTION_STREAM = np.uint64(2**64 - 1), np.uint64(2**64 - 2)
 class Start:
     """Compact y (R, S, C) and z (R, Q, S)."""
 
+    name: str  # what tells it from other starts
     layout: CompactLayout
     decoder: NDArray[np.floating]
     attention: NDArray[np.floating]
@@ -38,7 +40,8 @@ def make_start(classes: SequenceClasses, init: Init, seeds: Sequence[int] | NDAr
 
     "zeros" leaves the output columns symmetric, "uniform" draws each entry of Y and Z uniformly in +-1/sqrt(M) as the
     published runs did, and a pair (Y, Z) of M x M arrays, or of R x M x M for a start of its own for each run, is taken
-    as it is.
+    as it is.  Columns of Y are merged where they start equal in every run; so a run whose start is given with others
+    may differ from the same run alone by rounding.
     """
     if isinstance(init, str):
         one_of("init", init, STARTS)
@@ -53,7 +56,7 @@ def make_start(classes: SequenceClasses, init: Init, seeds: Sequence[int] | NDAr
 def _zeros(classes: SequenceClasses, runs: int, dtype: str) -> Start:
     layout = CompactLayout.of(classes)
     decoder, attention = _empty(layout, runs, dtype)
-    return Start(layout, decoder, attention)
+    return Start("zeros", layout, decoder, attention)
 
 
 def _uniform(classes: SequenceClasses, seeds: Sequence[int] | NDArray[np.uint64], dtype: str) -> Start:
@@ -63,7 +66,7 @@ def _uniform(classes: SequenceClasses, seeds: Sequence[int] | NDArray[np.uint64]
     keys = np.asarray(seeds, np.uint64)
     uniform_entries(keys, DECODER_STREAM, bound, layout.column_of_token, decoder)
     uniform_entries(keys, ATTENTION_STREAM, bound, np.arange(layout.num_rows), attention)
-    return Start(layout, decoder, attention)
+    return Start("uniform", layout, decoder, attention)
 
 
 def _given(classes: SequenceClasses, decoder: Any, attention: Any, runs: int, dtype: str) -> Start:
@@ -76,10 +79,13 @@ def _given(classes: SequenceClasses, decoder: Any, attention: Any, runs: int, dt
     compact_y, compact_z = _empty(layout, runs, dtype)
     compact_y[:, :, layout.column_of_token] = full_y
     compact_z[:] = full_z
-    return Start(layout, compact_y, compact_z)
+    digest = hashlib.sha256(full_y.tobytes() + full_z.tobytes()).hexdigest()[:16]
+    return Start(f"given {digest}", layout, compact_y, compact_z)
 
 
 def _matrix(name: str, values: Any, vocab_size: int, runs: int) -> NDArray[np.float64]:
+    if hasattr(values, "detach"):  # a tensor or a parameter of a model
+        values = values.detach().cpu().numpy()
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -94,11 +100,16 @@ def _matrix(name: str, values: Any, vocab_size: int, runs: int) -> NDArray[np.fl
     return array if array.ndim == 3 else array[None]
 
 
+def physical_memory() -> int:
+    """Bytes of memory in this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _empty(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     shape_y = (runs, layout.num_rows, len(layout.multiplicity))
     shape_z = (runs, layout.num_queries, layout.num_rows)
     needed = 2 * (np.prod(shape_y, dtype=float) + np.prod(shape_z, dtype=float)) * np.dtype(dtype).itemsize
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = physical_memory()
     if needed > available:
         raise InputError(
             f"{runs} runs with {shape_y[1]} contextual tokens and {layout.num_columns} output columns need "
@@ -111,12 +122,12 @@ def _empty(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.flo
 def _compile(stamp: int):  # type: ignore[no-untyped-def]
     """The function kept on disk; `stamp` makes the cache notice changes in what it calls."""
 
-    @njit(parallel=True, cache=True)
+    @njit(cache=True)
     def uniform_entries(seeds, stream, bound, columns, out):  # type: ignore[no-untyped-def]
         """out[r, i, columns[j]] uniform in +-bound, from word j of row i's stream."""
         if stamp < 0:
             return
-        for r in prange(seeds.shape[0]):
+        for r in range(seeds.shape[0]):
             for i in range(out.shape[1]):
                 key = sequence_key(seeds[r], stream, i)
                 for j in range(columns.shape[0]):

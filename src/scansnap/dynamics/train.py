@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.engine import Engine, make_engine
-from scansnap.dynamics.options import RECORDED, Runs, TrainOptions
+from scansnap.dynamics.options import RECORDED, Runs, TrainOptions, check_classes
 from scansnap.dynamics.progress import progress_bar
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
@@ -82,6 +82,7 @@ def train(
     xarray.Dataset
         A run whose loss stops being finite has the status "diverged" and NaN from that step on; the others go on.
     """
+    check_classes(classes)
     options = TrainOptions.checked(
         steps=steps, batch_size=batch_size, seq_len=seq_len, optimizer=optimizer, momentum=momentum,
         decoder_gradient=decoder_gradient, dtype=dtype, device=device, record_every=record_every, record=record,
@@ -91,7 +92,7 @@ def train(
     described = {
         **asdict(options),
         "seq_len": str(options.seq_len),
-        "init": init if isinstance(init, str) else "given",
+        "init": start.name,
         "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
     }  # fmt: skip
     unfinished = {"status": np.full(len(runs), "running", "U8"), "diverged_step": np.full(len(runs), -1)}
@@ -104,7 +105,7 @@ def train(
     if (done := recorder.finished()) is not None:
         return done
     engine = make_engine(start, options, runs)
-    with progress_bar(f"training {len(runs)} run{'s' * (len(runs) > 1)}", options.steps, progress) as show:
+    with recorder, progress_bar(f"training {len(runs)} run{'s' * (len(runs) > 1)}", options.steps, progress) as show:
         _Training(engine, recorder, options, show).run()
     diverged = engine.diverged()
     return recorder.finish(

@@ -25,10 +25,17 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
     if missing:
         raise InputError(f"the picture needs {', '.join(missing)}, which this result did not record.")
+    axis = record_dimension(dataset)
+    if dataset.sizes[axis] < 2:
+        raise InputError(f"the picture needs at least two records along '{axis}', and this result has one.")
     if not 0 <= run < dataset.sizes["run"]:
         raise InputError(f"there is no run {run}: this result has runs 0 to {dataset.sizes['run'] - 1}.")
     chosen = dataset[["attention", "loss", "entropy"]].isel(run=run)
-    return chosen.isel({"class": slice(MOST_CLASSES)}).assign_attrs(num_classes=dataset.sizes["class"]).load()
+    return (
+        chosen.isel({"class": slice(MOST_CLASSES)})
+        .assign_attrs(num_classes=dataset.sizes["class"], num_runs=dataset.sizes["run"])
+        .load()
+    )
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -51,7 +58,12 @@ def draw(dataset: xr.Dataset) -> Figure:
     _lines(figure.add_subplot(grid[half:, 1]), dataset, axis, "entropy", "entropy on distinct tokens")
     rates = f"$\\eta_Y$ = {float(dataset['lr_y']):g}, $\\eta_Z$ = {float(dataset['lr_z']):g}"
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
-    figure.suptitle(f"Attention over training ({rates}, seed {int(dataset['seed'])}{shown})")
+    if dataset.attrs["num_runs"] > 1:
+        shown += f"; run {int(dataset['run'])} of {dataset.attrs['num_runs']}"
+    if str(dataset["status"].values) != "ok":
+        shown += f"; {dataset['status'].values}"
+    what = "training" if axis == "step" else "time"
+    figure.suptitle(f"Attention over {what} ({rates}, seed {int(dataset['seed'])}{shown})")
     return figure
 
 
@@ -76,7 +88,9 @@ def _heatmap(axes: Axes, one: xr.Dataset, axis: str, top: float):  # type: ignor
     every = max(1, len(order) // 10)
     axes.set_yticks(np.arange(0, len(order), every), one["token_name"].values[order][::every], fontsize=7)
     axes.set_ylabel("token")
-    axes.set_title(f"next token {int(one['next_token'])}, query {int(one['query_token'])}", fontsize=9, loc="left")
+    axes.set_title(
+        f"next token {one['next_token_name'].values}, query {one['query_token_name'].values}", fontsize=9, loc="left"
+    )
     return image
 
 
@@ -85,7 +99,7 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) ->
     values = dataset[name].values
     lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
     for i in range(lines.shape[1]):
-        text = f"next token {int(dataset['next_token'][i])}" if values.ndim > 1 else None
+        text = f"next token {dataset['next_token_name'].values[i]}" if values.ndim > 1 else None
         axes.plot(
             times, lines[:, i], color=COLOURS[i % len(COLOURS)], linestyle=("-", "--", ":", "-.")[i % 4], label=text
         )

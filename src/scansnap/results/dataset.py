@@ -100,6 +100,8 @@ def coordinates(
         "class": np.arange(classes.num_classes),
         "next_token": ("class", classes.next_token),
         "query_token": ("class", classes.query),
+        "next_token_name": ("class", np.array([classes.name(int(token)) for token in classes.next_token])),
+        "query_token_name": ("class", np.array([classes.name(int(token)) for token in classes.query])),
         "class_weight": ("class", classes.weights),
         "query": classes.queries,
         "token": layout.rows,
@@ -107,13 +109,7 @@ def coordinates(
         "token_name": ("token", names),
         "output": np.arange(classes.vocab_size),
     }
-    own = {
-        "next_token": "class",
-        "query_token": "class",
-        "class_weight": "class",
-        "token_kind": "token",
-        "token_name": "token",
-    }
+    own = {name: value[0] for name, value in coords.items() if isinstance(value, tuple) and value[0] != name}
     always = {"run", axis, "class", *runs}
     return xr.Dataset(coords={k: v for k, v in coords.items() if k in always or own.get(k, k) in used | {"class"}})
 

@@ -8,12 +8,12 @@ in progress is marked `complete = 0` until its last record is written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +25,9 @@ from numpy.typing import NDArray
 from scansnap.errors import StoreError
 from scansnap.results.dataset import ATTRIBUTES, FORMAT
 
+EAGER_BYTES = 2 * 2**30
+"""Results up to this size are read at once when they are opened, so that damage shows then and not later."""
+
 ZARR_FORMAT = 2  # the format whose text columns every reader knows
 
 
@@ -33,17 +36,19 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
     path = Path(path)
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
+    if path.exists():
+        _attributes(path)  # refuses to replace anything but a result
     _zarr()
     with _beside(path) as draft:
         dataset.to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=True)
     return path
 
 
-def load(path: str | Path, *, partial: bool = False, lazy: bool = False) -> xr.Dataset:
+def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -> xr.Dataset:
     """Open a result.
 
     An unfinished run is refused unless `partial` is true: its missing records are NaN.  With `lazy` the arrays stay on
-    disk until they are used.
+    disk until they are used; unless told, those of results over `EAGER_BYTES` do.
     """
     path = Path(path)
     attrs = _attributes(path)
@@ -54,7 +59,10 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool = False) -> xr.D
         )
     try:
         dataset = xr.open_zarr(path, chunks=None, consolidated=False)
-        return dataset if lazy else dataset.load()
+        missing = set(json.loads(attrs["options"])["record"]) - set(dataset.data_vars)
+        if missing:
+            raise KeyError(f"no {', '.join(sorted(missing))}")
+        return dataset if (dataset.nbytes > EAGER_BYTES if lazy is None else lazy) else dataset.load()
     except Exception as error:
         raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({_brief(error)}).") from None
 
@@ -66,6 +74,7 @@ class RunStore:
         self.path = path
         self.finished = finished
         self.checkpoint = path.with_name(f"{path.name}.checkpoint.npz")
+        self._locked = path.with_name(f"{path.name}.lock")
 
     @classmethod
     def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Any], block: int) -> RunStore:
@@ -75,9 +84,15 @@ class RunStore:
         records on the second dimension, written in blocks of `block`.
         """
         path = Path(path)
+        store = cls(path)
         if path.exists():
-            return cls(path, finished=_check_same_run(path, template.attrs))
+            store.finished = _check_same_run(path, template.attrs)
+            if not store.finished:
+                store.lock()
+            return store
         zarr = _zarr()
+        store.lock()
+        store.checkpoint.unlink(missing_ok=True)  # of a run that was here before
         with _beside(path) as draft:
             template.assign_attrs(complete=0).to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
             group = zarr.open_group(draft, mode="r+", zarr_format=ZARR_FORMAT)
@@ -85,7 +100,25 @@ class RunStore:
                 chunks = (shape[0], min(block, shape[1]), *shape[2:])
                 array = group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=np.nan)
                 array.attrs.update({**ATTRIBUTES[name], "_ARRAY_DIMENSIONS": list(dimensions)})
-        return cls(path)
+        return store
+
+    def lock(self) -> None:
+        """Refuse to write what another living process is writing."""
+        with self._writing():
+            self._locked.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            owner = int(self._locked.read_text())
+            os.kill(owner, 0)
+        except (OSError, ValueError):
+            owner = os.getpid()  # no lock, or one left by a process that has ended
+        if owner != os.getpid():
+            raise StoreError(f"process {owner} is writing {self.path}: wait for it, or give another name.")
+        with self._writing():
+            self._locked.write_text(str(os.getpid()))
+
+    def unlock(self) -> None:
+        """Let others write."""
+        self._locked.unlink(missing_ok=True)
 
     def write(self, first: int, block: Mapping[str, NDArray[Any]]) -> None:
         """Records `first`, `first` + 1, ... of every variable (R, n, ...)."""
@@ -126,14 +159,16 @@ class RunStore:
                 group[name][:] = values
             group.attrs["complete"] = 1
             self.checkpoint.unlink(missing_ok=True)
+            self.unlock()
             zarr.consolidate_metadata(self.path, zarr_format=ZARR_FORMAT)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            self.checkpoint.with_suffix(".new").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.checkpoint.with_suffix(".new").unlink(missing_ok=True)
             raise StoreError(
                 f"cannot write {self.path}: {error.strerror or error}; what was written before is kept, "
                 "so mend that and start the same run again to go on."
@@ -148,16 +183,15 @@ def _check_same_run(path: Path, attrs: Mapping[str, Any]) -> bool:
         if old.get(name) != new[name]:
             raise StoreError(
                 f"{path} holds another run, with {name} = {_short(old.get(name))} and not {_short(new[name])}: "
-                "give the same options to continue it, or another name."
+                "give the same options to the same version to continue it, or another name."
             )
     return bool(found.get("complete", 1))
 
 
 def _identity(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """What makes two runs the same run: their configuration and the code that made them."""
-    options = json.loads(attrs.get("options", "{}"))
     same = ("kind", "classes_fingerprint", "version_scansnap", "commit")
-    return {**options, **{name: attrs.get(name) for name in same}}
+    return {**{name: attrs.get(name) for name in same}, **json.loads(attrs["options"])}
 
 
 def _short(value: Any) -> str:
@@ -176,7 +210,9 @@ def _attributes(path: Path) -> dict[str, Any]:
         raise StoreError(
             f"{path} is not a result of scansnap: no zarr store can be opened there ({_brief(error)})."
         ) from None
-    if attrs.get("format", FORMAT) != FORMAT:
+    if not {"kind", "format", "options"} <= set(attrs):
+        raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
+    if attrs["format"] != FORMAT:
         raise StoreError(
             f"{path} has result format {attrs['format']}, written by scansnap {attrs.get('version_scansnap', '?')}; "
             f"this version reads format {FORMAT}: use that version, or xarray.open_zarr."
@@ -190,7 +226,7 @@ def _progress(path: Path, attrs: Mapping[str, Any]) -> str:
     return f"{checkpoint[0] if checkpoint else 0} of {steps} steps"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
     """A folder to fill, which then becomes `path`; removed if anything fails."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -201,7 +237,11 @@ def _beside(path: Path) -> Iterator[Path]:
         if path.exists():
             old = path.with_name(f".{path.name}.{os.getpid()}.old")
             path.rename(old)
-            draft.rename(path)
+            try:
+                draft.rename(path)
+            except OSError:
+                old.rename(path)
+                raise
             shutil.rmtree(old)
         else:
             draft.rename(path)

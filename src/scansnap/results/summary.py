@@ -31,7 +31,12 @@ def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
             values = run[name].mean([d for d in run[name].dims if d != axis])
             found[f"{name}_first"], found[f"{name}_last"] = _ends(values)
     if "attention" in run:
-        common = run["attention"].where(run["token_kind"] == "common", 0.0).sum("token").mean("class")
+        common = (
+            run["attention"]
+            .where(run["token_kind"] == "common", 0.0)
+            .sum("token", skipna=False)
+            .mean("class", skipna=False)
+        )
         found["common_first"], found["common_last"] = _ends(common)
         found["top_first"], found["top_last"] = _ends(top_k_mass(run, 1).mean("class"))
     return found
