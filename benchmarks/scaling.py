@@ -42,7 +42,7 @@ def microseconds(setting: dict[str, Any], init: str) -> float:
     )  # fmt: skip
     engine = make_engine(make_start(classes, init, runs.seed, "float32"), options, runs)
     engine.advance(2)
-    steps = max(2, 200 // setting["runs"])
+    steps = max(20, 200 // setting["runs"])
     if init == "uniform":
         steps = max(2, steps * 240 // classes.vocab_size)
     spent = []

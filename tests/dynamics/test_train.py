@@ -78,6 +78,19 @@ def test_a_run_does_not_depend_on_its_neighbours(decoder_gradient: str, batch: d
             assert np.allclose(together[name].isel(run=1), alone[name].isel(run=0), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("num_query", [1, 3])
+def test_place_and_thread_do_not_matter(dtype: str, num_query: int) -> None:
+    """The last of five runs, on whatever thread and wherever its memory lies, has the bits of the same run alone."""
+    options = {**BASE, "init": "uniform", "dtype": dtype, "record": VARIABLES}
+    classes = ss.syn_medium(num_query=num_query)
+    alone = ss.train(classes, **options, seeds=9)
+    for _ in range(3):
+        together = ss.train(classes, **options, seeds=[1, 2, 3, 4, 9])
+        for name in alone.data_vars:
+            assert np.array_equal(together[name].values[4], alone[name].values[0]), name
+
+
 @settings(max_examples=10)
 @given(pieces=st.lists(st.integers(1, 9), min_size=1, max_size=6), every=st.integers(1, 24))
 def test_neither_chunks_nor_records_change_a_run(pieces: list[int], every: int) -> None:

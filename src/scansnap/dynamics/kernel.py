@@ -36,6 +36,9 @@ from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padd
 from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.kernel_math import FAST, add_outer_products, fold, largest, scaled_exp, weighted_sums
 
+ROOM = 512
+"""Entries left free around arrays that compiled loops write: more than any loop handles at once."""
+
 GROUP = 8
 """Sequences of one class whose residuals are kept until their outer products are added together."""
 
@@ -98,13 +101,13 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
     first = np.empty(num_classes + 1, np.int64)  # where each class's sequences begin in `order`
     order = np.empty(batch, np.int64)
     draws = np.empty(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32)
-    counts = np.empty((1, width), np.int32)
-    boost = np.empty((1, width), y.dtype)  # exp(z) of a class's tokens, relative to the largest
-    f = np.empty((GROUP, width), y.dtype)
-    x = np.empty((GROUP, columns), y.dtype)  # logits, then residuals up to a factor
-    gradient = np.zeros((width, columns), y.dtype)  # G, the decoder gradient of one class
-    pull = np.empty(width, y.dtype)  # sum_j y_lj G_lj
-    bend = np.empty(width, y.dtype)  # sum_s f_sl^2 a_s
+    counts = _apart(1, width, np.int32(0))
+    boost = _apart(1, width, kind(0))  # exp(z) of a class's tokens, relative to the largest
+    f = _apart(GROUP, width, kind(0))
+    x = _apart(GROUP, columns, kind(0))  # logits, then residuals up to a factor
+    gradient = _apart(width, columns, kind(0))  # G, the decoder gradient of one class
+    pull = _apart(1, width, kind(0))[0]  # sum_j y_lj G_lj
+    bend = _apart(1, width, kind(0))[0]  # sum_s f_sl^2 a_s
     touched_rows = np.empty(y.shape[0], np.int64)
     touched_queries = np.empty(z.shape[0], np.int64)
     ones = np.ones(max(width, z.shape[1]), y.dtype)
@@ -204,6 +207,17 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
                     entry = plan.query_rows[k]
                     z[q, entry] += rate * vz[q, entry]
                     vz[q, entry] *= mu
+
+
+@njit(forceinline=True)
+def _apart(rows, columns, zero):
+    """A zeroed matrix with room around it.
+
+    Compiled loops fall back to one entry at a time, which rounds differently, where the arrays that they read and write
+    begin within a few registers of each other.  With room around each array they never do, wherever memory is given.
+    """
+    space = np.full(rows * columns + 2 * ROOM, zero)
+    return space[ROOM : ROOM + rows * columns].reshape(rows, columns)
 
 
 @njit(forceinline=True)

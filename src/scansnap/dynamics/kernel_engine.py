@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.sampling import SamplingTables
 from scansnap.dynamics.engine import Array
-from scansnap.dynamics.kernel import KernelPlan, KernelRule, KernelState, advance
+from scansnap.dynamics.kernel import ROOM, KernelPlan, KernelRule, KernelState, advance
 from scansnap.dynamics.options import ADAM_BETAS, ADAM_EPSILON, Runs, TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.model.compact import CompactLayout
@@ -36,6 +36,8 @@ class KernelEngine:
             epsilon=ADAM_EPSILON,
         )
         self._state = _state(start, adam=self._rule.adam)
+        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._compiled = False
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         result = self._call(stop, update=True)
@@ -57,9 +59,11 @@ class KernelEngine:
                 self.step, stop, update, losses, accuracies,
             )  # fmt: skip
 
-        take(0)  # alone, since it may compile
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(take, range(1, len(runs))))
+        first = 0 if self._compiled else 1
+        if first:
+            self._pool.submit(take, 0).result()  # alone, since it may compile
+            self._compiled = True
+        list(self._pool.map(take, range(first, len(runs))))
         return losses, accuracies
 
     def attention_logits(self) -> NDArray[np.floating]:
@@ -106,8 +110,8 @@ def _plan(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelPlan:
         query_index=layout.query_index,
         next_column=layout.next_column,
         class_weights=layout.classes.weights,
-        multiplicity=layout.multiplicity.astype(dtype),
-        column_rate=layout.column_rate.astype(dtype),
+        multiplicity=_apart(layout.multiplicity.astype(dtype)),
+        column_rate=_apart(layout.column_rate.astype(dtype)),
         num_columns=layout.num_columns,
         query_offsets=query_offsets,
         query_rows=query_rows,
@@ -122,13 +126,21 @@ def _state(start: Start, *, adam: bool) -> KernelState:
     queries = start.attention.shape[1]
     dtype = start.decoder.dtype
     return KernelState(
-        decoder=start.decoder,
-        decoder_velocity=np.zeros_like(start.decoder),
+        decoder=_apart(start.decoder),
+        decoder_velocity=_apart(np.zeros_like(start.decoder)),
         decoder_age=np.zeros((runs, rows), np.int64),
-        attention=start.attention,
-        attention_velocity=np.zeros_like(start.attention),
+        attention=_apart(start.attention),
+        attention_velocity=_apart(np.zeros_like(start.attention)),
         attention_age=np.zeros((runs, queries), np.int64),
-        decoder_moments=np.zeros((runs, 2, rows, columns) if adam else (runs, 2, 0, 0), dtype),
-        attention_moments=np.zeros((runs, 2, queries, rows) if adam else (runs, 2, 0, 0), dtype),
+        decoder_moments=_apart(np.zeros((runs, 2, rows, columns) if adam else (runs, 2, 0, 0), dtype)),
+        attention_moments=_apart(np.zeros((runs, 2, queries, rows) if adam else (runs, 2, 0, 0), dtype)),
         diverged=np.full(runs, -1, np.int64),
     )
+
+
+def _apart(array: NDArray[np.floating]) -> NDArray[np.floating]:
+    """The array with room around it, for the reason that `kernel._apart` gives."""
+    space = np.zeros(array.size + 2 * ROOM, array.dtype)
+    inner = space[ROOM : ROOM + array.size].reshape(array.shape)
+    inner[...] = array
+    return inner
