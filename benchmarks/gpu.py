@@ -16,20 +16,10 @@ import numpy as np
 import torch
 
 import scansnap as ss
+from figure6_speed import QUERIES, grid
 from scansnap.dynamics.engine import make_engine
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import make_start
-
-QUERIES = (1, 3, 5, 10)
-LR_Z = (0.5, 1.0, 2.0, 3.0)
-RATIO = (1.0, 2.0, 5.0, 10.0)
-SEEDS = 10
-
-
-def grid() -> dict[str, Any]:
-    cells = [(z, z * ratio, seed) for z in LR_Z for ratio in RATIO for seed in range(SEEDS)]
-    lr_z, lr_y, seeds = zip(*cells, strict=True)
-    return {"lr_z": lr_z, "lr_y": lr_y, "seeds": seeds}
 
 
 def published(device: str, num_query: int, **more: Any) -> Any:

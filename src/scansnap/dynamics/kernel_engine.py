@@ -23,7 +23,6 @@ class KernelEngine:
     def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
         self.step = 0
         self._runs = runs
-        self._layout = start.layout
         dtype = np.dtype(options.dtype)
         self._plan = _plan(start.layout, dtype)
         self._rule = KernelRule(
