@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scansnap import theory as theory
     from scansnap.data.classes_file import read_classes as read_classes
     from scansnap.data.classes_file import write_classes as write_classes
     from scansnap.data.sampling import sample_counts as sample_counts
@@ -44,20 +45,23 @@ _HOMES = {
     "flow": "dynamics.flow",
     "save": "results.store",
     "load": "results.store",
-    "measure": "results",
     "ScanSnapError": "errors",
     "InputError": "errors",
     "StoreError": "errors",
 }
 
-__all__ = sorted(_HOMES)
+_MODULES = {"measure": "results.measure", "theory": "theory"}
+
+__all__ = sorted([*_HOMES, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name in _MODULES:
+        value = import_module(f"scansnap.{_MODULES[name]}")
+    elif name in _HOMES:
+        value = getattr(import_module(f"scansnap.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module 'scansnap' has no attribute '{name}'")
-    home = import_module(f"scansnap.{_HOMES[name]}")
-    value = import_module(f"scansnap.results.{name}") if name == "measure" else getattr(home, name)
     globals()[name] = value
     return value
 

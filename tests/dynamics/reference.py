@@ -52,3 +52,20 @@ def engine_of(
     runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
     checked = TrainOptions.checked(**{**OPTIONS, **options})
     return kind(make_start(classes, init, runs.seed, checked.dtype), checked, runs)
+
+
+def population_gradients(
+    classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """dJ/dY (M x M) and dJ/dZ (Q x M, rows in the order of `classes.queries`) at T -> infinity, by autograd."""
+    y = torch.tensor(decoder, dtype=torch.float64, requires_grad=True)
+    z = torch.tensor(attention, dtype=torch.float64, requires_grad=True)
+    order = {int(token): i for i, token in enumerate(classes.queries)}
+    rows = z[[order[int(token)] for token in classes.query]]
+    c = torch.from_numpy(classes.probs) * torch.exp(rows)
+    f = c / c.norm(dim=1, keepdim=True)
+    chosen = torch.log_softmax(f @ y, dim=1)[torch.arange(len(f)), torch.from_numpy(classes.next_token.copy())]
+    (torch.from_numpy(classes.weights.copy()) @ chosen).backward()
+    assert y.grad is not None
+    assert z.grad is not None
+    return y.grad.numpy(), z.grad.numpy()

@@ -1,0 +1,60 @@
+"""What the paper says, as functions of arrays: NumPy and SciPy only, nothing is trained here.
+
+Published and exact forms stand side by side where they differ (`form="published"`, `form="exact"`, the default).
+"""
+
+from scansnap.theory.assumptions import Assumption as Assumption
+from scansnap.theory.assumptions import Assumptions as Assumptions
+from scansnap.theory.assumptions import assumptions as assumptions
+from scansnap.theory.attention import Symmetry as Symmetry
+from scansnap.theory.attention import distinct_velocity as distinct_velocity
+from scansnap.theory.attention import fates as fates
+from scansnap.theory.attention import logits_velocity as logits_velocity
+from scansnap.theory.attention import single_common_velocity as single_common_velocity
+from scansnap.theory.attention import symmetry as symmetry
+from scansnap.theory.attention import token_kinds as token_kinds
+from scansnap.theory.concentration import count_radius as count_radius
+from scansnap.theory.concentration import frequency_radius as frequency_radius
+from scansnap.theory.concentration import growth_deviation as growth_deviation
+from scansnap.theory.concentration import logits_deviation as logits_deviation
+from scansnap.theory.concentration import residual_deviation as residual_deviation
+from scansnap.theory.decoder import backpropagated_gradient as backpropagated_gradient
+from scansnap.theory.decoder import centred_one_hot as centred_one_hot
+from scansnap.theory.decoder import centred_products as centred_products
+from scansnap.theory.decoder import decoder as decoder
+from scansnap.theory.decoder import decoder_logits as decoder_logits
+from scansnap.theory.decoder import drive as drive
+from scansnap.theory.decoder import residual_norm as residual_norm
+from scansnap.theory.decoder import sampling_factors as sampling_factors
+from scansnap.theory.decoder import steps_to_reach as steps_to_reach
+from scansnap.theory.distinct import companion_growth as companion_growth
+from scansnap.theory.distinct import dominant as dominant
+from scansnap.theory.distinct import growth_factor as growth_factor
+from scansnap.theory.distinct import growth_factor_bounds as growth_factor_bounds
+from scansnap.theory.distinct import relative_gain as relative_gain
+from scansnap.theory.distinct import relative_gain_after as relative_gain_after
+from scansnap.theory.growth import decoder_growth as decoder_growth
+from scansnap.theory.growth import decoder_growth_steps as decoder_growth_steps
+from scansnap.theory.growth import growth_crossings as growth_crossings
+from scansnap.theory.growth import growth_time as growth_time
+from scansnap.theory.growth import residual_size as residual_size
+from scansnap.theory.measured import energy_velocity as energy_velocity
+from scansnap.theory.measured import measured_gradient as measured_gradient
+from scansnap.theory.overlap import directions as directions
+from scansnap.theory.overlap import eigenvalues as eigenvalues
+from scansnap.theory.overlap import inverse_overlaps as inverse_overlaps
+from scansnap.theory.overlap import overlap_bounds as overlap_bounds
+from scansnap.theory.overlap import overlaps as overlaps
+from scansnap.theory.phases import accumulated_speed as accumulated_speed
+from scansnap.theory.phases import common_logit as common_logit
+from scansnap.theory.phases import growth_bound as growth_bound
+from scansnap.theory.phases import growth_bound_late as growth_bound_late
+from scansnap.theory.phases import growth_bound_phases as growth_bound_phases
+from scansnap.theory.phases import phase_constant as phase_constant
+from scansnap.theory.phases import scan_end as scan_end
+from scansnap.theory.phases import snap_start as snap_start
+from scansnap.theory.phases import speed as speed
+from scansnap.theory.phases import speed_scanning as speed_scanning
+from scansnap.theory.phases import speed_snapping as speed_snapping
+from scansnap.theory.symmetric import symmetric_flow as symmetric_flow
+from scansnap.theory.tf_idf import tf_idf as tf_idf

@@ -1,0 +1,177 @@
+"""Which of the paper's assumptions a setting meets, with the numbers (Assumptions 1 and 2, Theorem 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from scansnap.errors import InputError
+from scansnap.theory.checks import numbers
+from scansnap.theory.concentration import frequency_radius
+from scansnap.theory.overlap import eigenvalues
+
+MUCH = 10.0
+"""What is taken for "much larger" where the paper writes >>."""
+
+
+class Classes(Protocol):
+    """What is needed of `scansnap.SequenceClasses`."""
+
+    offsets: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    token_probs: NDArray[np.float64]
+    query: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One assumption, put to one setting."""
+
+    id: str
+    statement: str
+    value: float
+    limit: float
+    met: bool
+    advice: str  # what it means here, and what would meet it
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """All of them; falsy if one is not met."""
+
+    all: tuple[Assumption, ...]
+
+    def __iter__(self) -> Iterator[Assumption]:
+        return iter(self.all)
+
+    def __getitem__(self, name: str) -> Assumption:
+        return next(one for one in self.all if one.id == name)
+
+    def __bool__(self) -> bool:
+        return not self.broken
+
+    @property
+    def broken(self) -> tuple[Assumption, ...]:
+        return tuple(one for one in self.all if not one.met)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{'met ' if one.met else 'NOT '} {one.statement}: {one.advice}" for one in self.all)
+
+
+def assumptions(
+    classes: Any,
+    *,
+    lr_y: float,
+    lr_z: float,
+    seq_len: float = math.inf,
+    steps: float | None = None,
+    momentum: float = 0.0,
+    optimizer: str = "sgd",
+    init: str = "zeros",
+) -> Assumptions:
+    """What the paper assumes, against classes and rates: at the start of training, Z = 0.
+
+    ">>" is read as ten times; every entry carries the number, so that readers can draw the line elsewhere.
+    """
+    y, z = float(numbers("lr_y", lr_y, above=0)), float(numbers("lr_z", lr_z, least=0))
+    if not (seq_len == math.inf or (seq_len == int(seq_len) and seq_len >= 2)):
+        raise InputError(f"seq_len is {seq_len!r}: give a whole number of at least 2, or math.inf.")
+    found = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]
+    uneven = float(classes.weights.max() / classes.weights.min())
+    found.append(
+        Assumption("uniform_classes", "classes are drawn uniformly", uneven, 1.0, uneven < 1 + 1e-9,
+                   f"the most frequent class is drawn {uneven:.3g} times as often as the rarest")
+    )  # fmt: skip
+    if steps is not None:
+        needed = MUCH * len(classes.query) ** 2
+        found.append(
+            Assumption("enough_steps", "t >> K^2", float(steps), needed, steps >= needed,
+                       f"{steps:g} steps against K^2 = {len(classes.query) ** 2}; early draws of classes are uneven")
+        )  # fmt: skip
+    plain = optimizer == "sgd" and not momentum
+    found.append(
+        Assumption("plain_sgd", "plain SGD", float(momentum or 0), 0.0, plain,
+                   "as assumed" if plain else f"{optimizer} with momentum {momentum or 0:g} is not covered; "
+                   "momentum mu acts like rates larger by 1/(1 - mu) once it has built up")
+    )  # fmt: skip
+    found.append(
+        Assumption("zero_start", "Y(0) = 0 and Z(0) = 0", 0.0, 0.0, init == "zeros",
+                   "as assumed" if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))")
+    )  # fmt: skip
+    return Assumptions(tuple(found))
+
+
+def _long(classes: Classes, seq_len: float) -> Assumption:
+    typical = float(np.median(classes.token_probs))
+    if math.isinf(seq_len):
+        return Assumption("long_sequences", "T -> infinity (1b)", seq_len, math.inf, True, "as assumed")
+    radius = float(frequency_radius(seq_len, failure=0.05))
+    needed = 1 + math.log(2 / 0.05) / (2 * (typical / MUCH) ** 2)
+    return Assumption(
+        "long_sequences", "T -> infinity (1b)", seq_len, math.ceil(needed), seq_len >= needed,
+        f"with T = {seq_len:g} a token's frequency is within {radius:.2g} of its probability (typically {typical:.2g}) "
+        f"in 95% of sequences; within a tenth of it needs T = {math.ceil(needed):,}",
+    )  # fmt: skip
+
+
+def _fast(lr_y: float, lr_z: float) -> Assumption:
+    ratio = lr_y / lr_z if lr_z else math.inf
+    return Assumption(
+        "fast_decoder", "eta_Y >> eta_Z (1c)", ratio, MUCH, ratio >= MUCH,
+        f"eta_Y/eta_Z = {ratio:.3g}; at least {MUCH:g} is taken for much larger",
+    )  # fmt: skip
+
+
+def _overlaps(classes: Classes) -> list[Assumption]:
+    count, size = len(classes.query), classes.vocab_size
+    probs = csr_array((classes.token_probs, classes.tokens, classes.offsets), shape=(count, size))
+    norms = np.sqrt(np.asarray(probs.multiply(probs).sum(axis=1)).ravel())
+    e = (probs @ probs.T).toarray() / np.outer(norms, norms)
+    np.fill_diagonal(e, 0.0)
+    spectrum = np.abs(eigenvalues(e))
+    top, low = float(spectrum[0]), float(spectrum[-1])
+    floor = 6 / math.sqrt(size)
+    enough = f"M of at least {math.ceil((6 / low) ** 2):,}" if low > 1e-12 else "overlapping classes"
+    rank = float(np.linalg.eigvalsh(e + np.eye(count))[0])
+    return [
+        Assumption(
+            "weak_overlap", "|lambda_1| < 1/K (2)", top, 1 / count, top < 1 / count,
+            f"|lambda_1| = {top:.3g} against 1/K = {1 / count:.3g}"
+            + ("" if top < 1 / count else f"; {top * count:.1f} times too much: make common tokens fewer or rarer"),
+        ),
+        Assumption(
+            "no_vanishing_overlap", "|lambda_i| >= 6/sqrt(M) (2)", low, floor, low >= floor,
+            f"min |lambda_i| = {low:.3g} against 6/sqrt(M) = {floor:.3g}"
+            + ("" if low >= floor else f"; it would take {enough}"),
+        ),
+        Assumption(
+            "independent_classes", "the f_n are linearly independent (2)", rank, 0.0, rank > 1e-9,
+            f"the smallest eigenvalue of F^T F is {rank:.3g}",
+        ),
+    ]  # fmt: skip
+
+
+def _sizes(classes: Classes, lr_y: float) -> list[Assumption]:
+    count, size = len(classes.query), classes.vocab_size
+    least = MUCH * size**-0.99
+    return [
+        Assumption(
+            "large_vocabulary", "M >> K^2 (2)", size, MUCH * count**2, size >= MUCH * count**2,
+            f"M = {size} against K^2 = {count**2}",
+        ),
+        Assumption(
+            "many_tokens", "M >> 100 (Theorem 1)", size, MUCH * 100, size >= MUCH * 100, f"M = {size}",
+        ),
+        Assumption(
+            "decoder_rate", "M^-0.99 << eta_Y < 1 (Theorem 1)", lr_y, 1.0, least <= lr_y < 1,
+            f"eta_Y = {lr_y:g}; the range for M = {size} is {least:.2g} to 1",
+        ),
+    ]  # fmt: skip

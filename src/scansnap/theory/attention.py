@@ -1,0 +1,128 @@
+"""How attention logits move, given what the decoder sends back (Section 5, Lemma 4, Theorem 2, Corollary 2).
+
+With g_n = gamma (iota_n f_n - sum_{n'} beta_{nn'} f_n') the expected batch-1 step moves row m of Z along
+
+    dz_m/dt = eta_Z gamma sum_{n in psi^-1(m)} P(n) diag(f_n) sum_{n' != n} beta_{nn'} (f_n f_n^T - I) f_n'    (Eq. 10)
+
+where P(n) is the probability of drawing class n.  The published Eq. 10 has no P(n): it sums the classes of a query as
+if all of them were drawn in one step (`form="published"`); in steps of batch 1 that is K times too fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.theory.checks import FloatArray, matrix, numbers, one_form, square
+
+
+def logits_velocity(
+    direction: ArrayLike,
+    beta: ArrayLike,
+    *,
+    query: ArrayLike,
+    speed: float,
+    lr_z: float,
+    weights: ArrayLike | None = None,
+    form: str = "exact",
+) -> FloatArray:
+    """dz/dt (Q x L) by Eq. 10, one row per query in increasing order of id; `weights` are P(n), uniform if absent."""
+    f, b = matrix("direction", direction), square("beta", beta)
+    ids, row = np.unique(np.asarray(query), return_inverse=True)
+    push = b @ f  # (K, L) sum_{n'} beta_{nn'} f_n', the diagonal of beta being zero
+    along = (f * push).sum(axis=1, keepdims=True)
+    each = lr_z * speed * _weights(weights, len(f), form)[:, None] * f * (along * f - push)
+    found = np.zeros((len(ids), f.shape[1]))
+    np.add.at(found, row, each)
+    return found
+
+
+def distinct_velocity(
+    direction: ArrayLike, drive: ArrayLike, *, lr_z: float, weights: ArrayLike | None = None, form: str = "exact"
+) -> FloatArray:
+    """dz/dt (K x L) of tokens distinct to class n: eta_Z P(n) f_nl^2 xi_n (Eq. 98)."""
+    f = matrix("direction", direction)
+    xi = np.broadcast_to(numbers("drive", drive), len(f))
+    return lr_z * (_weights(weights, len(f), form) * xi)[:, None] * f**2
+
+
+def single_common_velocity(
+    direction: ArrayLike,
+    drive: ArrayLike,
+    token: int,
+    *,
+    query: ArrayLike,
+    lr_z: float,
+    weights: ArrayLike | None = None,
+    form: str = "exact",
+) -> FloatArray:
+    """dz/dt (Q,) of the only common token: -eta_Z sum_n P(n) (1 - f_nl^2) xi_n over a query's classes (Eq. 100)."""
+    f = matrix("direction", direction)
+    xi = np.broadcast_to(numbers("drive", drive), len(f))
+    ids, row = np.unique(np.asarray(query), return_inverse=True)
+    found = np.zeros(len(ids))
+    has = f[:, token] > 0  # a class without the token does not move it
+    np.add.at(found, row[has], (-lr_z * _weights(weights, len(f), form) * (1 - f[:, token] ** 2) * xi)[has])
+    return found
+
+
+def _weights(weights: ArrayLike | None, count: int, form: str) -> FloatArray:
+    one_form(form)
+    if form == "published":
+        return np.ones(count)
+    return np.full(count, 1 / count) if weights is None else numbers("weights", weights, above=0)
+
+
+def token_kinds(probs: ArrayLike) -> NDArray[np.str_]:
+    """For each token: distinct (in one class), common (in several) or absent (in none), from P(l|n)."""
+    count = (matrix("probs", probs) > 0).sum(axis=0)
+    return np.select([count == 1, count > 1], ["distinct", "common"], "absent")
+
+
+def fates(probs: ArrayLike, *, tolerance: float = 1e-9) -> tuple[NDArray[np.str_], str]:
+    """What the paper says becomes of each token: "gains", "loses", "absent" or "unsaid", and on what ground.
+
+    Distinct tokens gain (Theorem 2 a).  A single common token loses if some class has a distinct one (Theorem 2 b);
+    several lose under the symmetry of Corollary 2, which needs one query for all classes.  Of other common tokens the
+    paper says nothing.
+    """
+    p = matrix("probs", probs)
+    kinds = token_kinds(p)
+    found = np.select([kinds == "distinct", kinds == "absent"], ["gains", "absent"], "unsaid").astype("U8")
+    common = kinds == "common"
+    if common.sum() == 1 and (kinds == "distinct").any():
+        found[common] = "loses"
+        return found, "Theorem 2 b: a single common token"
+    if common.any() and symmetry(p, query=np.zeros(len(p)), tolerance=tolerance).holds:
+        found[common] = "loses"
+        return found, "Corollary 2: symmetric classes, provided that all share one query"
+    return found, "Theorem 2 a alone" if common.any() else "there are no common tokens"
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """The conditions of Corollary 2; its fourth, Z(0) = 0, is a matter of the run."""
+
+    single_query: bool  # (1) one query for all classes
+    matching_distinct: bool  # (2) the classes' distinct tokens have the same probabilities, up to order
+    shared_common: bool  # (3) every common token occurs in all classes with one probability
+
+    @property
+    def holds(self) -> bool:
+        return self.single_query and self.matching_distinct and self.shared_common
+
+
+def symmetry(probs: ArrayLike, *, query: ArrayLike, tolerance: float = 1e-9) -> Symmetry:
+    """Whether classes meet conditions (1) to (3) of Corollary 2, probabilities compared to `tolerance`."""
+    p = matrix("probs", probs)
+    kinds = token_kinds(p)
+    distinct = [np.sort(row[(kinds == "distinct") & (row > 0)]) for row in p]
+    matching = all(len(d) == len(distinct[0]) and np.allclose(d, distinct[0], 0, tolerance) for d in distinct)
+    common = p[:, kinds == "common"]
+    return Symmetry(
+        single_query=len(np.unique(np.asarray(query))) == 1,
+        matching_distinct=matching,
+        shared_common=bool(np.allclose(common, common[:1], 0, tolerance)),
+    )

@@ -1,0 +1,76 @@
+"""What sampling adds: how often a class is drawn (Lemmas 10 to 12) and what a finite sequence shows (Lemmas 2, 18)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.errors import unknown
+from scansnap.theory.checks import FloatArray, numbers, probability, sizes
+from scansnap.theory.growth import decoder_growth, growth_crossings
+
+COUNT_FORMS = ("exact", "loose", "remark")
+
+
+def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: str = "exact") -> FloatArray:
+    """How far the number of draws of one class can be from its rounded-up mean, but for a chance of `failure` (delta).
+
+    "exact": sqrt(N/2 ln(2/delta)) + 1 (Lemma 10, first bound).  "loose": sqrt(N ln(2/delta)), its second bound, which
+    is larger only for N ln(2/delta) > 1/(1 - 1/sqrt(2))^2 = 11.66.  "remark": the Delta = ceil(sqrt(N ln(1/delta)))
+    that D.1 and Remark 4 go on with; the two in ln(2/delta) is lost there, so that it vanishes as delta -> 1.
+    """
+    if form not in COUNT_FORMS:
+        raise unknown("form", form, COUNT_FORMS)
+    steps, delta = sizes("num_steps", num_steps, least=1), probability("failure", failure)
+    if form == "exact":
+        return (np.sqrt(steps / 2 * np.log(2 / delta)) + 1)[()]
+    if form == "loose":
+        return np.sqrt(steps * np.log(2 / delta))[()]
+    return np.ceil(np.sqrt(steps * np.log(1 / delta)))[()]
+
+
+def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
+    """A bound of |h(N_n) - h(Nbar)| / h(Nbar) for |N_n - Nbar| <= radius (Lemma 11, Eq. 63 without its last step).
+
+    h is concave with h(0) = 0, so h'(x) x <= h(x): the relative deviation is at most radius/(Nbar - radius), whatever M
+    and eta_Y.  Infinite where the radius reaches the mean.
+    """
+    mean, width = np.broadcast_arrays(numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0))
+    return np.divide(width, mean - width, out=np.full(mean.shape, np.inf), where=width < mean)[()]
+
+
+def residual_deviation(
+    mean_count: ArrayLike, radius: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike, form: str = "exact"
+) -> FloatArray:
+    """A bound of sigma', the relative deviation of the residual, for |N_n - Nbar| <= radius (Lemma 11, Eq. 62).
+
+    "published": eta_Y radius/3, or radius/Nbar once Nbar >= 2 (1 + omega_1) ln M / eta_Y + radius.  Its proof treats
+    N_n > Nbar only; below the mean the residual can be larger by more than that.  "exact" evaluates the residual at
+    both ends of the interval, between which it is monotone.
+    """
+    if form not in ("exact", "published"):
+        raise unknown("form", form, ("exact", "published"))
+    mean, width = numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0)
+    size, rate = sizes("vocab_size", vocab_size, least=4), numbers("lr_y", lr_y, above=0)
+    if form == "published":
+        late = mean >= 2 * (1 + growth_crossings(vocab_size=size).omega_1) * np.log(size) / rate + width
+        return np.where(late, width / mean, rate * width / 3)[()]
+
+    def inverse_residual(count: FloatArray) -> FloatArray:
+        return size - 1 + np.exp(size * decoder_growth(count, vocab_size=size, lr_y=rate))
+
+    middle = inverse_residual(mean)
+    below, above = inverse_residual(np.maximum(mean - width, 0)), inverse_residual(mean + width)
+    return np.maximum(middle / below - 1, 1 - middle / above)[()]
+
+
+def logits_deviation(num_steps: ArrayLike, *, num_classes: ArrayLike, failure: ArrayLike) -> FloatArray:
+    """The scale K/sqrt(N) sqrt(ln(K/delta)) of theta_n, up to a constant that the paper leaves open (Lemma 12)."""
+    steps, classes = sizes("num_steps", num_steps, least=1), sizes("num_classes", num_classes, least=1)
+    return (classes / np.sqrt(steps) * np.sqrt(np.log(classes / probability("failure", failure))))[()]
+
+
+def frequency_radius(seq_len: ArrayLike, *, failure: ArrayLike) -> FloatArray:
+    """How far a token's frequency among T - 1 can be from P(l|n), but for a chance of `failure` (Lemma 18, Eq. 136)."""
+    length = sizes("seq_len", seq_len, least=2)
+    return np.sqrt(np.log(2 / probability("failure", failure)) / (2 * (length - 1)))[()]

@@ -1,0 +1,156 @@
+"""The decoder in closed form under the modified gradient, and the gradient it sends back (Appendix D.4, D.5).
+
+    zeta_n = M/(M-1) (e_n - 1/M),     q_1 = zeta_n . zeta_n = M/(M-1),     q_0 = zeta_n . zeta_n' = -M/(M-1)^2
+    W = F^T Y = (I + Theta) Wbar,     wbar_n = (M - 1) h(N/K) zeta_n                              (Lemmas 5, 12)
+    Y = F (I - E')(I + Theta) Wbar                                                             (Theorem 5, Eq. 70)
+    e_n - alpha_n = (M - 1)/(M - 1 + exp(M h)) (1 + sigma) zeta_n                            (Corollary 1, Eq. 71)
+
+theta_n and sigma_n are what sampling adds: with class n drawn N_n times instead of N/K, 1 + theta_n =
+h(N_n)/h(N/K), and 1 + sigma_n is the same ratio for the residual.
+
+The gradient sent back
+----------------------
+g_n = Y (e_n - alpha_n) = (1 + sigma_n) gamma F (I - E')(I + Theta) [q_0, ..., q_1 at n, ..., q_0]^T.  The coefficient
+of f_n' in it, n' != n, is gamma (1 + sigma_n) times
+
+    (1 - E'_{n'n'}) (1 + theta_n') q_0 - E'_{n'n} (1 + theta_n) q_1 - sum_{k != n, n'} E'_{n'k} (1 + theta_k) q_0
+
+and beta_{nn'} is minus that.  So the terms with q_0 enter beta with a minus sign; the published Eq. 88 has a plus.
+Since q_0 < 0 the exact form is the larger one: beta_{nn'} -> 1/M and not -1/M as the overlaps vanish, which makes
+xi_n > 0 (Theorem 1 a) hold without any lower bound on |lambda_i|: the terms in q_0 help where the proof fears them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.theory.checks import FloatArray, matrix, numbers, one_form, sizes, square
+from scansnap.theory.growth import decoder_growth, growth_time, residual_size
+from scansnap.theory.overlap import inverse_overlaps, overlaps
+
+
+def centred_one_hot(token: ArrayLike, *, vocab_size: int) -> FloatArray:
+    """zeta_n = M/(M-1) (e_n - 1/M) for each of the tokens, along the last axis."""
+    ids = np.asarray(token)
+    found = np.full((*ids.shape, vocab_size), -1 / (vocab_size - 1))
+    np.put_along_axis(found, ids[..., None], 1.0, axis=-1)
+    return found
+
+
+class CentredProducts(NamedTuple):
+    """Inner products of the zeta_n."""
+
+    same: FloatArray  # q_1
+    other: FloatArray  # q_0
+
+
+def centred_products(*, vocab_size: ArrayLike) -> CentredProducts:
+    """q_1 = 1 + 1/(M-1) and q_0 = -M/(M-1)^2."""
+    size = sizes("vocab_size", vocab_size, least=2)
+    return CentredProducts((size / (size - 1))[()], (-size / (size - 1) ** 2)[()])
+
+
+def decoder_logits(counts: ArrayLike, *, next_token: ArrayLike, vocab_size: int, lr_y: float) -> FloatArray:
+    """W (K x M): the logits w_n = (M - 1) h(N_n) zeta_n of each class after it was drawn `counts` = N_n times.
+
+    Equal counts N/K give Wbar (Lemma 12); rounding N/K up, as the text does, is left to the caller.
+    """
+    zeta = centred_one_hot(np.asarray(next_token), vocab_size=vocab_size)
+    h = decoder_growth(counts, vocab_size=vocab_size, lr_y=lr_y)
+    return (vocab_size - 1) * np.broadcast_to(h, len(zeta))[:, None] * zeta
+
+
+def decoder(direction: ArrayLike, logits: ArrayLike) -> FloatArray:
+    """Y (L x M) = F (I - E') W, the solution of the modified dynamics for fixed attention (Theorem 5, Eq. 70)."""
+    f = matrix("direction", direction)
+    w = matrix("logits", logits)
+    return f.T @ (w - inverse_overlaps(overlaps(f)) @ w)
+
+
+class SamplingFactors(NamedTuple):
+    """theta_n and sigma_n: relative deviations caused by how often each class was drawn."""
+
+    theta: FloatArray
+    sigma: FloatArray
+
+
+def sampling_factors(counts: ArrayLike, *, vocab_size: int, lr_y: float) -> SamplingFactors:
+    """theta_n of Theorem 5 and sigma_n of Corollary 1 for classes drawn `counts` times, relative to the mean count."""
+    count = numbers("counts", counts, least=0)
+    h = decoder_growth(count, vocab_size=vocab_size, lr_y=lr_y)
+    mean = decoder_growth(count.mean(), vocab_size=vocab_size, lr_y=lr_y)
+    residuals = residual_size(h, vocab_size=vocab_size) / residual_size(mean, vocab_size=vocab_size)
+    return SamplingFactors(h / mean - 1, residuals - 1)
+
+
+class BackpropagatedGradient(NamedTuple):
+    """g_n = gamma (iota_n f_n - sum_{n'} beta_{nn'} f_n') (Theorem 1); beta has a zero diagonal."""
+
+    iota: FloatArray  # (K,)
+    beta: FloatArray  # (K, K)
+
+
+def backpropagated_gradient(
+    overlap: ArrayLike,
+    *,
+    vocab_size: int,
+    theta: ArrayLike = 0.0,
+    sigma: ArrayLike = 0.0,
+    form: str = "exact",
+) -> BackpropagatedGradient:
+    """iota_n and beta_{nn'} (Eqs. 86, 88); the published form has the sign of the q_0 terms of beta as printed."""
+    one_form(form)
+    e = square("overlap", overlap)
+    inverse = inverse_overlaps(e)
+    count = len(e)
+    q_1, q_0 = centred_products(vocab_size=vocab_size)
+    drawn = 1 + np.broadcast_to(np.asarray(theta, np.float64), count)
+    scale = 1 + np.broadcast_to(np.asarray(sigma, np.float64), count)
+    # coefficient[k, n] of f_k in g_n: (I - E') (I + Theta) (q_0 everywhere, q_1 at n).
+    factors = np.full((count, count), q_0) + (q_1 - q_0) * np.eye(count)
+    mixing = (np.eye(count) - inverse) * drawn
+    coefficient = (mixing @ factors) * scale
+    iota = np.diag(coefficient).copy()
+    beta = -coefficient.T
+    if form == "published":
+        own = scale[:, None] * q_1 * drawn[:, None] * inverse  # q_1 (1 + theta_n) E'_{nn'}
+        beta = own - (beta - own)
+    np.fill_diagonal(beta, 0.0)
+    return BackpropagatedGradient(iota, beta)
+
+
+def drive(overlap: ArrayLike, beta: ArrayLike, *, speed: ArrayLike) -> FloatArray:
+    """xi_n = gamma sum_{n' != n} beta_{nn'} f_n . f_n' (Theorem 1), along the last axis; `speed` is gamma."""
+    e, b = square("overlap", overlap), square("beta", beta)
+    return np.asarray(speed, np.float64)[..., None] * (b * e).sum(axis=1)
+
+
+def residual_norm(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """|e_n - alpha_n|_2 after t steps of batch 1 (Corollary 1 without its sampling factor)."""
+    size = sizes("vocab_size", vocab_size, least=2)
+    time = numbers("t", t, least=0) / sizes("num_classes", num_classes, least=1)
+    h = decoder_growth(time, vocab_size=size, lr_y=lr_y)
+    return (residual_size(h, vocab_size=size) * np.sqrt(size / (size - 1)))[()]
+
+
+def steps_to_reach(
+    residual: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike, form: str = "exact"
+) -> FloatArray:
+    """Steps of batch 1 until |e_n - alpha_n|_2 falls to `residual` (Corollary 1).
+
+    Exact: exp(M h) = (M - 1)(sqrt(q_1)/eps - 1) put into Eq. 45, which is K/eta_Y (1/eps + ln(M/eps)) to leading order.
+    Published: the bound K/(eps eta_Y) ln(M/eps), which multiplies what adds up.
+    """
+    one_form(form)
+    eps = numbers("residual", residual, above=0)
+    size = sizes("vocab_size", vocab_size, least=2)
+    classes = sizes("num_classes", num_classes, least=1)
+    rate = numbers("lr_y", lr_y, above=0)
+    if form == "published":
+        return (classes / (eps * rate) * np.log(size / eps))[()]
+    boost = (size - 1) * (np.sqrt(size / (size - 1)) / eps - 1)  # exp(M h); below one the start is close enough
+    h = np.log(np.maximum(boost, 1.0)) / size
+    return (classes * growth_time(h, vocab_size=size, lr_y=rate))[()]

@@ -1,0 +1,82 @@
+"""The race among the distinct tokens of one class (Theorem 3).
+
+For tokens l, l' distinct to class n, c~_l = P(l|n) exp(z_l) and
+
+    r_{l/l'}(t) = c~_l^2 / c~_l'^2 - 1                          relative gain
+    chi_l(t)    = exp(2 (z_l(t) - z_l(0)))                      growth factor
+
+If each distinct token's logit moves at a rate proportional to its own c~_l^2 (Eq. 98), then e^(-2z_l) dz_l is the same
+for all of them up to c~_l(0)^2, and integrating gives (Eqs. 110, 111)
+
+    1 - 1/chi_l = (r_{l/l'}(0) + 1) (1 - 1/chi_l'),             r_{l/l'}(t) = r_{l/l'}(0) chi_l(t).
+
+So one growth factor determines all the others.  Eq. 98 rests on g_nl being proportional to f_nl over the distinct
+tokens of a class: true for a decoder that has forgotten how attention was distributed before (eta_Y >> eta_Z, or the
+modified gradient with attention fixed), an approximation otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.theory.checks import FloatArray, numbers
+
+
+def relative_gain(
+    prob: ArrayLike, other_prob: ArrayLike, logit: ArrayLike = 0.0, other_logit: ArrayLike = 0.0
+) -> FloatArray:
+    """r_{l/l'|n} from P(l|n), P(l'|n) and the two logits; keeps its digits where the tokens are nearly level."""
+    p, q = numbers("prob", prob, above=0), numbers("other_prob", other_prob, above=0)
+    apart = numbers("logit", logit) - numbers("other_logit", other_logit)
+    return np.expm1(2 * (np.log(p / q) + apart))[()]
+
+
+def growth_factor(logit: ArrayLike, initial_logit: ArrayLike = 0.0) -> FloatArray:
+    """chi_l = exp(2 (z_l(t) - z_l(0)))."""
+    return np.exp(2 * (numbers("logit", logit) - numbers("initial_logit", initial_logit)))[()]
+
+
+def relative_gain_after(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
+    """r_{l/l'|n}(t) = r_{l/l'|n}(0) chi_l(t) (Eqs. 11, 111)."""
+    return (numbers("initial_gain", initial_gain, above=-1) * numbers("growth", growth, above=0))[()]
+
+
+def companion_growth(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
+    """chi_l' from chi_l and r_{l/l'|n}(0) (Eq. 110): all distinct tokens of a class follow from one.
+
+    1/chi_l' = 1 - (1 - 1/chi_l)/(r + 1).  NaN where no growth of l' goes with such a chi_l: a token that is behind
+    (r < 0) cannot grow beyond 1/chi_l = -r.
+    """
+    r = numbers("initial_gain", initial_gain, above=-1)
+    chi = numbers("growth", growth, above=0)
+    rest = (r + 1 / chi) / (r + 1)
+    with np.errstate(divide="ignore"):
+        return np.where(rest > 0, 1 / rest, np.nan)[()]
+
+
+def dominant(probs: ArrayLike, logits: ArrayLike = 0.0) -> int | None:
+    """The index of the token that is ahead of all others in c~ at the start, or None if two are level."""
+    p = numbers("probs", probs, above=0)
+    score = np.log(p) + np.broadcast_to(numbers("logits", logits), p.shape)
+    order = np.argsort(-score)
+    level = len(order) > 1 and score[order[0]] - score[order[1]] <= 1e-12
+    return None if level else int(order[0])
+
+
+class GrowthRange(NamedTuple):
+    """Two-sided bound of a growth factor."""
+
+    least: FloatArray
+    most: FloatArray
+
+
+def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike) -> GrowthRange:
+    """exp(2 f^2 B_n) <= chi <= exp(2 B_n) for the dominant token (Eq. 12); `initial_direction` is f_{n l_0}(0).
+
+    B_n = P(n) eta_Z int xi_n in steps of batch 1: without P(n), as published, the lower bound is violated.
+    """
+    b, f = numbers("bound", bound), numbers("initial_direction", initial_direction, above=0)
+    return GrowthRange(np.exp(2 * f**2 * b)[()], np.exp(2 * b)[()])

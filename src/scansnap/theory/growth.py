@@ -1,0 +1,99 @@
+"""How fast the decoder grows: h* step by step, h in continuous time (Lemmas 5 to 8, Appendix D.2 and D.3).
+
+With only class n drawn, the logits of class n are w_n = (M - 1) h* zeta_n after s updates (Lemma 5), where
+
+    h*(s) = h*(s-1) + eta_Y / (M - 1 + exp(M h*(s-1))),     h*(0) = 0                                       (Eq. 33)
+    dh/dt = eta_Y / (M - 1 + exp(M h)),                     h(0)  = 0                                       (Eq. 44)
+    exp(M h) + (M - 1) M h = M eta_Y t + 1                                                                  (Eq. 45)
+
+Time here is the number of updates of one class: per-class time t/K when K classes are drawn in turn.
+
+Eq. 45 solved
+-------------
+Let y = M h, s = M eta_Y t, A = (s + 1)/(M - 1).  Then exp(y) = (M - 1)(A - y); with v = A - y this is
+v + ln v = A - ln(M - 1), so v = omega(A - ln(M - 1)) with Wright's omega, and
+
+    M h = A - omega(A - ln(M - 1)) = ln(M - 1) + ln omega(A - ln(M - 1)).
+
+The first form loses all digits at both ends: early on h is far below A, late A is far above h.  The second keeps them
+late.  Two Newton steps on expm1(y) + (M - 1) y = s, which is Eq. 45 with the one taken out of both sides, give the
+digits early as well: the error after a step is at most its square.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import lambertw, wrightomega
+
+from scansnap.errors import InputError
+from scansnap.theory.checks import FloatArray, numbers, sizes
+
+
+def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """h(t): Eq. 45 in closed form, t in updates of one class.  Broadcasts over all arguments."""
+    t = numbers("t", t, least=0)
+    size = sizes("vocab_size", vocab_size, least=2)
+    rate = numbers("lr_y", lr_y, least=0)
+    with np.errstate(over="ignore"):
+        s = size * rate * t
+    if not np.isfinite(s).all():
+        raise InputError("vocab_size * lr_y * t is above the largest number: give a smaller time.")
+    log_rest = np.log(size - 1)
+    y = log_rest + np.log(wrightomega((s + 1) / (size - 1) - log_rest))
+    for _ in range(2):
+        y = y - (np.expm1(y) + (size - 1) * y - s) / (np.exp(y) + size - 1)
+    return (y / size)[()]
+
+
+def growth_time(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """The time at which h reaches `growth`: Eq. 45 read the other way."""
+    h = numbers("growth", growth, least=0)
+    size = sizes("vocab_size", vocab_size, least=2)
+    rate = numbers("lr_y", lr_y, above=0)
+    return ((np.expm1(size * h) + (size - 1) * size * h) / (size * rate))[()]
+
+
+def decoder_growth_steps(steps: int, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """h*(0), ..., h*(steps) (Eq. 33) along the first axis; further axes broadcast over `vocab_size` and `lr_y`."""
+    count = int(sizes("steps", steps, least=0))
+    size, rate = np.broadcast_arrays(sizes("vocab_size", vocab_size, least=2), numbers("lr_y", lr_y, least=0))
+    h = np.zeros((count + 1, *size.shape))
+    for s in range(count):
+        h[s + 1] = h[s] + growth_rate(h[s], vocab_size=size, lr_y=rate)
+    return h
+
+
+def growth_rate(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """dh/dt as a function of h (Eq. 44); also what one step adds to h* (Eq. 33)."""
+    size = np.asarray(vocab_size, np.float64)
+    return np.asarray(lr_y, np.float64) / (size - 1 + np.exp(size * np.asarray(growth, np.float64)))
+
+
+def residual_size(growth: ArrayLike, *, vocab_size: ArrayLike) -> FloatArray:
+    """(M - 1)/(M - 1 + exp(M h)): the residual e_n - alpha_n is this times zeta_n (Lemma 5)."""
+    size = sizes("vocab_size", vocab_size, least=2)
+    h = numbers("growth", growth, least=0)
+    return ((size - 1) / (size - 1 + np.exp(size * h)))[()]
+
+
+class GrowthCrossings(NamedTuple):
+    """Where exp(M h) = (M - 1) M h: at h = M^-(2 - omega_0) and at h = (1 + omega_1) ln M / M (Lemma 8)."""
+
+    omega_0: FloatArray
+    omega_1: FloatArray
+
+
+def growth_crossings(*, vocab_size: ArrayLike) -> GrowthCrossings:
+    """omega_0 and omega_1 of Lemma 8.
+
+    With y = M h the crossings solve -y exp(-y) = -1/(M - 1): y = -W(-1/(M - 1)) on the two real branches of Lambert's
+    function.  They exist for M - 1 >= e, so from M = 4 on.
+    """
+    size = sizes("vocab_size", vocab_size, least=4)
+    early = -lambertw(-1 / (size - 1), 0).real
+    late = -lambertw(-1 / (size - 1), -1).real
+    omega_0 = (early - np.log1p(-1 / size)) / np.log(size)  # Eq. 50: ln(M y)/ln M, and M y = exp(y) M/(M - 1)
+    return GrowthCrossings(omega_0[()], (late / np.log(size) - 1)[()])

@@ -1,0 +1,92 @@
+"""Directions of attention and how much they overlap: F, E, E' and their spectra (Section 4, Lemmas 13 to 17).
+
+    c~_nl = P(l|n) exp(z_nl),     f_n = c~_n / |c~_n|_2,     F^T F = I + E,     E' = I - (I + E)^{-1}
+
+E has zeros on its diagonal and f_n . f_n' >= 0 off it.  Appendix D.1 defines E' with the opposite sign and uses it as
+here from Lemma 14 on; `form="published"` is the definition as printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.errors import InputError
+from scansnap.theory.checks import FloatArray, matrix, numbers, one_form, square
+
+
+def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
+    """f_n as the rows of a K x L matrix, from P(l|n) and z (a row for all classes, or one row per class).
+
+    Formed relative to the largest logit that occurs in a class, so that no size of logits overflows.
+    """
+    p = matrix("probs", probs)
+    z = np.broadcast_to(numbers("logits", logits), p.shape)
+    if (p < 0).any() or not (p > 0).any(axis=1).all():
+        raise InputError("probs has a negative entry or a row of zeros: give each class its tokens' probabilities.")
+    present = np.where(p > 0, z, -np.inf)
+    c = p * np.exp(present - present.max(axis=1, keepdims=True))
+    return c / np.linalg.norm(c, axis=1, keepdims=True)
+
+
+def overlaps(direction: ArrayLike) -> FloatArray:
+    """E = F^T F - I, with an exact zero diagonal."""
+    f = matrix("direction", direction)
+    e = f @ f.T
+    np.fill_diagonal(e, 0.0)
+    return e
+
+
+def inverse_overlaps(overlap: ArrayLike, *, form: str = "exact") -> FloatArray:
+    """E' = I - (I + E)^{-1} (Lemma 14), or minus that as D.1 prints it."""
+    one_form(form)
+    e = square("overlap", overlap)
+    try:
+        # (I + E)^{-1} E, which equals I - (I + E)^{-1} and keeps the digits of a small E.
+        found = np.linalg.solve(np.eye(len(e)) + e, e)
+    except np.linalg.LinAlgError:
+        raise InputError(
+            "I + E cannot be inverted: two classes have the same direction, which Assumption 2 excludes."
+        ) from None
+    found = (found + found.T) / 2
+    return found if form == "exact" else -found
+
+
+def eigenvalues(overlap: ArrayLike) -> FloatArray:
+    """lambda_1, ..., lambda_K of E, the largest in absolute value first."""
+    found = np.asarray(np.linalg.eigvalsh(square("overlap", overlap)), np.float64)
+    return found[np.argsort(-np.abs(found), kind="stable")]
+
+
+@dataclass(frozen=True)
+class OverlapBounds:
+    """The quantities of Lemmas 13 to 17 and their bounds; each `*_most` bounds the field before it."""
+
+    largest_overlap: float  # max |E_ij|
+    largest_overlap_most: float  # |lambda_1| (Lemma 13)
+    largest_inverse: float  # max |lambda_i(E')|
+    largest_inverse_most: float  # |lambda_1| / (1 - |lambda_1|) (Lemma 15)
+    largest_diagonal: float  # max E'_ii
+    largest_diagonal_most: float  # 0 (Lemma 16)
+    largest_difference: float  # max |E'_ij - E_ij|
+    largest_difference_most: float  # lambda_1^2 / (1 - |lambda_1|) (Lemma 17)
+
+
+def overlap_bounds(overlap: ArrayLike) -> OverlapBounds:
+    """Lemmas 13 to 17 for one E; the bounds are infinite where |lambda_1| >= 1, where they say nothing."""
+    e = square("overlap", overlap)
+    inverse = inverse_overlaps(e)
+    top = float(np.abs(eigenvalues(e)[0]))
+    room = 1 / (1 - top) if top < 1 else np.inf
+    return OverlapBounds(
+        largest_overlap=float(np.abs(e).max()),
+        largest_overlap_most=top,
+        largest_inverse=float(np.abs(eigenvalues(inverse)[0])),
+        largest_inverse_most=top * room,
+        largest_diagonal=float(np.diag(inverse).max()),
+        largest_diagonal_most=0.0,
+        largest_difference=float(np.abs(inverse - e).max()),
+        largest_difference_most=top**2 * room,
+    )

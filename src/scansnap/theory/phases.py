@@ -1,0 +1,200 @@
+"""The speed of learning and its two phases (Lemma 9), and what they do to attention (Theorem 4, Appendix F).
+
+Time is in steps of batch 1 with K classes drawn uniformly, so h is taken at t/K.
+
+    gamma(t) = (M - 1)^2 h(t/K) / (M - 1 + exp(M h(t/K)))                                                   (Eq. 85)
+    Gamma(t) = eta_Z int_0^t gamma = (eta_Z/eta_Y) K (M - 1)^2 h(t/K)^2 / 2                                 (Eq. 128)
+
+because gamma dt = K (M - 1)^2 h dh / eta_Y.  Theorem 4 takes a single common token with
+
+    dz/dt = -eta_Z gamma e^(4z) / C_0,        xi_n = gamma e^(4z) / C_0,      z(0) = 0             (Eqs. 118, 119)
+
+so that e^(-4z) = 1 + 4 Gamma / C_0 and
+
+    B_n(t) = eta_Z int_0^t xi_n = int_0^Gamma dG / (C_0 + 4 G) = 1/4 ln(1 + 4 Gamma(t)/C_0) = -z(t).
+
+The published B_n is 1/4 ln(C_0 + 4 Gamma): without -1/4 ln C_0, so that B_n(0) is not 0 (Eq. 124).  The poster and the
+slides also leave out the factor 1/4.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.theory.checks import FloatArray, numbers, one_form, sizes
+from scansnap.theory.growth import decoder_growth, growth_crossings, residual_size
+
+GROWTH_FORMS = ("exact", "published", "poster")
+
+
+def speed(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """gamma(t) (Eq. 85, with t/K in place of its next whole number)."""
+    size = sizes("vocab_size", vocab_size, least=2)
+    h = decoder_growth(_per_class(t, num_classes), vocab_size=size, lr_y=lr_y)
+    return ((size - 1) * h * residual_size(h, vocab_size=size))[()]
+
+
+class SpeedRange(NamedTuple):
+    """Two-sided bounds of gamma."""
+
+    least: FloatArray
+    most: FloatArray
+
+
+def speed_scanning(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> SpeedRange:
+    """Bounds of gamma for t <= t'_0 (Eq. 54): x/4 <= gamma <= x with x = eta_Y t/K + 1/M, linear in t.
+
+    The two factors 1 + Delta of Eq. 54 lie between 1 and 2 once h > M^-(2 - omega_0), in practice from t = 1 on.
+    """
+    size = sizes("vocab_size", vocab_size, least=2)
+    most = numbers("lr_y", lr_y, least=0) * _per_class(t, num_classes) + 1 / size
+    return SpeedRange((most / 4)[()], most[()])
+
+
+def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> SpeedRange:
+    """Bounds of gamma for t >= t_0 (Eq. 57), of order K ln(M eta_Y t/K) / (eta_Y t).
+
+    With S = M eta_Y t/K + 1 and both 1/Delta between 0 and 1: gamma lies between (M-1)^2/M ln(S/2)/(2S) and
+    (M-1)^2/M 2 ln(S)/S.
+    """
+    size = sizes("vocab_size", vocab_size, least=2)
+    total = size * numbers("lr_y", lr_y, above=0) * _per_class(t, num_classes) + 1
+    front = (size - 1) ** 2 / (size * total)
+    return SpeedRange((front * np.log(total / 2) / 2)[()], (front * 2 * np.log(total))[()])
+
+
+def scan_end(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """t'_0 = K ln M / eta_Y: up to here attention scans."""
+    size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
+    return (classes * np.log(size) / numbers("lr_y", lr_y, above=0))[()]
+
+
+def snap_start(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """t_0 = 2 (1 + omega_1) K ln M / eta_Y: from here on attention has snapped."""
+    late = 2 * (1 + growth_crossings(vocab_size=vocab_size).omega_1)
+    return (late * scan_end(vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y))[()]
+
+
+def accumulated_speed(
+    t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike, lr_z: ArrayLike
+) -> FloatArray:
+    """Gamma(t) (Eq. 128)."""
+    size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
+    h = decoder_growth(_per_class(t, classes), vocab_size=size, lr_y=lr_y)
+    ratio = numbers("lr_z", lr_z, least=0) / numbers("lr_y", lr_y, above=0)
+    return (ratio * classes * (size - 1) ** 2 * h**2 / 2)[()]
+
+
+def growth_bound(
+    t: ArrayLike,
+    *,
+    vocab_size: ArrayLike,
+    num_classes: ArrayLike,
+    lr_y: ArrayLike,
+    lr_z: ArrayLike,
+    constant: ArrayLike,
+    form: str = "exact",
+) -> FloatArray:
+    """B_n(t), with `constant` = C_0.
+
+    `form`: "exact" is 1/4 ln(1 + 4 Gamma/C_0); "published" is Eq. 129, 1/4 ln(C_0 + 4 Gamma); "poster" is
+    ln(C_0 + 4 Gamma).
+    """
+    c = numbers("constant", constant, above=0)
+    total = accumulated_speed(t, vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y, lr_z=lr_z)
+    return _bound(total, c, form)
+
+
+def growth_bound_phases(
+    t: ArrayLike,
+    *,
+    vocab_size: ArrayLike,
+    num_classes: ArrayLike,
+    lr_y: ArrayLike,
+    lr_z: ArrayLike,
+    constant: ArrayLike,
+    form: str = "exact",
+) -> FloatArray:
+    """B_n(t) by Eq. 14: h replaced by its leading order in each phase; NaN between t'_0 and t_0, where it says nothing.
+
+    h(t/K) = eta_Y t/(M K) up to t'_0 and ln(M eta_Y t/K)/M from t_0 on.
+    """
+    size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
+    rate = numbers("lr_y", lr_y, above=0)
+    c = numbers("constant", constant, above=0)
+    time = _per_class(t, classes)
+    first = scan_end(vocab_size=size, num_classes=1, lr_y=rate)
+    second = snap_start(vocab_size=size, num_classes=1, lr_y=rate)
+    early = rate * time / size
+    late = np.log(np.maximum(size * rate * time, 1)) / size
+    h = np.where(time < first, early, np.where(time >= second, late, np.nan))
+    total = numbers("lr_z", lr_z, least=0) / rate * classes * (size - 1) ** 2 * h**2 / 2
+    return _bound(total, c, form)
+
+
+def growth_bound_late(
+    t: ArrayLike,
+    *,
+    vocab_size: ArrayLike,
+    num_classes: ArrayLike,
+    lr_y: ArrayLike,
+    lr_z: ArrayLike,
+    constant: ArrayLike = 1.0,
+    form: str = "exact",
+) -> FloatArray:
+    """B_n(t) for large t (Eq. 132): 1/2 ln ln(M eta_Y t/K) + 1/4 ln(2 K (M-1)^2 / (M^2 nu)), nu = eta_Y/eta_Z.
+
+    The exact form subtracts 1/4 ln C_0, which the published one has lost; NaN before M eta_Y t/K exceeds one.
+    """
+    one_form(form)
+    size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
+    rate = numbers("lr_y", lr_y, above=0)
+    ratio = rate / numbers("lr_z", lr_z, above=0)
+    x = size * rate * _per_class(t, classes)
+    log_log = np.log(np.log(np.where(x > 1, x, np.nan)))
+    found = log_log / 2 + np.log(2 * classes * (size - 1) ** 2 / (size**2 * ratio)) / 4
+    if form == "exact":
+        found = found - np.log(numbers("constant", constant, above=0)) / 4
+    return found[()]
+
+
+def common_logit(
+    t: ArrayLike,
+    *,
+    vocab_size: ArrayLike,
+    num_classes: ArrayLike,
+    lr_y: ArrayLike,
+    lr_z: ArrayLike,
+    constant: ArrayLike,
+) -> FloatArray:
+    """z(t) of the single common token (Eq. 122): minus the exact B_n."""
+    return -growth_bound(
+        t, vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y, lr_z=lr_z, constant=constant, form="exact"
+    )
+
+
+def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: str = "exact") -> FloatArray:
+    """C_0 from the overlap f_n . f_n' at the start.
+
+    xi_n = gamma sum_{n'} beta (f_n . f_n') with both factors equal to the overlap o e^(2z): K - 1 terms of o^2 e^(4z).
+    So C_0 = 1/((K-1) o^2) in exact form.  Published: rho_0^4/K, with o = 1/rho_0^2, which is 1/(K o^2).
+    """
+    one_form(form)
+    o = numbers("overlap", overlap, above=0)
+    classes = sizes("num_classes", num_classes, least=2)
+    return (1 / ((classes - (form == "exact")) * o**2))[()]
+
+
+def _bound(accumulated: FloatArray, constant: FloatArray, form: str) -> FloatArray:
+    """B_n from Gamma and C_0 in one of its three forms."""
+    one_form(form, GROWTH_FORMS)
+    if form == "exact":
+        return (np.log1p(4 * accumulated / constant) / 4)[()]
+    return (np.log(constant + 4 * accumulated) / (4 if form == "published" else 1))[()]
+
+
+def _per_class(t: ArrayLike, num_classes: ArrayLike) -> FloatArray:
+    return numbers("t", t, least=0) / sizes("num_classes", num_classes, least=1)

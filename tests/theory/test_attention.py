@@ -1,0 +1,101 @@
+"""Eqs. 10, 98, 100 and 110 to 117 against the engine's own gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import scansnap as ss
+from scansnap import theory
+from scansnap.errors import InputError
+from tests.dynamics.reference import population_gradients
+
+
+def state(classes: ss.SequenceClasses, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Attention logits (Q x M), directions and the decoder that the theory says belongs to them."""
+    rng = np.random.default_rng(seed)
+    z = scale * rng.normal(size=(len(classes.queries), classes.vocab_size))
+    rows = z[np.searchsorted(np.sort(classes.queries), classes.query)]
+    f = theory.directions(classes.probs, rows)
+    w = theory.decoder_logits(20.0, next_token=classes.next_token, vocab_size=classes.vocab_size, lr_y=0.5)
+    return z, f, theory.decoder(f, w)
+
+
+@pytest.mark.parametrize("classes", [ss.syn_medium(num_query=3), ss.single_common(num_classes=4, vocab_size=60)])
+def test_eq_10_is_the_engine_s_gradient(classes: ss.SequenceClasses) -> None:
+    z, f, y = state(classes, 0.3)
+    order = np.argsort(np.argsort(classes.queries))
+    _, dz = population_gradients(classes, y, z[order])
+    iota, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
+    del iota  # its term is projected away
+    gamma = theory.speed(20.0, vocab_size=classes.vocab_size, num_classes=1, lr_y=0.5)
+    found = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights)
+    np.testing.assert_allclose(found, dz[np.argsort(classes.queries)], atol=1e-10 * np.abs(dz).max())
+    published = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, form="published")
+    np.testing.assert_allclose(published, classes.num_classes * found, rtol=1e-9)  # the missing P(n) = 1/K
+
+    xi = theory.drive(theory.overlaps(f), beta, speed=gamma)
+    rows = theory.distinct_velocity(f, xi, lr_z=1.0)
+    for n in range(classes.num_classes):
+        ids = classes.distinct_tokens(n)
+        mine = found[np.searchsorted(np.sort(classes.queries), classes.query[n]), ids]
+        np.testing.assert_allclose(mine, rows[n, ids], rtol=1e-8)  # Eq. 98
+        assert (mine > 0).all()
+    if len(classes.common_tokens) == 1:
+        token = int(classes.common_tokens[0])
+        single = theory.single_common_velocity(f, xi, token, query=classes.query, lr_z=1.0)
+        np.testing.assert_allclose(single, found[:, token], rtol=1e-8)  # Eq. 100
+        assert (single < 0).all()
+
+
+def test_theorem_3_follows_from_eq_98() -> None:
+    """dz_l = c~_l^2 ds integrated numerically: gains and companions as stated, for an arbitrary drive."""
+    p = np.array([0.1, 0.2, 0.3])
+    start = np.array([0.4, 0.0, -0.1])
+    found = solve_ivp(lambda s, z: (p * np.exp(z)) ** 2, (0, 3.0), start, rtol=1e-11, atol=1e-13).y[:, -1]
+    chi = theory.growth_factor(found, start)
+    for i in range(3):
+        for j in range(3):
+            before = theory.relative_gain(p[i], p[j], start[i], start[j])
+            after = theory.relative_gain(p[i], p[j], found[i], found[j])
+            assert theory.relative_gain_after(before, chi[i]) == pytest.approx(after, rel=1e-8, abs=1e-12)
+            assert theory.companion_growth(before, chi[i]) == pytest.approx(chi[j], rel=1e-8)
+    assert theory.dominant(p, start) == 2
+    assert theory.dominant([0.2, 0.2]) is None
+    assert np.isnan(theory.companion_growth(-0.5, 2.5))
+
+
+def test_fates_and_symmetry() -> None:
+    single = ss.single_common(num_classes=3, vocab_size=40)
+    kinds, why = theory.fates(single.probs)
+    assert (kinds[single.common_tokens] == "loses").all()
+    assert "Theorem 2 b" in why
+    many = ss.synthetic(num_query=1, next_per_query=3)
+    kinds, why = theory.fates(many.probs)
+    assert "Corollary 2" in why
+    assert set(kinds[many.distinct_tokens(0)]) == {"gains"}
+    assert set(kinds[many.common_tokens]) == {"loses"}
+    assert theory.symmetry(many.probs, query=many.query).holds
+    assert not theory.symmetry(ss.syn_small().probs, query=ss.syn_small().query).single_query
+    skewed = many.probs.copy()
+    skewed[0, 0] *= 2
+    skewed[0] /= skewed[0].sum()
+    assert not theory.symmetry(skewed, query=many.query).shared_common
+    assert not theory.symmetry(skewed, query=many.query).matching_distinct
+    kinds, why = theory.fates(skewed)
+    assert set(kinds[many.common_tokens]) == {"unsaid"}
+
+
+def test_tf_idf_gives_common_tokens_nothing() -> None:
+    weights = theory.tf_idf(ss.syn_small().probs)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert (weights[:, :10] == 0).all()
+    assert weights[0, 19] == pytest.approx(10 * weights[0, 10])
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="give a matrix"):
+        theory.token_kinds([0.5, 0.5])
+    with pytest.raises(InputError, match="prob holds 0"):
+        theory.relative_gain(0.0, 0.5)

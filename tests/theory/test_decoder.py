@@ -1,0 +1,75 @@
+"""The decoder's closed form and the gradient it sends back, against plain linear algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scansnap import theory
+from tests.theory.test_overlap import random_directions
+
+
+def by_hand(f: np.ndarray, counts: np.ndarray, size: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """Y = F (F^T F)^{-1} W with w_n = (M-1) h(N_n) zeta_n, and g_n = Y (e_n - softmax(Y^T f_n))."""
+    identity = np.eye(size)
+    h = theory.decoder_growth(counts, vocab_size=size, lr_y=rate)
+    w = np.array([(size - 1) * h[n] * size / (size - 1) * (identity[n] - 1 / size) for n in range(len(f))])
+    y = f.T @ np.linalg.inv(f @ f.T) @ w
+    alpha = np.exp(w) / np.exp(w).sum(axis=1, keepdims=True)
+    return y, np.array([y @ (identity[n] - alpha[n]) for n in range(len(f))])
+
+
+@given(seed=st.integers(0, 10**6), classes=st.integers(2, 6), scale=st.floats(0.1, 50))
+@settings(max_examples=60, deadline=None)
+def test_theorem_1_and_5_reproduce_the_gradient_sent_back(seed: int, classes: int, scale: float) -> None:
+    """Uneven counts, so that theta and sigma matter: all of Eqs. 70 to 88 in one identity."""
+    size, rate = 40, 0.5
+    rng = np.random.default_rng(seed)
+    f = random_directions(seed, classes, 15, 0.3)
+    counts = scale * (1 + rng.random(classes))
+    y, g = by_hand(f, counts, size, rate)
+    logits = theory.decoder_logits(counts, next_token=np.arange(classes), vocab_size=size, lr_y=rate)
+    np.testing.assert_allclose(theory.decoder(f, logits), y, atol=1e-9 * np.abs(y).max())
+
+    theta, sigma = theory.sampling_factors(counts, vocab_size=size, lr_y=rate)
+    gamma = theory.speed(counts.mean(), vocab_size=size, num_classes=1, lr_y=rate)
+    e = theory.overlaps(f)
+    iota, beta = theory.backpropagated_gradient(e, vocab_size=size, theta=theta, sigma=sigma)
+    np.testing.assert_allclose(gamma * (iota[:, None] * f - beta @ f), g, atol=1e-9 * np.abs(g).max())
+
+    measured = theory.measured_gradient(f, y, next_token=np.arange(classes))
+    np.testing.assert_allclose(measured.drive, theory.drive(e, beta, speed=gamma), atol=1e-8 * np.abs(g).max())
+    np.testing.assert_allclose(measured.beta * measured.speed[:, None], beta * gamma, atol=1e-7 * np.abs(g).max())
+    assert measured.misfit.max() < 1e-7
+
+
+def test_the_printed_sign_of_q_0_does_not() -> None:
+    f = random_directions(1, 4, 15, 0.3)
+    counts = np.full(4, 10.0)
+    _, g = by_hand(f, counts, 40, 0.5)
+    gamma = theory.speed(10.0, vocab_size=40, num_classes=1, lr_y=0.5)
+    iota, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=40, form="published")
+    error = np.abs(gamma * (iota[:, None] * f - beta @ f) - g).max() / np.abs(g).max()
+    assert error > 0.01
+    assert beta.min() < 0  # for non-overlapping classes the printed form even turns negative
+
+
+def test_centred_one_hots_have_the_stated_products() -> None:
+    zeta = theory.centred_one_hot(np.arange(3), vocab_size=7)
+    q_1, q_0 = theory.centred_products(vocab_size=7)
+    np.testing.assert_allclose(zeta @ zeta.T, q_0 + (q_1 - q_0) * np.eye(3))
+    np.testing.assert_allclose(zeta.sum(axis=1), 0, atol=1e-15)
+    assert not np.allclose(zeta.sum(axis=0), 0)  # Remark 1's sum needs all M tokens
+    np.testing.assert_allclose(theory.centred_one_hot(np.arange(7), vocab_size=7).sum(axis=0), 0, atol=1e-15)
+
+
+@pytest.mark.parametrize("eps", [0.5, 1e-2, 1e-6])
+def test_steps_to_reach_inverts_the_residual(eps: float) -> None:
+    setting = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
+    steps = theory.steps_to_reach(eps, **setting)
+    assert theory.residual_norm(steps, **setting) == pytest.approx(eps, rel=1e-9)
+    assert steps <= theory.steps_to_reach(eps, **setting, form="published")
+    leading = 10 / 0.5 * (1 / eps + np.log(1000 / eps))
+    assert steps == pytest.approx(leading, rel=0.35 if eps > 0.1 else 0.02)

@@ -1,0 +1,123 @@
+"""h, h* and the speed against high precision arithmetic and against their own differential equations."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scansnap import theory
+from scansnap.errors import InputError
+from scansnap.theory import growth
+
+
+def h_to_many_digits(t: float, size: int, rate: float) -> mpmath.mpf:
+    """Eq. 45 solved by bisection and Newton in 60 digits, without Wright's omega."""
+    with mpmath.workdps(60):
+        s = mpmath.mpf(size) * mpmath.mpf(rate) * mpmath.mpf(t)
+        guess = min(s / size, mpmath.log(s + size))
+        y = mpmath.findroot(lambda y: mpmath.expm1(y) + (size - 1) * y - s, guess)
+        return y / size
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 1000, 10**6])
+@pytest.mark.parametrize("rate", [1e-3, 0.5, 10.0])
+def test_h_has_twelve_digits_from_1e_minus_9_to_1e15(size: int, rate: float) -> None:
+    times = np.geomspace(1e-9, 1e15, 49)
+    found = theory.decoder_growth(times, vocab_size=size, lr_y=rate)
+    wanted = [h_to_many_digits(t, size, rate) for t in times]
+    errors = [abs((mpmath.mpf(float(a)) - b) / b) for a, b in zip(found, wanted, strict=True)]
+    assert max(errors) < 1e-12
+
+
+def test_the_closed_form_of_the_text_loses_its_digits() -> None:
+    """Why h is not computed as A - omega(A - ln(M-1)): that is wrong at both ends, by percents late."""
+    from scipy.special import wrightomega
+
+    for t, size, rate, wrong in ((1e-9, 1000, 1e-3, 1e-6), (1e15, 10, 10.0, 1e-2)):
+        a = (size * rate * t + 1) / (size - 1)
+        plain = (a - wrightomega(a - np.log(size - 1))) / size
+        wanted = float(h_to_many_digits(t, size, rate))
+        assert abs(plain / wanted - 1) > wrong
+        assert abs(theory.decoder_growth(t, vocab_size=size, lr_y=rate) / wanted - 1) < 1e-12
+
+
+@given(
+    t=st.floats(0, 1e15), size=st.integers(2, 10**6), rate=st.floats(1e-3, 10)
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_growth_time_inverts_growth(t: float, size: int, rate: float) -> None:
+    h = theory.decoder_growth(t, vocab_size=size, lr_y=rate)
+    back = theory.growth_time(h, vocab_size=size, lr_y=rate)
+    assert back == pytest.approx(t, rel=1e-11 * max(1.0, size * h))
+
+
+def test_h_solves_its_differential_equation() -> None:
+    t = np.geomspace(1e-3, 1e6, 40)
+    step = 1e-4 * t
+    slope = (
+        theory.decoder_growth(t + step, vocab_size=50, lr_y=0.7)
+        - theory.decoder_growth(t - step, vocab_size=50, lr_y=0.7)
+    ) / (2 * step)
+    h = theory.decoder_growth(t, vocab_size=50, lr_y=0.7)
+    np.testing.assert_allclose(slope, growth.growth_rate(h, vocab_size=50, lr_y=0.7), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 10, 1000])
+def test_steps_stay_above_h_by_at_most_two_rates(size: int) -> None:
+    """Lemma 7 at every step of 20,000, for rates from 0.001 to 10."""
+    rates = np.array([1e-3, 0.1, 1.0, 10.0])
+    steps = theory.decoder_growth_steps(20_000, vocab_size=size, lr_y=rates)
+    smooth = theory.decoder_growth(np.arange(20_001)[:, None], vocab_size=size, lr_y=rates)
+    gap = steps - smooth
+    assert (gap >= -1e-15).all()
+    assert (gap[1:].max(axis=0) > 0).all()
+    assert (gap <= 2 * rates / size).all()
+    if size <= 10:  # and it goes to zero, once the snap is past
+        assert (gap[-1] < 0.05 * gap.max(axis=0))[1:].all()
+
+
+def test_broadcasting_and_zero_time() -> None:
+    h = theory.decoder_growth([[0.0], [1.0]], vocab_size=[10, 20, 30], lr_y=1.0)
+    assert h.shape == (2, 3)
+    assert (h[0] == 0).all()
+    assert isinstance(float(theory.decoder_growth(1.0, vocab_size=10, lr_y=1.0)), float)
+
+
+@pytest.mark.parametrize("size", [4, 100, 1000, 10**6])
+def test_crossings_are_where_the_two_terms_meet(size: int) -> None:
+    omega_0, omega_1 = theory.growth_crossings(vocab_size=size)
+    for h in (size ** -(2 - omega_0), (1 + omega_1) * np.log(size) / size):
+        assert np.exp(size * h) == pytest.approx((size - 1) * size * h, rel=1e-9)
+    if size >= 1000:
+        assert omega_0 < 0.01
+        assert omega_0 == pytest.approx((np.log(size / (size - 1)) + size ** -(1 - omega_0)) / np.log(size))  # Eq. 50
+
+
+def test_speed_has_the_two_stages_of_lemma_9() -> None:
+    setting = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
+    first, second = theory.scan_end(**setting), theory.snap_start(**setting)
+    assert first == pytest.approx(10 * np.log(1000) / 0.5)
+    early, late = np.geomspace(10, first, 50), np.geomspace(second, 1e12, 50)
+    for times, bounds in ((early, theory.speed_scanning), (late, theory.speed_snapping)):
+        least, most = bounds(times, **setting)
+        found = theory.speed(times, **setting)
+        assert (least <= found).all()
+        assert (found <= most).all()
+        assert not (found / 5 >= least).all()  # a factor lost would be seen
+        assert not (found * 5 <= most).all()
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="t holds -1"):
+        theory.decoder_growth(-1.0, vocab_size=10, lr_y=1.0)
+    with pytest.raises(InputError, match=r"vocab_size holds 2\.5"):
+        theory.decoder_growth(1.0, vocab_size=2.5, lr_y=1.0)
+    with pytest.raises(InputError, match="vocab_size holds 1"):
+        theory.decoder_growth(1.0, vocab_size=1, lr_y=1.0)
+    with pytest.raises(InputError, match="lr_y is 'fast'"):
+        theory.decoder_growth(1.0, vocab_size=10, lr_y="fast")
+    with pytest.raises(InputError, match="above the largest number"):
+        theory.decoder_growth(1e308, vocab_size=1000, lr_y=10)

@@ -1,0 +1,69 @@
+"""Directions, overlaps and the bounds of Lemmas 13 to 17 over random classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scansnap import theory
+from scansnap.errors import InputError
+
+
+def random_directions(seed: int, classes: int, tokens: int, shared: float) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    probs = rng.exponential(size=(classes, tokens)) * (rng.random((classes, tokens)) < shared)
+    probs[np.arange(classes), np.arange(classes)] += 1
+    return theory.directions(probs / probs.sum(axis=1, keepdims=True), rng.normal(size=tokens))
+
+
+@given(seed=st.integers(0, 10**6), classes=st.integers(2, 8), shared=st.floats(0.05, 0.9))
+@settings(max_examples=100, deadline=None)
+def test_lemmas_13_to_17_hold(seed: int, classes: int, shared: float) -> None:
+    e = theory.overlaps(random_directions(seed, classes, 20, shared))
+    bounds = theory.overlap_bounds(e)
+    slack = 1e-12
+    assert bounds.largest_overlap <= bounds.largest_overlap_most + slack
+    assert bounds.largest_inverse <= bounds.largest_inverse_most + slack
+    assert bounds.largest_diagonal <= slack
+    assert bounds.largest_difference <= bounds.largest_difference_most + slack
+    inverse = theory.inverse_overlaps(e)
+    np.testing.assert_allclose((np.eye(classes) + e) @ (np.eye(classes) - inverse), np.eye(classes), atol=1e-9)
+    spectrum = theory.eigenvalues(e)
+    np.testing.assert_allclose(np.sort(spectrum / (1 + spectrum)), np.linalg.eigvalsh(inverse), atol=1e-9)  # Lemma 14
+
+
+def test_the_bounds_are_not_idle() -> None:
+    """Halved, each bound is broken by some classes: a lost factor would be seen."""
+    broken = np.zeros(3, bool)
+    for seed in range(200):
+        b = theory.overlap_bounds(theory.overlaps(random_directions(seed, 2, 20, 0.3)))
+        broken |= [
+            b.largest_overlap > b.largest_overlap_most / 2 + 1e-9,
+            b.largest_inverse > b.largest_inverse_most / 2 + 1e-9,
+            b.largest_difference > b.largest_difference_most / 2 + 1e-9,
+        ]
+    assert broken.all()
+
+
+def test_the_published_definition_has_the_other_sign() -> None:
+    e = np.array([[0.0, 0.3], [0.3, 0.0]])
+    np.testing.assert_array_equal(theory.inverse_overlaps(e, form="published"), -theory.inverse_overlaps(e))
+    np.testing.assert_allclose(theory.inverse_overlaps(e), np.eye(2) - np.linalg.inv(np.eye(2) + e))
+
+
+def test_huge_logits_do_not_overflow() -> None:
+    f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [700.0, -700.0, 700.0])
+    np.testing.assert_allclose(f, [[1, 0, 0], [0, 0, 1]])
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="row of zeros"):
+        theory.directions([[0.0, 0.0]])
+    with pytest.raises(InputError, match="square matrix"):
+        theory.inverse_overlaps([[0.0, 1.0]])
+    with pytest.raises(InputError, match="same direction"):
+        theory.inverse_overlaps([[0.0, 1.0], [1.0, 0.0]])
+    with pytest.raises(InputError, match="unknown form 'publised': did you mean 'published'"):
+        theory.inverse_overlaps([[0.0]], form="publised")
