@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scansnap import theory as theory
+    from scansnap.claims.verify import verify as verify
     from scansnap.data.classes_file import read_classes as read_classes
     from scansnap.data.classes_file import write_classes as write_classes
     from scansnap.data.sampling import sample_counts as sample_counts
@@ -43,6 +44,7 @@ _HOMES = {
     "RegularTransformer": "model.regular",
     "train": "dynamics.train",
     "flow": "dynamics.flow",
+    "verify": "claims.verify",
     "save": "results.store",
     "load": "results.store",
     "ScanSnapError": "errors",

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from scansnap.cli import flow, train
+from scansnap.cli import flow, train, verify
 from scansnap.errors import ScanSnapError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("train")(train.command)
 app.command("flow")(flow.command)
+app.command("verify")(verify.command)
 
 
 def _show_version(asked: bool) -> None:

@@ -160,15 +160,17 @@ def _draw(dataset: Any, path: Path, picture: Path | None) -> Path | None:
     records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
     if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN):
         return None
-    target = picture or path.with_suffix(".png")
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
+    return save_picture(figure, picture or path.with_suffix(".png"), f"; the result is at {path}")
+
+
+def save_picture(figure: Any, target: Path, where: str = "") -> Path:
+    """Write a matplotlib figure and return its path."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)
     except OSError as error:
-        raise InputError(
-            f"cannot write the picture {target}: {error.strerror or error}; the result is at {path}."
-        ) from None
+        raise InputError(f"cannot write the picture {target}: {error.strerror or error}{where}.") from None
     return target
 
 

@@ -29,6 +29,7 @@ from scansnap.dynamics.options import DECODER_GRADIENTS, RECORDED, Runs, check_c
 from scansnap.dynamics.progress import progress_bar
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
+from scansnap.dynamics.threads import one_thread
 from scansnap.errors import InputError
 from scansnap.results.dataset import attributes, coordinates
 
@@ -96,6 +97,9 @@ def flow(
     return recorder.finish({"status": np.where(failed, "failed", "ok").astype("U8")})
 
 
+SMALL_STATE = 200_000
+"""Entries of (y, z) up to which a run is integrated on one thread."""
+
 MOST_EVALUATIONS = 100_000
 """Evaluations of the gradient after which a run is given up as failed: some hundred times what most need."""
 
@@ -144,7 +148,8 @@ class _System:
             return self._velocity(state) * (scale * np.exp(u))  # t + s
 
         found = np.full((len(times), len(self._start)), np.nan)
-        with contextlib.suppress(_TooHard):
+        alone = one_thread() if len(self._start) <= SMALL_STATE else contextlib.nullcontext()
+        with contextlib.suppress(_TooHard), alone:
             solution = solve_ivp(
                 slope, (0.0, end), self._start, method="DOP853", t_eval=log_times, rtol=rtol, atol=atol
             )

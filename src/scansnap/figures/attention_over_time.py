@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.errors import InputError
+from scansnap.figures.style import COLOURS, LINES
 from scansnap.results.measure import record_dimension
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 4
 """Panels; of more classes the first few are shown and the title says so."""
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe and Ito's palette, told apart by the colour-blind too
 
 
 def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
@@ -100,9 +99,7 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) ->
     lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
     for i in range(lines.shape[1]):
         text = f"next token {dataset['next_token_name'].values[i]}" if values.ndim > 1 else None
-        axes.plot(
-            times, lines[:, i], color=COLOURS[i % len(COLOURS)], linestyle=("-", "--", ":", "-.")[i % 4], label=text
-        )
+        axes.plot(times, lines[:, i], color=COLOURS[i % len(COLOURS)], linestyle=LINES[i % len(LINES)], label=text)
     if values.ndim > 1:
         axes.legend(fontsize=7, frameon=False)
     if name == "loss":

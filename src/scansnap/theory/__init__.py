@@ -33,11 +33,15 @@ from scansnap.theory.distinct import growth_factor as growth_factor
 from scansnap.theory.distinct import growth_factor_bounds as growth_factor_bounds
 from scansnap.theory.distinct import relative_gain as relative_gain
 from scansnap.theory.distinct import relative_gain_after as relative_gain_after
+from scansnap.theory.finite_length import direction_variance as direction_variance
+from scansnap.theory.finite_length import early_logits as early_logits
+from scansnap.theory.finite_length import finite_length_drive as finite_length_drive
 from scansnap.theory.growth import decoder_growth as decoder_growth
 from scansnap.theory.growth import decoder_growth_steps as decoder_growth_steps
 from scansnap.theory.growth import growth_crossings as growth_crossings
 from scansnap.theory.growth import growth_time as growth_time
 from scansnap.theory.growth import residual_size as residual_size
+from scansnap.theory.measured import MeasuredGradient as MeasuredGradient
 from scansnap.theory.measured import energy_velocity as energy_velocity
 from scansnap.theory.measured import measured_gradient as measured_gradient
 from scansnap.theory.overlap import directions as directions

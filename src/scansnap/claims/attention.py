@@ -1,0 +1,124 @@
+"""Theorem 2 and Corollary 2: which tokens gain attention and which lose it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scansnap import theory
+from scansnap.claims.claim import Check, Curve, Setting, claim
+from scansnap.claims.population import trajectory
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.synthetic import synthetic
+from scansnap.dynamics.train import train
+
+Entries = tuple[Any, ...]
+
+TIMES = np.geomspace(1, 1e9, 28)
+
+
+def _velocities(check: Check, classes: SequenceClasses, gradient: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """dz/dt of distinct and of common tokens along a flow (one entry per time, query and token), and z itself."""
+    states, found = trajectory(
+        classes, times=TIMES, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, decoder_gradient=gradient
+    )
+    rates = np.array([state.velocity()[1] for state in states])  # (time, Q, S)
+    distinct, common = _tokens(classes)
+    return rates[(slice(None), *distinct)], rates[(slice(None), *common)], found["attention_logits"].values[0]
+
+
+def _tokens(classes: SequenceClasses) -> tuple[Entries, Entries]:
+    """Entries (query row, token column) of Z that belong to distinct and to common tokens of a query's classes."""
+    kinds = classes.token_kinds[classes.contextual_tokens]
+    probs = classes.probs[:, classes.contextual_tokens]
+    occurs = np.array([np.any(probs[classes.of_query(int(q))] > 0, axis=0) for q in classes.queries])
+    return np.nonzero(occurs & (kinds == "distinct")), np.nonzero(occurs & (kinds == "common"))
+
+
+def _trained(classes: SequenceClasses, **options: Any) -> np.ndarray:
+    """Z of twenty runs of 100 steps of batch 128 at eta_Y = eta_Z = 1 (the published size), float64."""
+    found = train(
+        classes, lr_y=1.0, lr_z=1.0, steps=100, batch_size=128, seeds=range(20), dtype="float64", record_every=100,
+        record=("attention_logits",), progress=False, **options,
+    )  # fmt: skip
+    return found["attention_logits"].values[:, -1]
+
+
+@claim(
+    "Distinct tokens gain attention at all times, and a single common token loses it.",
+    where="Theorem 2, Eqs. 97 to 100",
+    conditions="Assumption 2, modified gradient, eta_Y >> eta_Z, T -> infinity",
+    wrong_factor=-1.0,
+    needs=("a distinct token",),
+)
+def theorem_2(check: Check) -> None:
+    """Signs of dz/dt at 28 times from 1 to 10^9 steps; signs of z after sampled training with finite T and momentum."""
+    classes = check.setting.classes
+    lines = {}
+    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+        gain, loss, z = _velocities(check, classes, gradient)
+        check.positive(f"dz/dt of distinct tokens, {gradient} gradient", gain, role=role)
+        if len(classes.common_tokens) == 1:
+            check.positive(f"-dz/dt of the common token, {gradient} gradient", -loss, role=role)
+        distinct, common = _tokens(classes)
+        lines[f"distinct, {gradient}"] = z[(slice(None), *distinct)].mean(axis=1)
+        if len(common[0]):
+            lines[f"common, {gradient}"] = z[(slice(None), *common)].mean(axis=1)
+    distinct, common = _tokens(classes)
+    sampled: dict[str, dict[str, Any]] = {
+        "T = 128": {"seq_len": 128},
+        "T = 128 and momentum 0.9": {"seq_len": 128, "momentum": 0.9},
+        "T = 20,000": {"seq_len": 20_000},
+    }
+    for name, options in sampled.items():
+        z = _trained(classes, **options)
+        check.positive(
+            f"z of distinct tokens, SGD with {name}", z[(slice(None), *distinct)], role="beyond", allowed=0.01
+        )
+        if len(common[0]):
+            check.positive(
+                f"-z of common tokens, SGD with {name}", -z[(slice(None), *common)], role="beyond", allowed=0.01
+            )
+    check.curve = Curve(TIMES, lines, "steps", "attention logit z (mean over tokens)")
+
+
+def symmetric_setting() -> Setting:
+    """Three classes of one query with three common and 44 distinct tokens each, M = 1600: Assumption 2 is met."""
+    return Setting(synthetic(num_query=1, next_per_query=3, num_common=3, num_distinct=44, vocab_size=1600))
+
+
+@claim(
+    "With symmetric classes of one query all common tokens lose attention.",
+    where="Corollary 2, Eqs. 101 to 107",
+    conditions="Assumption 2, one query, matching distinct tokens, common tokens of equal probability, Z(0) = 0",
+    setting=symmetric_setting,
+    wrong_factor=-1.0,
+    needs=("several classes", "common tokens"),
+)
+def corollary_2(check: Check) -> None:
+    """Signs of dz/dt along flows; then with two queries, and with common tokens of unequal probability."""
+    classes = check.setting.classes
+    shape = theory.symmetry(classes.probs[:, classes.contextual_tokens], query=classes.query)
+    check.positive("conditions (1) to (3) met", np.array([shape.single_query, shape.matching_distinct,
+                                                          shape.shared_common]) - 0.5, role="contrast")  # fmt: skip
+    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+        _, loss, z = _velocities(check, classes, gradient)
+        check.positive(f"-dz/dt of common tokens, {gradient} gradient", -loss, role=role)
+        if gradient == "modified" and shape.holds:
+            lists = [np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(n)) for n in range(2)]
+            check.equal("z of matching distinct tokens", z[:, 0, lists[0]], z[:, 0, lists[1]], tolerance=1e-6)
+    two = synthetic(num_query=2, next_per_query=2, num_common=3, num_distinct=44, vocab_size=1600)
+    check.positive("-dz/dt with two queries, true gradient", -_velocities(check, two, "true")[1], role="beyond")
+    uneven = _uneven()
+    _, loss, _ = _velocities(check, uneven, "modified")
+    check.positive("-dz/dt, a common token ten times rarer in one class, modified gradient", -loss, role="beyond")
+
+
+def _uneven() -> SequenceClasses:
+    """The symmetric setting with one common token ten times rarer in the first class."""
+    base = symmetric_setting().classes
+    probs = base.probs
+    probs[0, 0] /= 10
+    probs[0] /= probs[0].sum()
+    return SequenceClasses(probs=probs, query=base.query, next_token=base.next_token, vocab_size=base.vocab_size)

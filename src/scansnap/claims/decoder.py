@@ -1,0 +1,143 @@
+"""Theorems 1 and 5, Corollary 1 and Remark 1: the decoder, and what it sends back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from scansnap import theory
+from scansnap.claims.claim import Check, Curve, claim
+from scansnap.claims.population import trajectory
+from scansnap.claims.sampling import sampled_logits
+from scansnap.claims.symmetry import symmetric_arguments
+from scansnap.dynamics.train import train
+
+
+@claim(
+    "The gradient sent back is gamma (iota_n f_n - sum beta_nn' f_n'), beta near E', and the drive xi_n is positive.",
+    where="Theorem 1, Eqs. 9 and 81 to 90",
+    conditions="Assumption 2, modified gradient, attention fixed, M^-0.99 << eta_Y < 1, t >> K^2",
+    wrong_factor=1.01,
+    needs=("several classes",),
+)
+def theorem_1(check: Check) -> None:
+    """gamma, beta and xi read off the states of flows with attention fixed, from 100 to 10^9 steps."""
+    classes = check.setting.classes
+    times = np.geomspace(100, 1e9, 15)
+    e = theory.overlaps(theory.directions(check.setting.probs))
+    iota, beta = theory.backpropagated_gradient(e, vocab_size=classes.vocab_size)
+    gamma = theory.speed(times, vocab_size=classes.vocab_size, num_classes=classes.num_classes, lr_y=check.setting.lr_y)
+    lines = {"Theorem 1": theory.drive(e, beta, speed=gamma).mean(axis=1)}
+    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+        states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
+        measured = [state.measured for state in states]
+        name = f"{gradient} gradient"
+        check.equal(f"gamma, {name}", gamma[:, None] / [one.speed for one in measured], 1.0, tolerance=1e-3, role=role)
+        check.equal(f"beta, {name}", beta, [one.beta for one in measured], tolerance=1e-3, role=role)
+        check.equal(f"iota, {name}", iota, [one.iota for one in measured], tolerance=1e-3, role=role)
+        xi = np.array([one.drive for one in measured])
+        check.positive(f"xi_n, {name}", xi, role=role)
+        lines[f"measured, {name}"] = xi.mean(axis=1)
+    off = ~np.eye(len(e), dtype=bool)
+    check.equal("beta against E' alone", theory.inverse_overlaps(e)[off], beta[off], tolerance=0.05, role="contrast")
+    check.curve = Curve(times, lines, "steps", "drive xi_n (mean over classes)", log_y=True)
+
+
+@claim(
+    "After N sampled steps Y = F (I - E')(I + Theta) Wbar.",
+    where="Theorem 5, Eq. 70",
+    conditions="modified gradient, attention fixed, Y(0) = 0",
+    wrong_factor=1.0001,
+)
+def theorem_5(check: Check) -> None:
+    """Ten runs of 1,000 batch-1 steps.  W is matched with (M - 1) h*(N_n) zeta_n for whole N_n that add up to N."""
+    logits, steps = sampled_logits(check, runs=10, steps=1000)
+    classes = check.setting.classes
+    grown = theory.decoder_growth_steps(steps, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
+    own = logits[:, np.arange(classes.num_classes), classes.next_token] / (classes.vocab_size - 1)
+    counts = np.abs(own[..., None] - grown).argmin(axis=-1)
+    zeta = theory.centred_one_hot(classes.next_token, vocab_size=classes.vocab_size)
+    predicted = (classes.vocab_size - 1) * grown[counts][..., None] * zeta
+    check.equal("W with whole counts N_n", predicted, logits, tolerance=1e-8)
+    check.equal("sum of the counts", counts.sum(axis=1), steps, tolerance=1e-12)
+    f = theory.directions(check.setting.probs)
+    for gradient, rate, role in (("modified", 0.0, "assumed"), ("true", 0.0, "beyond"),
+                                 ("modified", check.setting.lr_y, "beyond")):  # fmt: skip
+        found = train(
+            classes, lr_y=check.setting.lr_y, lr_z=rate, steps=steps, batch_size=1, seq_len=math.inf, seeds=range(10),
+            decoder_gradient=gradient, dtype="float64", record_every=steps, record=("decoder",), progress=False,
+        )["decoder"].values[:, -1]  # fmt: skip
+        named = f"Y, {gradient} gradient" + (", attention learned at eta_Z = eta_Y" if rate else "")
+        closed = np.array([theory.decoder(f, w) for w in predicted])
+        check.equal(named, closed, found, tolerance=1e-6, role=role)
+
+
+@claim(
+    "The residual is (M-1)/(M-1+exp(M h)) zeta_n, and |e_n - alpha_n| <= eps after O(K/(eps eta_Y) ln(M/eps)) steps.",
+    where="Corollary 1, Eqs. 71 to 73",
+    conditions="modified gradient, attention fixed",
+    wrong_factor=1.01,
+)
+def corollary_1(check: Check) -> None:
+    """|e_n - alpha_n| along flows with attention fixed, and at the times predicted for eps = 0.1, 0.01, 10^-4."""
+    classes = check.setting.classes
+    setting: dict[str, Any] = {
+        "vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": check.setting.lr_y
+    }  # fmt: skip
+    eps = np.array([0.1, 0.01, 1e-4])
+    exact = theory.steps_to_reach(eps, **setting)
+    times = np.unique(np.concatenate([np.geomspace(1, 1e9, 37), exact]))
+    order = theory.steps_to_reach(eps, **setting, form="published")
+    check.at_most("exact time against the published order", exact, order, role="contrast")
+    lines = {"Corollary 1": theory.residual_norm(times, **setting)}
+    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+        states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
+        norms = np.array([_residual_norms(state.direction @ state.decoder, classes.next_token) for state in states])
+        lines[f"measured, {gradient} gradient"] = norms.mean(axis=1)
+        check.equal(f"|e_n - alpha_n|, {gradient} gradient", lines["Corollary 1"][:, None] / norms, 1.0,
+                    tolerance=1e-4, role=role)  # fmt: skip
+        reached = norms[np.searchsorted(times, exact)].max(axis=1)
+        check.equal(f"|e_n - alpha_n| / eps at the time predicted, {gradient} gradient", 1.0, reached / eps,
+                    tolerance=1e-4, role=role)  # fmt: skip
+    check.curve = Curve(times, lines, "steps", "|e_n - alpha_n|", log_y=True)
+
+
+def _residual_norms(logits: np.ndarray, next_token: np.ndarray) -> np.ndarray:
+    alpha = np.exp(logits - logits.max(axis=1, keepdims=True))
+    alpha /= alpha.sum(axis=1, keepdims=True)
+    own = np.arange(len(alpha)), next_token
+    alpha[own] = 0
+    return np.sqrt(alpha.sum(axis=1) ** 2 + (alpha**2).sum(axis=1))
+
+
+@claim(
+    "Under true SGD with equal overlaps rho, w_n = (1 - rho)(M-1) h*(N/K) zeta_n: a rate smaller by 1 - rho.",
+    where="Remark 1, Eqs. 40 to 43",
+    conditions="true SGD, attention fixed, equal overlaps",
+    wrong_factor=1.01,
+    correction="the zeta_n of K < M classes do not add up to zero, so the overlap raises all next tokens together: the "
+    "logits need two growths, not one, and obey the symmetric equations (theory.symmetric_flow with lr_z = 0)",
+    needs=("several classes", "common tokens", "symmetric classes"),
+)
+def remark_1(check: Check) -> None:
+    """Logits along the true flow with attention fixed, from 10 to 10^6 steps."""
+    classes = check.setting.classes
+    times = np.geomspace(10, 1e6, 11)
+    states, found = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0)
+    f = states[0].direction
+    rho = float(theory.overlaps(f)[0, 1])
+    h = theory.decoder_growth(times / classes.num_classes, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
+    zeta = theory.centred_one_hot(classes.next_token, vocab_size=classes.vocab_size)
+    published = (1 - rho) * (classes.vocab_size - 1) * h[:, None, None] * zeta
+    measured = np.array([f @ state.decoder for state in states])
+    check.equal("logits w_n, published", published, measured, tolerance=0.02)
+    reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=0.0)
+    loss = found["loss"].values[0]
+    check.equal("loss, symmetric equations", -np.log1p(-reduced.residual) / loss, 1.0, tolerance=1e-4, role="corrected")
+    check.curve = Curve(times, {
+        "published, (1 - rho)(M-1) h": published[:, 0, classes.next_token[0]],
+        "true SGD, own next token": measured[:, 0, classes.next_token[0]],
+        "true SGD, another next token": measured[:, 0, classes.next_token[1]],
+    }, "steps", "logit of class 1")  # fmt: skip

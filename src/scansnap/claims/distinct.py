@@ -1,0 +1,122 @@
+"""Theorem 3: the race among the distinct tokens of a class, and how it degrades as attention learns faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.integrate import cumulative_simpson
+
+from scansnap import theory
+from scansnap.claims.claim import Check, Curve, claim
+from scansnap.claims.population import FloatArray, trajectory
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.flow import flow
+from scansnap.dynamics.train import train
+
+TIMES = np.geomspace(1, 1e9, 181)
+RATIOS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+
+
+def companions(classes: SequenceClasses, logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Growth of the first class's distinct tokens (time, D): predicted from the dominant one's (Eq. 110), and measured.
+
+    Both are in units of the dominant token's own growth.  `logits` (time, S) is the class's row of Z over the
+    contextual tokens, from Z(0) = 0.
+    """
+    ids = classes.distinct_tokens(0)
+    probs = classes.support_probs(0)[np.isin(classes.support(0), ids)]
+    z = logits[:, np.searchsorted(classes.contextual_tokens, ids)]
+    leader = z[:, [int(np.argmax(probs))]]
+    chi = theory.companion_growth(theory.relative_gain(probs.max(), probs), theory.growth_factor(leader))
+    return np.log(chi) / 2 / leader, z / leader
+
+
+def dominant_column(classes: SequenceClasses) -> int:
+    """The column of Z of the first class's most probable distinct token."""
+    ids = classes.distinct_tokens(0)
+    probs = classes.support_probs(0)[np.isin(classes.support(0), ids)]
+    return int(np.searchsorted(classes.contextual_tokens, ids[int(np.argmax(probs))]))
+
+
+@claim(
+    "One growth factor gives all distinct tokens of a class: r(t) = r(0) chi(t); the dominant token's f grows.",
+    where="Theorem 3, Eqs. 11 and 108 to 114",
+    conditions="eta_Y >> eta_Z; Eq. 98, which the modified gradient with attention fixed implies",
+    wrong_factor=1.05,
+    needs=("distinct tokens",),
+)
+def theorem_3(check: Check) -> None:
+    """The identity along flows from 1 to 10^9 steps: both decoder gradients, eta_Y/eta_Z from 1000 down to 1."""
+    classes, rate = check.setting.classes, check.setting.lr_y
+    row = int(np.flatnonzero(classes.queries == classes.query[0])[0])
+    worst: dict[str, list[float]] = {}
+    for gradient in ("modified", "true"):
+        for ratio in RATIOS:
+            z = flow(
+                classes, times=TIMES, lr_y=rate, lr_z=rate / ratio, decoder_gradient=gradient,
+                record=("attention_logits",), progress=False,
+            )["attention_logits"].values[0, :, row]  # fmt: skip
+            role = "assumed" if gradient == "modified" and ratio == RATIOS[0] else "beyond"
+            predicted, measured = companions(classes, z)
+            check.equal(f"growths by Eq. 110, {gradient} gradient, eta_Y/eta_Z = {ratio:g}", predicted, measured,
+                        tolerance=0.02, role=role)  # fmt: skip
+            worst.setdefault(gradient, []).append(float(np.abs(predicted - measured).max()))
+            if ratio == RATIOS[0]:
+                f = [theory.directions(check.setting.probs[:1], one)[0, dominant_column(classes)] for one in z]
+                check.positive(f"growth of the dominant f, {gradient} gradient", np.diff(f), role=role)
+    sampled: dict[str, dict[str, Any]] = {"momentum 0.9": {"momentum": 0.9}, "T = 128": {"seq_len": 128}}
+    for name, options in sampled.items():
+        z = train(
+            classes, lr_y=0.1, lr_z=0.001, steps=400, seeds=range(20), dtype="float64", record_every=400,
+            progress=False, record=("attention_logits",), **{"batch_size": 128, "seq_len": np.inf, **options},
+        )["attention_logits"].values[:, -1, row]  # fmt: skip
+        predicted, measured = companions(classes, z.mean(axis=0)[None])
+        check.equal(f"growths by Eq. 110, SGD with {name}, eta_Y/eta_Z = 100, mean of 20 runs", predicted, measured,
+                    tolerance=0.02, role="beyond")  # fmt: skip
+    check.curve = Curve(np.array(RATIOS), {f"{name} gradient": np.array(v) for name, v in worst.items()},
+                        "eta_Y / eta_Z", "largest error of a growth / dominant growth", log_y=True)  # fmt: skip
+
+
+@claim(
+    "exp(2 f(0)^2 B_n) <= chi <= exp(2 B_n) for the dominant token, B_n = eta_Z int xi_n.",
+    where="Theorem 3, Eqs. 12 and 115 to 117",
+    conditions="those of Theorem 3; time in steps of batch 1",
+    wrong_factor=1.5,
+    correction="B_n = P(n) eta_Z int xi_nl: per step class n is drawn with probability P(n), and the drive is that of "
+    "the dominant token l itself; the class's xi_n exceeds it by as much as attention has moved, more than f^2 gains",
+    needs=("several classes", "distinct tokens"),
+)
+def equation_12(check: Check) -> None:
+    """Drives measured along flows and integrated over 1 to 10^9 steps; the bounds with and without P(n)."""
+    classes, rate = check.setting.classes, check.setting.lr_z
+    row = int(np.flatnonzero(classes.queries == classes.query[0])[0])
+    leader, weight = dominant_column(classes), float(classes.weights[0])
+    lines: dict[str, FloatArray] = {}
+    late = TIMES >= 100  # before, f^2 has gained less than the error of the quadrature
+    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+        states, found = trajectory(
+            classes, times=TIMES, lr_y=check.setting.lr_y, lr_z=rate, decoder_gradient=gradient
+        )  # fmt: skip
+        measured = [state.measured for state in states]
+        growth = 2 * found["attention_logits"].values[0, :, row, leader]  # ln chi
+        start = float(states[0].direction[0, leader])
+        whole = _integral(np.array([one.drive[0] for one in measured]))
+        own = _integral(np.array([one.token_drive[0, leader] for one in measured]))
+        for name, bound, mine in (
+            ("published B_n", rate * whole, role),
+            ("B_n with P(n)", weight * rate * whole, "contrast"),
+            ("B_n with P(n) and the token's drive", weight * rate * own, "corrected"),
+        ):
+            least, most = (np.log(x) for x in theory.growth_factor_bounds(bound, start))
+            check.at_least(f"ln chi from below, {name}, {gradient} gradient", growth[late], least[late], role=mine)
+            check.at_most(f"ln chi from above, {name}, {gradient} gradient", growth[late], most[late], role=mine)
+            if gradient == "modified" and mine != "contrast":
+                lines |= {f"lower bound, {name}": least, f"upper bound, {name}": most}
+        lines[f"measured, {gradient} gradient"] = growth
+    check.curve = Curve(TIMES, lines, "steps", "ln chi of the dominant token", log_y=True)
+
+
+def _integral(drive: FloatArray) -> FloatArray:
+    """int drive dt = int drive t d ln t up to each time; before the first it grows from zero in proportion to t."""
+    return cumulative_simpson(drive * TIMES, x=np.log(TIMES), initial=0) + drive[0] * TIMES[0] / 2

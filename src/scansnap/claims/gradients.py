@@ -1,0 +1,199 @@
+"""Lemmas 1 to 4: the gradient, its long-sequence limit, and the two decoder gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from scansnap import theory
+from scansnap.claims.claim import Check, Curve, Setting, claim
+from scansnap.claims.population import State, trajectory
+from scansnap.data.sampling import sample_counts, sample_sequences
+from scansnap.data.synthetic import single_common, syn_medium
+from scansnap.dynamics.gradients import Batch, LayoutTensors, gradients
+from scansnap.dynamics.start import make_start
+from scansnap.errors import InputError
+from scansnap.model.layer import YZTransformer
+
+MOST_DENSE_TOKENS = 2000
+"""Vocabulary up to which a check may hold whole M x M matrices."""
+
+
+def syn_medium_setting() -> Setting:
+    return Setting(syn_medium(num_query=3), lr_y=1.0, lr_z=1.0)
+
+
+@claim(
+    "The gradients of Y and Z have the closed form of Eq. 3, and rows of Y and Z keep their sums.",
+    where="Lemma 1, Eqs. 3 and 4",
+    setting=syn_medium_setting,
+    wrong_factor=1 + 1e-9,
+)
+def lemma_1(check: Check) -> None:
+    """Closed form against autograd of the plain forward pass: random Y and Z, 64 sequences of 40 tokens, float64."""
+    classes = check.setting.classes
+    size = classes.vocab_size
+    if size > MOST_DENSE_TOKENS:
+        raise InputError(
+            f"lemma_1 compares dense {size} x {size} matrices: give classes of at most {MOST_DENSE_TOKENS} tokens."
+        )
+    rng = np.random.default_rng(0)
+    y, z = rng.normal(size=(size, size)), rng.normal(size=(size, size))
+    sequences, owner = sample_sequences(classes, num=64, seq_len=40, seed=0)
+    model = YZTransformer(size, dtype=torch.float64)
+    with torch.no_grad():
+        model.decoder.copy_(torch.from_numpy(y))
+        model.attention_logits.copy_(torch.from_numpy(z))
+    model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner])).backward()
+    assert model.decoder.grad is not None
+    assert model.attention_logits.grad is not None
+
+    start = make_start(classes, (y, z), [0], "float64")
+    layout = start.layout
+    tensors = LayoutTensors.of(layout, dtype=torch.float64)
+    counts = (sequences[:, :-1, None] == layout.rows).sum(axis=1).astype(np.float64)
+    batch = Batch(
+        torch.from_numpy(owner)[None],
+        torch.from_numpy(counts)[None],
+        torch.full((1, len(owner)), 1 / len(owner), dtype=torch.float64),
+    )
+    found = gradients(tensors, torch.from_numpy(start.decoder), torch.from_numpy(start.attention), batch)
+    dy = layout.expand_decoder((tensors.column_rate * found.decoder)[0].numpy())
+    dz = found.attention[0].numpy()
+    check.equal("dY/dt against autograd", dy, -model.decoder.grad.numpy()[layout.rows], tolerance=1e-12)
+    autograd_z = -model.attention_logits.grad.numpy()[np.ix_(classes.queries, layout.rows)]
+    check.equal("dZ/dt against autograd", dz, autograd_z, tolerance=1e-12)
+    sums = max(np.abs(dy.sum(axis=1)).max(), np.abs(dz.sum(axis=1)).max())
+    check.at_most("sums over a row of dY/dt and dZ/dt", sums, 1e-12)
+
+
+@claim(
+    "In long sequences attention approaches c_n: X^T b_T -> c_n as T -> infinity.",
+    where="Lemma 2, Eq. 6",
+    conditions="T -> infinity",
+    wrong_factor=1.3,
+)
+def lemma_2(check: Check) -> None:
+    """|X^T b - c_n| for T from 2^5 to 2^14, 300 sequences each: an error that falls like T^(-1/2)."""
+    classes = check.setting.classes
+    rng = np.random.default_rng(0)
+    boost = np.exp(rng.normal(size=classes.vocab_size))
+    limit = classes.probs * boost
+    limit /= limit.sum(axis=1, keepdims=True)
+    lengths = 2 ** np.arange(5, 15)
+    errors = []
+    for i, length in enumerate(lengths):
+        counts, owner = sample_counts(classes, num=300, seq_len=int(length), seed=i)
+        weighted = counts * boost
+        attention = weighted / weighted.sum(axis=1, keepdims=True)
+        errors.append(np.mean(np.linalg.norm(attention - limit[owner], axis=1) / np.linalg.norm(limit[owner], axis=1)))
+    slope = np.polyfit(np.log(lengths), np.log(errors), 1)[0]
+    check.equal("exponent of the error in T", -0.5, slope, tolerance=0.1)
+    at_128 = errors[int(np.flatnonzero(lengths == 128)[0])]
+    check.at_most("relative error at the published T = 128", at_128, 0.05, role="beyond")
+    falling = errors[0] * (lengths / lengths[0]) ** -0.5
+    check.curve = Curve(lengths.astype(float), {"measured": np.array(errors), "T^(-1/2)": falling}, "T",
+                        "relative error of attention", log_y=True)  # fmt: skip
+
+
+@claim(
+    "The modified gradient moves the logits w_n = F^T Y of class n alone; with weak overlaps it is a small change.",
+    where="Lemma 3, Eqs. 8 and 26",
+    conditions="attention fixed, F of full rank",
+    wrong_factor=1.001,
+)
+def lemma_3(check: Check) -> None:
+    """F^T dY/dt against P(n) (e_n - alpha_n) in row n, at a decoder trained for 200 steps."""
+    classes = check.setting.classes
+    states, _ = trajectory(classes, times=np.array([200.0]), lr_y=check.setting.lr_y, lr_z=0.0)
+    state = states[0]
+    f = state.direction
+    residual = _residuals(state)
+    alone = classes.weights[:, None] * residual
+    check.equal("F^T dY/dt, modified gradient", alone, f @ state.velocity(modified=True)[0], tolerance=1e-9)
+    check.equal("F^T dY/dt, true SGD", alone, f @ state.velocity()[0], tolerance=0.05, role="beyond")
+    inverse = theory.inverse_overlaps(theory.overlaps(f))
+    top = float(np.abs(theory.eigenvalues(theory.overlaps(f))[0]))
+    bound = top / (1 - top) if top < 1 else np.inf
+    check.at_most("length of the change, |F E' e_n|, against the bound of Lemma 15",
+                  np.linalg.norm(inverse @ f, axis=1), bound * np.sqrt(1 + top), role="contrast")  # fmt: skip
+
+
+def _residuals(state: State) -> np.ndarray:
+    """e_n - alpha_n (K x M)."""
+    w = state.direction @ state.decoder
+    alpha = np.exp(w - w.max(axis=1, keepdims=True))
+    alpha /= alpha.sum(axis=1, keepdims=True)
+    found = -alpha
+    found[np.arange(len(w)), state.classes.next_token] += 1
+    return found
+
+
+@claim(
+    "Attention logits move by Eq. 10, the sum over the classes of a query without P(n).",
+    where="Lemma 4, Eq. 10",
+    conditions="T -> infinity; steps of batch 1",
+    wrong_factor=1.001,
+    correction="each class's term carries P(n), the chance of drawing it: per step Eq. 10 is K times too fast",
+)
+def lemma_4(check: Check) -> None:
+    """Eq. 10 against the engine's expected batch-1 step, at the decoder of Theorem 5 for attention fixed at zero."""
+    state = fixed_attention_state(check.setting, per_class=30.0)
+    classes, f = state.classes, state.direction
+    _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
+    gamma = float(theory.speed(30.0, vocab_size=classes.vocab_size, num_classes=1, lr_y=check.setting.lr_y))
+    measured = state.velocity()[1][np.argsort(classes.queries)]
+    for form, role in (("published", "assumed"), ("exact", "corrected")):
+        found = theory.logits_velocity(
+            f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights, form=form
+        )
+        check.equal(f"dz/dt per step, {form} form", found, measured, tolerance=1e-6, role=role)
+
+
+def fixed_attention_state(setting: Setting, *, per_class: float) -> State:
+    """Y of Theorem 5 after `per_class` updates of every class, with z = 0."""
+    classes = setting.classes
+    f = theory.directions(setting.probs)
+    w = theory.decoder_logits(
+        per_class, next_token=classes.next_token, vocab_size=classes.vocab_size, lr_y=setting.lr_y
+    )
+    return State(classes, theory.decoder(f, w), np.zeros((len(classes.queries), f.shape[1])))
+
+
+def tight_setting() -> Setting:
+    """The default classes in a vocabulary of 80, where terms of order 1/M can be seen."""
+    return Setting(single_common(num_classes=3, num_distinct=14, vocab_size=80))
+
+
+@claim(
+    "E' = (I + E)^{-1} - I, in the modified gradient f_n - F E' e_n.",
+    where="Appendix D.1, with Eq. 26",
+    conditions="attention fixed",
+    correction="E' = I - (I + E)^{-1}, as used from Lemma 14 on",
+)
+def definition_e_prime(check: Check) -> None:
+    """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
+    f = theory.directions(check.setting.probs)
+    e = theory.overlaps(f)
+    for form, role in (("published", "assumed"), ("exact", "corrected")):
+        moved = f @ (f.T - f.T @ theory.inverse_overlaps(e, form=form))
+        check.equal(f"F^T (f_n - F E' e_n), {form} form", moved, np.eye(len(e)), tolerance=1e-9, role=role)
+
+
+@claim(
+    "Backpropagated coefficients beta have the terms in q_0 with a plus sign.",
+    where="Theorem 1, Eq. 88",
+    conditions="those of Theorem 1",
+    setting=tight_setting,
+    wrong_factor=1.001,
+    correction="the terms in q_0 enter beta with a minus sign; as q_0 < 0, beta_nn' tends to +1/M and not to -1/M as "
+    "overlaps vanish",
+)
+def equation_88(check: Check) -> None:
+    """beta by Eq. 88 against the coefficients read off g_n = Y (e_n - alpha_n)."""
+    state = fixed_attention_state(check.setting, per_class=30.0)
+    e = theory.overlaps(state.direction)
+    measured = state.measured
+    for form, role in (("published", "assumed"), ("exact", "corrected")):
+        _, beta = theory.backpropagated_gradient(e, vocab_size=state.classes.vocab_size, form=form)
+        check.equal(f"beta, {form} form", beta, measured.beta, tolerance=1e-6, role=role)

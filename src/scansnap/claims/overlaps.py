@@ -1,0 +1,112 @@
+"""Lemmas 13 to 17 and Assumption 2: how much classes overlap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scansnap import theory
+from scansnap.claims.claim import Check, Curve, Setting, assumed_setting, claim
+from scansnap.data.synthetic import syn_medium, syn_small
+
+
+def _matrices(check: Check) -> list[np.ndarray]:
+    """E of the setting and of 200 random sets of two to six classes."""
+    rng = np.random.default_rng(0)
+    found = [theory.overlaps(theory.directions(check.setting.probs))]
+    for _ in range(200):
+        shape = (rng.integers(2, 7), 24)
+        probs = rng.exponential(size=shape) * (rng.random(shape) < rng.uniform(0.02, 0.3))
+        probs[np.arange(shape[0]), np.arange(shape[0])] += 1
+        found.append(theory.overlaps(theory.directions(probs)))
+    return [e for e in found if np.abs(e).max() > 0]
+
+
+def _bounded(check: Check, name: str, label: str) -> None:
+    """All matrices for which the lemma says something."""
+    bounds = [theory.overlap_bounds(e) for e in _matrices(check)]
+    pairs = [(getattr(b, name), getattr(b, name + "_most")) for b in bounds]
+    values, most = np.array([pair for pair in pairs if np.isfinite(pair[1])]).T
+    check.at_most(label, values, most)
+
+
+@claim("No overlap exceeds the largest eigenvalue: max |E_ij| <= |lambda_1|.", where="Lemma 13, Eq. 74")
+def lemma_13(check: Check) -> None:
+    """The setting's E and 200 random ones."""
+    _bounded(check, "largest_overlap", "max |E_ij|")
+
+
+@claim(
+    "(I + E)^{-1} = I - E', and E' has the eigenvalues lambda/(1 + lambda).",
+    where="Lemma 14, Eqs. 75 to 77",
+    conditions="|lambda_1| < 1 for the series; I + E invertible is enough",
+    wrong_factor=1 + 1e-6,
+)
+def lemma_14(check: Check) -> None:
+    """Eigenvalues of E' = I - (I + E)^{-1}, computed without those of E."""
+    predicted, measured = [], []
+    for e in _matrices(check):
+        spectrum = theory.eigenvalues(e)
+        predicted.append(np.sort(spectrum / (1 + spectrum)))
+        measured.append(np.sort(np.linalg.eigvalsh(np.eye(len(e)) - np.linalg.inv(np.eye(len(e)) + e))))
+    check.equal("eigenvalues of E'", np.concatenate(predicted), np.concatenate(measured), tolerance=1e-9)
+
+
+@claim(
+    "max |lambda_i(E')| <= |lambda_1| / (1 - |lambda_1|).",
+    where="Lemma 15, Eq. 78",
+    conditions="|lambda_1| < 1",
+)
+def lemma_15(check: Check) -> None:
+    """The setting's E and 200 random ones."""
+    _bounded(check, "largest_inverse", "max |lambda_i(E')|")
+
+
+@claim(
+    "The diagonal of E' is negative wherever a class overlaps another.",
+    where="Lemma 16, Eq. 79",
+    conditions="Assumption 2; I + E positive definite is enough",
+)
+def lemma_16(check: Check) -> None:
+    """The setting's E and 200 random ones, classes that overlap with another."""
+    found = [-np.diag(theory.inverse_overlaps(e))[e.max(axis=1) > 1e-9] for e in _matrices(check)]
+    check.positive("-E'_nn", np.concatenate(found))
+
+
+@claim(
+    "|E'_nn' - E_nn'| <= lambda_1^2 / (1 - |lambda_1|).",
+    where="Lemma 17, Eq. 80",
+    conditions="|lambda_1| < 1",
+    wrong_factor=1.5,
+)
+def lemma_17(check: Check) -> None:
+    """The setting's E and 200 random ones."""
+    _bounded(check, "largest_difference", "max |E'_ij - E_ij|")
+
+
+@claim(
+    "Weak correlations: |lambda_1| < 1/K and |lambda_i| >= 6/sqrt(M), in the paper's own experiments.",
+    where="Assumption 2, with Section 8",
+    setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
+    wrong_factor=1.2,
+    correction="the published settings break it; K symmetric classes can meet it only if M > 36 K^2 (K-1)^2",
+)
+def assumption_2(check: Check) -> None:
+    """The overlaps of Syn-Small and of the four Syn-Medium settings; and of three classes that do meet it."""
+    settings = {"the setting": check.setting.classes}
+    settings |= {f"Syn-Medium, {q} queries": syn_medium(num_query=q) for q in (1, 3, 5, 10)}
+    tops, limits = [], []
+    for name, classes in settings.items():
+        found = theory.assumptions(classes, lr_y=1.0, lr_z=1.0)
+        check.at_most(f"|lambda_1|, {name}", found["weak_overlap"].value, found["weak_overlap"].limit)
+        low = found["no_vanishing_overlap"]
+        check.at_least(f"min |lambda_i|, {name}", low.value, low.limit)
+        tops.append(found["weak_overlap"].value)
+        limits.append(found["weak_overlap"].limit)
+    good = theory.assumptions(assumed_setting().classes, lr_y=0.5, lr_z=0.0005)
+    check.at_most("|lambda_1|, three classes with M = 1600", good["weak_overlap"].value, good["weak_overlap"].limit,
+                  role="corrected")  # fmt: skip
+    low = good["no_vanishing_overlap"]
+    check.at_least("min |lambda_i|, three classes with M = 1600", low.value, low.limit, role="corrected")
+    count = np.array([check.setting.classes.num_classes, 2, 6, 10, 20], float)
+    check.curve = Curve(count[1:], {"|lambda_1|": np.array(tops[1:]), "1/K": np.array(limits[1:])}, "K of Syn-Medium",
+                        "largest eigenvalue of E", log_x=False, log_y=True)  # fmt: skip

@@ -1,0 +1,139 @@
+"""Theorem 4: the phase transition, as published, as derived, and as SGD has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.integrate import cumulative_simpson
+
+from scansnap import theory
+from scansnap.claims.claim import Check, Curve, Setting, claim
+from scansnap.claims.population import FloatArray
+from scansnap.data.synthetic import single_common
+from scansnap.dynamics.flow import flow
+
+
+def section_6_setting() -> Setting:
+    """Ten classes of one query with one common token, M = 1000, eta_Y/eta_Z = 10: the picture of Section 6."""
+    return Setting(single_common(), lr_y=0.5, lr_z=0.05)
+
+
+def _exponent(x: FloatArray, y: FloatArray) -> float:
+    """The slope of ln y against ln x."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def _arguments(check: Check) -> dict[str, Any]:
+    classes = check.setting.classes
+    return {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": check.setting.lr_y}
+
+
+@claim(
+    "B_n = 1/4 ln(C_0 + 4 Gamma): attention scans like ln t up to t'_0 and snaps to lnln t from t_0 on.",
+    where="Theorem 4, Eqs. 14 and 118 to 133",
+    conditions="one common token, one query, dz/dt = -eta_Z gamma e^(4z)/C_0 (Eqs. 118, 119), modified gradient",
+    setting=lambda: Setting(single_common(num_distinct=20), lr_y=0.5, lr_z=0.05),
+    wrong_factor=1.1,
+    correction="B_n = 1/4 ln(1 + 4 Gamma/C_0), so that B_n(0) = 0; under true SGD neither form holds: "
+    "beta starts at 1/M (see symmetric_drive)",
+    needs=("one common token", "one query"),
+)
+def theorem_4(check: Check) -> None:
+    """B_n from its premises; exponents of both phases; -z of the common token along flows up to 10^12 steps."""
+    classes, arguments = check.setting.classes, _arguments(check)
+    overlap = float(theory.overlaps(theory.directions(check.setting.probs)).max())
+    constant = float(theory.phase_constant(overlap, num_classes=classes.num_classes))
+    more = {**arguments, "lr_z": check.setting.lr_z, "constant": constant}
+    first, second = float(theory.scan_end(**arguments)), float(theory.snap_start(**arguments))
+    times = np.geomspace(min(1.0, first / 100), 1e12, 97)
+    integral = _integrated(times, more)
+    lines = {}
+    for form, role in (("published", "assumed"), ("exact", "corrected")):
+        lines[f"{form} form"] = theory.growth_bound(times, **more, form=form)
+        check.equal(f"B_n against the integral of Eqs. 118 and 119, {form} form", lines[f"{form} form"], integral,
+                    tolerance=1e-3, role=role)  # fmt: skip
+    for gradient in ("modified", "true"):
+        lines[f"flow, {gradient} gradient"] = _lost(check, times, gradient)
+    early, late = times <= first / 10, times >= second * 1000
+    log_time = np.log(classes.vocab_size * check.setting.lr_y * times / classes.num_classes)
+    for name, values in lines.items():
+        if name == "published form":
+            continue
+        role = "corrected" if name == "exact form" else "beyond"
+        grown = np.expm1(4 * values)
+        check.equal(f"scanning: exponent of e^(4B) - 1 in t, {name}", 2.0, _exponent(times[early], grown[early]),
+                    tolerance=0.05, role=role)  # fmt: skip
+        check.equal(f"snapping: exponent of e^(4B) - 1 in ln(M eta_Y t/K), {name}", 2.0,
+                    _exponent(log_time[late], grown[late]), tolerance=0.05, role=role)  # fmt: skip
+        if role == "beyond":
+            check.equal(f"B_n, exact form, against -z of the common token, {name}", lines["exact form"], values,
+                        tolerance=0.05, role=role)  # fmt: skip
+    check.curve = Curve(times, lines, "steps", "B_n, minus the common token's logit")
+
+
+def _lost(check: Check, times: FloatArray, gradient: str) -> FloatArray:
+    """-z of the common token along a flow."""
+    classes = check.setting.classes
+    found = flow(
+        classes, times=times, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, decoder_gradient=gradient,
+        record=("attention_logits",), progress=False,
+    )  # fmt: skip
+    return -found["attention_logits"].sel(token=classes.common_tokens[0]).values[0, :, 0]
+
+
+def _integrated(times: FloatArray, more: dict[str, Any]) -> FloatArray:
+    """eta_Z int xi_n up to each time by Simpson's rule in log time, with xi_n from Eq. 123."""
+    fine = np.geomspace(times[0] * 1e-6, times[-1], 16_001)
+    arguments = {name: more[name] for name in ("vocab_size", "num_classes", "lr_y")}
+    gamma = theory.speed(fine, **arguments)
+    total = cumulative_simpson(more["lr_z"] * gamma * fine, x=np.log(fine), initial=0)  # Gamma
+    xi = gamma / (more["constant"] + 4 * total)
+    bound = cumulative_simpson(more["lr_z"] * xi * fine, x=np.log(fine), initial=0)
+    return np.interp(np.log(times), np.log(fine), bound)
+
+
+@claim(
+    "One C_0 serves dz/dt of the common token and the drive xi_n alike.",
+    where="Section 6, Eq. 13, with Eq. 10 as published",
+    conditions="one common token, one query",
+    setting=section_6_setting,
+    correction="by Eq. 10 as published dz/dt sums over the K classes of the query, xi_n does not: -dz/dt is K times "
+    "eta_Z xi_n (1 - f^2); with P(n) in Eq. 10 the two agree",
+    needs=("one common token", "one query"),
+)
+def equation_13(check: Check) -> None:
+    """-dz/dt of the common token over eta_Z xi_n (1 - f^2), at the start, by Eq. 10 with and without P(n)."""
+    classes = check.setting.classes
+    f = theory.directions(check.setting.probs)
+    e = theory.overlaps(f)
+    _, beta = theory.backpropagated_gradient(e, vocab_size=classes.vocab_size)
+    xi = theory.drive(e, beta, speed=1.0)
+    token = int(np.searchsorted(classes.contextual_tokens, classes.common_tokens[0]))
+    for form, role in (("published", "assumed"), ("exact", "corrected")):
+        rate = theory.logits_velocity(f, beta, query=classes.query, speed=1.0, lr_z=1.0, form=form)
+        check.equal(f"-dz/dt / (xi_n (1 - f^2)), {form} Eq. 10", 1.0,
+                    -rate[0, token] / (xi[0] * (1 - f[0, token] ** 2)), tolerance=1e-6, role=role)  # fmt: skip
+
+
+@claim(
+    "nu = eta_Z/eta_Y, and B_n(t_0) depends on K, M and nu alone.",
+    where="Figure 9, caption; Eqs. 130, 131",
+    setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=0.05),
+    wrong_factor=1.01,
+    correction="nu = eta_Y/eta_Z, as Appendix F says; the figure's rates are equal, so that both give one",
+)
+def figure_9(check: Check) -> None:
+    """Eq. 130 with nu read both ways, against Eq. 129; and B_n(t_0) for eta_Y from 1 to 8 at a fixed ratio."""
+    arguments, ratio = _arguments(check), check.setting.lr_y / check.setting.lr_z
+    size, classes = arguments["vocab_size"], arguments["num_classes"]
+    t = float(theory.scan_end(**arguments)) / 20
+    whole = theory.growth_bound(t, **arguments, lr_z=check.setting.lr_z, constant=1.0, form="published")
+    for nu, form, role in ((1 / ratio, "published", "assumed"), (ratio, "exact", "corrected")):
+        eq_130 = np.log(1 + 2 * (size - 1) ** 2 / (nu * classes * size**2) * (check.setting.lr_y * t) ** 2) / 4
+        check.equal(f"B_n by Eq. 130, nu {form}", eq_130 / whole, 1.0, tolerance=0.005, role=role)
+    rates = np.array([1.0, 2.0, 4.0, 8.0])
+    start = theory.snap_start(vocab_size=size, num_classes=classes, lr_y=rates)
+    at_snap = theory.growth_bound(start, vocab_size=size, num_classes=classes, lr_y=rates, lr_z=rates / ratio,
+                                  constant=1.0)  # fmt: skip
+    check.equal("B_n(t_0) for four rates", at_snap[0], at_snap, tolerance=1e-9, role="corrected")

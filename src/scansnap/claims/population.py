@@ -1,0 +1,77 @@
+"""The engine's population gradient at any state, on plain arrays: what the claims compare the theory with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.flow import flow
+from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.model.compact import CompactLayout
+from scansnap.theory import MeasuredGradient, directions, measured_gradient
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class State:
+    """Y (S x M) and Z (Q x S) over the contextual tokens, at one time."""
+
+    classes: SequenceClasses
+    decoder: FloatArray
+    logits: FloatArray
+
+    @property
+    def direction(self) -> FloatArray:
+        """f_n (K x S)."""
+        order = np.argsort(self.classes.queries)
+        row = order[np.searchsorted(self.classes.queries, self.classes.query, sorter=order)]
+        return directions(self.classes.probs[:, self.classes.contextual_tokens], self.logits[row])
+
+    @property
+    def measured(self) -> MeasuredGradient:
+        return measured_gradient(self.direction, self.decoder, next_token=self.classes.next_token)
+
+    def velocity(self, *, modified: bool = False) -> tuple[FloatArray, FloatArray]:
+        """dY/dt (S x M) and dz/dt (Q x S) at unit rates, by the engine.
+
+        Y must come from a symmetric start: columns that are no class's next token are equal.
+        """
+        layout = CompactLayout.of(self.classes)
+        tensors = LayoutTensors.of(layout, dtype=torch.float64)
+        one_of_each = np.array([np.flatnonzero(layout.column_of_token == j)[0] for j in range(layout.num_columns)])
+        compact = np.zeros((1, len(self.decoder), len(layout.multiplicity)))
+        compact[0, :, : layout.num_columns] = self.decoder[:, one_of_each]
+        found = gradients(
+            tensors,
+            torch.from_numpy(compact),
+            torch.from_numpy(np.ascontiguousarray(self.logits))[None],
+            population_batch(tensors, 1),
+            modified=modified,
+        )
+        moved = (tensors.column_rate * found.decoder)[0].numpy()
+        return np.asarray(layout.expand_decoder(moved), np.float64), found.attention[0].numpy()
+
+
+def trajectory(
+    classes: SequenceClasses, *, times: FloatArray, lr_y: float, lr_z: float, decoder_gradient: str = "true"
+) -> tuple[list[State], xr.Dataset]:
+    """The states of `flow` from zero at the times, and the whole result."""
+    found = flow(
+        classes,
+        lr_y=lr_y,
+        lr_z=lr_z,
+        times=times,
+        decoder_gradient=decoder_gradient,
+        record=("loss", "attention", "attention_logits", "decoder"),
+        progress=False,
+    )
+    states = [
+        State(classes, found["decoder"].values[0, i], found["attention_logits"].values[0, i]) for i in range(len(times))
+    ]
+    return states, found

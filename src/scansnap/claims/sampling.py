@@ -1,0 +1,103 @@
+"""Lemmas 10, 11, 12 and 18: what drawing classes and tokens at random adds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from scansnap import theory
+from scansnap.claims.claim import Check, claim
+from scansnap.data.sampling import sample_counts
+from scansnap.dynamics.train import train
+
+DRAWS = 20_000
+"""Simulated counts per comparison.  The bounds are Hoeffding's, several times wider than the truth: that a share above
+delta is seen by chance has a probability far below 1e-6."""
+
+
+@claim(
+    "A class is drawn N P(n) times up to sqrt(N/2 ln(2/delta)) + 1 < sqrt(N ln(2/delta)), but for a chance delta.",
+    where="Lemma 10, Eq. 58",
+    wrong_factor=8.0,
+    correction="",
+)
+def lemma_10(check: Check) -> None:
+    """20,000 simulated counts at N = 1000 and delta = 0.1, and the order of the two bounds at small N."""
+    rng = np.random.default_rng(0)
+    classes = check.setting.classes.num_classes
+    steps, delta = 1000, 0.1
+    counts = rng.binomial(steps, 1 / classes, size=DRAWS)
+    radius = float(theory.count_radius(steps, failure=delta))
+    apart = np.abs(counts - math.ceil(steps / classes))
+    check.within("share of counts outside the first bound", apart, radius, failure=delta)
+    for steps, delta, role in ((1000, 0.1, "assumed"), (5, 0.5, "beyond")):
+        bounds = [float(theory.count_radius(steps, failure=delta, form=form)) for form in ("exact", "loose")]
+        check.at_most(f"first bound against the second, N = {steps}, delta = {delta}", bounds[0], bounds[1], role=role)
+
+
+@claim(
+    "h(N_n) and the residual stay near their values at the mean count: relative deviations Delta/Nbar and sigma'.",
+    where="Lemma 11, Eqs. 61 and 62",
+    conditions="N >> K^2, Delta << Nbar",
+    wrong_factor=30.0,
+    correction="",
+)
+def lemma_11(check: Check) -> None:
+    """All counts within the radius of the mean, early and late in training; sigma' as published, and below the mean."""
+    size, rate = check.setting.classes.vocab_size, check.setting.lr_y
+    classes = check.setting.classes.num_classes
+    for steps in (300, 30_000):
+        mean, radius = steps / classes, float(theory.count_radius(steps, failure=0.1))
+        inside = np.linspace(max(mean - radius, 0), mean + radius, 401)
+        h = theory.decoder_growth(inside, vocab_size=size, lr_y=rate)
+        middle = float(theory.decoder_growth(mean, vocab_size=size, lr_y=rate))
+        check.at_most(f"|h(N_n)/h(Nbar) - 1|, N = {steps}", np.abs(h / middle - 1),
+                      theory.growth_deviation(mean, radius))  # fmt: skip
+        found = theory.residual_size(h, vocab_size=size) / theory.residual_size(middle, vocab_size=size) - 1
+        published = theory.residual_deviation(mean, radius, vocab_size=size, lr_y=rate, form="published")
+        check.at_most(f"sigma' above the mean, N = {steps}", np.abs(found[inside >= mean]), published)
+        check.at_most(f"sigma' below the mean, N = {steps}", np.abs(found[inside < mean]), published, role="beyond")
+
+
+@claim(
+    "Sampled training gives W = (I + Theta) Wbar with |theta_n| of order K/sqrt(N) sqrt(ln(K/delta)).",
+    where="Lemma 12",
+    conditions="modified gradient, attention fixed, N >> K^2",
+    wrong_factor=30.0,
+)
+def lemma_12(check: Check) -> None:
+    """Forty runs of 3,000 batch-1 steps of the engine; theta from the logits of each class's own next token."""
+    logits, steps = sampled_logits(check, runs=40, steps=3000)
+    classes = check.setting.classes
+    own = logits[:, np.arange(classes.num_classes), classes.next_token]
+    mean = theory.decoder_growth(steps / classes.num_classes, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
+    theta = own / ((classes.vocab_size - 1) * mean) - 1
+    scale = theory.logits_deviation(steps, num_classes=classes.num_classes, failure=0.05)
+    check.at_most("|theta_n|, all runs", np.abs(theta), scale)
+
+
+def sampled_logits(check: Check, *, runs: int, steps: int) -> tuple[np.ndarray, int]:
+    """W = F^T Y (runs x K x M) after batch-1 training with the modified gradient and attention fixed."""
+    found = train(
+        check.setting.classes, lr_y=check.setting.lr_y, lr_z=0.0, steps=steps, batch_size=1, seq_len=math.inf,
+        decoder_gradient="modified", dtype="float64", seeds=range(runs), record_every=steps, record=("decoder",),
+        progress=False,
+    )  # fmt: skip
+    return theory.directions(check.setting.probs) @ found["decoder"].values[:, -1], steps
+
+
+@claim(
+    "A token's frequency in a sequence is within sqrt(ln(2/delta)/(2(T-1))) of P(l|n), but for a chance delta.",
+    where="Lemma 18, Eq. 136",
+    wrong_factor=8.0,
+)
+def lemma_18(check: Check) -> None:
+    """4,000 sequences of the engine's sampler at T = 128 and at T = 4096, every token of their class, delta = 0.05."""
+    classes = check.setting.classes
+    for length in (128, 4096):
+        counts, owner = sample_counts(classes, num=4000, seq_len=length, seed=length)
+        occurs = classes.probs[owner] > 0
+        apart = np.abs(counts / (length - 1) - classes.probs[owner])[occurs]
+        radius = float(theory.frequency_radius(length, failure=0.05))
+        check.within(f"share outside, T = {length}", apart, radius, failure=0.05)
