@@ -34,13 +34,13 @@ from numpy.typing import NDArray
 from scansnap.data.random_stream import sequence_key
 from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padded_length
 from scansnap.data.source_stamp import source_stamp
-from scansnap.dynamics.kernel_math import FAST, add_outer_products, fold, largest, scaled_exp, weighted_sums
+from scansnap.dynamics.kernel_math import FAST, add_outer_products, largest, scaled_exp, weighted_sums
 
 ROOM = 512
 """Entries left free around arrays that compiled loops write: more than any loop handles at once."""
 
 GROUP = 8
-"""Sequences of one class whose residuals are kept until their outer products are added together."""
+"""Sequences of one class that are taken together: `kernel_math` loads a row of Y once for all of them."""
 
 
 class KernelPlan(NamedTuple):
@@ -103,9 +103,8 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
     draws = np.empty(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32)
     counts = _apart(1, width, np.int32(0))
     boost = _apart(1, width, kind(0))  # exp(z) of a class's tokens, relative to the largest
-    f = _apart(GROUP, width, kind(0))
+    f = _apart(width, GROUP, kind(0))  # a column per sequence
     x = _apart(GROUP, columns, kind(0))  # logits, then residuals up to a factor
-    gradient = _apart(width, columns, kind(0))  # G, the decoder gradient of one class
     pull = _apart(1, width, kind(0))[0]  # sum_j y_lj G_lj
     bend = _apart(1, width, kind(0))[0]  # sum_s f_sl^2 a_s
     touched_rows = np.empty(y.shape[0], np.int64)
@@ -156,6 +155,7 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
             for w in range(size):
                 boost[0, w] = z[q, plan.support[n, w]]
                 bend[w] = 0
+                pull[w] = 0
             scaled_exp(boost, 0, size, largest(boost, 0, size), ones)
             weight = 1.0 / batch if rule.batch_size > 0 else plan.class_weights[n]
             for begin in range(first[n], first[n + 1], GROUP):
@@ -167,6 +167,9 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
                         _direction(z, q, plan.support, n, size, boost, counts, 0, f, i)
                     else:
                         _direction(z, q, plan.support, n, size, boost, plan.support_probs, n, f, i)
+                if count % 2:
+                    for w in range(size):
+                        f[w, count] = 0  # sequences are taken two at a time
                 weighted_sums(y, plan.support, n, size, f, count, x)
                 for i in range(count):
                     scale, along, one_loss, hit = _residual(
@@ -176,12 +179,11 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
                     correct += weight * hit
                     scale, along = kind(weight) * scale, kind(weight) * along
                     for w in range(size):
-                        bend[w] += f[i, w] * f[i, w] * along
-                        f[i, w] *= scale  # so that f_i x_i is the sequence's part of G
+                        bend[w] += f[w, i] * f[w, i] * along
+                        f[w, i] *= scale  # so that f_i x_i is the sequence's part of G
                 if update:
-                    add_outer_products(gradient, size, f, x, count)
+                    add_outer_products(v, y, plan.support, n, size, f, x, count, pull)
             if update:
-                fold(y, v, plan.support, n, size, gradient, pull)
                 for w in range(size):
                     vz[q, plan.support[n, w]] += pull[w] - bend[w]
         losses[t - start] = loss
@@ -292,8 +294,8 @@ def _direction(z, q, support, n, size, boost, token_weights, k, f, i):
     kind = z.dtype.type
     square = kind(0)
     for w in range(size):
-        f[i, w] = boost[0, w] * kind(token_weights[k, w])
-        square += f[i, w] * f[i, w]
+        f[w, i] = boost[0, w] * kind(token_weights[k, w])
+        square += f[w, i] * f[w, i]
     if square < kind(1e-20):
         top = kind(-np.inf)
         for w in range(size):
@@ -302,11 +304,11 @@ def _direction(z, q, support, n, size, boost, token_weights, k, f, i):
         square = kind(0)
         for w in range(size):
             present = token_weights[k, w] > 0
-            f[i, w] = kind(token_weights[k, w]) * math.exp(z[q, support[n, w]] - top) if present else kind(0)
-            square += f[i, w] * f[i, w]
+            f[w, i] = kind(token_weights[k, w]) * math.exp(z[q, support[n, w]] - top) if present else kind(0)
+            square += f[w, i] * f[w, i]
     scale = kind(1) / kind(math.sqrt(square))
     for w in range(size):
-        f[i, w] *= scale
+        f[w, i] *= scale
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
@@ -373,7 +375,16 @@ def _compile(stamp: int):
     return advance
 
 
-advance = _compile(source_stamp("data.random_stream", "data.binomial", "data.sampling", "dynamics.kernel_math"))
+advance = _compile(
+    source_stamp(
+        "data.random_stream",
+        "data.binomial",
+        "data.sampling",
+        "dynamics.kernel_math",
+        "dynamics.kernel_lanes",
+        "model.compact",
+    )
+)
 
 
 def compiled_before() -> bool:

@@ -1,9 +1,9 @@
 """The inner loops of the CPU kernel: sequences of one class against the rows of y that they touch.
 
-Written so that the compiler turns each into fused multiply-adds over whole vector registers, with as few loads and
-stores per multiply-add as the registers allow: two sequences by four tokens at a time in `weighted_sums`, up to eight
-sequences at a time in `add_outer_products`.  Matrices come with the index of the row that is meant, because a slice
-taken in the caller's loop costs two calls of the reference counter.
+A class's sequences are taken up to eight together, rounded up to an even number: f has zeros in the columns of those
+that are not there.  What is summed stays in registers, and what is loaded is used for as many sequences or rows as the
+registers allow.  Rows are whole vectors: `CompactLayout` pads them.  Matrices come with the index of the row that is
+meant, because a slice taken in the caller's loop costs two calls of the reference counter.
 """
 
 from __future__ import annotations
@@ -15,6 +15,21 @@ from llvmlite import ir
 from numba import float32, int32, njit, types
 from numba.extending import intrinsic, overload
 
+from scansnap.dynamics.kernel_lanes import (
+    add,
+    load,
+    load_each,
+    multiply_add,
+    multiply_add_each,
+    spread_each,
+    store,
+    store_each,
+    sum_of_products,
+    total,
+    zero_each,
+)
+from scansnap.model.compact import LANES
+
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
 
@@ -25,97 +40,80 @@ _jit = njit(fastmath=FAST, error_model="numpy", forceinline=True)
 
 @_jit
 def weighted_sums(y, support, n, size, f, count, out):
-    """out_ij = sum_w f_iw y[rows_w, j] for `count` sequences and the rows of class n.
-
-    Two sequences share each load: the rows of a class rarely all fit the first-level cache.
-    """
-    columns = out.shape[1]
-    rows = support[n]
-    for i in range(count):
-        for j in range(columns):
-            out[i, j] = 0
-    for i in range(0, count - 1, 2):
-        out_a, out_b, fa, fb = out[i], out[i + 1], f[i], f[i + 1]
-        for w in range(0, size - 3, 4):
-            y0, y1, y2, y3 = y[rows[w]], y[rows[w + 1]], y[rows[w + 2]], y[rows[w + 3]]
-            a0, a1, a2, a3 = fa[w], fa[w + 1], fa[w + 2], fa[w + 3]
-            b0, b1, b2, b3 = fb[w], fb[w + 1], fb[w + 2], fb[w + 3]
-            for j in range(columns):
-                out_a[j] += a0 * y0[j] + a1 * y1[j] + a2 * y2[j] + a3 * y3[j]
-                out_b[j] += b0 * y0[j] + b1 * y1[j] + b2 * y2[j] + b3 * y3[j]
-        for w in range(size // 4 * 4, size):
-            y0, a0, b0 = y[rows[w]], fa[w], fb[w]
-            for j in range(columns):
-                out_a[j] += a0 * y0[j]
-                out_b[j] += b0 * y0[j]
-    if count % 2:
-        out_a, fa = out[count - 1], f[count - 1]
-        for w in range(0, size - 3, 4):
-            y0, y1, y2, y3 = y[rows[w]], y[rows[w + 1]], y[rows[w + 2]], y[rows[w + 3]]
-            a0, a1, a2, a3 = fa[w], fa[w + 1], fa[w + 2], fa[w + 3]
-            for j in range(columns):
-                out_a[j] += a0 * y0[j] + a1 * y1[j] + a2 * y2[j] + a3 * y3[j]
-        for w in range(size // 4 * 4, size):
-            y0, a0 = y[rows[w]], fa[w]
-            for j in range(columns):
-                out_a[j] += a0 * y0[j]
+    """out_ij = sum_w f_wi y[rows_w, j] for `count` sequences and the rows of class n."""
+    if count > 6:
+        _weighted_sums_8(y, support, n, size, f, out)
+    elif count > 4:
+        _weighted_sums_6(y, support, n, size, f, out)
+    elif count > 2:
+        _weighted_sums_4(y, support, n, size, f, out)
+    else:
+        _weighted_sums_2(y, support, n, size, f, out)
 
 
 @_jit
-def add_outer_products(total, size, f, x, count):
-    """total_wj += sum_i f_iw x_ij over `count` sequences of one class."""
-    columns = x.shape[1]
-    for i in range(0, count - 7, 8):
-        x0, x1, x2, x3, x4, x5, x6, x7 = x[i], x[i + 1], x[i + 2], x[i + 3], x[i + 4], x[i + 5], x[i + 6], x[i + 7]
-        for w in range(size):
-            row = total[w]
-            f0, f1, f2, f3 = f[i, w], f[i + 1, w], f[i + 2, w], f[i + 3, w]
-            f4, f5, f6, f7 = f[i + 4, w], f[i + 5, w], f[i + 6, w], f[i + 7, w]
-            for j in range(columns):
-                row[j] += (
-                    f0 * x0[j]
-                    + f1 * x1[j]
-                    + f2 * x2[j]
-                    + f3 * x3[j]
-                    + f4 * x4[j]
-                    + f5 * x5[j]
-                    + f6 * x6[j]
-                    + f7 * x7[j]
-                )
-    for i in range(count // 8 * 8, count - 3, 4):
-        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
-        for w in range(size):
-            row = total[w]
-            f0, f1, f2, f3 = f[i, w], f[i + 1, w], f[i + 2, w], f[i + 3, w]
-            for j in range(columns):
-                row[j] += f0 * x0[j] + f1 * x1[j] + f2 * x2[j] + f3 * x3[j]
-    for i in range(count // 4 * 4, count - 1, 2):
-        x0, x1 = x[i], x[i + 1]
-        for w in range(size):
-            row, f0, f1 = total[w], f[i, w], f[i + 1, w]
-            for j in range(columns):
-                row[j] += f0 * x0[j] + f1 * x1[j]
-    if count % 2:
-        x0 = x[count - 1]
-        for w in range(size):
-            row, f0 = total[w], f[count - 1, w]
-            for j in range(columns):
-                row[j] += f0 * x0[j]
+def add_outer_products(v, y, support, n, size, f, x, count, products):
+    """v[rows_w, j] += G_wj and products_w += sum_j y[rows_w, j] G_wj with G_wj = sum_i f_wi x_ij."""
+    if count > 6:
+        _add_outer_products_8(v, y, support, n, size, f, x, products)
+    elif count > 4:
+        _add_outer_products_6(v, y, support, n, size, f, x, products)
+    elif count > 2:
+        _add_outer_products_4(v, y, support, n, size, f, x, products)
+    else:
+        _add_outer_products_2(v, y, support, n, size, f, x, products)
+
+
+def _weighted_sums_of(count):
+    """The weighted sums of as many sequences as there are, each kept in a register while the rows of y go by."""
+
+    @_jit
+    def weighted_sums(y, support, n, size, f, out):
+        for j in range(0, out.shape[1], LANES):
+            sums = zero_each(y, LANES, count)
+            for w in range(size):
+                sums = multiply_add_each(spread_each(f, w, LANES, count), load(y, support[n, w], j, LANES), sums)
+            store_each(out, j, sums)
+
+    return weighted_sums
+
+
+def _add_outer_products_of(count):
+    """The outer products of as many sequences, two rows at a time so that they share the loads of x."""
+
+    @_jit
+    def add_outer_products(v, y, support, n, size, f, x, products):
+        for w in range(0, size - 1, 2):
+            row_a, row_b = support[n, w], support[n, w + 1]
+            a, b = spread_each(f, w, LANES, count), spread_each(f, w + 1, LANES, count)
+            product_a, product_b = zero_each(y, LANES, 2)
+            for j in range(0, x.shape[1], LANES):
+                residuals = load_each(x, j, LANES, count)
+                product_a = _add_to_row(v, y, row_a, j, sum_of_products(a, residuals), product_a)
+                product_b = _add_to_row(v, y, row_b, j, sum_of_products(b, residuals), product_b)
+            products[w] += total(product_a)
+            products[w + 1] += total(product_b)
+        if size % 2:
+            row, a = support[n, size - 1], spread_each(f, size - 1, LANES, count)
+            (product,) = zero_each(y, LANES, 1)
+            for j in range(0, x.shape[1], LANES):
+                product = _add_to_row(v, y, row, j, sum_of_products(a, load_each(x, j, LANES, count)), product)
+            products[size - 1] += total(product)
+
+    return add_outer_products
 
 
 @_jit
-def fold(y, v, support, n, size, total, products):
-    """products_w = sum_j y[rows_w, j] total_wj, and v[rows_w, j] += total_wj, in one pass; total is zeroed."""
-    columns = total.shape[1]
-    rows = support[n]
-    for w in range(size):
-        row_y, row_v, row = y[rows[w]], v[rows[w]], total[w]
-        product = row.dtype.type(0)
-        for j in range(columns):
-            product += row_y[j] * row[j]
-            row_v[j] += row[j]
-            row[j] = 0
-        products[w] = product
+def _add_to_row(v, y, row, j, part, product):
+    """v[row] += part from column j on; the product grows by that of the same columns of y with part."""
+    store(v, row, j, add(load(v, row, j, LANES), part))
+    return multiply_add(load(y, row, j, LANES), part, product)
+
+
+_weighted_sums_2, _weighted_sums_4, _weighted_sums_6, _weighted_sums_8 = map(_weighted_sums_of, (2, 4, 6, 8))
+_add_outer_products_2, _add_outer_products_4, _add_outer_products_6, _add_outer_products_8 = map(
+    _add_outer_products_of, (2, 4, 6, 8)
+)
 
 
 @intrinsic

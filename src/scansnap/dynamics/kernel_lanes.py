@@ -1,0 +1,205 @@
+"""Vector registers for compiled code: a few numbers side by side, and tuples of them.
+
+The compiler vectorises a loop only after it has proved, or checked while running, that what is written is not read, and
+it does not keep sums in registers across an outer loop.  Here the code says both itself.  It also fixes how sums are
+formed: results depend neither on where arrays lie in memory nor on what the compiler makes of a loop.  A vector longer
+than the machine's registers is split by the compiler, so that none of this is for one machine.
+
+Every `length` and `count` is a constant in the code that calls.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+
+class Lanes(types.Type):
+    """`length` numbers of one type."""
+
+    def __init__(self, dtype, length):
+        self.dtype, self.length = dtype, length
+        super().__init__(name=f"Lanes({dtype}, {length})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager, lanes):
+        number = manager.lookup(lanes.dtype).get_value_type()
+        super().__init__(manager, lanes, ir.VectorType(number, lanes.length))
+
+
+@intrinsic(prefer_literal=True)
+def load(typing, x, i, j, length):
+    """x[i, j : j + length]."""
+    lanes = Lanes(x.dtype, length.literal_value)
+
+    def generate(context, builder, signature, args):
+        return _load(context, builder, x, args[0], args[1], args[2], lanes)
+
+    return lanes(x, types.intp, types.intp, length), generate
+
+
+@intrinsic
+def store(typing, x, i, j, lanes):
+    """x[i, j : j + length] <- lanes."""
+
+    def generate(context, builder, signature, args):
+        _store(context, builder, x, args[0], args[1], args[2], args[3])
+
+    return types.void(x, types.intp, types.intp, lanes), generate
+
+
+@intrinsic
+def spread(typing, number, like):
+    """The number in every lane of a vector of the length of `like`."""
+
+    def generate(context, builder, signature, args):
+        return _spread(builder, args[0], like.length)
+
+    return like(like.dtype, like), generate
+
+
+@intrinsic
+def add(typing, a, b):
+    """a + b."""
+    return a(a, a), lambda context, builder, signature, args: builder.fadd(*args)
+
+
+@intrinsic
+def multiply(typing, a, b):
+    """a b."""
+    return a(a, a), lambda context, builder, signature, args: builder.fmul(*args)
+
+
+@intrinsic
+def multiply_add(typing, a, b, c):
+    """a b + c, rounded once where the machine can."""
+    return a(a, a, a), lambda context, builder, signature, args: _multiply_add(builder, *args)
+
+
+@intrinsic
+def total(typing, lanes):
+    """The sum of the lanes."""
+
+    def generate(context, builder, signature, args):
+        vector = args[0].type
+        kind = ir.FunctionType(vector.element, [vector.element, vector])
+        name = f"llvm.vector.reduce.fadd.{_suffix(vector)}"
+        reduce = cgutils.get_or_insert_function(builder.module, kind, name)
+        return builder.call(reduce, [ir.Constant(vector.element, 0.0), args[0]], fastmath=("reassoc",))
+
+    return lanes.dtype(lanes), generate
+
+
+@intrinsic(prefer_literal=True)
+def load_each(typing, x, j, length, count):
+    """The `count` vectors x[i, j : j + length]."""
+    lanes = Lanes(x.dtype, length.literal_value)
+    each = types.UniTuple(lanes, count.literal_value)
+
+    def generate(context, builder, signature, args):
+        rows = [ir.Constant(ir.IntType(64), i) for i in range(each.count)]
+        return cgutils.pack_array(builder, [_load(context, builder, x, args[0], row, args[1], lanes) for row in rows])
+
+    return each(x, types.intp, length, count), generate
+
+
+@intrinsic
+def store_each(typing, x, j, each):
+    """x[i, j : j + length] <- each[i]."""
+
+    def generate(context, builder, signature, args):
+        for i, lanes in enumerate(cgutils.unpack_tuple(builder, args[2], each.count)):
+            _store(context, builder, x, args[0], ir.Constant(ir.IntType(64), i), args[1], lanes)
+
+    return types.void(x, types.intp, each), generate
+
+
+@intrinsic(prefer_literal=True)
+def spread_each(typing, x, i, length, count):
+    """The `count` vectors with x[i, k] in every lane."""
+    each = types.UniTuple(Lanes(x.dtype, length.literal_value), count.literal_value)
+
+    def generate(context, builder, signature, args):
+        columns = [ir.Constant(ir.IntType(64), k) for k in range(each.count)]
+        numbers = [builder.load(_pointer(context, builder, x, args[0], args[1], k)) for k in columns]
+        return cgutils.pack_array(builder, [_spread(builder, number, each.dtype.length) for number in numbers])
+
+    return each(x, types.intp, length, count), generate
+
+
+@intrinsic(prefer_literal=True)
+def zero_each(typing, x, length, count):
+    """`count` vectors of zeros of the type of x's entries."""
+    each = types.UniTuple(Lanes(x.dtype, length.literal_value), count.literal_value)
+
+    def generate(context, builder, signature, args):
+        return ir.Constant(context.get_value_type(each), None)
+
+    return each(x, length, count), generate
+
+
+@intrinsic
+def multiply_add_each(typing, each_a, b, each_c):
+    """a_i b + c_i."""
+
+    def generate(context, builder, signature, args):
+        pairs = zip(*(cgutils.unpack_tuple(builder, args[k], each_a.count) for k in (0, 2)), strict=True)
+        return cgutils.pack_array(builder, [_multiply_add(builder, a, args[1], c) for a, c in pairs])
+
+    return each_c(each_a, b, each_c), generate
+
+
+@intrinsic
+def sum_of_products(typing, each_a, each_b):
+    """sum_i a_i b_i."""
+
+    def generate(context, builder, signature, args):
+        pairs = zip(*(cgutils.unpack_tuple(builder, arg, each_a.count) for arg in args), strict=True)
+        first, *rest = pairs
+        result = builder.fmul(*first)
+        for a, b in rest:
+            result = _multiply_add(builder, a, b, result)
+        return result
+
+    return each_a.dtype(each_a, each_b), generate
+
+
+def _pointer(context, builder, array_type, array, i, j):
+    struct = context.make_array(array_type)(context, builder, array)
+    return cgutils.get_item_pointer(context, builder, array_type, struct, [i, j], wraparound=False)
+
+
+def _load(context, builder, array_type, array, i, j, lanes):
+    pointer = _pointer(context, builder, array_type, array, i, j)
+    vector = context.get_value_type(lanes)
+    loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
+    loaded.align = context.get_abi_sizeof(vector.element)
+    return loaded
+
+
+def _store(context, builder, array_type, array, i, j, lanes):
+    pointer = _pointer(context, builder, array_type, array, i, j)
+    stored = builder.store(lanes, builder.bitcast(pointer, lanes.type.as_pointer()))
+    stored.align = context.get_abi_sizeof(lanes.type.element)
+
+
+def _spread(builder, number, length):
+    vector = ir.VectorType(number.type, length)
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), length), None))
+
+
+def _multiply_add(builder, a, b, c):
+    kind = ir.FunctionType(a.type, [a.type] * 3)
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.{_suffix(a.type)}")
+    return builder.call(function, [a, b, c])
+
+
+def _suffix(vector):
+    """The vector's type as it stands in the names of LLVM's own functions."""
+    return f"v{vector.count}{vector.element.intrinsic_name}"
