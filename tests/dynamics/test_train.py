@@ -78,6 +78,17 @@ def test_a_run_does_not_depend_on_its_neighbours(decoder_gradient: str, batch: d
             assert np.allclose(together[name].isel(run=1), alone[name].isel(run=0), rtol=1e-12, atol=1e-14)
 
 
+def test_a_run_does_not_depend_on_those_that_share_its_seed() -> None:
+    """Batches of 1,000 are drawn for three steps at a time, once for the runs of a seed; alone they are drawn again."""
+    rates, seeds = [0.1 * (1 + i) for i in range(24)], [i % 5 % 2 for i in range(24)]
+    options = {**BASE, "steps": 8, "batch_size": 1000, "init": "uniform", "record": VARIABLES}
+    together = ss.train(ss.syn_medium(num_query=2), **{**options, "lr_y": rates, "seeds": seeds})
+    for r in (0, 1, 11, 23):
+        alone = ss.train(ss.syn_medium(num_query=2), **{**options, "lr_y": rates[r], "seeds": seeds[r]})
+        for name in alone.data_vars:
+            assert np.array_equal(together[name].values[r], alone[name].values[0]), name
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("num_query", [1, 3])
 def test_place_and_thread_do_not_matter(dtype: str, num_query: int) -> None:

@@ -1,8 +1,11 @@
 """Training on the CPU: whole runs, one after another on each core, in compiled code.
 
 This is the closed form of `gradients.py` (Lemma 1) with nothing touched that a sequence does not touch.  A run's Y, its
-velocity and its batch stay in the core's cache while it advances, and every run is computed by itself: its numbers
+velocity and its batches stay in the core's cache while it advances, and every run is computed by itself: its numbers
 cannot depend on the runs beside it, on the number of threads, or on where the steps are cut.
+
+A seed's batches do not depend on what is learned from them.  Runs that differ only in their rates share them: the
+batches of some steps are drawn once, then each run in turn takes these steps.
 
 The attention gradient from the decoder gradient
 ------------------------------------------------
@@ -34,6 +37,7 @@ from numpy.typing import NDArray
 from scansnap.data.random_stream import sequence_key
 from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padded_length
 from scansnap.data.source_stamp import source_stamp
+from scansnap.dynamics.kernel_lanes import load, multiply, store, total
 from scansnap.dynamics.kernel_math import FAST, add_outer_products, largest, scaled_exp, weighted_sums
 
 ROOM = 512
@@ -41,6 +45,11 @@ ROOM = 512
 
 GROUP = 8
 """Sequences of one class that are taken together: `kernel_math` loads a row of Y once for all of them."""
+
+
+DRAWN_AT_ONCE = 2**16
+"""Numbers drawn ahead for the runs of a seed: enough for a run to be many steps in the cache before the next run takes
+its place, few enough to fit there beside it.  One batch is drawn in any case."""
 
 
 class KernelPlan(NamedTuple):
@@ -89,38 +98,35 @@ class KernelRule(NamedTuple):
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, losses, accuracies):
+def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, update, losses, accuracies):
+    """Take update `start` of run r and those after it, one with each of the batches (`_draw_batch`)."""
     y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
     z, vz, query_age = state.attention[r], state.attention_velocity[r], state.attention_age[r]
     kind = y.dtype.type
     num_classes, width = plan.support.shape
     columns = y.shape[1]
-    batch = rule.batch_size if rule.batch_size > 0 else num_classes
+    batch = weights.shape[1]
 
-    class_index = np.empty(batch, np.int64)
-    first = np.empty(num_classes + 1, np.int64)  # where each class's sequences begin in `order`
-    order = np.empty(batch, np.int64)
-    draws = np.empty(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32)
-    counts = _apart(1, width, np.int32(0))
     boost = _apart(1, width, kind(0))  # exp(z) of a class's tokens, relative to the largest
     f = _apart(width, GROUP, kind(0))  # a column per sequence
     x = _apart(GROUP, columns, kind(0))  # logits, then residuals up to a factor
+    factor = _apart(2, GROUP, kind(0))  # of each residual, and a_s, both times the sequence's weight
     pull = _apart(1, width, kind(0))[0]  # sum_j y_lj G_lj
     bend = _apart(1, width, kind(0))[0]  # sum_s f_sl^2 a_s
     touched_rows = np.empty(y.shape[0], np.int64)
     touched_queries = np.empty(z.shape[0], np.int64)
     ones = np.ones(max(width, z.shape[1]), y.dtype)
 
-    for t in range(start, stop):
+    for s in range(weights.shape[0]):
+        t = start + s
         if state.diverged[r] >= 0:
-            losses[t - start] = np.nan
-            accuracies[t - start] = np.nan
+            losses[s] = np.nan
+            accuracies[s] = np.nan
             continue
-        _draw_classes(plan, rule, seed, t, class_index, first, order)
         num_rows, num_queries = 0, 0
         loss, correct = 0.0, 0.0
         for n in range(num_classes):
-            if first[n] == first[n + 1]:
+            if firsts[s, n] == firsts[s, n + 1]:
                 continue
             size, q = plan.size[n], plan.query_index[n]
             num_queries = _touch_query(
@@ -158,18 +164,9 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
                 pull[w] = 0
             scaled_exp(boost, 0, size, largest(boost, 0, size), ones)
             weight = 1.0 / batch if rule.batch_size > 0 else plan.class_weights[n]
-            for begin in range(first[n], first[n + 1], GROUP):
-                count = min(GROUP, first[n + 1] - begin)
-                for i in range(count):
-                    if rule.length > 0:
-                        key = sequence_key(seed, t, order[begin + i])
-                        draw_counts(key, rule.length, plan.thresholds, plan.conditional, n, size, draws, counts[0])
-                        _direction(z, q, plan.support, n, size, boost, counts, 0, f, i)
-                    else:
-                        _direction(z, q, plan.support, n, size, boost, plan.support_probs, n, f, i)
-                if count % 2:
-                    for w in range(size):
-                        f[w, count] = 0  # sequences are taken two at a time
+            for begin in range(firsts[s, n], firsts[s, n + 1], GROUP):
+                count = min(GROUP, firsts[s, n + 1] - begin)
+                _directions(z, q, plan.support, n, size, boost, weights, s, begin, count, f)
                 weighted_sums(y, plan.support, n, size, f, count, x)
                 for i in range(count):
                     scale, along, one_loss, hit = _residual(
@@ -177,21 +174,24 @@ def _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, lo
                     )
                     loss += weight * one_loss
                     correct += weight * hit
-                    scale, along = kind(weight) * scale, kind(weight) * along
-                    for w in range(size):
-                        bend[w] += f[w, i] * f[w, i] * along
-                        f[w, i] *= scale  # so that f_i x_i is the sequence's part of G
+                    factor[0, i] = kind(weight) * scale
+                    factor[1, i] = kind(weight) * along
                 if update:
+                    scale, along = load(factor, 0, 0, GROUP), load(factor, 1, 0, GROUP)
+                    for w in range(size):
+                        part = load(f, w, 0, GROUP)
+                        bend[w] += total(multiply(multiply(part, part), along))
+                        store(f, w, 0, multiply(part, scale))  # so that f_i x_i is the sequence's part of G
                     add_outer_products(v, y, plan.support, n, size, f, x, count, pull)
             if update:
                 for w in range(size):
                     vz[q, plan.support[n, w]] += pull[w] - bend[w]
-        losses[t - start] = loss
-        accuracies[t - start] = correct
+        losses[s] = loss
+        accuracies[s] = correct
         if not math.isfinite(loss):
             state.diverged[r] = t
-            losses[t - start] = np.nan
-            accuracies[t - start] = np.nan
+            losses[s] = np.nan
+            accuracies[s] = np.nan
         elif update and rule.adam:
             _adam(rule, t, y, v, age, state.decoder_moments[r], plan.column_rate, lr_y)
             _adam(rule, t, z, vz, query_age, state.attention_moments[r], ones, lr_z)
@@ -223,20 +223,36 @@ def _apart(rows, columns, zero):
 
 
 @njit(forceinline=True)
-def _draw_classes(plan, rule, seed, t, class_index, first, order):
-    """The batch's classes, and its sequences in order of class."""
+def _draw_batch(plan, rule, seed, t, first, weights):
+    """Batch t of a seed, its sequences in order of class: class n has the rows first[n] .. first[n+1]-1 of `weights`.
+
+    A row holds the counts of the class's tokens, or P(l|n) where T -> infinity.
+    """
+    batch, width = weights.shape
+    num_classes = first.shape[0] - 1
+    class_index = np.empty(batch, np.int64)
+    draws = np.empty(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32)
+    counts = np.empty(width, np.int32)
     first[:] = 0
-    for b in range(class_index.shape[0]):
+    for b in range(batch):
         n = draw_class(sequence_key(seed, t, b), plan.class_thresholds) if rule.batch_size > 0 else b
         class_index[b] = n
         first[n + 1] += 1
-    for n in range(first.shape[0] - 1):
+    for n in range(num_classes):
         first[n + 1] += first[n]
-    for b in range(class_index.shape[0]):
+    for b in range(batch):
         n = class_index[b]
-        order[first[n]] = b
+        row, size = first[n], plan.size[n]
+        if rule.length > 0:
+            key = sequence_key(seed, t, b)
+            draw_counts(key, rule.length, plan.thresholds, plan.conditional, n, size, draws, counts)
+            for w in range(size):
+                weights[row, w] = counts[w]
+        else:
+            for w in range(size):
+                weights[row, w] = plan.support_probs[n, w]
         first[n] += 1
-    for n in range(first.shape[0] - 1, 0, -1):
+    for n in range(num_classes, 0, -1):
         first[n] = first[n - 1]
     first[0] = 0
 
@@ -285,27 +301,42 @@ def _touch_query(z, vz, age, q, offsets, entries, t, update, momentum, lr, touch
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _direction(z, q, support, n, size, boost, token_weights, k, f, i):
-    """f_i = c~ / |c~|_2 with c~_w = weight_kw exp(z_qw) (Eq. 5).
+def _directions(z, q, support, n, size, boost, weights, s, begin, count, f):
+    """f_i = c~ / |c~|_2 with c~_w = weight_w exp(z_qw) (Eq. 5) for the sequences from `begin`; 0 from `count` on.
 
     `boost` is exp(z) relative to the class's largest logit.  Should every token that is present be negligible beside
     one that is absent, the logits of those present are compared with each other instead.
     """
     kind = z.dtype.type
-    square = kind(0)
-    for w in range(size):
-        f[w, i] = boost[0, w] * kind(token_weights[k, w])
-        square += f[w, i] * f[w, i]
-    if square < kind(1e-20):
-        top = kind(-np.inf)
-        for w in range(size):
-            if token_weights[k, w] > 0:
-                top = max(top, z[q, support[n, w]])
+    for i in range(count):
         square = kind(0)
         for w in range(size):
-            present = token_weights[k, w] > 0
-            f[w, i] = kind(token_weights[k, w]) * math.exp(z[q, support[n, w]] - top) if present else kind(0)
-            square += f[w, i] * f[w, i]
+            part = boost[0, w] * weights[s, begin + i, w]
+            square += part * part
+        if square < kind(1e-20):
+            _direction_of_present(z, q, support, n, size, weights, s, begin, i, f)
+            continue
+        scale = kind(1) / kind(math.sqrt(square))
+        for w in range(size):
+            f[w, i] = scale * boost[0, w] * weights[s, begin + i, w]
+    for i in range(count, GROUP):
+        for w in range(size):
+            f[w, i] = 0
+
+
+@njit(fastmath=FAST, error_model="numpy", forceinline=True)
+def _direction_of_present(z, q, support, n, size, weights, s, begin, i, f):
+    """The same for sequence begin + i, with the logits of tokens that are present compared with each other."""
+    kind = z.dtype.type
+    top = kind(-np.inf)
+    for w in range(size):
+        if weights[s, begin + i, w] > 0:
+            top = max(top, z[q, support[n, w]])
+    square = kind(0)
+    for w in range(size):
+        present = weights[s, begin + i, w] > 0
+        f[w, i] = weights[s, begin + i, w] * math.exp(z[q, support[n, w]] - top) if present else kind(0)
+        square += f[w, i] * f[w, i]
     scale = kind(1) / kind(math.sqrt(square))
     for w in range(size):
         f[w, i] *= scale
@@ -363,14 +394,38 @@ def _compile(stamp: int):
     """The function kept on disk; `stamp` makes the cache notice changes in what it calls."""
 
     @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-    def advance(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, losses, accuracies):
-        """Take updates start .. stop-1 of run r, without holding Python's lock.
+    def advance(plan, state, rule, runs, seeds, lr_y, lr_z, start, stop, update, losses, accuracies):
+        """Take updates start .. stop-1 of the given runs, which share a seed, without holding Python's lock.
 
         losses and accuracies (R, stop - start) are those of each batch before its update.  With `update` false nothing
-        is learned: the batches are only evaluated.
+        is learned: the batches are only evaluated.  A call without runs only compiles.
         """
-        if stamp >= 0:
-            _advance_run(plan, state, rule, r, seed, lr_y, lr_z, start, stop, update, losses[r], accuracies[r])
+        if stamp < 0 or runs.shape[0] == 0:
+            return
+        num_classes, width = plan.support.shape
+        batch = rule.batch_size if rule.batch_size > 0 else num_classes
+        window = min(stop - start, max(1, DRAWN_AT_ONCE // (batch * width + num_classes)))
+        firsts = np.empty((window, num_classes + 1), np.int64)
+        weights = np.empty((window, batch, width), state.decoder.dtype)
+        for begin in range(start, stop, window):
+            end = min(begin + window, stop)
+            for t in range(begin, end):
+                _draw_batch(plan, rule, seeds[runs[0]], t, firsts[t - begin], weights[t - begin])
+            for r in runs:
+                _advance_run(
+                    plan,
+                    state,
+                    rule,
+                    r,
+                    lr_y[r],
+                    lr_z[r],
+                    begin,
+                    firsts[: end - begin],
+                    weights[: end - begin],
+                    update,
+                    losses[r, begin - start :],
+                    accuracies[r, begin - start :],
+                )
 
     return advance
 
@@ -380,9 +435,9 @@ advance = _compile(
         "data.random_stream",
         "data.binomial",
         "data.sampling",
-        "dynamics.kernel_math",
-        "dynamics.kernel_lanes",
         "model.compact",
+        "dynamics.kernel_lanes",
+        "dynamics.kernel_math",
     )
 )
 

@@ -36,6 +36,7 @@ class KernelEngine:
         )
         self._state = _state(start, adam=self._rule.adam)
         self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._groups = _groups(runs.seed, os.cpu_count() or 1)
         self._compiled = False
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -52,17 +53,16 @@ class KernelEngine:
         losses, accuracies = np.empty(shape), np.empty(shape)
         runs = self._runs
 
-        def take(r: int) -> None:
+        def take(group: NDArray[np.int64]) -> None:
             advance(
-                self._plan, self._state, self._rule, r, runs.seed[r], runs.lr_y[r], runs.lr_z[r],
+                self._plan, self._state, self._rule, group, runs.seed, runs.lr_y, runs.lr_z,
                 self.step, stop, update, losses, accuracies,
             )  # fmt: skip
 
-        first = 0 if self._compiled else 1
-        if first:
-            self._pool.submit(take, 0).result()  # alone, since it may compile
+        if not self._compiled:
+            self._pool.submit(take, self._groups[0][:0]).result()  # compiles, and does nothing
             self._compiled = True
-        list(self._pool.map(take, range(first, len(runs))))
+        list(self._pool.map(take, self._groups))
         return losses, accuracies
 
     def attention_logits(self) -> NDArray[np.floating]:
@@ -97,6 +97,13 @@ class KernelEngine:
         self.step = step
         for name, array in self._state._asdict().items():
             array[...] = state[name]
+
+
+def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
+    """Runs of one seed together, since their sequences are drawn once for all; no group so large that cores idle."""
+    most = max(1, len(seeds) // (4 * cores))
+    same_seed = [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]
+    return [runs[k : k + most] for runs in same_seed for k in range(0, len(runs), most)]
 
 
 def _plan(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelPlan:
