@@ -1,4 +1,4 @@
-"""The kernel's own exponential and maximum."""
+"""The kernel's inner loops."""
 
 from __future__ import annotations
 
@@ -6,12 +6,32 @@ import numpy as np
 import pytest
 from numba import njit
 
-from scansnap.dynamics.kernel_math import largest, scaled_exp
+from scansnap.dynamics.kernel_math import add_outer_products, largest, move_row, scaled_exp, weighted_sums
+from scansnap.model.compact import LANES
 
 
 @njit
-def call(x, shift, scale):
-    return largest(x, 0, x.shape[1]), scaled_exp(x, 0, x.shape[1], shift, scale)
+def call_exp(x, shift, scale):
+    return largest(x, 0), scaled_exp(x, 0, shift, scale)
+
+
+@njit
+def call_products(y, v, support, n, size, f, count, x, products):
+    weighted_sums(y, support, n, size, f, count, x)
+    add_outer_products(v, y, support, n, size, f, x, count, products)
+
+
+@njit
+def call_move(y, v, row, rate, column_rate, decay):
+    move_row(y, v, row, rate, column_rate, decay)
+
+
+def call(values, shift, dtype):
+    """The values, padded to whole vectors as the kernel does it, with a scale of 1."""
+    x = np.full((1, -(-len(values) // LANES) * LANES), -np.inf, dtype)
+    x[0, : len(values)] = values
+    top, sums = call_exp(x, dtype(shift), np.ones_like(x))
+    return top, sums, x[0, : len(values)]
 
 
 @pytest.mark.parametrize(("dtype", "end", "ulps"), [(np.float32, -86.9, 2.0), (np.float64, -700.0, 2.0)])
@@ -19,8 +39,8 @@ def test_exponential_is_exact_to_rounding(dtype, end: float, ulps: float) -> Non
     """100,000 points from the smallest argument to 0, against float128 where there is one, else float64."""
     arguments = np.linspace(end, 0, 100_000).astype(dtype)
     x = arguments[None].copy()
-    scale = np.full(arguments.shape, 3, dtype)
-    top, (total, moment) = call(x, dtype(0), scale)
+    scale = np.full_like(x, 3)
+    top, (total, moment) = call_exp(x, dtype(0), scale)
     expected = 3 * np.exp(arguments.astype(np.longdouble))
     assert top == 0
     assert np.abs(x[0] / expected - 1).max() < ulps * np.finfo(dtype).eps
@@ -30,22 +50,58 @@ def test_exponential_is_exact_to_rounding(dtype, end: float, ulps: float) -> Non
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_far_below_it_is_zero(dtype) -> None:
-    x = np.array([[0, -800, -np.inf, -1e30]], dtype)
-    _, (total, moment) = call(x, dtype(0), np.ones(4, dtype))
-    assert x.tolist() == [[1, 0, 0, 0]]
+    _, (total, moment), x = call([0, -800, -np.inf, -1e30], 0, dtype)
+    assert x.tolist() == [1, 0, 0, 0]
     assert (total, moment) == (1, 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_not_a_number_stays_one(dtype) -> None:
-    x = np.array([[0, np.nan, -1]], dtype)
-    _, (total, _) = call(x, dtype(0), np.ones(3, dtype))
-    assert np.isnan(total)
+    for values in ([0, np.nan, -1], [np.nan] * LANES, [np.nan] + [0] * LANES, [0] * LANES + [np.nan]):
+        _, (total, _), _ = call(values, 0, dtype)
+        assert np.isnan(total)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_largest_of_any_sign(dtype) -> None:
     rng = np.random.default_rng(0)
     for shift in (-5, 0, 5):
-        x = (rng.normal(size=(1, 37)) + shift).astype(dtype)
-        assert call(x.copy(), dtype(20), np.ones(37, dtype))[0] == x.max()
+        x = (rng.normal(size=37) + shift).astype(dtype)
+        for rolled in (np.roll(x, k) for k in range(37)):
+            assert call(rolled, 20, dtype)[0] == x.max()
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [(np.float32, 1e-5), (np.float64, 1e-14)])
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_products_of_any_number_of_sequences(dtype, rounding: float, size: int) -> None:
+    rng = np.random.default_rng(0)
+    support = np.stack([np.arange(7), rng.permutation(11)[:7]]).astype(np.int32)
+    rows = support[1, :size]
+    for count in range(1, 9):
+        y, v = rng.normal(size=(2, 11, 3 * LANES)).astype(dtype)
+        f = np.zeros((7, 8), dtype)
+        f[:size, :count] = rng.normal(size=(size, count))
+        x = np.full((8, 3 * LANES), np.nan, dtype)
+        products = np.ones(7, dtype)
+        before = v.copy()
+        call_products(y, v, support, 1, size, f, count, x, products)
+        sums = f[:size, :count].T @ y[rows]
+        gradient = f[:size, :count] @ sums
+        expected = before.copy()
+        expected[rows] += gradient
+        assert np.allclose(x[:count], sums, rtol=0, atol=10 * rounding)
+        assert np.allclose(v, expected, rtol=0, atol=100 * rounding)
+        assert np.allclose(products[:size], 1 + (y[rows] * gradient).sum(1), rtol=0, atol=1000 * rounding)
+        assert (products[size:] == 1).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_moving_a_row_moves_only_that_row(dtype) -> None:
+    rng = np.random.default_rng(0)
+    y, v, rate = rng.normal(size=(3, 3, 2 * LANES)).astype(dtype)
+    moved, slowed = y.copy(), v.copy()
+    moved[1] += dtype(0.5) * rate[0] * v[1]
+    slowed[1] *= dtype(0.25)
+    call_move(y, v, 1, dtype(0.5), rate[:1], dtype(0.25))
+    assert np.allclose(y, moved, rtol=1e-6, atol=1e-6)
+    assert (v == slowed).all()

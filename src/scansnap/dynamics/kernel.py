@@ -38,7 +38,8 @@ from scansnap.data.random_stream import sequence_key
 from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padded_length
 from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.kernel_lanes import load, multiply, store, total
-from scansnap.dynamics.kernel_math import FAST, add_outer_products, largest, scaled_exp, weighted_sums
+from scansnap.dynamics.kernel_math import FAST, add_outer_products, largest, move_row, scaled_exp, weighted_sums
+from scansnap.model.compact import LANES
 
 ROOM = 512
 """Entries left free around arrays that compiled loops write: more than any loop handles at once."""
@@ -61,8 +62,8 @@ class KernelPlan(NamedTuple):
     query_index: NDArray[np.int64]  # (K,)
     next_column: NDArray[np.int64]  # (K,)
     class_weights: NDArray[np.float64]  # (K,) P(n)
-    multiplicity: NDArray[np.floating]  # (C,)
-    column_rate: NDArray[np.floating]  # (C,) 1 / multiplicity
+    multiplicity: NDArray[np.floating]  # (1, C)
+    column_rate: NDArray[np.floating]  # (1, C) 1 / multiplicity
     num_columns: int  # C without padding
     query_offsets: NDArray[np.int64]  # (Q + 1,)
     query_rows: NDArray[np.int64]  # entries of Z that can move, query by query
@@ -107,7 +108,8 @@ def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, updat
     columns = y.shape[1]
     batch = weights.shape[1]
 
-    boost = _apart(1, width, kind(0))  # exp(z) of a class's tokens, relative to the largest
+    whole_vectors = (width + LANES - 1) // LANES * LANES
+    boost = _apart(1, whole_vectors, kind(0))  # exp(z) of a class's tokens, relative to the largest
     f = _apart(width, GROUP, kind(0))  # a column per sequence
     x = _apart(GROUP, columns, kind(0))  # logits, then residuals up to a factor
     factor = _apart(2, GROUP, kind(0))  # of each residual, and a_s, both times the sequence's weight
@@ -115,7 +117,7 @@ def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, updat
     bend = _apart(1, width, kind(0))[0]  # sum_s f_sl^2 a_s
     touched_rows = np.empty(y.shape[0], np.int64)
     touched_queries = np.empty(z.shape[0], np.int64)
-    ones = np.ones(max(width, z.shape[1]), y.dtype)
+    ones = np.ones((1, max(boost.shape[1], z.shape[1])), y.dtype)
 
     for s in range(weights.shape[0]):
         t = start + s
@@ -162,20 +164,25 @@ def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, updat
                 boost[0, w] = z[q, plan.support[n, w]]
                 bend[w] = 0
                 pull[w] = 0
-            scaled_exp(boost, 0, size, largest(boost, 0, size), ones)
+            for w in range(size, boost.shape[1]):
+                boost[0, w] = -np.inf
+            scaled_exp(boost, 0, largest(boost, 0), ones)
             weight = 1.0 / batch if rule.batch_size > 0 else plan.class_weights[n]
             for begin in range(firsts[s, n], firsts[s, n + 1], GROUP):
                 count = min(GROUP, firsts[s, n + 1] - begin)
                 _directions(z, q, plan.support, n, size, boost, weights, s, begin, count, f)
                 weighted_sums(y, plan.support, n, size, f, count, x)
+                odds = 0.0  # (1 + odds_1) (1 + odds_2) ... - 1: one logarithm for all of them
                 for i in range(count):
-                    scale, along, one_loss, hit = _residual(
+                    scale, along, far, one_odds, hit = _residual(
                         x, i, plan.next_column[n], plan.multiplicity, plan.num_columns
                     )
-                    loss += weight * one_loss
-                    correct += weight * hit
                     factor[0, i] = kind(weight) * scale
                     factor[1, i] = kind(weight) * along
+                    loss += weight * far
+                    odds += one_odds + odds * one_odds
+                    correct += weight * hit
+                loss += weight * math.log1p(odds)
                 if update:
                     scale, along = load(factor, 0, 0, GROUP), load(factor, 1, 0, GROUP)
                     for w in range(size):
@@ -198,10 +205,7 @@ def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, updat
         elif update:
             mu, rate = kind(rule.momentum), kind(lr_y)
             for i in range(num_rows):
-                row, velocity = y[touched_rows[i]], v[touched_rows[i]]
-                for j in range(columns):
-                    row[j] += rate * plan.column_rate[j] * velocity[j]
-                    velocity[j] *= mu
+                move_row(y, v, touched_rows[i], rate, plan.column_rate, mu)
             rate = kind(lr_z)
             for i in range(num_queries):
                 q = touched_queries[i]
@@ -268,9 +272,7 @@ def _touch_rows(y, v, age, support, n, size, column_rate, t, update, momentum, l
         if idle > 0 and momentum > 0.0:
             decay = momentum**idle
             drift = y.dtype.type(lr * (1.0 - decay) / (1.0 - momentum))
-            for j in range(y.shape[1]):
-                y[row, j] += drift * column_rate[j] * v[row, j]
-                v[row, j] *= y.dtype.type(decay)
+            move_row(y, v, row, drift, column_rate, y.dtype.type(decay))
         age[row] = t
         if update:
             age[row] = t + 1
@@ -346,7 +348,8 @@ def _direction_of_present(z, q, support, n, size, weights, s, begin, i, f):
 def _residual(x, i, n, multiplicity, num_columns):
     """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
 
-    Returns that factor, a = sum_j logits_j (e_n - p)_j, the loss, and whether n alone has the largest logit.
+    Returns that factor; a = sum_j logits_j (e_n - p)_j; two numbers b and c >= 0 that make up the loss, b + log(1 + c);
+    and whether n alone has the largest logit.
 
     1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
     rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
@@ -354,20 +357,19 @@ def _residual(x, i, n, multiplicity, num_columns):
     kind = x.dtype.type
     own = x[i, n]
     x[i, n] = -np.inf
-    other = largest(x, i, num_columns)
-    top = max(own, other)
     for j in range(num_columns, x.shape[1]):
-        x[i, j] = top  # padding, whose multiplicity is 0
-    rest, moment = scaled_exp(x, i, x.shape[1], top, multiplicity)
+        x[i, j] = -np.inf  # padding
+    other = largest(x, i)
+    top = max(own, other)
+    rest, moment = scaled_exp(x, i, top, multiplicity)
     x[i, n] = -rest
     own_exp = kind(math.exp(own - top))
     scale = kind(-1) / (rest + own_exp)
     along = scale * (moment - (own - top) * rest)
+    hit = 1.0 if own > other else 0.0
     if own - top > -30:
-        loss = math.log1p(float(rest) / float(own_exp))
-    else:
-        loss = math.log(float(rest + own_exp)) - (float(own) - float(top))
-    return scale, along, loss, 1.0 if own > other else 0.0
+        return scale, along, 0.0, float(rest) / float(own_exp), hit
+    return scale, along, float(top) - float(own), float(rest) + float(own_exp) - 1.0, hit
 
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
@@ -380,7 +382,7 @@ def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
     eps = kind(rule.epsilon)
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            g = column_rate[j] * gradient[i, j]
+            g = column_rate[0, j] * gradient[i, j]
             m = b1 * moments[0, i, j] + (kind(1) - b1) * g
             s = b2 * moments[1, i, j] + (kind(1) - b2) * g * g
             moments[0, i, j] = m

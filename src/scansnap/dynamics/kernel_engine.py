@@ -75,7 +75,7 @@ class KernelEngine:
         state = self._state
         drift = self._drift(state.decoder_age, self._runs.lr_y)
         with np.errstate(invalid="ignore", over="ignore"):
-            return state.decoder + drift[..., None] * self._plan.column_rate * state.decoder_velocity
+            return state.decoder + drift[..., None] * self._plan.column_rate[0] * state.decoder_velocity
 
     def _drift(self, age: NDArray[np.int64], rates: NDArray[np.float64]) -> NDArray[np.floating]:
         """eta (1 + mu + ... + mu^(k-1)): how far rows have moved that have been idle for k steps, per unit of velocity.
@@ -116,8 +116,8 @@ def _plan(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelPlan:
         query_index=layout.query_index,
         next_column=layout.next_column,
         class_weights=layout.classes.weights,
-        multiplicity=_apart(layout.multiplicity.astype(dtype)),
-        column_rate=_apart(layout.column_rate.astype(dtype)),
+        multiplicity=_apart(layout.multiplicity.astype(dtype)[None]),
+        column_rate=_apart(layout.column_rate.astype(dtype)[None]),
         num_columns=layout.num_columns,
         query_offsets=query_offsets,
         query_rows=query_rows,

@@ -69,6 +69,12 @@ def add(typing, a, b):
 
 
 @intrinsic
+def subtract(typing, a, b):
+    """a - b."""
+    return a(a, a), lambda context, builder, signature, args: builder.fsub(*args)
+
+
+@intrinsic
 def multiply(typing, a, b):
     """a b."""
     return a(a, a), lambda context, builder, signature, args: builder.fmul(*args)
@@ -81,15 +87,58 @@ def multiply_add(typing, a, b, c):
 
 
 @intrinsic
-def total(typing, lanes):
-    """The sum of the lanes."""
+def maximum(typing, a, b):
+    """The larger of a and b; b where either is NaN."""
+    return a(a, a), lambda context, builder, signature, args: _maximum(builder, *args)
+
+
+@intrinsic
+def zero_unless_above(typing, a, b, x):
+    """x where a > b, or where one of them is NaN; otherwise 0."""
 
     def generate(context, builder, signature, args):
-        vector = args[0].type
-        kind = ir.FunctionType(vector.element, [vector.element, vector])
-        name = f"llvm.vector.reduce.fadd.{_suffix(vector)}"
-        reduce = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(reduce, [ir.Constant(vector.element, 0.0), args[0]], fastmath=("reassoc",))
+        above = builder.fcmp_unordered(">", args[0], args[1])
+        return builder.select(above, args[2], ir.Constant(args[2].type, None))
+
+    return x(a, a, x), generate
+
+
+@intrinsic
+def nearest(typing, lanes):
+    """Each lane rounded to a whole number, to an even one halfway."""
+
+    def generate(context, builder, signature, args):
+        return _call(builder, "llvm.rint", args)
+
+    return lanes(lanes), generate
+
+
+@intrinsic
+def times_power_of_two(typing, lanes, exponent):
+    """lanes 2^exponent in float32, for whole exponents and results that are neither too large nor too small; NaN stays
+    NaN."""
+
+    def generate(context, builder, signature, args):
+        whole = ir.VectorType(ir.IntType(32), lanes.length)
+        shift = ir.Constant(whole, [23] * lanes.length)  # past the fraction
+        exponent = builder.shl(builder.fptosi(args[1], whole), shift)
+        return builder.bitcast(builder.add(builder.bitcast(args[0], whole), exponent), args[0].type)
+
+    return lanes(lanes, lanes), generate
+
+
+@intrinsic
+def total(typing, lanes):
+    """The sum of the lanes."""
+    return lanes.dtype(lanes), lambda context, builder, signature, args: _reduce(builder, args[0], builder.fadd)
+
+
+@intrinsic
+def highest(typing, lanes):
+    """The largest of the lanes; with a NaN among them it means nothing."""
+
+    def generate(context, builder, signature, args):
+        return _reduce(builder, args[0], lambda a, b: _maximum(builder, a, b))
 
     return lanes.dtype(lanes), generate
 
@@ -194,12 +243,31 @@ def _spread(builder, number, length):
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), length), None))
 
 
+def _maximum(builder, a, b):
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
 def _multiply_add(builder, a, b, c):
-    kind = ir.FunctionType(a.type, [a.type] * 3)
-    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.{_suffix(a.type)}")
-    return builder.call(function, [a, b, c])
+    return _call(builder, "llvm.fmuladd", [a, b, c])
 
 
-def _suffix(vector):
-    """The vector's type as it stands in the names of LLVM's own functions."""
-    return f"v{vector.count}{vector.element.intrinsic_name}"
+def _reduce(builder, lanes, combine):
+    """Combine the lower half of the lanes with the upper until one is left."""
+    while lanes.type.count > 1:
+        half = lanes.type.count // 2
+        lower, upper = (
+            builder.shuffle_vector(
+                lanes, lanes, ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(begin, begin + half)))
+            )
+            for begin in (0, half)
+        )
+        lanes = combine(lower, upper)
+    return builder.extract_element(lanes, ir.Constant(ir.IntType(32), 0))
+
+
+def _call(builder, name, args):
+    """One of LLVM's own functions of vectors of one type."""
+    vector = args[0].type
+    kind = ir.FunctionType(vector, [vector] * len(args))
+    suffix = f"v{vector.count}{vector.element.intrinsic_name}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.{suffix}"), args)

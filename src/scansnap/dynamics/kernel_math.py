@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from llvmlite import ir
-from numba import float32, int32, njit, types
-from numba.extending import intrinsic, overload
+from numba import njit, types
+from numba.extending import overload
 
 from scansnap.dynamics.kernel_lanes import (
     add,
+    highest,
     load,
     load_each,
+    maximum,
+    multiply,
     multiply_add,
     multiply_add_each,
+    nearest,
+    spread,
     spread_each,
     store,
     store_each,
+    subtract,
     sum_of_products,
+    times_power_of_two,
     total,
     zero_each,
+    zero_unless_above,
 )
 from scansnap.model.compact import LANES
 
@@ -62,6 +68,16 @@ def add_outer_products(v, y, support, n, size, f, x, count, products):
         _add_outer_products_4(v, y, support, n, size, f, x, products)
     else:
         _add_outer_products_2(v, y, support, n, size, f, x, products)
+
+
+@_jit
+def move_row(y, v, row, rate, column_rate, decay):
+    """y[row] += rate column_rate v[row], then v[row] *= decay."""
+    for j in range(0, y.shape[1], LANES):
+        velocity = load(v, row, j, LANES)
+        step = multiply(spread(rate, velocity), load(column_rate, 0, j, LANES))
+        store(y, row, j, multiply_add(step, velocity, load(y, row, j, LANES)))
+        store(v, row, j, multiply(spread(decay, velocity), velocity))
 
 
 def _weighted_sums_of(count):
@@ -116,48 +132,17 @@ _add_outer_products_2, _add_outer_products_4, _add_outer_products_6, _add_outer_
 )
 
 
-@intrinsic
-def _bits_of(context, x):
-    """The bits of a float32 as an int32."""
-    return types.int32(types.float32), lambda ctx, builder, sig, args: builder.bitcast(args[0], ir.IntType(32))
+@_jit
+def largest(x, i):
+    """max_j x_ij; with a NaN among them it means nothing, and the sums that follow are NaN anyway."""
+    top = load(x, i, 0, LANES)
+    for j in range(LANES, x.shape[1], LANES):
+        top = maximum(top, load(x, i, j, LANES))
+    return highest(top)
 
 
-@intrinsic
-def _float_of(context, bits):
-    """The float32 with these bits."""
-    return types.float32(types.int32), lambda ctx, builder, sig, args: builder.bitcast(args[0], ir.FloatType())
-
-
-def largest(x, i, length):
-    """max of x_ij for j < length; with a NaN among them it means nothing, and the sums that follow are NaN anyway."""
-    raise NotImplementedError("only compiled code calls this")
-
-
-@overload(largest, jit_options={"forceinline": True})
-def _largest(x, i, length):
-    if x.dtype == types.float32:
-        # IEEE floats order like their bits once the magnitude bits of negative ones are flipped; a maximum of integers
-        # is vectorised, a maximum of floats that may be NaN is not.
-        def vectorised(x, i, length):
-            top = int32(-(2**31))
-            for j in range(length):
-                bits = _bits_of(x[i, j])
-                top = max(top, bits ^ ((bits >> int32(31)) & int32(0x7FFFFFFF)))
-            return _float_of(top ^ ((top >> int32(31)) & int32(0x7FFFFFFF)))
-
-        return vectorised
-
-    def plain(x, i, length):
-        top = x[i, 0]
-        for j in range(1, length):
-            top = max(top, x[i, j])
-        return top
-
-    return plain
-
-
-def scaled_exp(x, i, length, shift, scale):
-    """x_ij <- scale_j exp(x_ij - shift) for j < length, where x_ij <= shift.
+def scaled_exp(x, i, shift, scale):
+    """x_ij <- scale_j exp(x_ij - shift), where x_ij <= shift.
 
     Returns the sum of the new x_ij, and their sum weighted by the old x_ij - shift: what a softmax's gradient needs.
     """
@@ -165,44 +150,53 @@ def scaled_exp(x, i, length, shift, scale):
 
 
 @overload(scaled_exp, jit_options={"fastmath": FAST, "error_model": "numpy", "forceinline": True})
-def _scaled_exp(x, i, length, shift, scale):
+def _scaled_exp(x, i, shift, scale):
     if x.dtype == types.float32:
-        # 2^k exp(t) with |t| <= ln(2)/2 and a minimax polynomial for exp(t) (Cephes' expf): 1 ulp, and, unlike a
-        # call of the C library per entry, sixteen at a time.
-        def vectorised(x, i, length, shift, scale):
-            total = float32(0.0)
-            moment = float32(0.0)
-            for j in range(length):
-                below = x[i, j] - shift
-                below = float32(-87.0) if below < float32(-87.0) else below  # NaN stays NaN
-                t = below
-                k = np.floor(t * float32(1.4426950408889634) + float32(0.5))
-                t = t - k * float32(0.693359375) + k * float32(2.12194440e-4)
-                p = float32(1.9875691500e-4)
-                p = p * t + float32(1.3981999507e-3)
-                p = p * t + float32(8.3334519073e-3)
-                p = p * t + float32(4.1665795894e-2)
-                p = p * t + float32(1.6666665459e-1)
-                p = p * t + float32(5.0000001201e-1)
-                power = _float_of((int32(k) + int32(127)) << int32(23))
-                value = (p * t * t + t + float32(1.0)) * power * scale[j]
-                value = float32(0.0) if below <= float32(-87.0) else value
-                x[i, j] = value
-                total += value
-                moment += below * value
-            return total, moment
+
+        def vectorised(x, i, shift, scale):
+            total_exp, moment = zero_each(x, LANES, 2)
+            shifts, lowest = spread(shift, moment), spread(-87.0, moment)  # from there on the result is 0
+            for j in range(0, x.shape[1], LANES):
+                below = maximum(lowest, subtract(load(x, i, j, LANES), shifts))
+                value = multiply(_exp(below), load(scale, 0, j, LANES))
+                value = zero_unless_above(below, lowest, value)
+                store(x, i, j, value)
+                total_exp = add(total_exp, value)
+                moment = multiply_add(below, value, moment)
+            return total(total_exp), total(moment)
 
         return vectorised
 
-    def plain(x, i, length, shift, scale):
+    def plain(x, i, shift, scale):
         total = 0.0
         moment = 0.0
-        for j in range(length):
+        for j in range(x.shape[1]):
             below = max(x[i, j] - shift, -746.0)  # exp is 0 there, and -inf * 0 would be NaN
-            value = scale[j] * math.exp(below)
+            value = scale[0, j] * math.exp(below)
             x[i, j] = value
             total += value
             moment += below * value
         return total, moment
 
     return plain
+
+
+@_jit
+def _exp(x):
+    """exp of float32s between -87 and 87, to 1 ulp.
+
+    2^k exp(t) with |t| <= ln(2)/2, and 1 + t + t^2 q(t) for exp(t) with the q of degree 4 whose largest relative error
+    is least, 3e-9.
+    """
+    k = nearest(multiply(x, spread(1.4426950408889634, x)))
+    t = multiply_add(
+        k, spread(-0.693359375, x), x
+    )  # ln(2) in two parts, the first with few digits: k times it is exact
+    t = multiply_add(k, spread(2.12194440e-4, x), t)
+    q = spread(1.3814467e-3, x)
+    q = multiply_add(q, t, spread(8.3687808e-3, x))
+    q = multiply_add(q, t, spread(4.1668393e-2, x))
+    q = multiply_add(q, t, spread(1.6666520e-1, x))
+    q = multiply_add(q, t, spread(4.9999994e-1, x))
+    one = spread(1.0, x)
+    return times_power_of_two(multiply_add(multiply_add(q, t, one), t, one), k)
