@@ -102,7 +102,8 @@ class KernelEngine:
 def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
     """Runs of one seed together, since their sequences are drawn once for all; no group so large that cores idle."""
     most = max(1, len(seeds) // (4 * cores))
-    same_seed = [np.flatnonzero(seeds == seed) for seed in np.unique(seeds)]
+    order = np.argsort(seeds, kind="stable")
+    same_seed = np.split(order, np.flatnonzero(np.diff(seeds[order])) + 1)
     return [runs[k : k + most] for runs in same_seed for k in range(0, len(runs), most)]
 
 

@@ -189,9 +189,8 @@ def _exp(x):
     is least, 3e-9.
     """
     k = nearest(multiply(x, spread(1.4426950408889634, x)))
-    t = multiply_add(
-        k, spread(-0.693359375, x), x
-    )  # ln(2) in two parts, the first with few digits: k times it is exact
+    # ln(2) in two parts, the first with few digits, so that k times it is exact
+    t = multiply_add(k, spread(-0.693359375, x), x)
     t = multiply_add(k, spread(2.12194440e-4, x), t)
     q = spread(1.3814467e-3, x)
     q = multiply_add(q, t, spread(8.3687808e-3, x))
