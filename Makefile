@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: reproduce test check format benchmark clean
+.PHONY: reproduce test check format benchmark documents clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,10 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/figure6_speed.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/large_vocabulary.py
+
+## Check every claim again and write docs/claims.md and its pictures.
+documents: $(READY)
+	$(BIN)/python docs/make_claims.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

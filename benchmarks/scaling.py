@@ -24,7 +24,7 @@ BASE: dict[str, Any] = {"vocab_size": 240, "num_classes": 20, "seq_len": 128, "r
 VARIED: dict[str, tuple[int, ...]] = {
     "vocab_size": (240, 1_000, 4_000, 16_000),
     "num_classes": (2, 6, 20, 60, 200),
-    "seq_len": (16, 128, 1_024, 2_816, 2_817, 16_384, 1_000_000),
+    "seq_len": (16, 128, 512, 1_280, 1_281, 16_384, 1_000_000),
     "runs": (1, 2, 4, 16, 64, 256),
 }
 LABELS = {"vocab_size": "vocabulary M", "num_classes": "classes K", "seq_len": "sequence length T", "runs": "runs"}

@@ -29,7 +29,7 @@ def test_readme_examples_run(tmp_path) -> None:
     (classes,) = blocks(readme, "toml")
     (tmp_path / "pets.toml").write_text(classes)
     commands = "".join(blocks(readme, "bash")).splitlines()
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         words = shlex.split(command)
         assert words[0] == "scansnap"
@@ -37,6 +37,35 @@ def test_readme_examples_run(tmp_path) -> None:
         done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, (command, done.stderr)
     assert (tmp_path / "attention.png").exists()
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name != "README.md" and blocks(p, "python")], ids=lambda p: p.name
+)
+def test_examples_of_the_documents_run(page: Path, tmp_path) -> None:
+    """The Python of a page, from its first example to its last."""
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_disagreement_has_a_demonstration() -> None:
+    """Each row of the table names a claim, and the claims that fail are all there."""
+    from scansnap.claims import claims
+
+    rows = [line for line in (ROOT / "docs" / "disagreements.md").read_text().splitlines() if re.match(r"\| \d", line)]
+    named = [re.findall(r"`scansnap verify (\w+)` \|$", row) for row in rows]
+    assert all(len(one) == 1 for one in named)
+    failing = set(re.findall(r"^\| \[`(\w+)`\].*\| fails \|$", (ROOT / "docs" / "claims.md").read_text(), re.M))
+    assert failing <= {name for one in named for name in one} <= {one.id for one in claims()}
+
+
+def test_every_function_of_the_theory_is_in_its_page() -> None:
+    from scansnap import theory
+
+    page = (ROOT / "docs" / "theory.md").read_text() + (ROOT / "docs" / "true_sgd.md").read_text()
+    public = [name for name in vars(theory) if callable(getattr(theory, name)) and name[0].islower()]
+    assert [name for name in public if not re.search(rf"\b{name}\b", page)] == []
 
 
 def test_make_targets_exist() -> None:

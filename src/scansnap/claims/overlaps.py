@@ -110,3 +110,23 @@ def assumption_2(check: Check) -> None:
     count = np.array([check.setting.classes.num_classes, 2, 6, 10, 20], float)
     check.curve = Curve(count[1:], {"|lambda_1|": np.array(tops[1:]), "1/K": np.array(limits[1:])}, "K of Syn-Medium",
                         "largest eigenvalue of E", log_x=False, log_y=True)  # fmt: skip
+
+
+@claim(
+    "sum_k lambda_k^2 u_nk^2/(1 + lambda_k) >= min |lambda_i|^2/(1 - |lambda_1|), on the way to xi_n > 0.",
+    where="Theorem 1 (a), Eq. 93, third line",
+    conditions="Assumption 2",
+    wrong_factor=1.1,
+    correction="the denominator is 1 + |lambda_1|; the next line, with 1/2, follows all the same",
+)
+def equation_93(check: Check) -> None:
+    """-E'_nn, which is that sum (Eq. 79), against both bounds, for the setting's E and 200 random ones."""
+    found = []
+    for e in _matrices(check):
+        spectrum = np.abs(theory.eigenvalues(e))
+        if spectrum[0] < 1 and spectrum[-1] > 1e-6:  # Assumption 2 has no vanishing eigenvalues
+            least = -np.diag(theory.inverse_overlaps(e)).max()
+            found.append((least, spectrum[-1] ** 2 / (1 - spectrum[0]), spectrum[-1] ** 2 / (1 + spectrum[0])))
+    least, published, exact = np.array(found).T
+    check.at_least("-E'_nn, published bound", least, published)
+    check.at_least("-E'_nn, bound with 1 + |lambda_1|", least, exact, role="corrected")

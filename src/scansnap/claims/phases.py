@@ -137,3 +137,25 @@ def figure_9(check: Check) -> None:
     at_snap = theory.growth_bound(start, vocab_size=size, num_classes=classes, lr_y=rates, lr_z=rates / ratio,
                                   constant=1.0)  # fmt: skip
     check.equal("B_n(t_0) for four rates", at_snap[0], at_snap, tolerance=1e-9, role="corrected")
+
+
+@claim(
+    "For t >> exp(1/sqrt(2 nu))/(M eta_Y) B_n is 1/2 lnln(M eta_Y t/K) + 1/4 ln(2 K (M-1)^2/(M^2 nu)).",
+    where="Appendix F (3), Eq. 132",
+    conditions="nu = eta_Y/eta_Z fixed",
+    setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=5e-5),
+    wrong_factor=1.05,
+    correction="t >> K/(M eta_Y) exp(sqrt(nu C_0/(2 K))): the logarithm must outgrow the root of nu, not of 1/nu; and "
+    "-1/4 ln C_0 belongs to B_n",
+)
+def equation_132(check: Check) -> None:
+    """The expansion against B_n at nu = 10^4, a hundred times later than published, and at ten times the logarithm."""
+    arguments, ratio = _arguments(check), check.setting.lr_y / check.setting.lr_z
+    unit = arguments["num_classes"] / (arguments["vocab_size"] * check.setting.lr_y)
+    more = {**arguments, "lr_z": check.setting.lr_z, "constant": 1.0}
+    for t, form, role in (
+        (100 * unit * np.exp(1 / np.sqrt(2 * ratio)), "published", "assumed"),
+        (unit * np.exp(10 * np.sqrt(ratio / (2 * arguments["num_classes"]))), "exact", "corrected"),
+    ):
+        check.equal(f"B_n by Eq. 132, time by the {form} condition", theory.growth_bound_late(t, **more),
+                    theory.growth_bound(t, **more), tolerance=0.02, role=role)  # fmt: skip

@@ -28,7 +28,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source_stamp import source_stamp
 from scansnap.errors import InputError
 
-COUNTING_LIMIT = 2815
+COUNTING_LIMIT = 1279
 """Contextual tokens up to which counting thresholds is used; beyond, binomials cost less (`benchmarks/scaling.py`)."""
 
 WIDE = 256

@@ -1,0 +1,129 @@
+"""Every claim: its verdict is the one the documents state, and a wrong prediction is noticed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.claims import Setting, claims
+from scansnap.claims.claim import FAILS, HOLDS, INAPPLICABLE, Check
+from scansnap.claims.population import State
+from scansnap.claims.symmetry import is_symmetric
+from scansnap.dynamics.train import train
+
+PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
+IDS = [one.id for one in claims()]
+
+
+def stated() -> dict[str, str]:
+    """Verdicts in the table of docs/claims.md."""
+    rows = re.findall(r"^\| \[?`(\w+)`\]?\S* \|.*\| ([a-z ]+) \|$", PAGE.read_text(), re.MULTILINE)
+    return {name: verdict.strip() for name, verdict in rows}
+
+
+def test_every_statement_of_the_paper_is_there() -> None:
+    numbered = {f"lemma_{i}" for i in range(1, 19)} | {f"theorem_{i}" for i in range(1, 6)}
+    assert numbered | {"corollary_1", "corollary_2", "remark_1", "remark_2", "assumption_2", "tf_idf"} <= set(IDS)
+    assert set(stated()) == set(IDS)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_verdict_is_the_one_stated_and_a_wrong_prediction_is_noticed(name: str) -> None:
+    (claim,) = [one for one in claims() if one.id == name]
+    verdict = claim.run()
+    assert verdict.verdict == stated()[name]
+    assert all(one.holds for one in verdict.measurements if one.role == "corrected")
+    if verdict.verdict == FAILS:
+        assert claim.correction
+        assert any(one.role == "corrected" for one in verdict.measurements)
+    assert json.loads(json.dumps(verdict.as_dict()))["id"] == name
+
+    falsified = claim.run(wrong=True)
+    pairs = zip(verdict.measurements, falsified.measurements, strict=True)
+    noticed = [a.holds and not b.holds for a, b in pairs if a.role in ("assumed", "corrected")]
+    assert any(noticed)
+
+
+def test_own_classes_and_rates_are_used() -> None:
+    (verdict,) = ss.verify("theorem_2", classes=ss.syn_small(), lr_y=1.0, lr_z=0.25)
+    assert verdict.setting.classes == ss.syn_small()
+    assert verdict.setting.lr_z == 0.25
+    assert verdict.verdict in (HOLDS, "holds under its assumptions only", FAILS)
+
+
+def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
+    alone = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0]], query=[2], next_token=[3], vocab_size=4)
+    with pytest.raises(ss.InputError, match="theorem_4 says nothing about these classes: it needs exactly one common"):
+        ss.verify("theorem_4", classes=alone)
+    seen = []
+    verdicts = ss.verify("lemma_6", "theorem_4", classes=alone, on_verdict=seen.append)
+    assert [one.verdict for one in verdicts] == [HOLDS, INAPPLICABLE]
+    assert verdicts == seen
+    assert verdicts[1].as_dict()["predicted"] is None
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ss.InputError, match="unknown claim 'lema_1': did you mean 'lemma_1'"):
+        ss.verify("lema_1")
+    with pytest.raises(ss.InputError, match="classes is list"):
+        ss.verify("lemma_1", classes=[1])  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match="lr_z holds 0"):
+        ss.verify("lemma_1", lr_z=0.0)
+    with pytest.raises(ss.InputError, match="at most 2000 tokens"):
+        ss.verify("lemma_1", classes=ss.single_common(vocab_size=2001))
+
+
+def test_comparisons_judge_as_they_should() -> None:
+    check = Check(Setting(ss.syn_small()))
+    check.equal("equal", [1.0, 2.0], [1.0, 2.1], tolerance=0.04)
+    check.equal("not equal", [1.0, 2.0], [1.0, 2.1], tolerance=0.06)
+    check.at_most("above", [1.0, 3.0], [2.0, 2.0])
+    check.at_most("below", [1.0, 2.0], 2.0)
+    check.at_least("short", [1.0, 3.0], 2.0)
+    check.at_least("long", [2.0, 3.0], 2.0)
+    check.positive("one wrong in four", [1, 2, 3, -1])
+    check.positive("one in four is allowed", [1, 2, 3, -1], allowed=0.25)
+    check.within("half outside", [1.0, 3.0], 2.0, failure=0.4)
+    check.equal("nothing is equal to NaN", np.nan, 1.0, tolerance=1.0)
+    assert [one.holds for one in check.measurements] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert check.measurements[0].predicted == 2.0
+    assert check.measurements[2].measured == 3.0
+    assert check.measurements[6].deviation == 0.25
+
+
+def test_state_velocity_is_a_step_of_training() -> None:
+    """The claims' population gradient against one step of the engine, from a state after ten."""
+    classes = ss.syn_medium(num_query=3)
+    found = train(
+        classes, lr_y=0.5, lr_z=0.25, steps=11, batch_size=None, seq_len=np.inf, dtype="float64",
+        record=("attention_logits", "decoder"),
+    ).isel(run=0)  # fmt: skip
+    before, after = found.sel(step=10), found.sel(step=11)
+    dy, dz = State(classes, before["decoder"].values, before["attention_logits"].values).velocity()
+    np.testing.assert_allclose(after["decoder"].values - before["decoder"].values, 0.5 * dy, atol=1e-14)
+    moved = after["attention_logits"].values - before["attention_logits"].values
+    np.testing.assert_allclose(moved, 0.25 * dz, atol=1e-14)
+
+
+def test_symmetric_classes_are_recognised() -> None:
+    assert is_symmetric(ss.syn_medium(num_query=3))
+    uneven = ss.SequenceClasses(
+        probs=[[0.5, 0.5, 0, 0, 0, 0], [0.4, 0, 0.6, 0, 0, 0]], query=[3, 3], next_token=[4, 5], vocab_size=6
+    )
+    assert not is_symmetric(uneven)
