@@ -123,6 +123,12 @@ REFUSED = [
     (["train", "--lr-y", "1,2", "--lr-z", "1,2,3"], "lr_y has 2, lr_z has 3 entries"),
     (["flow", "--times", "log:1:x:3"], "--times is 'log:1:x:3'"),
     (["flow", "--times", "3,2,1"], "give increasing numbers"),
+    (["verify", "theorem_33"], "did you mean 'theorem_3'?"),
+    (["verify", "lemma_6", "--lr-y", "0"], "lr_y holds 0"),
+    (["verify", "lemma_6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
+    (["verify", "--picture", "x.png"], "--picture draws one claim"),
+    (["verify", "lemma_13", "--picture", "x.png"], "lemma_13 has no picture"),
+    (["verify", "theorem_4", "--preset", "syn-small"], "it needs exactly one common token"),
     (["trane"], "Did you mean 'train'?"),
     (["train", "--stepz", "4"], "--steps"),
 ]
@@ -142,6 +148,25 @@ def test_version_and_a_single_time(tmp_path) -> None:
     result = run("flow", "--times", "10", cwd=tmp_path)
     assert result.returncode == 0
     assert "picture" not in result.stdout
+
+
+def test_verify_explains_a_claim(tmp_path) -> None:
+    result = run("verify", "lemma_6", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in result.stdout
+    assert "the paper's assumptions: all met" in result.stdout
+    assert "a wrong factor of 1.000001 in the prediction would be noticed" in result.stdout
+    assert (tmp_path / "results" / "lemma_6.png").stat().st_size > 10_000
+
+
+def test_verify_speaks_json(tmp_path) -> None:
+    one = json.loads(run("verify", "lemma_4", "--json", cwd=tmp_path).stdout)
+    assert {"id", "statement", "predicted", "measured", "deviation", "verdict"} <= set(one)
+    assert one["verdict"] == "fails"
+    assert one["correction"]
+    two = json.loads(run("verify", "lemma_6", "lemma_13", "--json", "--lr-y", "0.2", cwd=tmp_path).stdout)
+    assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
+    assert two[0]["setting"]["lr_y"] == 0.2
 
 
 def test_diverged_runs_are_named(tmp_path) -> None:
