@@ -12,7 +12,7 @@ import pytest
 import scansnap
 
 SOURCE = Path(scansnap.__file__).parent
-ORDER = ("errors", "data", "model", "results", "dynamics", "theory", "claims", "sweep", "figures", "report", "cli")
+ORDER = ("errors", "data", "model", "results", "dynamics", "theory", "claims", "sweeps", "figures", "report", "cli")
 
 
 def modules() -> list[Path]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scansnap.claims.verify import verify as verify
     from scansnap.data.classes_file import read_classes as read_classes
     from scansnap.data.classes_file import write_classes as write_classes
+    from scansnap.data.named_classes import named_classes as named_classes
     from scansnap.data.sampling import sample_counts as sample_counts
     from scansnap.data.sampling import sample_sequences as sample_sequences
     from scansnap.data.sequence_classes import SequenceClasses as SequenceClasses
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from scansnap.results import measure as measure
     from scansnap.results.store import load as load
     from scansnap.results.store import save as save
+    from scansnap.sweeps.config import read_sweep as read_sweep
+    from scansnap.sweeps.sweep import sweep as sweep
 
 _HOMES = {
     "SequenceClasses": "data.sequence_classes",
@@ -45,6 +48,9 @@ _HOMES = {
     "train": "dynamics.train",
     "flow": "dynamics.flow",
     "verify": "claims.verify",
+    "sweep": "sweeps.sweep",
+    "read_sweep": "sweeps.config",
+    "named_classes": "data.named_classes",
     "save": "results.store",
     "load": "results.store",
     "ScanSnapError": "errors",

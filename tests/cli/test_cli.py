@@ -129,6 +129,10 @@ REFUSED = [
     (["verify", "--picture", "x.png"], "--picture draws one claim"),
     (["verify", "lemma_13", "--picture", "x.png"], "lemma_13 has no picture"),
     (["verify", "theorem_4", "--preset", "syn-small"], "it needs exactly one common token"),
+    (["sweep", "--classes", "syn-smal", "--lr-z", "1", "--lr-y", "1", "--steps", "2"], "did you mean 'syn-small'?"),
+    (["sweep", "--lr-z", "1"], "--classes, --steps must be given"),
+    (["sweep", "--classes", "syn-small", "--lr-z", "1", "--steps", "2"], "give either lr_y or lr_y_over_lr_z"),
+    (["sweep", "--config", "absent.toml"], "cannot read the sweep file"),
     (["trane"], "Did you mean 'train'?"),
     (["train", "--stepz", "4"], "--steps"),
 ]
@@ -148,6 +152,18 @@ def test_version_and_a_single_time(tmp_path) -> None:
     result = run("flow", "--times", "10", cwd=tmp_path)
     assert result.returncode == 0
     assert "picture" not in result.stdout
+
+
+def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'classes = "syn-small"\nlr_z = [0.5, 1]\nlr_y_over_lr_z = [1, 2]\nsteps = 4\nseeds = "0:3"\nbatch_size = 8\n'
+    )
+    result = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 4  # a heading, two cells, where the result is
+    found = json.loads(run("sweep", "--config", "sweep.toml", "--lr-y", "3", "--json", cwd=tmp_path).stdout)
+    assert [(cell["lr_z"], cell["lr_y"], cell["ok"]) for cell in found["cells"]] == [(0.5, 3.0, 3), (1.0, 3.0, 3)]
+    assert ss.load(tmp_path / found["result"]).sizes["run"] == 6
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from scansnap.cli import flow, train, verify
+from scansnap.cli import flow, sweep, train, verify
 from scansnap.errors import ScanSnapError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("train")(train.command)
 app.command("flow")(flow.command)
+app.command("sweep")(sweep.command)
 app.command("verify")(verify.command)
 
 

@@ -17,6 +17,7 @@ from scansnap.data.classes_file import read_classes
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError
 from scansnap.results.provenance import provenance
+from scansnap.sweeps.config import seeds_of
 
 PRESET_HELP = "A named setting: " + "; ".join(f"[bold]{name}[/bold] ({p.about})" for name, p in PRESETS.items()) + "."
 PRESET_OPTION = typer.Option("--preset", help=PRESET_HELP, show_default=False)
@@ -60,15 +61,7 @@ def numbers(name: str, text: str | None) -> list[float] | None:
 
 def integers(name: str, text: str | None) -> list[int] | None:
     """`0`, `0,1,2` or `0:10` as whole numbers."""
-    if text is None:
-        return None
-    try:
-        if ":" in text:
-            first, last = text.split(":")
-            return list(range(int(first), int(last)))
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"{name} is '{text}': give whole numbers, as 0 or 0,1,2 or 0:10.") from None
+    return None if text is None else seeds_of(text, name)
 
 
 def length(text: str | None) -> float | None:
@@ -116,12 +109,12 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
         raise InputError(f"--picture needs {', '.join(sorted(missing))}: add it to --record, or leave out --picture.")
 
 
-def default_store(verb: str, name: str, classes: SequenceClasses, options: dict[str, Any]) -> Path:
+def default_store(name: str, fingerprint: Any, options: dict[str, Any]) -> Path:
     """A name that is the same for the same command, so that an interrupted one goes on."""
     origin = provenance()  # another version makes another result
     code = {name: origin.get(name) for name in ("version_scansnap", "commit")}
-    described = json.dumps({**options, **code, "classes": classes.fingerprint}, sort_keys=True, default=str)
-    return Path("results") / f"{verb}-{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.zarr"
+    described = json.dumps({**options, **code, "classes": fingerprint}, sort_keys=True, default=str)
+    return Path("results") / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.zarr"
 
 
 def show(dataset: Any, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:

@@ -44,7 +44,7 @@ def command(
     }
     options.update({key: value for key, value in given.items() if value is not None})
     common.needed(options, "lr_y", "lr_z")
-    path = store or common.default_store("flow", name, chosen, options)
+    path = store or common.default_store(f"flow-{name}", chosen.fingerprint, options)
 
     from scansnap.dynamics.flow import flow
 

@@ -69,7 +69,7 @@ def command(
     if sized:
         options["batch_size"] = size
     common.needed(options, "lr_y", "lr_z", "steps")
-    path = store or common.default_store("train", name, chosen, options)
+    path = store or common.default_store(f"train-{name}", chosen.fingerprint, options)
 
     from scansnap.dynamics.kernel import compiled_before
     from scansnap.dynamics.train import train

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ from scansnap.dynamics.engine import Array
 from scansnap.dynamics.kernel import ROOM, KernelPlan, KernelRule, KernelState, advance
 from scansnap.dynamics.options import ADAM_BETAS, ADAM_EPSILON, Runs, TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.threads import available_threads
 from scansnap.model.compact import CompactLayout
 
 
@@ -35,8 +35,9 @@ class KernelEngine:
             epsilon=ADAM_EPSILON,
         )
         self._state = _state(start, adam=self._rule.adam)
-        self._pool = ThreadPoolExecutor(os.cpu_count())
-        self._groups = _groups(runs.seed, os.cpu_count() or 1)
+        threads = available_threads()
+        self._pool = ThreadPoolExecutor(threads)
+        self._groups = _groups(runs.seed, threads)
         self._compiled = False
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -13,7 +13,7 @@ from scansnap.dynamics.start import physical_memory
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 from scansnap.results.dataset import ATTRIBUTES, attention_from_logits, dimensions_of, distinct_entropy, shape_of
-from scansnap.results.store import RunStore, load
+from scansnap.results.store import RunStore, Variable, load
 
 BLOCK_BYTES = 32 * 2**20
 """A block of records on disk is about this large, and at most `BLOCK_RECORDS` long."""
@@ -44,8 +44,13 @@ class Recorder:
         self._first = 0  # the first record held
         self._store: RunStore | None = None
         if path is not None:
-            described = {name: (dimensions_of(name, axis), shapes[name], kinds[name]) for name in variables}
-            self._store = RunStore.begin(path, template, described, self._block)
+            described = {
+                name: Variable(
+                    dimensions_of(name, axis), shape, kinds[name], (shape[0], min(self._block, shape[1]), *shape[2:])
+                )
+                for name, shape in shapes.items()
+            }
+            self._store = RunStore.begin(path, template, described)
             if self._store.finished:
                 return
         held = self._block if self._store else self._records
@@ -88,9 +93,10 @@ class Recorder:
         """Write the records before `upto` and hold those from it on."""
         if self._store is None or upto <= self._first:
             return
-        self._store.write(self._first, {name: held[:, : upto - self._first] for name, held in self._values.items()})
-        for held in self._values.values():
-            held[:] = np.nan
+        held = {name: values[:, : upto - self._first] for name, values in self._values.items()}
+        self._store.write(held, record=self._first)
+        for values in self._values.values():
+            values[:] = np.nan
         self._first = upto
 
     def skip_to(self, record: int) -> None:

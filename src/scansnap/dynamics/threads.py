@@ -1,9 +1,18 @@
-"""Small systems are solved on one thread."""
+"""How many threads work uses."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def available_threads() -> int:
+    """Threads to use: OMP_NUM_THREADS where it is set, as schedulers do for their workers, otherwise one per core."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Results on disk: zarr stores that xarray opens without this package.
 
-`save` and `load` take whole results.  `RunStore` writes a run as it goes: records in blocks, and now and then a
-checkpoint beside the store (plain arrays, no pickles) from which the run continues to identical numbers.  Nothing is
+`save` and `load` take whole results.  `RunStore` writes runs as they go: records or runs in blocks, and now and then a
+checkpoint beside the store (plain arrays, no pickles) from which the work continues to identical numbers.  Nothing is
 ever under its final name half-made: stores are filled beside it and renamed, checkpoints replaced in one move.  A run
 in progress is marked `complete = 0` until its last record is written.
 """
@@ -14,6 +14,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,8 +68,18 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
         raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({_brief(error)}).") from None
 
 
+@dataclass(frozen=True)
+class Variable:
+    """An array of a store: what `RunStore` needs to make it."""
+
+    dimensions: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...]
+
+
 class RunStore:
-    """A store that one run is writing.  Make it with `begin`."""
+    """A store that one process is writing.  Make it with `begin`."""
 
     def __init__(self, path: Path, *, finished: bool = False) -> None:
         self.path = path
@@ -77,11 +88,10 @@ class RunStore:
         self._locked = path.with_name(f"{path.name}.lock")
 
     @classmethod
-    def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Any], block: int) -> RunStore:
+    def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Variable]) -> RunStore:
         """The store for a run: new, or that of the same run, unfinished or `finished`.
 
-        `template` has the coordinates and attributes; `variables` gives (dimensions, shape, dtype) for each name, the
-        records on the second dimension, written in blocks of `block`.
+        `template` has the coordinates and attributes.
         """
         path = Path(path)
         store = cls(path)
@@ -96,10 +106,11 @@ class RunStore:
         with _beside(path) as draft:
             template.assign_attrs(complete=0).to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
             group = zarr.open_group(draft, mode="r+", zarr_format=ZARR_FORMAT)
-            for name, (dimensions, shape, dtype) in variables.items():
-                chunks = (shape[0], min(block, shape[1]), *shape[2:])
-                array = group.create_array(name, shape=shape, chunks=chunks, dtype=dtype, fill_value=np.nan)
-                array.attrs.update({**ATTRIBUTES[name], "_ARRAY_DIMENSIONS": list(dimensions)})
+            for name, kind in variables.items():
+                array = group.create_array(
+                    name, shape=kind.shape, chunks=kind.chunks, dtype=kind.dtype, fill_value=np.nan
+                )
+                array.attrs.update({**ATTRIBUTES[name], "_ARRAY_DIMENSIONS": list(kind.dimensions)})
         return store
 
     def lock(self) -> None:
@@ -120,12 +131,16 @@ class RunStore:
         """Let others write."""
         self._locked.unlink(missing_ok=True)
 
-    def write(self, first: int, block: Mapping[str, NDArray[Any]]) -> None:
-        """Records `first`, `first` + 1, ... of every variable (R, n, ...)."""
+    def write(self, block: Mapping[str, NDArray[Any]], *, run: int = 0, record: int = 0) -> None:
+        """A block of every variable (runs, records, ...) or coordinate (runs,), from this run and record on."""
         with self._writing():
             group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in block.items():
-                group[name][:, first : first + values.shape[1]] = values
+                place = tuple(
+                    slice(first, first + size)
+                    for first, size in zip((run, record, *[0] * values.ndim), values.shape, strict=False)
+                )
+                group[name][place] = values
 
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Everything needed to continue after `step` updates, in place of the last checkpoint."""
@@ -222,8 +237,10 @@ def _attributes(path: Path) -> dict[str, Any]:
 
 def _progress(path: Path, attrs: Mapping[str, Any]) -> str:
     checkpoint = RunStore(path).read_checkpoint()
-    steps = json.loads(attrs["options"]).get("steps", "?") if "options" in attrs else "?"
-    return f"{checkpoint[0] if checkpoint else 0} of {steps} steps"
+    done = checkpoint[0] if checkpoint else 0
+    if attrs["kind"] == "sweep":
+        return f"{done} runs done"
+    return f"{done} of {json.loads(attrs['options']).get('steps', '?')} steps"
 
 
 @contextlib.contextmanager

@@ -1,0 +1,127 @@
+"""`scansnap sweep`."""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scansnap.cli import common
+from scansnap.data.named_classes import NAMED, named_classes
+from scansnap.dynamics.options import RECORDABLE
+from scansnap.errors import InputError
+
+SHOWN = 20
+"""Cells in the table; all of them with --json and in the result."""
+
+
+def command(
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A .toml file with the same words; options given here come first.")
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option("--classes", help=f"Class settings, as a,b: {', '.join(NAMED)}, or .toml and .json files."),
+    ] = None,
+    lr_z: Annotated[
+        str | None, typer.Option("--lr-z", help="Learning rates of the attention logits, as 0.5,1,2.")
+    ] = None,
+    lr_y: Annotated[str | None, typer.Option("--lr-y", help="Learning rates of the decoder, as 1,2,5.")] = None,
+    lr_y_over_lr_z: Annotated[
+        str | None, typer.Option("--lr-y-over-lr-z", help="Their ratios to lr_z, instead of --lr-y.")
+    ] = None,
+    seeds: Annotated[str | None, common.SEEDS_OPTION] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Updates.")] = None,
+    batch_size: Annotated[
+        str | None, typer.Option("--batch-size", help="Sequences per update, or none for the expected update.")
+    ] = None,
+    seq_len: Annotated[str | None, typer.Option("--seq-len", help="Sequence lengths T, as 128,inf.")] = None,
+    optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd, adam, or both as sgd,adam.")] = None,
+    momentum: Annotated[str | None, typer.Option("--momentum", help="Momentum of sgd, as 0,0.9.")] = None,
+    init: Annotated[str | None, typer.Option("--init", help="Starts, as zeros,uniform.")] = None,
+    decoder_gradient: Annotated[str | None, typer.Option("--decoder-gradient", help="As true,modified.")] = None,
+    record_every: Annotated[int | None, typer.Option("--record-every", help="Updates between records.")] = None,
+    record: Annotated[
+        str | None,
+        typer.Option("--record", help=f"What to keep: {', '.join(RECORDABLE)}; loss,accuracy,entropy unless told."),
+    ] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="float32 or float64.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu or cuda.")] = None,
+    memory: Annotated[float | None, typer.Option("--memory", help="GiB that training may take at a time.")] = None,
+    shard_size: Annotated[int | None, typer.Option("--shard-size", help="Runs trained together.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="ray for a cluster on this machine, or the address of one.")
+    ] = None,
+    retries: Annotated[int, typer.Option("--retries", help="How often a shard that fails is tried again.")] = 2,
+    store: Annotated[Path | None, common.STORE_OPTION] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Train every combination of rates, seeds, classes and options.
+
+    The result is written shard by shard: start the same command again after an interruption and only what is missing
+    is run. Lists are written as 1,2,5.
+    """
+    from scansnap.sweeps.config import read_sweep
+    from scansnap.sweeps.sweep import sweep
+
+    options: dict[str, Any] = read_sweep(config) if config else {}
+    given: dict[str, Any] = {
+        "classes": _classes(classes),
+        "lr_z": common.numbers("--lr-z", lr_z),
+        "lr_y": common.numbers("--lr-y", lr_y),
+        "lr_y_over_lr_z": common.numbers("--lr-y-over-lr-z", lr_y_over_lr_z),
+        "seeds": common.integers("--seeds", seeds),
+        "batch_size": _each(batch_size, lambda text: common.batch(text)[1]),
+        "seq_len": _each(seq_len, common.length),
+        "momentum": common.numbers("--momentum", momentum),
+        "optimizer": _each(optimizer), "init": _each(init), "decoder_gradient": _each(decoder_gradient),
+        "record": _each(record), "steps": steps, "record_every": record_every, "dtype": dtype, "device": device,
+        "memory": memory, "shard_size": shard_size,
+    }  # fmt: skip
+    if given["lr_y"] is not None or given["lr_y_over_lr_z"] is not None:
+        options.pop("lr_y", None), options.pop("lr_y_over_lr_z", None)
+    options.update({name: value for name, value in given.items() if value is not None})
+    missing = [name for name in ("classes", "lr_z", "steps") if name not in options]
+    if missing:
+        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise InputError(f"{flags} must be given, here or in a --config file.")
+    prints = {name: one.fingerprint for name, one in options["classes"].items()}
+    path = store or common.default_store("sweep", prints, options)
+    began = time.perf_counter()
+    found = sweep(**options, store=path, cluster=cluster, retries=retries, progress=False if json else None)
+    _show(found, path, time.perf_counter() - began, json)
+
+
+def _classes(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    return {Path(name).stem: named_classes(name.strip()) for name in text.split(",")}
+
+
+def _each(text: str | None, read: Any = str.strip) -> list[Any] | None:
+    return None if text is None else [read(part) for part in text.split(",")]
+
+
+def _show(found: Any, path: Path, seconds: float, as_json: bool) -> None:
+    from scansnap.sweeps.cells import cells
+
+    table = cells(found)
+    if as_json:
+        print(json_module.dumps({"result": str(path), "seconds": round(seconds, 3), "cells": table}))
+        return
+    measured = [name for name in ("loss", "entropy") if name in table[0]]
+    keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]
+    print("  ".join(f"{name:>13}" for name in (*keys, "runs", *measured)))
+    for cell in table[:SHOWN]:
+        words = [f"{cell[key]:>13g}" if isinstance(cell[key], int | float) else f"{cell[key]:>13}" for key in keys]
+        words.append(f"{cell['ok']:>13}" if cell["ok"] == cell["runs"] else f"{cell['ok']:>6} of {cell['runs']:>3}")
+        for name in measured:
+            error = f" ± {cell[f'{name}_error']:.2g}" if cell[f"{name}_error"] is not None else ""
+            words.append(f"{'-' if cell[name] is None else format(cell[name], '.4g') + error:>13}")
+        print("  ".join(words))
+    if len(table) > SHOWN:
+        print(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
+    print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")

@@ -1,0 +1,27 @@
+"""Class settings that have a name, so that files and commands can ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from scansnap.data.classes_file import SUFFIXES, read_classes
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.synthetic import single_common, syn_medium, syn_small
+from scansnap.errors import unknown
+
+NAMED: dict[str, Callable[[], SequenceClasses]] = {
+    "syn-small": syn_small,
+    **{f"syn-medium-{queries}": partial(syn_medium, num_query=queries) for queries in (1, 3, 5, 10)},
+    "single-common": single_common,
+}
+
+
+def named_classes(name: str, folder: Path | None = None) -> SequenceClasses:
+    """The classes of that name, or of the .toml or .json file of that name (in `folder`, if it is a relative path)."""
+    if Path(name).suffix in SUFFIXES:
+        return read_classes((folder or Path()) / name)
+    if name not in NAMED:
+        raise unknown("class setting", name, [*NAMED, "a .toml or .json file"])
+    return NAMED[name]()

@@ -1,0 +1,166 @@
+"""What a sweep asks for: every combination of rates, seeds, classes and options, checked before anything starts.
+
+Runs that differ only in rates and seed advance together on one axis of one `train`: a *group*.  Groups differ in their
+classes or in an option.  Runs are numbered group after group; within a group lr_z varies slowest and the seed fastest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.options import Runs, TrainOptions, check_classes, rates
+from scansnap.errors import InputError
+
+OPTION_AXES = ("optimizer", "momentum", "batch_size", "seq_len", "init", "decoder_gradient")
+"""Options that may take several values; the others are the same for all runs."""
+
+MOST_RUNS = 10**7
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that one `train` can take together."""
+
+    name: str  # of the classes
+    classes: SequenceClasses
+    options: Mapping[str, Any]  # of `train`, without rates, seeds, record and store
+    lr_y: NDArray[np.float64]
+    lr_z: NDArray[np.float64]
+    seeds: NDArray[np.uint64]
+    first: int  # number of the group's first run
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All groups of a sweep, and what its result says of them."""
+
+    groups: tuple[Group, ...]
+    described: Mapping[str, Any]  # what was asked, as plain data
+    record: tuple[str, ...]
+    record_steps: NDArray[np.int64]
+    dtype: str
+
+    def __len__(self) -> int:
+        return sum(len(group) for group in self.groups)
+
+    @property
+    def same_classes(self) -> bool:
+        return all(group.classes == self.groups[0].classes for group in self.groups)
+
+    def coordinates(self) -> dict[str, NDArray[Any]]:
+        """What tells runs apart, one entry per run."""
+
+        def of_runs(values: Iterable[Any], dtype: Any = None) -> NDArray[Any]:
+            return np.repeat(np.array(list(values), dtype), [len(group) for group in self.groups])
+
+        found = {
+            "lr_y": np.concatenate([group.lr_y for group in self.groups]),
+            "lr_z": np.concatenate([group.lr_z for group in self.groups]),
+            "lr_y_over_lr_z": np.concatenate([_ratio(group) for group in self.groups]),
+            "seed": np.concatenate([group.seeds for group in self.groups]).astype(np.int64),
+            "classes": of_runs(group.name for group in self.groups),
+        }
+        for name in OPTION_AXES:
+            values = [group.options[name] for group in self.groups]
+            if len({str(value) for value in values}) > 1:
+                numeric = all(isinstance(value, int | float) for value in values)
+                found[name] = of_runs(values, float) if numeric else of_runs(map(str, values))
+        return found
+
+
+def make_grid(
+    classes: Any,
+    *,
+    lr_z: Any,
+    lr_y: Any,
+    lr_y_over_lr_z: Any,
+    seeds: Any,
+    record: Iterable[str],
+    record_every: int | None,
+    **options: Any,
+) -> Grid:
+    """The grid, or an `InputError` that names the first thing that cannot be."""
+    named = _named(classes)
+    rate_z = rates("lr_z", lr_z)
+    if (lr_y is None) == (lr_y_over_lr_z is None):
+        raise InputError("give either lr_y or lr_y_over_lr_z, and not both: they are two ways to say one rate.")
+    name_y, values_y = ("lr_y", lr_y) if lr_y is not None else ("lr_y_over_lr_z", lr_y_over_lr_z)
+    rate_y = rates(name_y, values_y)
+    seed = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=seeds).seed
+    axes = {name: _values(name, options.pop(name)) for name in OPTION_AXES}
+    shared = {**options, "record_every": record_every or max(int(options["steps"]), 1), "record": tuple(record)}
+    # lr_z varies slowest and the seed fastest.
+    z = np.repeat(rate_z, len(rate_y) * len(seed))
+    y = np.tile(np.repeat(rate_y, len(seed)), len(rate_z))
+    s = np.tile(seed, len(rate_z) * len(rate_y))
+    if name_y == "lr_y_over_lr_z":
+        y = y * z
+    count = len(named) * math.prod(len(values) for values in axes.values()) * len(s)
+    if count > MOST_RUNS:
+        raise InputError(f"the grid has {count:,} runs: a sweep may have up to {MOST_RUNS:,}.")
+    groups: list[Group] = []
+    checked = None
+    for (name, one), *chosen in itertools.product(named.items(), *axes.values()):
+        mine = {**shared, **dict(zip(axes, chosen, strict=True))}
+        init = mine.pop("init")
+        checked = TrainOptions.checked(**mine)  # refuses contradictions before anything runs
+        options_of_train = {**mine, "init": init}
+        groups.append(Group(name, one, options_of_train, y, z, s, first=len(groups) * len(s)))
+    assert checked is not None
+    described = {
+        "lr_z": rate_z.tolist(),
+        name_y: rate_y.tolist(),
+        "seeds": seed.tolist(),
+        **{name: [str(value) for value in values] for name, values in axes.items()},
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in shared.items()},
+        "classes": {name: one.fingerprint for name, one in named.items()},
+    }
+    return Grid(tuple(groups), described, checked.record, checked.record_steps, checked.dtype)
+
+
+def _ratio(group: Group) -> NDArray[np.float64]:
+    """lr_y/lr_z to twelve digits, so that equal ratios are equal; infinite where lr_z is zero."""
+    ratio = np.divide(group.lr_y, group.lr_z, out=np.full(len(group), np.inf), where=group.lr_z > 0)
+    return np.array([float(f"{value:.12g}") for value in ratio])
+
+
+def _named(classes: Any) -> dict[str, SequenceClasses]:
+    """Class settings by name: one, a mapping, or a list, whose entries are numbered."""
+    if isinstance(classes, SequenceClasses):
+        return {"classes": classes}
+    if isinstance(classes, Mapping):
+        found = {str(name): one for name, one in classes.items()}
+    elif isinstance(classes, Sequence) and not isinstance(classes, str):
+        found = {str(i): one for i, one in enumerate(classes)}
+    else:
+        check_classes(classes)  # says what is allowed
+        raise AssertionError
+    if not found:
+        raise InputError("classes is empty: give sequence classes, or a mapping from names to them.")
+    for one in found.values():
+        check_classes(one)
+    return found
+
+
+def _values(name: str, values: Any) -> list[Any]:
+    """The values of an option: a list, or a single one."""
+    listed = list(values) if isinstance(values, list | range | np.ndarray) else [values]
+    if not listed:
+        raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")
+    if name == "init" and any(not isinstance(value, str) for value in listed):
+        raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
+    plain = [value.item() if isinstance(value, np.generic) else value for value in listed]
+    if len({str(value) for value in plain}) < len(plain):
+        raise InputError(f"{name} holds a value twice: give each value once.")
+    return plain

@@ -1,0 +1,87 @@
+"""Where shards run: in this process, or on a Ray cluster.
+
+Both take shards and yield each with what came of it, in any order: arrays, or the error that stopped it after all
+retries.  Who runs a shard cannot matter to its numbers: a run depends on its seed alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from scansnap.errors import InputError
+from scansnap.sweeps import shards as shards_module
+from scansnap.sweeps.shards import Arrays, Shard
+
+Outcome = tuple[Shard, Arrays | Exception]
+
+
+def in_process(shards: Iterable[Shard], retries: int) -> Iterator[Outcome]:
+    """One shard after another; each uses all cores by itself."""
+    for shard in shards:
+        for attempt in range(retries + 1):
+            try:
+                yield shard, shards_module.run_shard(shard)
+                break
+            except (InputError, KeyboardInterrupt):
+                raise  # trying again would not help
+            except Exception as error:
+                if attempt == retries:
+                    yield shard, error
+
+
+def on_ray(shards: Iterable[Shard], retries: int, cluster: str, uses_gpu: bool) -> Iterator[Outcome]:
+    """On Ray: "ray" starts a local cluster for as long as the sweep lasts, anything else is the address of one.
+
+    Ray restarts what a lost worker was doing; a shard takes one core, or one GPU.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--cluster needs Ray, which is not installed here: pip install 'scansnap[cluster]'.") from None
+    started = not ray.is_initialized()
+    if started:
+        try:
+            ray.init(
+                address=None if cluster == "ray" else cluster,
+                include_dashboard=None if cluster != "ray" else False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        except Exception as error:
+            raise InputError(f"no Ray cluster answers at '{cluster}': {_first_line(error)}") from None
+    task = ray.remote(shards_module.run_shard).options(
+        num_cpus=1, num_gpus=1 if uses_gpu else 0, max_retries=retries, retry_exceptions=True
+    )
+    try:
+        yield from _as_they_come(ray, task, shards)
+    finally:
+        if started:
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+
+
+def _as_they_come(ray: Any, task: Any, shards: Iterable[Shard]) -> Iterator[Outcome]:
+    """Results in the order in which they arrive, with no more in flight than the cluster can take at once twice."""
+    waiting = iter(shards)
+    most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    running: dict[Any, Shard] = {}
+    while True:
+        for shard in waiting:
+            running[task.remote(shard)] = shard
+            if len(running) >= most:
+                break
+        if not running:
+            return
+        (done, *_), _ = ray.wait(list(running), num_returns=1)
+        shard = running.pop(done)
+        try:
+            yield shard, ray.get(done)
+        except ray.exceptions.RayError as error:
+            yield shard, error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
