@@ -36,6 +36,7 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/figure6_speed.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/large_vocabulary.py
+	$(BIN)/python benchmarks/sweep.py
 
 ## Check every claim again and write docs/claims.md and its pictures.
 documents: $(READY)

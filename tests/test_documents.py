@@ -49,6 +49,19 @@ def test_examples_of_the_documents_run(page: Path, tmp_path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_sweep_commands_run(tmp_path) -> None:
+    """The commands of docs/sweeps.md, on its own file cut to few steps."""
+    page = ROOT / "docs" / "sweeps.md"
+    (config,) = blocks(page, "toml")
+    (tmp_path / "sweep.toml").write_text(config.replace("steps = 100", "steps = 2"))
+    (commands,) = blocks(page, "bash")
+    for command in commands.splitlines():
+        words = shlex.split(command)
+        program = [sys.executable, "-c", "from scansnap.cli.app import main; main()", *words[1:]]
+        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, (command, done.stderr)
+
+
 def test_every_disagreement_has_a_demonstration() -> None:
     """Each row of the table names a claim, and the claims that fail are all there."""
     from scansnap.claims import claims
@@ -101,7 +114,7 @@ def test_names_in_the_documents_exist(page: Path) -> None:
 def test_benchmarks_start() -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("figure6_speed", "scaling", "large_vocabulary"):
+    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep"):
         program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
         done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == 0

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.cli.app import main
 
 PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
 
 
 def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, cwd=cwd, env=environment, timeout=300)
+    """The program in this process, which spares importing torch for every command."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["scansnap", *words])
+        patch.setenv("COLUMNS", "100")
+        patch.setenv("NO_COLOR", "1")
+        patch.chdir(cwd)
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def test_the_program_is_installed(tmp_path) -> None:
+    """Once as a process of its own; a refusal leaves no stack trace there either."""
+    done = subprocess.run([*PROGRAM, "train", "--preset", "nosuch"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("scansnap: unknown preset 'nosuch'")
+    assert "Traceback" not in done.stderr
 
 
 def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
