@@ -16,6 +16,7 @@ from scansnap.cli.presets import PRESETS, Preset, preset
 from scansnap.data.classes_file import read_classes
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError
+from scansnap.figures.picture import save_picture
 from scansnap.results.provenance import provenance
 from scansnap.sweeps.config import seeds_of
 
@@ -155,16 +156,6 @@ def _draw(dataset: Any, path: Path, picture: Path | None) -> Path | None:
         return None
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
     return save_picture(figure, picture or path.with_suffix(".png"), f"; the result is at {path}")
-
-
-def save_picture(figure: Any, target: Path, where: str = "") -> Path:
-    """Write a matplotlib figure and return its path."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=150)
-    except OSError as error:
-        raise InputError(f"cannot write the picture {target}: {error.strerror or error}{where}.") from None
-    return target
 
 
 def _sentence(run: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from scansnap.cli import common
 from scansnap.errors import InputError
+from scansnap.figures.picture import save_picture
 
 if TYPE_CHECKING:
     from scansnap.claims.claim import Verdict
@@ -128,4 +129,4 @@ def _draw(verdict: Verdict, picture: Path | None) -> Path | None:
     if verdict.curve is None and picture is None:
         return None
     target = picture or Path("results") / f"{verdict.id}.png"
-    return common.save_picture(claim.draw(claim.prepare(verdict)), target)
+    return save_picture(claim.draw(claim.prepare(verdict)), target)

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.errors import InputError
+from scansnap.figures.heatmap import heatmap
 from scansnap.figures.style import COLOURS, LINES
 from scansnap.results.measure import record_dimension
 
@@ -48,7 +49,10 @@ def draw(dataset: xr.Dataset) -> Figure:
     top = float(np.nanmax(dataset["attention"]))
     for i in range(panels):
         axes = figure.add_subplot(grid[i, 0])
-        image = _heatmap(axes, dataset.isel({"class": i}), axis, top)
+        one = dataset.isel({"class": i})
+        image = heatmap(axes, one["attention"], axis, top)
+        names = f"next token {one['next_token_name'].values}, query {one['query_token_name'].values}"
+        axes.set_title(names, fontsize=9, loc="left")
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "")
     bar = figure.colorbar(image, ax=figure.axes, location="bottom", fraction=0.03, aspect=50, pad=0.01)
     bar.set_label("attention $c_{l|n}$", fontsize=9)
@@ -64,33 +68,6 @@ def draw(dataset: xr.Dataset) -> Figure:
     what = "training" if axis == "step" else "time"
     figure.suptitle(f"Attention over {what} ({rates}, seed {int(dataset['seed'])}{shown})")
     return figure
-
-
-def _heatmap(axes: Axes, one: xr.Dataset, axis: str, top: float):  # type: ignore[no-untyped-def]
-    """Tokens of one class against time, common tokens below, distinct ones above."""
-    present = (one["attention"] > 0).any(axis).values
-    order = np.lexsort((np.arange(one.sizes["token"]), one["token_kind"].values == "distinct"))
-    order = order[present[order]]
-    values = one["attention"].isel(token=order).transpose("token", axis).values
-    times = one[axis].values.astype(float)
-    if axis == "time":
-        values, times = values[:, times > 0], times[times > 0]
-        axes.set_xscale("log")
-    image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", vmin=0.0, vmax=top, shading="nearest")
-    kinds = one["token_kind"].values[order]
-    for kind in ("common", "distinct"):
-        rows = np.flatnonzero(kinds == kind)
-        if len(rows):
-            axes.text(1.01, rows.mean(), kind, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
-            if rows[0]:
-                axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
-    every = max(1, len(order) // 10)
-    axes.set_yticks(np.arange(0, len(order), every), one["token_name"].values[order][::every], fontsize=7)
-    axes.set_ylabel("token")
-    axes.set_title(
-        f"next token {one['next_token_name'].values}, query {one['query_token_name'].values}", fontsize=9, loc="left"
-    )
-    return image
 
 
 def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) -> None:

@@ -1,0 +1,41 @@
+"""Attention of one class over time as a map: tokens upwards, time to the right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+
+
+def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:
+    """Tokens of one class against time, common tokens below, distinct ones above; `top` is the brightest value.
+
+    `attention` has the dimensions `token` and `axis` and the coordinates `token_kind` and `token_name`; tokens without
+    attention are left out.
+    """
+    present = (attention > 0).any(axis).values
+    order = np.lexsort((np.arange(attention.sizes["token"]), attention["token_kind"].values == "distinct"))
+    order = order[present[order]]
+    values = attention.isel(token=order).transpose("token", axis).values
+    times = attention[axis].values.astype(float)
+    if axis == "time":
+        values, times = values[:, times > 0], times[times > 0]
+        axes.set_xscale("log")
+    image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", vmin=0.0, vmax=top, shading="nearest",
+                            rasterized=True)  # fmt: skip
+    kinds = attention["token_kind"].values[order]
+    for kind in ("common", "distinct") if name_kinds else ():
+        rows = np.flatnonzero(kinds == kind)
+        if len(rows):
+            axes.text(1.01, rows.mean(), kind, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+            if rows[0]:
+                axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
+    every = max(1, len(order) // 10)
+    axes.set_yticks(np.arange(0, len(order), every), attention["token_name"].values[order][::every], fontsize=7)
+    axes.set_ylabel("token", fontsize=9)
+    return image
