@@ -1,0 +1,70 @@
+"""The tests behind the trends, against textbook values and as they decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from scansnap.figures.statistics import Family, band, exact, holm, positive, rise, standard_error
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+
+
+def test_holm_keeps_its_level() -> None:
+    """20 true nulls, 4,000 times: one is wrongly rejected in at most 5%; three standard errors are 1%."""
+    p = np.random.default_rng(1).uniform(size=(4000, 20))
+    assert np.mean([holm(one).min() <= 0.05 for one in p]) <= 0.06
+
+
+def test_positive_is_the_one_sided_t_test() -> None:
+    values = np.random.default_rng(0).normal(0.2, 1.0, (5, 12))
+    assert positive(values) == pytest.approx(stats.ttest_1samp(values, 0, axis=-1, alternative="greater").pvalue)
+    assert standard_error(values) == pytest.approx(stats.sem(values, axis=-1))
+
+
+def test_positive_without_spread() -> None:
+    assert positive([[1.0, 1.0], [0.0, 0.0], [-1.0, -1.0]]).tolist() == [0.0, 1.0, 1.0]
+
+
+def family(*means: float) -> Family:
+    noise = np.random.default_rng(2).normal(0, 0.1, (len(means), 20))
+    return Family(
+        [f"c{i}" for i in range(len(means))], noise - noise.mean(-1, keepdims=True) + np.array(means)[:, None]
+    )
+
+
+def test_a_family_holds_fails_or_is_not_settled() -> None:
+    assert family(1.0, 2.0).trend("s").verdict == "holds"
+    unsettled = family(1.0, 0.0).trend("s")
+    assert unsettled.verdict == "not settled"
+    assert unsettled.measured == 1
+    assert "c1: +" in unsettled.note or "c1: -" in unsettled.note
+    assert "(not settled)" in unsettled.note
+    failed = family(1.0, 0.0, -1.0).trend("s")
+    assert failed.verdict == "fails"
+    assert failed.note.index("c2: -1") < failed.note.index("c1:")  # what is reversed comes first
+    assert failed.p_value == 1.0
+
+
+def test_many_exceptions_are_counted() -> None:
+    assert "and 4 more" in family(*[-1.0] * 12).trend("s").note
+
+
+def test_rise_and_exact() -> None:
+    differences = np.array([0.9, 1.0, 1.1, 1.2])
+    assert rise("s", differences, "x").holds
+    assert not rise("s", -differences, "x").holds
+    one = exact("s", "below 1", 2.0, False, "n")
+    assert one.standard_error is None
+    assert one.as_dict()["verdict"] == "fails"
+
+
+def test_band() -> None:
+    import xarray as xr
+
+    values = xr.DataArray(np.arange(101.0)[:, None] * np.ones(3), dims=("seed", "step"))
+    assert band(values).transpose("step", "band").values[0].tolist() == [5.0, 50.0, 95.0]
