@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.figures.fig_4 import surprise
 from scansnap.figures.published import published
 
 pytestmark = pytest.mark.slow
@@ -17,14 +18,6 @@ pytestmark = pytest.mark.slow
 def loss_ensemble(num: int, **change) -> np.ndarray:
     options = {"lr_y": 1.0, "lr_z": 1.0, "steps": 98, "momentum": 0.9, "record_every": 2, "record": ("loss",)}
     return np.log(ss.train(ss.syn_small(), **{**options, **change}, seeds=range(num))["loss"].values)
-
-
-def surprise(logs: np.ndarray, one: np.ndarray) -> float:
-    """p-value of one curve among many: by its largest standardised distance from their mean, as ranked among theirs."""
-    mean, spread = logs[:, 1:].mean(0), logs[:, 1:].std(0)  # at iteration 0 all are ln 34
-    own = np.abs((one[1:] - mean) / spread).max()
-    theirs = np.abs((logs[:, 1:] - mean) / spread).max(1)
-    return float((theirs >= own).mean())
 
 
 def test_figure_4_loss_is_one_of_ours() -> None:

@@ -1,0 +1,173 @@
+"""Figure 2: the four stages of attention, from one run.
+
+The paper draws them as a sketch; here they are measured.  A run of plain SGD (no momentum, so that the theory's times
+apply as they are: an update is one expected step of batch 1) is shown at four moments:
+
+    (a) the start;
+    (b) the update at which most attention moves, taken from the run itself: common tokens are losing;
+    (c) t_0, where by Theorem 4 snapping begins (`theory.snap_start`): winners have emerged;
+    (d) 10 t_0: attention has all but stopped.
+
+What is drawn is c~_l = P(l|n) exp(z_l), as in the paper's sketch, for the first class; below it how fast attention
+moves (half the l1 distance between successive updates), with t'_0 and t_0.  All trends are tested over many seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from scansnap import theory
+from scansnap.data.synthetic import syn_small
+from scansnap.dynamics.train import train
+from scansnap.figures.described import described
+from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, rise, standard_error
+from scansnap.figures.style import KINDS, draw_band, label, legend
+from scansnap.figures.trend import Trend
+from scansnap.results.measure import rate_of_change
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "The four stages of attention"
+STATEMENT = (
+    "Attention starts out as the tokens' frequencies; common tokens are suppressed; distinct tokens that were ahead "
+    "take over; past t₀ the pattern is all but frozen."
+)
+SETTING = "Syn-Small, plain SGD, η_Y = η_Z = 1, batch 128, T = 128, zero start, 10 t₀ = 206 updates"
+
+STAGES = ("start", "fastest", "snap", "end")
+WORDS = {
+    "start": "(a) start",
+    "fastest": "(b) common tokens suppressed",
+    "snap": "(c) winners emerging, $t_0$",
+    "end": "(d) snapped, 10 $t_0$",
+}
+WINDOW = 5
+"""Updates over which the speed of one run is averaged before its maximum is sought."""
+
+
+def prepare(*, seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr.Dataset:
+    """`score` c~ and `logits` z at the stages (seed, stage, token) of the first class, and `speed` (seed, step)."""
+    began = time.perf_counter()
+    classes = syn_small()
+    setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": lr_y}
+    scanned, snapped = float(theory.scan_end(**setting)), float(theory.snap_start(**setting))
+    steps = math.ceil(10 * snapped)
+    runs = train(classes, lr_y=lr_y, lr_z=lr_z, steps=steps, seeds=range(enough_seeds(seeds)), progress=False,
+                 record=("attention", "attention_logits"))  # fmt: skip
+    speed = rate_of_change(runs).mean("class").isel(step=slice(1, None))
+    smooth = speed.rolling(step=WINDOW, center=True).mean()
+    fastest = smooth.fillna(0.0).idxmax("step").astype(int)
+    moments = np.stack([np.zeros(seeds, int), fastest, np.full(seeds, math.ceil(snapped)), np.full(seeds, steps)], 1)
+    logits = runs["attention_logits"].isel(query=0).values[np.arange(seeds)[:, None], moments]  # (seed, stage, token)
+    tokens = classes.support(0)
+    kept = runs["token"].isin(tokens).values
+    before = runs["attention"].sel(step=slice(0, math.ceil(snapped)))
+    after = runs["attention"].sel(step=slice(math.ceil(snapped), None))
+    moved = [np.abs(part.values[:, -1] - part.values[:, 0]).sum(-1).mean(-1) / 2 for part in (before, after)]
+    dataset = xr.Dataset(
+        {
+            "logits": (("seed", "stage", "token"), logits[..., kept].astype(float), {"units": "1"}),
+            "score": (("seed", "stage", "token"), classes.support_probs(0) * np.exp(logits[..., kept].astype(float))),
+            "speed": (("seed", "step"), speed.values, {"units": "attention moved per update"}),
+            "moved": (("seed", "part"), np.stack(moved, -1), {"units": "1"}),
+        },
+        coords={
+            "seed": runs["seed"].values,
+            "stage": list(STAGES),
+            "moment": (("seed", "stage"), moments, {"units": "updates"}),
+            "token": tokens,
+            "token_kind": ("token", runs["token_kind"].values[kept]),
+            "step": speed["step"].values,
+            "part": ["up to t_0", "from t_0 to 10 t_0"],
+        },
+    )
+    options = {**setting, "lr_z": lr_z, "steps": steps, "seeds": seeds, "batch_size": 128, "seq_len": 128}
+    dataset["speed_band"] = band(dataset["speed"])
+    return described(dataset, TITLE, options, began).assign_attrs(scan_end=scanned, snap_start=snapped)
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """The stages of the first seed above, the speed of attention below."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 5.4), layout="constrained")
+    grid = figure.add_gridspec(2, 4, height_ratios=(1.15, 1))
+    one = dataset.isel(seed=0)
+    top = 1.05 * float(one["score"].max())
+    for i, stage in enumerate(STAGES):
+        axes = figure.add_subplot(grid[0, i])
+        _bars(axes, one, stage)
+        axes.set_ylim(0, top)
+        label(axes, x="token", y="$\\tilde c_{l|n}$ (no unit)" if i == 0 else "",
+              title=f"{WORDS[stage]}\nupdate {int(one['moment'].sel(stage=stage))}")  # fmt: skip
+    figure.axes[0].legend(fontsize=8, frameon=False, loc="upper left")
+    _speed(figure.add_subplot(grid[1, :]), dataset)
+    figure.suptitle("Figure 2: the four stages of attention, measured (outlines: the start)", fontsize=11)
+    return figure
+
+
+def _bars(axes: Axes, one: xr.Dataset, stage: str) -> None:
+    kinds = one["token_kind"].values
+    for kind, colour in KINDS.items():
+        mine = kinds == kind
+        axes.bar(one["token"].values[mine], one["score"].sel(stage=stage).values[mine], color=colour, label=kind)
+    axes.bar(one["token"].values, one["score"].sel(stage="start").values, fill=False, edgecolor="black", linewidth=0.6)
+
+
+def _speed(axes: Axes, dataset: xr.Dataset) -> None:
+    draw_band(axes, dataset["speed_band"], 0, f"median and 5% to 95% of {dataset.sizes['seed']} runs")
+    for name, symbol in (("scan_end", "$t'_0$"), ("snap_start", "$t_0$")):
+        axes.axvline(dataset.attrs[name], color="black", linestyle=":", linewidth=1.3)
+        axes.annotate(symbol, (dataset.attrs[name], 1.0), (3, -11), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", fontsize=9)  # fmt: skip
+    axes.set_xscale("log")
+    label(axes, x="updates", y="attention moved per update", title="how fast attention moves")
+    legend(axes, loc="upper left")
+
+
+def trends(dataset: xr.Dataset) -> list[Trend]:
+    """What happens to common and distinct tokens, when attention is fastest, and what moves after t_0."""
+    logits = dataset["logits"]
+    kinds = dataset["token_kind"].values
+    common, distinct = logits.isel(token=kinds == "common"), logits.isel(token=kinds == "distinct")
+    shares = dataset["score"].isel(token=kinds == "distinct")
+    lead = (shares / shares.sum("token")).isel(token=-1)
+    distinct_names = [f"distinct token {token}" for token in distinct["token"].values]
+    t0 = dataset.attrs["snap_start"]
+    soon, late = (dataset["speed"].sel(step=slice(a * t0, b * t0)).mean("step") for a, b in ((1, 2), (5, 10)))
+    return [
+        rise("Common tokens are being suppressed while attention moves fastest.",
+             -common.sel(stage="fastest").mean("token"), "minus the mean logit of common tokens at stage (b)"),
+        Family([f"common token {token}" for token in common["token"].values],
+               -common.sel(stage="end").values.T).trend("Every common token has lost in the end."),
+        Family(distinct_names, distinct.sel(stage="end").values.T).trend("Every distinct token has gained in the end."),
+        rise("The distinct token that was ahead takes over from the others.",
+             lead.sel(stage="end") - lead.sel(stage="start"),
+             "gain of the most probable distinct token's share among distinct tokens"),
+        _fastest(dataset),
+        rise("Past t₀ attention moves ever more slowly.", 1 - late / soon,
+             "one less the mean speed from 5 t₀ to 10 t₀ over that from t₀ to 2 t₀"),
+        rise("Past t₀ the pattern is all but frozen.",
+             dataset["moved"].isel(part=0) - dataset["moved"].isel(part=1),
+             "attention moved up to t₀ less attention moved from t₀ to 10 t₀"),
+    ]  # fmt: skip
+
+
+def _fastest(dataset: xr.Dataset) -> Trend:
+    """Whether attention is fastest between the two times of Theorem 4: a one-sided test at both ends."""
+    values = dataset["moment"].sel(stage="fastest").values.astype(float)
+    first, second = dataset.attrs["scan_end"], dataset.attrs["snap_start"]
+    within = Family(["after t'_0", "before t_0"], np.stack([values - first, second - values])).trend("")
+    return Trend(
+        "Attention moves fastest between t'₀ and t₀.", f"from {first:.1f} to {second:.1f} updates",
+        float(values.mean()), float(standard_error(values)), within.p_value, within.holds,
+        f"mean over {len(values)} seeds of the update at which a run is fastest; two one-sided t tests, Holm's "
+        f"correction for 2, level {LEVEL:.0%}", within.settled,
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""Figure 4: attention of both classes of Syn-Small under SGD with momentum, eta_Y = 1 and 10; and the loss.
+
+The left run's loss is published, to six digits (`published/figure_4_loss.csv`).  It is one draw of a random curve, so
+it is compared with many of ours: by its largest standardised distance from their mean, in the logarithm, ranked among
+the same distances of our own curves.  That rank is a p-value whatever the distribution.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy import stats
+
+from scansnap.data.synthetic import syn_small
+from scansnap.dynamics.train import train
+from scansnap.figures.described import described
+from scansnap.figures.heatmap import heatmap
+from scansnap.figures.published import published
+from scansnap.figures.statistics import LEVEL, band, enough_seeds, rise
+from scansnap.figures.style import draw_band, label, legend
+from scansnap.figures.trend import Trend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Attention of Syn-Small over training with SGD"
+STATEMENT = (
+    "Attention becomes sparse and gathers on each class's most probable distinct token; a larger η_Y converges faster "
+    "to attention that is less sparse."
+)
+SETTING = (
+    "Syn-Small (M = 34), SGD with momentum 0.9, η_Z = 1, η_Y = 1 and 10, batch 128, T = 128, zero start, 100 updates"
+)
+
+LEARNED = 0.1
+"""A run has converged when its loss is below this many nats."""
+
+
+def prepare(*, seeds: int = 100) -> xr.Dataset:
+    """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
+    began = time.perf_counter()
+    rates = np.array([1.0, 10.0])
+    count = enough_seeds(seeds)
+    options: dict[str, Any] = {
+        "lr_z": 1.0,
+        "steps": 100,
+        "momentum": 0.9,
+        "batch_size": 128,
+        "seq_len": 128,
+        "record_every": 2,
+    }
+    runs = train(syn_small(), **options, lr_y=np.repeat(rates, count), seeds=list(range(count)) * len(rates),
+                 record=("loss", "entropy", "attention"), progress=False)  # fmt: skip
+    shape = (len(rates), count)
+    variables = {
+        name: (("lr_y", "seed", *value.dims[1:]), value.values.reshape(*shape, *value.shape[1:]), value.attrs)
+        for name, value in runs.data_vars.items()
+    }
+    rows = published("figure_4_loss")
+    dataset = xr.Dataset(
+        {**variables, "published_loss": ("iteration", [row["loss"] for row in rows], {"units": "nats"})},
+        coords={
+            "lr_y": rates,
+            "seed": np.arange(count),
+            "step": runs["step"].values,
+            "iteration": [int(row["iteration"]) for row in rows],
+            **{name: runs[name] for name in ("class", "token", "token_kind", "token_name")},
+        },
+    )
+    dataset["loss_band"] = band(dataset["loss"])
+    dataset["entropy_band"] = band(dataset["entropy"].mean("class"))
+    return described(dataset, TITLE, {**options, "lr_y": rates.tolist(), "seeds": count}, began)
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """The first seed's attention, then loss and entropy of all seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
+    grid = figure.add_gridspec(3, 3, width_ratios=(1, 1, 0.9), height_ratios=(1, 1, 0.05))
+    top = float(dataset["attention"].isel(seed=0).max())
+    for column, rate in enumerate(dataset["lr_y"].values):
+        for row in range(2):
+            axes = figure.add_subplot(grid[row, column])
+            image = heatmap(axes, dataset["attention"].sel(lr_y=rate).isel({"seed": 0, "class": row}), "step", top)
+            axes.set_title(f"class {row + 1}, $\\eta_Y$ = {rate:g}", fontsize=9, loc="left")
+            axes.tick_params(axis="x", labelsize=8)
+            axes.set_xlabel("updates" if row else "", fontsize=9)
+            axes.set_ylabel("token" if column == 0 else "", fontsize=9)
+    bar = figure.colorbar(image, cax=figure.add_subplot(grid[2, :2], label="<colorbar>"), orientation="horizontal")
+    bar.set_label("attention $c_{l|n}$ (share), first seed", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    loss, entropy = figure.add_subplot(grid[0, 2]), figure.add_subplot(grid[1:, 2])
+    for axes, name in ((loss, "loss_band"), (entropy, "entropy_band")):
+        for i, rate in enumerate(dataset["lr_y"].values):
+            draw_band(axes, dataset[name].sel(lr_y=rate), i, f"$\\eta_Y$ = {rate:g}")
+    loss.plot(dataset["iteration"], dataset["published_loss"], "k.", markersize=3, label="published, $\\eta_Y$ = 1")
+    loss.set_yscale("log")
+    label(loss, y="loss (nats)", title="loss")
+    label(entropy, x="updates", y="entropy (nats)", title="entropy on distinct tokens")
+    legend(loss)
+    legend(entropy)
+    runs = f"right: median and 5% to 95% of {dataset.sizes['seed']} runs"
+    figure.suptitle(f"Figure 4: Syn-Small, SGD with momentum 0.9, $\\eta_Z$ = 1; {runs}", fontsize=11)
+    return figure
+
+
+def surprise(curves: NDArray[np.float64], one: NDArray[np.float64]) -> float:
+    """p-value of one curve among many (runs, records): by its largest standardised distance, as ranked among theirs."""
+    mean, spread = curves[:, 1:].mean(0), curves[:, 1:].std(0)  # the first record is the same for all
+    own = np.abs((one[1:] - mean) / spread).max()
+    theirs = np.abs((curves[:, 1:] - mean) / spread).max(1)
+    return float((1 + (theirs >= own).sum()) / (1 + len(theirs)))
+
+
+def trends(dataset: xr.Dataset) -> list[Trend]:
+    """Fates of tokens at each rate, the two rates against each other, and the published loss among ours."""
+    kinds = dataset["token_kind"].values
+    attention, entropy = dataset["attention"], dataset["entropy"].mean("class")
+    distinct = attention.isel(token=kinds == "distinct")
+    best = distinct.isel(step=0, lr_y=0, seed=0, drop=True).argmax(
+        "token"
+    )  # by class: at the start attention is P(l|n)
+    lead = distinct.isel(token=best).mean("class")
+    common = attention.isel(token=kinds == "common").sum("token").mean("class")
+    found = []
+    for rate in dataset["lr_y"].values:
+        at = f"(η_Y = {rate:g})"
+        for statement, values, what in (
+            (f"The most probable distinct token gains attention {at}.", lead, "its attention"),
+            (f"Common tokens lose attention {at}.", -common, "minus their attention"),
+            (f"Attention becomes sparse {at}.", -entropy, "minus the entropy on distinct tokens"),
+        ):
+            mine = values.sel(lr_y=rate)
+            change = mine.isel(step=-1) - mine.isel(step=0)
+            found.append(rise(statement, change, f"change of {what} over training, mean over classes"))
+        won = (distinct.sel(lr_y=rate).isel(step=-1).argmax("token") == best).values
+        found.append(_winners(f"Attention gathers on the most probable distinct token {at}.", won))
+    slow, fast = entropy.isel(lr_y=0, step=-1), entropy.isel(lr_y=-1, step=-1)
+    reached = (dataset["loss"] < LEARNED).idxmax("step")
+    found.append(rise("A larger η_Y leaves attention less sparse.", fast - slow, "entropy at η_Y = 10 less at η_Y = 1"))
+    found.append(rise("A larger η_Y converges faster.", reached.isel(lr_y=0) - reached.isel(lr_y=-1),
+                      f"updates to a loss below {LEARNED} nats, η_Y = 1 less η_Y = 10"))  # fmt: skip
+    found.append(_published(dataset))
+    return found
+
+
+def _winners(statement: str, won: NDArray[np.bool_]) -> Trend:
+    """In how many classes of all runs the most probable token has most attention."""
+    count, total = int(won.sum()), won.size
+    test = stats.binomtest(count, total, 0.5, alternative="greater")
+    share = count / total
+    note = f"{count} of {total} classes of all runs; binomial test against one half, level {LEVEL:.0%}"
+    error = float(np.sqrt(share * (1 - share) / total))
+    return Trend(statement, "above 0.5", share, error, float(test.pvalue), bool(test.pvalue <= LEVEL), note)
+
+
+def _published(dataset: xr.Dataset) -> Trend:
+    """The published loss among ours."""
+    curves = np.log(dataset["loss"].isel(lr_y=0).sel(step=dataset["iteration"].values).values)
+    p = surprise(curves, np.log(dataset["published_loss"].values))
+    return Trend("The published loss curve is one of ours.", "p above 0.01", p, None, p, p > 0.01,
+                 f"rank of its largest standardised distance in ln loss, over {curves.shape[1] - 1} iterations, among "
+                 f"those of {len(curves)} runs")  # fmt: skip
