@@ -1,0 +1,158 @@
+"""Figure 6: entropy of attention on distinct tokens after training, on the grid of learning rates.
+
+Published means and standard deviations are at hand for 1 and 3 queries (`published/figure_6_entropy.csv`).  A cell's
+difference is measured in its standard error, z = (ours - published)/sqrt(s_1^2/n_1 + s_2^2/n_2).  If both come from the
+same experiment |z| is 0.8 on average; 1.2 over all cells and 4 in any single one are the limits held to here.
+
+The two trends are tested cell by cell, each step along an axis of the grid being one comparison of runs with the same
+seeds: see `statistics.Family`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+from scipy import stats
+
+from scansnap.figures import syn_medium_runs
+from scansnap.figures.described import described
+from scansnap.figures.published import published
+from scansnap.figures.statistics import standard_error
+from scansnap.figures.style import COLOURS, MARKERS, label, line
+from scansnap.figures.syn_medium_runs import neighbours, queries
+from scansnap.figures.trend import Trend
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Entropy of attention on distinct tokens against the learning rates"
+STATEMENT = (
+    "A larger η_Z lowers the entropy (sparser attention); with η_Z fixed, a larger η_Y raises it once η_Y/η_Z is "
+    "beyond about 2."
+)
+SETTING = syn_medium_runs.SETTING
+
+MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
+THRESHOLD = 2.0
+
+
+def prepare(*, seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
+    """`entropy` (num_query, lr_z, lr_y_over_lr_z, seed), its `mean` and `error` over seeds, the published values, and
+    `score`, the difference in standard errors; `runs` is what `syn_medium_runs.make` gave, made here unless given."""
+    runs = syn_medium_runs.make(seeds=seeds) if runs is None else runs
+    began = time.perf_counter() - runs.attrs["seconds"]  # the runs' own time counts, whoever made them
+    dataset = runs[["entropy"]].copy()
+    dims = syn_medium_runs.CELL[:-1]
+    dataset["mean"] = dataset["entropy"].mean("seed")
+    dataset["error"] = (dims, standard_error(dataset["entropy"].transpose(..., "seed").values))
+    for name in ("published_mean", "published_error"):
+        dataset[name] = xr.full_like(dataset["mean"], np.nan)
+    for row in published("figure_6_entropy"):
+        place = {name: row[name] for name in dims}
+        dataset["published_mean"].loc[place] = row["entropy_mean"]
+        dataset["published_error"].loc[place] = row["entropy_std"] / np.sqrt(row["seeds"])
+    dataset["score"] = (dataset["mean"] - dataset["published_mean"]) / np.hypot(
+        dataset["error"], dataset["published_error"]
+    )
+    for name in ("mean", "error", "published_mean", "published_error"):
+        dataset[name].attrs["units"] = "nats"
+    options = {**syn_medium_runs.OPTIONS, "seeds": dataset.sizes["seed"]}
+    return described(dataset, TITLE, options, began)
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """A panel for each number of queries; published values as open marks; last the differences in standard errors."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 6.0), layout="constrained")
+    grid = figure.add_gridspec(2, 3)
+    places = (grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1])
+    for place, num_query in zip(places, dataset["num_query"].values, strict=True):
+        axes = figure.add_subplot(place)
+        _entropies(axes, dataset.sel(num_query=num_query))
+        label(axes, x="$\\eta_Y/\\eta_Z$ (ratio)", y="entropy (nats)",
+              title=f"{queries(num_query)}, {2 * num_query} next tokens")  # fmt: skip
+    _scores(figure.add_subplot(grid[0, 2]), dataset)
+    handles, words = figure.axes[0].get_legend_handles_labels()
+    empty = figure.add_subplot(grid[1, 2])
+    empty.axis("off")
+    empty.legend(handles, words, fontsize=9, frameon=False, loc="center", title="error bars: one standard error",
+                 title_fontsize=9)  # fmt: skip
+    runs = f"{dataset.sizes['seed']} seeds a cell"
+    figure.suptitle(f"Figure 6: entropy of attention on distinct tokens after 100 updates, {runs}", fontsize=11)
+    return figure
+
+
+def _entropies(axes: Axes, one: xr.Dataset) -> None:
+    ratios = one["lr_y_over_lr_z"].values
+    for i, lr_z in enumerate(one["lr_z"].values):
+        cell = one.sel(lr_z=lr_z)
+        axes.errorbar(ratios, cell["mean"], cell["error"], **line(i), marker=MARKERS[i], markersize=4, capsize=2,
+                      linewidth=1.4, label=f"$\\eta_Z$ = {lr_z:g}")  # fmt: skip
+        # Beside ours, not on top of it.
+        axes.errorbar(ratios * 1.09, cell["published_mean"], cell["published_error"], color=COLOURS[i], ls="none",
+                      marker=MARKERS[i], markersize=5, markerfacecolor="white", capsize=2, linewidth=1,
+                      label=f"published, $\\eta_Z$ = {lr_z:g}")  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
+    axes.minorticks_off()
+
+
+def _scores(axes: Axes, dataset: xr.Dataset) -> None:
+    known = dataset.dropna("num_query", subset=["score"])
+    for i, num_query in enumerate(known["num_query"].values):
+        values = known["score"].sel(num_query=num_query)
+        for j, lr_z in enumerate(values["lr_z"].values):
+            places = 4 * j + np.arange(values.sizes["lr_y_over_lr_z"]) + 0.3 * i
+            axes.plot(places, values.sel(lr_z=lr_z), MARKERS[i], color=COLOURS[5 + i], markersize=5,
+                      label=queries(num_query) if j == 0 else None)  # fmt: skip
+    for limit in (-SINGLE_LIMIT, SINGLE_LIMIT):
+        axes.axhline(limit, color="black", linestyle=":", linewidth=1)
+    for edge in (3.65, 7.65, 11.65):
+        axes.axvline(edge, color="grey", linewidth=0.6)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xticks([1.6, 5.6, 9.6, 13.6], [f"{lr_z:g}" for lr_z in dataset["lr_z"].values])
+    axes.set_ylim(-5, 6)
+    label(axes, x="$\\eta_Z$; within each, $\\eta_Y/\\eta_Z$ = 1, 2, 5, 10", y="ours less published (standard errors)",
+          title="against the published cells")  # fmt: skip
+    axes.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
+
+
+def trends(dataset: xr.Dataset) -> list[Trend]:
+    """Agreement with the published cells, and the two trends step by step along the axes of the grid."""
+    entropy = dataset["entropy"]
+    return [
+        *_agreement(dataset),
+        neighbours(entropy, "lr_z", falls=True).trend("A larger η_Z lowers the entropy."),
+        neighbours(entropy.sel(lr_y_over_lr_z=slice(THRESHOLD, None)), "lr_y_over_lr_z", falls=False).trend(
+            "With η_Z fixed a larger η_Y raises the entropy beyond η_Y/η_Z = 2."
+        ),
+        neighbours(entropy.sel(lr_y_over_lr_z=slice(None, THRESHOLD)), "lr_y_over_lr_z", falls=True).trend(
+            "Up to η_Y/η_Z = 2 a larger η_Y does not raise the entropy but lowers it (our reading of the threshold)."
+        ),
+    ]
+
+
+def _agreement(dataset: xr.Dataset) -> list[Trend]:
+    """Mean and largest difference to the published cells, in standard errors."""
+    scores = np.abs(dataset["score"].values)
+    known = np.isfinite(scores)
+    mean, worst = float(scores[known].mean()), float(scores[known].max())
+    count = int(known.sum())
+    # |z| of a normal variable has mean 0.80 and standard deviation 0.60; cells that share seeds are not independent.
+    p = float(stats.chi2.sf((scores[known] ** 2).sum(), count))
+    where = np.unravel_index(np.nanargmax(scores), scores.shape)
+    place = syn_medium_runs.cell(**{name: float(dataset[name].values[i]) for name, i in
+                                    zip(syn_medium_runs.CELL[:-1], where, strict=True)})  # fmt: skip
+    error = float(np.std(scores[known], ddof=1) / np.sqrt(count))
+    how = f"|z| over {count} cells, {dataset.sizes['seed']} seeds of ours against 10 published"
+    return [
+        Trend("Our cells are the published ones.", f"at most {MEAN_LIMIT}", mean, error, p, mean <= MEAN_LIMIT,
+              f"mean {how}; p of the sum of squares as chi-square, as if cells were independent"),
+        Trend("No single cell is off.", f"at most {SINGLE_LIMIT:g}", worst, None, None, worst <= SINGLE_LIMIT,
+              f"largest {how}: {place}"),
+    ]  # fmt: skip
