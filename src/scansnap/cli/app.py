@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scansnap.cli import flow, sweep, train, verify
+from scansnap.cli import figure, flow, sweep, train, verify
 from scansnap.errors import ScanSnapError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -16,6 +16,7 @@ app.command("train")(train.command)
 app.command("flow")(flow.command)
 app.command("sweep")(sweep.command)
 app.command("verify")(verify.command)
+app.command("figure")(figure.command)
 
 
 def _show_version(asked: bool) -> None:

@@ -1,0 +1,92 @@
+"""`scansnap figure`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scansnap.cli import common
+from scansnap.errors import InputError
+from scansnap.figures import catalogue
+from scansnap.figures.picture import save_picture
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from scansnap.figures.trend import Trend
+
+MARKS = {"holds": "✓", "not settled": "?", "fails": "✗"}
+
+
+def command(
+    number: Annotated[str, typer.Argument(help=f"The figure's number in the paper: {', '.join(catalogue.NUMBERS)}.")],
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="How many seeds; as many as the figure has of its own unless given.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); .png and .pdf in results/ unless given."),
+    ] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="Where to write the numbers (zarr).")] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Make one of the paper's synthetic figures from runs made on the spot, and test what the paper says it shows."""
+    chosen = catalogue.module(number)
+    options = {} if seeds is None else {"seeds": seeds}
+    if options and not catalogue.takes(number, "seeds"):
+        raise InputError(f"figure {number} is made of formulas and has no seeds: leave out --seeds.")
+    common.check_picture(picture)
+    if store is not None and store.exists():
+        raise InputError(f"--store is '{store}', which exists already: give another name.")
+
+    from scansnap.results.store import save
+
+    dataset = chosen.prepare(**options)
+    trends = chosen.trends(dataset)
+    drawn = chosen.draw(dataset)
+    pictures = (
+        [save_picture(drawn, picture)] if picture else catalogue.save(drawn, Path("results") / f"figure_{number}")
+    )
+    stored = save(dataset, store) if store else None
+    if json:
+        print(json_module.dumps(_described(number, chosen, dataset, trends, pictures, stored), allow_nan=False))
+        return
+    print(
+        f"Figure {number}: {chosen.TITLE}\n  {chosen.STATEMENT}\n  {chosen.SETTING} ({dataset.attrs['seconds']:.1f} s)"
+    )
+    for one in trends:
+        print(_sentence(one))
+    print(f"picture: {', '.join(str(path) for path in pictures)}")
+    if stored:
+        print(f"result: {stored}   (open it with scansnap.load('{stored}') or xarray.open_zarr('{stored}'))")
+
+
+def _sentence(trend: Trend) -> str:
+    error = f" ± {trend.standard_error:.2g}" if trend.standard_error is not None else ""
+    chance = f", p = {trend.p_value:.2g}" if trend.p_value is not None else ""
+    numbers = f"{trend.measured:.4g}{error}{chance} (expected: {trend.expected})"
+    return f"{MARKS[trend.verdict]} {trend.statement} {trend.verdict}: {numbers}\n    {trend.note}"
+
+
+def _described(
+    number: str,
+    chosen: catalogue.FigureModule,
+    dataset: xr.Dataset,
+    trends: list[Trend],
+    pictures: list[Path],
+    stored: Path | None,
+) -> dict[str, Any]:
+    return {
+        "figure": number,
+        "title": chosen.TITLE,
+        "statement": chosen.STATEMENT,
+        "setting": chosen.SETTING,
+        "trends": [one.as_dict() for one in trends],
+        "numbers": catalogue.numbers(dataset),
+        "pictures": [str(path) for path in pictures],
+        "result": str(stored) if stored else None,
+        "seconds": dataset.attrs["seconds"],
+    }
