@@ -1,0 +1,47 @@
+"""`scansnap reproduce`."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scansnap.cli import common
+
+
+def command(
+    output: Annotated[Path, typer.Option("--output", help="The folder for the page and the pictures.")] = Path(
+        "reproduction"
+    ),
+    figures: Annotated[
+        str | None, typer.Option("--figures", help="Some figures, as 3,6; every synthetic one unless told.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Seeds in each cell of Figures 6, 11 and 12; 40 unless told.")
+    ] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Make every synthetic figure of the paper from new runs, check every claim, and put it all on one page.
+
+    The page stands alone: open it in a browser, without a network.
+    """
+    from scansnap.dynamics.kernel import compiled_before
+    from scansnap.dynamics.progress import progress_bar
+    from scansnap.figures.catalogue import NUMBERS
+    from scansnap.report.page import SEEDS, reproduce
+
+    chosen = [part.strip() for part in figures.split(",")] if figures else list(NUMBERS)
+    if not compiled_before():
+        print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
+    began = time.perf_counter()
+    with progress_bar("reproducing the paper", 1.0, False if json else None) as show:
+        page = reproduce(output, figures=chosen, seeds=seeds or SEEDS, on_step=lambda what, share: show(share))
+    seconds = time.perf_counter() - began
+    if json:
+        print(json_module.dumps({"page": str(page), "figures": chosen, "seconds": round(seconds, 1)}))
+        return
+    print(f"page: {page}   ({seconds:.0f} s; open it in a browser; the figures are beside it as PNG and PDF)")

@@ -1,0 +1,1 @@
+"""The page that puts figures, published numbers and verdicts side by side."""

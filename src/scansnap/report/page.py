@@ -1,0 +1,150 @@
+"""One self-contained page: every figure, what the paper says of it, what was found."""
+
+from __future__ import annotations
+
+import base64
+import io
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from scansnap import theory
+from scansnap.claims import Verdict, verify
+from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS
+from scansnap.data.synthetic import syn_medium, syn_small
+from scansnap.errors import StoreError
+from scansnap.figures import catalogue, syn_medium_runs
+from scansnap.figures.trend import Trend
+from scansnap.report.scrubber import scrubber_data
+from scansnap.results.provenance import provenance
+
+SEEDS = 40
+"""Seeds in each cell of Syn-Medium: four times the published number, so that trends can be told from noise."""
+
+MARKS = {
+    HOLDS: "holds", ASSUMED_ONLY: "half", "not settled": "half", FAILS: "fails",
+}  # fmt: skip
+"""How verdicts of claims and trends are coloured."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A figure on the page."""
+
+    number: str
+    title: str
+    statement: str
+    setting: str
+    picture: str  # PNG in base64
+    trends: list[dict[str, Any]]
+    seconds: float
+
+
+def reproduce(
+    folder: str | Path,
+    *,
+    figures: Iterable[str] = catalogue.NUMBERS,
+    seeds: int = SEEDS,
+    on_step: Callable[[str, float], None] | None = None,
+) -> Path:
+    """Make every figure and check every claim, and write `index.html` and the pictures to `folder`.
+
+    `seeds` is for each cell of Figures 6, 11 and 12, which share their runs; `on_step` is called with what is being
+    done and the share done.
+    """
+    chosen = list(figures)
+    for number in chosen:
+        catalogue.module(number)  # refuses unknown figures before anything is made
+    folder = Path(folder)
+    began = time.perf_counter()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write to {folder}: {error.strerror or error}.") from None
+    tell = on_step or (lambda what, share: None)
+    work = len(chosen) + 2
+    sections: list[Section] = []
+    runs = None
+    for i, number in enumerate(chosen):
+        tell(f"Figure {number}", i / work)
+        if runs is None and catalogue.takes(number, "runs"):
+            runs = syn_medium_runs.make(seeds=seeds)
+        sections.append(_section(number, folder, {"runs": runs} if catalogue.takes(number, "runs") else {}))
+    tell("claims", len(chosen) / work)
+    verdicts = verify(progress=False)
+    tell("the page", (work - 1) / work)
+    text = render(sections, verdicts, time.perf_counter() - began)
+    page = folder / "index.html"
+    try:
+        draft = page.with_suffix(".new")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(page)
+    except OSError as error:
+        raise StoreError(f"cannot write {page}: {error.strerror or error}.") from None
+    tell("done", 1.0)
+    return page
+
+
+def _section(number: str, folder: Path, options: dict[str, Any]) -> Section:
+    module = catalogue.module(number)
+    dataset = module.prepare(**options)
+    figure = module.draw(dataset)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    catalogue.save(figure, folder / f"figure_{number}")
+    return Section(
+        number=number,
+        title=module.TITLE,
+        statement=module.STATEMENT,
+        setting=module.SETTING,
+        picture=base64.b64encode(buffer.getvalue()).decode(),
+        trends=[_trend(one) for one in module.trends(dataset)],
+        seconds=dataset.attrs["seconds"],
+    )
+
+
+def _trend(trend: Trend) -> dict[str, Any]:
+    """A trend as the words of a table row."""
+    error = f" ± {trend.standard_error:.2g}" if trend.standard_error is not None else ""
+    p_value = "" if trend.p_value is None else f"{trend.p_value:.2g}"
+    return {**trend.as_dict(), "measured": f"{trend.measured:.4g}{error}", "p_value": p_value}
+
+
+def render(sections: list[Section], verdicts: list[Verdict], seconds: float) -> str:
+    """The page as text."""
+    from jinja2 import Environment, StrictUndefined
+
+    template = resources.files("scansnap.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    kinds = [one.verdict for one in verdicts]
+    counts = "; ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(sorted(kinds, key=len)))
+    return (
+        Environment(autoescape=True, undefined=StrictUndefined)
+        .from_string(template)
+        .render(
+            sections=sections,
+            claims=[one.as_dict() for one in verdicts],
+            counts=counts,
+            assumptions=_assumptions(),
+            environment=provenance(),
+            scrubber=scrubber_data(),
+            seconds=seconds,
+            marks=MARKS,
+        )
+    )
+
+
+def _assumptions() -> dict[str, list[theory.Assumption]]:
+    """The paper's assumptions against the settings of its experiments."""
+    published: dict[str, Any] = {"seq_len": 128, "steps": 100, "momentum": 0.9}
+    found = {
+        "Syn-Small, η_Y = η_Z = 1 (Figure 4)": theory.assumptions(syn_small(), lr_y=1.0, lr_z=1.0, **published),
+        "Syn-Small, η_Y = 10, η_Z = 1 (Figure 4)": theory.assumptions(syn_small(), lr_y=10.0, lr_z=1.0, **published),
+    }
+    for queries in (1, 3, 5, 10):
+        found[f"Syn-Medium, {queries} queries, η_Y = 10, η_Z = 1 (Figures 6, 11, 12)"] = theory.assumptions(
+            syn_medium(num_query=queries), lr_y=10.0, lr_z=1.0, init="uniform", **published
+        )
+    return {name: list(one) for name, one in found.items()}

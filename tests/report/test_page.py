@@ -1,0 +1,118 @@
+"""The page: complete, self-contained, and alive in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import scansnap as ss
+from scansnap.report.page import reproduce
+from scansnap.report.scrubber import scrubber_data
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+WATCHER = """<script>
+const problems = [];
+window.addEventListener("error", (event) => problems.push(String(event.message)));
+console.error = (...words) => problems.push(words.join(" "));
+</script>"""
+
+PROBE = """<script>
+const slider = document.getElementById("step");
+const heights = () => [...document.querySelectorAll("#scrubber rect")].map((bar) => bar.getAttribute("height"));
+const before = heights();
+slider.value = slider.max;
+slider.dispatchEvent(new Event("input"));
+const after = heights();
+const loaded = performance.getEntriesByType("resource").map((entry) => entry.name)
+  .filter((name) => !name.startsWith("data:"));
+const wide = document.documentElement.scrollWidth > window.innerWidth + 1;
+document.body.setAttribute("data-report", JSON.stringify({
+  problems, loaded, wide, label: document.getElementById("step-label").textContent, bars: after.length,
+  moved: after.filter((height, i) => height !== before[i]).length,
+  images: [...document.images].every((image) => image.naturalWidth > 100),
+}));
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    """A page with two quick figures and all claims."""
+    steps: list[str] = []
+    folder = tmp_path_factory.mktemp("page")
+    found = reproduce(folder, figures=["8", "9"], on_step=lambda what, share: steps.append(what))
+    assert steps == ["Figure 8", "Figure 9", "claims", "the page", "done"]
+    return found
+
+
+def test_it_has_everything(page: Path) -> None:
+    text = page.read_text()
+    for needed in (
+        "Figure 8",
+        "Figure 9",
+        "theorem_3",
+        "holds under its assumptions only",
+        "|lambda_1|",
+        "version numpy",
+    ):
+        assert needed in text
+    assert {path.name for path in page.parent.iterdir()} == {
+        "index.html", "figure_8.png", "figure_8.pdf", "figure_9.png", "figure_9.pdf"
+    }  # fmt: skip
+
+
+def test_nothing_is_loaded_from_elsewhere(page: Path) -> None:
+    text = re.sub(r"base64,[A-Za-z0-9+/=]+", "", page.read_text())
+    assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", text) == []
+    assert "url(" not in text
+    assert "fetch(" not in text
+    assert set(re.findall(r"https?://[^\s\"'<]+", text)) <= {"http://www.w3.org/2000/svg"}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_works_in_a_browser(page: Path, tmp_path: Path, width: int) -> None:
+    """Phone and desk width: no errors, nothing loaded, nothing wider than the screen, and the slider moves the bars."""
+    text = page.read_text().replace("<head>", "<head>" + WATCHER).replace("</body>", PROBE + "</body>")
+    (tmp_path / "probed.html").write_text(text)
+    done = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom",
+         "--virtual-time-budget=4000", f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path / 'probed.html'}"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    found = re.search(r'data-report="([^"]*)"', done.stdout)
+    assert found, done.stderr[-2000:]
+    report = json.loads(found.group(1).replace("&quot;", '"').replace("&amp;", "&"))
+    assert report["problems"] == []
+    assert report["loaded"] == []
+    assert not report["wide"]
+    assert report["images"]
+    assert report["label"] == "step 100"
+    assert report["bars"] == 80
+    assert report["moved"] >= 70  # rounded to four digits, a bar may end where it began
+
+
+def test_the_slider_s_data_are_attention() -> None:
+    data = scrubber_data()
+    assert len(data["steps"]) == 101
+    assert len(data["panels"]) == 4
+    for panel in data["panels"]:
+        assert all(abs(sum(row) - 1) < 0.005 for row in panel["attention"])
+        assert panel["distinct"] == [False] * 10 + [True] * 10
+        common = sum(panel["attention"][-1][:10])
+        assert common < sum(panel["attention"][0][:10])
+    assert data["most"] <= 1
+
+
+def test_refusals(tmp_path) -> None:
+    with pytest.raises(ss.InputError, match="unknown figure '66': did you mean '6'"):
+        reproduce(tmp_path / "new", figures=["66"])
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ss.StoreError, match="cannot write to"):
+        reproduce(tmp_path / "file" / "page", figures=["8"])
