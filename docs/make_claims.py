@@ -69,7 +69,7 @@ def _section(verdict: Verdict) -> str:
         )
     lines.append("")
     if verdict.curve is not None:
-        picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=90)
+        picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
         lines += [f"![{verdict.id}](images/claims/{verdict.id}.png)", ""]
     return "\n".join(lines) + "\n"
 

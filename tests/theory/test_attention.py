@@ -66,16 +66,30 @@ def test_theorem_3_follows_from_eq_98() -> None:
     assert np.isnan(theory.companion_growth(-0.5, 2.5))
 
 
-def test_fates_and_symmetry() -> None:
+def test_fates_are_per_query_and_need_overlap() -> None:
     single = ss.single_common(num_classes=3, vocab_size=40)
-    kinds, why = theory.fates(single.probs)
-    assert (kinds[single.common_tokens] == "loses").all()
-    assert "Theorem 2 b" in why
+    (line,) = theory.fates(single.probs, query=single.query)
+    assert set(line[single.common_tokens]) == {"loses"}
+    assert set(line[single.distinct_tokens(0)]) == {"gains"}
+    assert set(line[single.next_token]) == {"absent"}
+
+    small = ss.syn_small()  # two queries: Corollary 2 does not apply, and a query's row knows its own class only
+    first, second = theory.fates(small.probs, query=small.query)
+    assert set(first[small.common_tokens]) == {"unsaid"}
+    assert set(first[small.distinct_tokens(0)]) == {"gains"}
+    assert set(second[small.distinct_tokens(0)]) == {"absent"}
+
+    apart = [[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]  # no overlap, no drive
+    assert set(theory.fates(apart, query=[9, 9])[0]) == {"unsaid"}
+    # Query 8's class has the common token and nothing else: f = 1 there, and the token cannot move.
+    lone = theory.fates([[0.5, 0.5], [0.0, 1.0]], query=[7, 8])
+    assert lone.tolist() == [["gains", "loses"], ["absent", "unsaid"]]
+
+
+def test_symmetry() -> None:
     many = ss.synthetic(num_query=1, next_per_query=3)
-    kinds, why = theory.fates(many.probs)
-    assert "Corollary 2" in why
-    assert set(kinds[many.distinct_tokens(0)]) == {"gains"}
-    assert set(kinds[many.common_tokens]) == {"loses"}
+    (line,) = theory.fates(many.probs, query=many.query)
+    assert set(line[many.common_tokens]) == {"loses"}
     assert theory.symmetry(many.probs, query=many.query).holds
     assert not theory.symmetry(ss.syn_small().probs, query=ss.syn_small().query).single_query
     skewed = many.probs.copy()
@@ -83,8 +97,7 @@ def test_fates_and_symmetry() -> None:
     skewed[0] /= skewed[0].sum()
     assert not theory.symmetry(skewed, query=many.query).shared_common
     assert not theory.symmetry(skewed, query=many.query).matching_distinct
-    kinds, why = theory.fates(skewed)
-    assert set(kinds[many.common_tokens]) == {"unsaid"}
+    assert set(theory.fates(skewed, query=many.query)[0, many.common_tokens]) == {"unsaid"}
 
 
 def test_tf_idf_gives_common_tokens_nothing() -> None:

@@ -50,7 +50,8 @@ def _trained(classes: SequenceClasses, **options: Any) -> np.ndarray:
     where="Theorem 2, Eqs. 97 to 100",
     conditions="Assumption 2, modified gradient, eta_Y >> eta_Z, T -> infinity",
     wrong_factor=-1.0,
-    needs=("a distinct token",),
+    needs=("a distinct token", "common tokens"),
+    assumes=("weak_overlap", "no_vanishing_overlap", "independent_classes", "fast_decoder"),
 )
 def theorem_2(check: Check) -> None:
     """Signs of dz/dt at 28 times from 1 to 10^9 steps; signs of z after sampled training with finite T and momentum."""
@@ -67,9 +68,9 @@ def theorem_2(check: Check) -> None:
             lines[f"common, {gradient}"] = z[(slice(None), *common)].mean(axis=1)
     distinct, common = _tokens(classes)
     sampled: dict[str, dict[str, Any]] = {
-        "T = 128": {"seq_len": 128},
-        "T = 128 and momentum 0.9": {"seq_len": 128, "momentum": 0.9},
-        "T = 20,000": {"seq_len": 20_000},
+        "T = 128, equal rates": {"seq_len": 128},
+        "T = 128, equal rates and momentum 0.9": {"seq_len": 128, "momentum": 0.9},
+        "T = 20,000, equal rates": {"seq_len": 20_000},
     }
     for name, options in sampled.items():
         z = _trained(classes, **options)
@@ -94,7 +95,8 @@ def symmetric_setting() -> Setting:
     conditions="Assumption 2, one query, matching distinct tokens, common tokens of equal probability, Z(0) = 0",
     setting=symmetric_setting,
     wrong_factor=-1.0,
-    needs=("several classes", "common tokens"),
+    needs=("several classes", "common tokens", "one query", "symmetric classes"),
+    assumes=("weak_overlap", "no_vanishing_overlap", "fast_decoder"),
 )
 def corollary_2(check: Check) -> None:
     """Signs of dz/dt along flows; then with two queries, and with common tokens of unequal probability."""

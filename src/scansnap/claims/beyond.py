@@ -25,7 +25,7 @@ TIMES = np.geomspace(1, 1e12, 97)
     conditions="symmetric classes, Y(0) = Z(0) = 0, population dynamics",
     setting=section_6_setting,
     wrong_factor=1.001,
-    needs=("several classes", "common tokens", "symmetric classes"),
+    needs=("several classes", "a distinct token", "common tokens", "symmetric classes"),
 )
 def symmetric_drive(check: Check) -> None:
     """z of common and distinct tokens against the whole flow, 1 to 10^12 steps, eta_Y/eta_Z of the setting and 1."""
@@ -95,6 +95,7 @@ def energy_law(check: Check) -> None:
     where="theory.finite_length_drive; not in the paper",
     conditions="true SGD, early in training; first order in 1/T",
     wrong_factor=1.3,
+    assumes=("many_tokens",),
 )
 def finite_length(check: Check) -> None:
     """z after 8 steps of batch 4096 at small rates, mean of 64 runs: T = 500 against the prediction and the limit."""

@@ -14,7 +14,8 @@ noticed, and the tests show it for each claim.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,11 +27,12 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
 from scansnap.dynamics.threads import one_thread
 from scansnap.errors import InputError
+from scansnap.theory import assumptions
 
 ROLES = ("assumed", "beyond", "corrected", "contrast")
 
 HOLDS, ASSUMED_ONLY, FAILS = "holds", "holds under its assumptions only", "fails"
-INAPPLICABLE = "does not apply"
+UNMET, INAPPLICABLE = "assumptions not met", "does not apply"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Curve:
     y_label: str
     log_x: bool = True
     log_y: bool = False
+    marks: Mapping[str, float] = field(default_factory=dict)  # places on the x axis that have a name
 
 
 @dataclass
@@ -91,12 +94,22 @@ class Check:
     curve: Curve | None = None
 
     def equal(
-        self, label: str, predicted: ArrayLike, measured: ArrayLike, *, tolerance: float, role: str = "assumed"
+        self,
+        label: str,
+        predicted: ArrayLike,
+        measured: ArrayLike,
+        *,
+        tolerance: float,
+        role: str = "assumed",
+        floor: float = 1e-13,
     ) -> None:
-        """Predicted and measured agree to `tolerance`, relative to the largest entry measured."""
+        """Predicted and measured agree to `tolerance`, relative to the largest entry measured.
+
+        Differences up to `floor` count as nothing: where both are rounding they are equal.
+        """
         p, m = np.broadcast_arrays(np.asarray(predicted, np.float64), np.asarray(measured, np.float64))
         p = p * self._wrong
-        size = max(float(np.abs(m).max()), 1e-300)
+        size = max(float(np.abs(m).max()), floor / tolerance)
         apart = np.abs(p - m) / size
         worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
         self._add(label, role, p[worst], m[worst], apart[worst], tolerance)
@@ -173,6 +186,7 @@ class Claim:
     wrong_factor: float
     correction: str  # how it should read, where it fails as published
     needs: tuple[str, ...]  # names in NEEDS
+    assumes: tuple[str, ...]  # ids of `theory.assumptions` without which the claim promises nothing
 
     def run(self, setting: Setting | None = None, *, wrong: bool = False) -> Verdict:
         """Check the claim, in its own setting unless another is given; with `wrong` its predictions are falsified."""
@@ -203,11 +217,15 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """Holds, holds under its assumptions only, or fails; or that it does not apply to the classes given."""
+        """Holds, holds under its assumptions only, or fails.
+
+        On classes and rates of your own also: that the claim does not apply to them, or, where it is not borne out and
+        they break one of its assumptions, that it promised nothing.
+        """
         if self.reason:
             return INAPPLICABLE
         if not all(one.holds for one in self.measurements if one.role == "assumed"):
-            return FAILS
+            return UNMET if self.unmet else FAILS
         return HOLDS if all(one.holds for one in self.measurements if one.role == "beyond") else ASSUMED_ONLY
 
     @property
@@ -215,10 +233,16 @@ class Verdict:
         """The measurement to show in one line: the first that decided; none where the claim does not apply."""
         if self.reason:
             return None
-        role = {FAILS: "assumed", ASSUMED_ONLY: "beyond", HOLDS: "assumed"}[self.verdict]
+        role = "beyond" if self.verdict == ASSUMED_ONLY else "assumed"
         mine = [one for one in self.measurements if one.role == role]
         broken = [one for one in mine if not one.holds]
         return (broken or mine)[0]
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The claim's assumptions that the setting breaks."""
+        found = assumptions(self.setting.classes, lr_y=self.setting.lr_y, lr_z=self.setting.lr_z)
+        return tuple(one.id for one in found.broken if one.id in self.claim.assumes)
 
     def timed(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)
@@ -231,13 +255,14 @@ class Verdict:
             "statement": self.claim.statement,
             "where": self.claim.where,
             "conditions": self.claim.conditions,
-            "predicted": leading.predicted if leading else None,
-            "measured": leading.measured if leading else None,
-            "deviation": leading.deviation if leading else None,
+            "predicted": _finite(leading.predicted) if leading else None,
+            "measured": _finite(leading.measured) if leading else None,
+            "deviation": _finite(leading.deviation) if leading else None,
             "verdict": self.verdict,
             "correction": self.claim.correction or None,
             "reason": self.reason or None,
-            "measurements": [vars(one) for one in self.measurements],
+            "measurements": [{k: _finite(v) for k, v in vars(one).items()} for one in self.measurements],
+            "unmet_assumptions": list(self.unmet),
             "setting": {
                 "classes": repr(self.setting.classes),
                 "lr_y": self.setting.lr_y,
@@ -245,6 +270,11 @@ class Verdict:
             },
             "seconds": round(self.seconds, 3),
         }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 CLAIMS: dict[str, Claim] = {}
@@ -260,11 +290,14 @@ def claim(
     wrong_factor: float = 1.01,
     correction: str = "",
     needs: tuple[str, ...] = (),
+    assumes: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Check], None]], Claim]:
     """Make a claim of a check function, under the function's name."""
 
     def made(check: Callable[[Check], None]) -> Claim:
-        found = Claim(check.__name__, statement, where, conditions, check, setting, wrong_factor, correction, needs)
+        found = Claim(
+            check.__name__, statement, where, conditions, check, setting, wrong_factor, correction, needs, assumes
+        )
         CLAIMS[found.id] = found
         return found
 

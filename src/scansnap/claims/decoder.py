@@ -21,6 +21,14 @@ from scansnap.dynamics.train import train
     conditions="Assumption 2, modified gradient, attention fixed, M^-0.99 << eta_Y < 1, t >> K^2",
     wrong_factor=1.1,
     needs=("several classes",),
+    assumes=(
+        "weak_overlap",
+        "no_vanishing_overlap",
+        "independent_classes",
+        "uniform_classes",
+        "many_tokens",
+        "decoder_rate",
+    ),
 )
 def theorem_1(check: Check) -> None:
     """gamma, beta and xi read off the states of flows with attention fixed, from 100 to 10^9 steps."""
@@ -50,6 +58,7 @@ def theorem_1(check: Check) -> None:
     where="Theorem 5, Eq. 70",
     conditions="modified gradient, attention fixed, Y(0) = 0",
     wrong_factor=1.0001,
+    assumes=("independent_classes",),
 )
 def theorem_5(check: Check) -> None:
     """Ten runs of 1,000 batch-1 steps.  W is matched with (M - 1) h*(N_n) zeta_n for whole N_n that add up to N."""
@@ -79,6 +88,7 @@ def theorem_5(check: Check) -> None:
     where="Corollary 1, Eqs. 71 to 73",
     conditions="modified gradient, attention fixed",
     wrong_factor=1.01,
+    assumes=("uniform_classes", "independent_classes", "decoder_rate"),
 )
 def corollary_1(check: Check) -> None:
     """|e_n - alpha_n| along flows with attention fixed, and at the times predicted for eps = 0.1, 0.01, 10^-4."""
@@ -128,9 +138,10 @@ def remark_1(check: Check) -> None:
     states, found = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0)
     f = states[0].direction
     rho = float(theory.overlaps(f)[0, 1])
-    h = theory.decoder_growth(times / classes.num_classes, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
-    zeta = theory.centred_one_hot(classes.next_token, vocab_size=classes.vocab_size)
-    published = (1 - rho) * (classes.vocab_size - 1) * h[:, None, None] * zeta
+    published = theory.shared_overlap_logits(
+        times, rho, next_token=classes.next_token, vocab_size=classes.vocab_size, num_classes=classes.num_classes,
+        lr_y=check.setting.lr_y,
+    )  # fmt: skip
     measured = np.array([f @ state.decoder for state in states])
     check.equal("logits w_n, published", published, measured, tolerance=0.02)
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=0.0)

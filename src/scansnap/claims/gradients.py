@@ -101,6 +101,7 @@ def lemma_2(check: Check) -> None:
     where="Lemma 3, Eqs. 8 and 26",
     conditions="attention fixed, F of full rank",
     wrong_factor=1.001,
+    assumes=("independent_classes",),
 )
 def lemma_3(check: Check) -> None:
     """F^T dY/dt against P(n) (e_n - alpha_n) in row n, at a decoder trained for 200 steps."""

@@ -53,8 +53,12 @@ def theorem_4(check: Check) -> None:
         lines[f"{form} form"] = theory.growth_bound(times, **more, form=form)
         check.equal(f"B_n against the integral of Eqs. 118 and 119, {form} form", lines[f"{form} form"], integral,
                     tolerance=1e-3, role=role)  # fmt: skip
+    rates = {
+        f"eta_Y/eta_Z = {check.setting.lr_y / rate:g}": rate for rate in (check.setting.lr_z, check.setting.lr_y / 1000)
+    }
     for gradient in ("modified", "true"):
-        lines[f"flow, {gradient} gradient"] = _lost(check, times, gradient)
+        for ratio, rate in rates.items():
+            lines[f"flow, {gradient} gradient, {ratio}"] = _lost(check, times, gradient, rate)
     early, late = times <= first / 10, times >= second * 1000
     log_time = np.log(classes.vocab_size * check.setting.lr_y * times / classes.num_classes)
     for name, values in lines.items():
@@ -62,21 +66,24 @@ def theorem_4(check: Check) -> None:
             continue
         role = "corrected" if name == "exact form" else "beyond"
         grown = np.expm1(4 * values)
-        check.equal(f"scanning: exponent of e^(4B) - 1 in t, {name}", 2.0, _exponent(times[early], grown[early]),
-                    tolerance=0.05, role=role)  # fmt: skip
-        check.equal(f"snapping: exponent of e^(4B) - 1 in ln(M eta_Y t/K), {name}", 2.0,
-                    _exponent(log_time[late], grown[late]), tolerance=0.05, role=role)  # fmt: skip
-        if role == "beyond":
+        if early.sum() > 2:
+            check.equal(f"scanning: exponent of e^(4B) - 1 in t, {name}", 2.0, _exponent(times[early], grown[early]),
+                        tolerance=0.05, role=role)  # fmt: skip
+        if late.sum() > 2:
+            check.equal(f"snapping: exponent of e^(4B) - 1 in ln(M eta_Y t/K), {name}", 2.0,
+                        _exponent(log_time[late], grown[late]), tolerance=0.05, role=role)  # fmt: skip
+        if role == "beyond" and not name.endswith("= 1000"):
             check.equal(f"B_n, exact form, against -z of the common token, {name}", lines["exact form"], values,
                         tolerance=0.05, role=role)  # fmt: skip
-    check.curve = Curve(times, lines, "steps", "B_n, minus the common token's logit")
+    check.curve = Curve(times, lines, "steps", "B_n, minus the common token's logit",
+                        marks={"t'_0": first, "t_0": second})  # fmt: skip
 
 
-def _lost(check: Check, times: FloatArray, gradient: str) -> FloatArray:
+def _lost(check: Check, times: FloatArray, gradient: str, lr_z: float) -> FloatArray:
     """-z of the common token along a flow."""
     classes = check.setting.classes
     found = flow(
-        classes, times=times, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, decoder_gradient=gradient,
+        classes, times=times, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient,
         record=("attention_logits",), progress=False,
     )  # fmt: skip
     return -found["attention_logits"].sel(token=classes.common_tokens[0]).values[0, :, 0]
@@ -100,7 +107,7 @@ def _integrated(times: FloatArray, more: dict[str, Any]) -> FloatArray:
     setting=section_6_setting,
     correction="by Eq. 10 as published dz/dt sums over the K classes of the query, xi_n does not: -dz/dt is K times "
     "eta_Z xi_n (1 - f^2); with P(n) in Eq. 10 the two agree",
-    needs=("one common token", "one query"),
+    needs=("one common token", "one query", "symmetric classes"),
 )
 def equation_13(check: Check) -> None:
     """-dz/dt of the common token over eta_Z xi_n (1 - f^2), at the start, by Eq. 10 with and without P(n)."""
@@ -145,17 +152,21 @@ def figure_9(check: Check) -> None:
     conditions="nu = eta_Y/eta_Z fixed",
     setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=5e-5),
     wrong_factor=1.05,
-    correction="t >> K/(M eta_Y) exp(sqrt(nu C_0/(2 K))): the logarithm must outgrow the root of nu, not of 1/nu; and "
-    "-1/4 ln C_0 belongs to B_n",
+    correction="t >> K/(M eta_Y) exp(sqrt(nu C_0/(2 K))), which is the printed condition up to K and C_0 if nu is read "
+    "upside down, as in Figure 9's caption; and -1/4 ln C_0 belongs to B_n",
 )
 def equation_132(check: Check) -> None:
-    """The expansion against B_n at nu = 10^4, a hundred times later than published, and at ten times the logarithm."""
-    arguments, ratio = _arguments(check), check.setting.lr_y / check.setting.lr_z
-    unit = arguments["num_classes"] / (arguments["vocab_size"] * check.setting.lr_y)
-    more = {**arguments, "lr_z": check.setting.lr_z, "constant": 1.0}
-    for t, form, role in (
-        (100 * unit * np.exp(1 / np.sqrt(2 * ratio)), "published", "assumed"),
-        (unit * np.exp(10 * np.sqrt(ratio / (2 * arguments["num_classes"]))), "exact", "corrected"),
-    ):
-        check.equal(f"B_n by Eq. 132, time by the {form} condition", theory.growth_bound_late(t, **more),
-                    theory.growth_bound(t, **more), tolerance=0.02, role=role)  # fmt: skip
+    """The expansion against B_n with C_0 = 3: a hundred times later than published, and at ten times the logarithm."""
+    more = {**_arguments(check), "lr_z": check.setting.lr_z, "constant": 3.0}
+    ratio = check.setting.lr_y / check.setting.lr_z
+    unit = more["num_classes"] / (more["vocab_size"] * check.setting.lr_y)
+    times = {
+        "published": 100 * float(theory.late_time(**more, form="published")),
+        "exact": unit * float(np.exp(10 * np.sqrt(3.0 * ratio / (2 * more["num_classes"])))),
+    }
+    for form, role in (("published", "assumed"), ("exact", "corrected")):
+        check.equal(f"B_n by Eq. 132, {form} form and time", theory.growth_bound_late(times[form], **more, form=form),
+                    theory.growth_bound(times[form], **more), tolerance=0.02, role=role)  # fmt: skip
+    check.equal("B_n by Eq. 132, published form at the later time",
+                theory.growth_bound_late(times["exact"], **more, form="published"),
+                theory.growth_bound(times["exact"], **more), tolerance=0.02, role="contrast")  # fmt: skip

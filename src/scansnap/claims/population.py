@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.dynamics.start import physical_memory
+from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 from scansnap.theory import MeasuredGradient, directions, measured_gradient
 
@@ -62,6 +64,12 @@ def trajectory(
     classes: SequenceClasses, *, times: FloatArray, lr_y: float, lr_z: float, decoder_gradient: str = "true"
 ) -> tuple[list[State], xr.Dataset]:
     """The states of `flow` from zero at the times, and the whole result."""
+    needed = 3 * 8 * len(times) * len(classes.contextual_tokens) * classes.vocab_size
+    if needed > physical_memory() / 4:
+        raise InputError(
+            f"this check holds the decoder at {len(times)} times, {needed / 2**30:.0f} GiB for {classes.vocab_size:,} "
+            f"tokens of which {len(classes.contextual_tokens):,} occur: give smaller classes."
+        )
     found = flow(
         classes,
         lr_y=lr_y,

@@ -70,6 +70,6 @@ def table_1(check: Check) -> None:
     length = 128
     sequences, owner = sample_sequences(classes, num=200, seq_len=length, seed=0)
     is_query = sequences == classes.query[owner][:, None]
-    position = is_query.argmax(axis=1) + 1.0
+    position = length - is_query[:, ::-1].argmax(axis=1).astype(float)  # the last, should it also be context
     check.equal("position of the query, Table 1", length - 1.0, position, tolerance=1e-9)
     check.equal("position of the query, main text", float(length), position, tolerance=1e-9, role="corrected")

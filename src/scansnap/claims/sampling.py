@@ -19,8 +19,9 @@ delta is seen by chance has a probability far below 1e-6."""
 @claim(
     "A class is drawn N P(n) times up to sqrt(N/2 ln(2/delta)) + 1 < sqrt(N ln(2/delta)), but for a chance delta.",
     where="Lemma 10, Eq. 58",
-    wrong_factor=8.0,
+    wrong_factor=2.0,
     correction="",
+    conditions="N ln(2/delta) > 11.66 for the second bound, which the text does not say",
 )
 def lemma_10(check: Check) -> None:
     """20,000 simulated counts at N = 1000 and delta = 0.1, and the order of the two bounds at small N."""
@@ -42,6 +43,7 @@ def lemma_10(check: Check) -> None:
     conditions="N >> K^2, Delta << Nbar",
     wrong_factor=30.0,
     correction="",
+    assumes=("uniform_classes", "decoder_rate"),
 )
 def lemma_11(check: Check) -> None:
     """All counts within the radius of the mean, early and late in training; sigma' as published, and below the mean."""
@@ -65,6 +67,7 @@ def lemma_11(check: Check) -> None:
     where="Lemma 12",
     conditions="modified gradient, attention fixed, N >> K^2",
     wrong_factor=30.0,
+    assumes=("uniform_classes", "independent_classes", "decoder_rate"),
 )
 def lemma_12(check: Check) -> None:
     """Forty runs of 3,000 batch-1 steps of the engine; theta from the logits of each class's own next token."""
@@ -90,7 +93,7 @@ def sampled_logits(check: Check, *, runs: int, steps: int) -> tuple[np.ndarray, 
 @claim(
     "A token's frequency in a sequence is within sqrt(ln(2/delta)/(2(T-1))) of P(l|n), but for a chance delta.",
     where="Lemma 18, Eq. 136",
-    wrong_factor=8.0,
+    wrong_factor=5.0,
 )
 def lemma_18(check: Check) -> None:
     """4,000 sequences of the engine's sampler at T = 128 and at T = 4096, every token of their class, delta = 0.05."""

@@ -55,6 +55,7 @@ def verify(
             raise unknown("claim", name, [one.id for one in claims()])
     if classes is not None:
         check_classes(classes)
+    check_rates(lr_y, lr_z)
     chosen = [CLAIMS[name] for name in ids] if ids else claims()
     found = []
     with progress_bar(f"checking {len(chosen)} claim{'s' * (len(chosen) > 1)}", len(chosen), progress) as show:
@@ -75,11 +76,18 @@ def verify(
     return found
 
 
+def check_rates(lr_y: float | None, lr_z: float | None) -> None:
+    """Refuse rates that are no positive numbers; None leaves a claim its own."""
+    for name, value in (("lr_y", lr_y), ("lr_z", lr_z)):
+        if value is not None:
+            numbers(name, value, above=0)
+
+
 def _setting(claim: Claim, classes: SequenceClasses | None, lr_y: float | None, lr_z: float | None) -> Setting:
     """The claim's own setting with what was given put in its place."""
     own = claim.setting()
     return Setting(
         classes=own.classes if classes is None else classes,
-        lr_y=own.lr_y if lr_y is None else float(numbers("lr_y", lr_y, above=0)),
-        lr_z=own.lr_z if lr_z is None else float(numbers("lr_z", lr_z, above=0)),
+        lr_y=own.lr_y if lr_y is None else float(lr_y),
+        lr_z=own.lr_z if lr_z is None else float(lr_z),
     )

@@ -34,7 +34,7 @@ STORE_OPTION = typer.Option(
 PICTURE_OPTION = typer.Option(
     "--picture", help="Where to draw the first run's attention (.png, .pdf, .svg); beside the result unless given."
 )
-JSON_OPTION = typer.Option("--json", help="Print one JSON object for programs instead of text.")
+JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
 
 
 def setting(

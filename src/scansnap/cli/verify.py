@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,12 @@ from scansnap.figures.picture import save_picture
 
 if TYPE_CHECKING:
     from scansnap.claims.claim import Verdict
+    from scansnap.data.sequence_classes import SequenceClasses
 
-MARKS = {"holds": "✓", "holds under its assumptions only": "◐", "fails": "✗", "does not apply": " "}
+MARKS = {
+    "holds": "✓", "holds under its assumptions only": "◐", "fails": "✗", "assumptions not met": "?",
+    "does not apply": " ",
+}  # fmt: skip
 ROLES = {
     "assumed": "under its assumptions",
     "beyond": "beyond them",
@@ -46,36 +50,43 @@ def command(
     is: holds, holds under its assumptions only (not under true SGD, finite T, equal rates or momentum), or fails.
     """
     common.check_picture(picture)
-    chosen = common.setting(preset, classes, "flow")[1] if preset or classes else None
+    chosen: SequenceClasses | None = None
+    rates: dict[str, Any] = {}
+    if preset or classes:
+        _, chosen, rates = common.setting(preset, classes, "flow")
+    given = {"lr_y": lr_y, "lr_z": lr_z}
+    rates = {name: rates.get(name) if value is None else value for name, value in given.items()}
 
-    from scansnap.claims.verify import verify
+    from scansnap.claims.verify import check_rates, verify
 
     names = claims or []
     if picture is not None and len(names) != 1:
         raise InputError("--picture draws one claim: name it, as in scansnap verify theorem_3.")
     table = not json and not names
     if table:
+        check_rates(rates["lr_y"], rates["lr_z"])  # before the heading is printed
         print(f"  {'claim':19} {'verdict':33} {'predicted':>11} {'measured':>11}  statement")
     verdicts = verify(
         *names,
         classes=chosen,
-        lr_y=lr_y,
-        lr_z=lr_z,
+        **rates,
         progress=False if json else None,
         on_verdict=(lambda one: print(_row(one), flush=True)) if table else None,
     )
-    drawn = _draw(verdicts[0], picture) if len(names) == 1 else None
     if json:
-        found = [{**one.as_dict(), "picture": str(drawn) if drawn else None} for one in verdicts]
-        print(json_module.dumps(found[0] if len(names) == 1 else found))
-        return
-    if not names:
+        found = [one.as_dict() for one in verdicts]
+        print(json_module.dumps(found[0] if len(names) == 1 else found, allow_nan=False))
+    elif not names:
         print(_count(verdicts))
         print("for one in full, with a picture: scansnap verify theorem_3; for programs: scansnap verify --json")
-    for one in verdicts if names else []:
-        print(_explanation(one))
-    if drawn:
-        print(f"picture: {drawn}")
+    else:
+        for one in verdicts:
+            print(_explanation(one))
+    # Last, so that no verdict is lost with a picture that cannot be written.
+    if picture is not None or (len(names) == 1 and not json and verdicts[0].curve is not None):
+        drawn = _draw(verdicts[0], picture)
+        if not json:
+            print(f"picture: {drawn}")
 
 
 def _row(verdict: Verdict) -> str:
@@ -115,6 +126,8 @@ def _explanation(verdict: Verdict) -> str:
                 f"    {'ok ' if one.holds else 'NOT'} {one.label}: predicted {one.predicted:.6g}, "
                 f"measured {one.measured:.6g}, deviation {one.deviation:.2g} (allowed {one.allowed:.2g})"
             )
+    if verdict.unmet and verdict.verdict == "assumptions not met":
+        lines.append(f"  it promised nothing here: {', '.join(verdict.unmet)}")
     broken = assumptions(setting.classes, lr_y=setting.lr_y, lr_z=setting.lr_z).broken
     lines.append("  the paper's assumptions: " + ("all met" if not broken else "not met are"))
     lines += [f"    {one.statement}: {one.advice}" for one in broken]
@@ -123,10 +136,7 @@ def _explanation(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def _draw(verdict: Verdict, picture: Path | None) -> Path | None:
+def _draw(verdict: Verdict, picture: Path | None) -> Path:
     from scansnap.figures import claim
 
-    if verdict.curve is None and picture is None:
-        return None
-    target = picture or Path("results") / f"{verdict.id}.png"
-    return save_picture(claim.draw(claim.prepare(verdict)), target)
+    return save_picture(claim.draw(claim.prepare(verdict)), picture or Path("results") / f"{verdict.id}.png")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,3 +45,16 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, words: str) -> None:
     low, middle, high = band.transpose("band", "step").values
     axes.fill_between(band["step"].values, low, high, color=COLOURS[i % len(COLOURS)], alpha=0.25, linewidth=0)
     axes.plot(band["step"].values, middle, **line(i), linewidth=1.6, label=words)
+
+
+GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "zeta": "ζ", "eta": "η", "theta": "θ",
+    "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ", "sigma": "σ", "chi": "χ",
+    "omega": "ω", "sqrt": "√", "infinity": "∞", "<=": "≤", ">=": "≥", "->": "→", ">>": "≫",
+}  # fmt: skip
+
+
+def readable(text: str) -> str:
+    """Plain mathematics with its own signs: eta_Y as η_Y, <= as ≤."""
+    words = re.compile("|".join(rf"(?<![A-Za-z]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in GREEK))
+    return words.sub(lambda found: GREEK[found.group()], text)

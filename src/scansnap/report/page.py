@@ -17,6 +17,7 @@ from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.errors import StoreError
 from scansnap.figures import catalogue, syn_medium_runs
+from scansnap.figures.style import readable
 from scansnap.figures.trend import Trend
 from scansnap.report.scrubber import scrubber_data
 from scansnap.results.provenance import provenance
@@ -106,6 +107,11 @@ def _section(number: str, folder: Path, options: dict[str, Any]) -> Section:
     )
 
 
+def _claim(verdict: Verdict) -> dict[str, Any]:
+    found = verdict.as_dict()
+    return {**found, **{name: readable(found[name] or "") for name in ("statement", "correction")}}
+
+
 def _trend(trend: Trend) -> dict[str, Any]:
     """A trend as the words of a table row."""
     error = f" ± {trend.standard_error:.2g}" if trend.standard_error is not None else ""
@@ -125,7 +131,7 @@ def render(sections: list[Section], verdicts: list[Verdict], seconds: float) -> 
         .from_string(template)
         .render(
             sections=sections,
-            claims=[one.as_dict() for one in verdicts],
+            claims=[_claim(one) for one in verdicts],
             counts=counts,
             assumptions=_assumptions(),
             environment=provenance(),

@@ -172,6 +172,7 @@ def _sizes(classes: Classes, lr_y: float) -> list[Assumption]:
         ),
         Assumption(
             "decoder_rate", "M^-0.99 << eta_Y < 1 (Theorem 1)", lr_y, 1.0, least <= lr_y < 1,
-            f"eta_Y = {lr_y:g}; the range for M = {size} is {least:.2g} to 1",
+            f"eta_Y = {lr_y:g}; "
+            + (f"the range for M = {size} is {least:.2g} to 1" if least < 1 else f"no rate meets it for M = {size}"),
         ),
     ]  # fmt: skip

@@ -81,24 +81,30 @@ def token_kinds(probs: ArrayLike) -> NDArray[np.str_]:
     return np.select([count == 1, count > 1], ["distinct", "common"], "absent")
 
 
-def fates(probs: ArrayLike, *, tolerance: float = 1e-9) -> tuple[NDArray[np.str_], str]:
-    """What the paper says becomes of each token: "gains", "loses", "absent" or "unsaid", and on what ground.
+def fates(probs: ArrayLike, *, query: ArrayLike, tolerance: float = 1e-9) -> NDArray[np.str_]:
+    """What the paper says becomes of each token in each query's row of Z (Q x L, rows in increasing order of query id).
 
-    Distinct tokens gain (Theorem 2 a).  A single common token loses if some class has a distinct one (Theorem 2 b);
-    several lose under the symmetry of Corollary 2, which needs one query for all classes.  Of other common tokens the
-    paper says nothing.
+    - "gains": a token distinct to a class of the query that overlaps some other class (Theorem 2 a; without any overlap
+      xi_n is zero and nothing moves).
+    - "loses": the only common token there is, where a class of the query that has it also has a distinct one (Theorem 2
+      b); or a common token of symmetric classes with one query (Corollary 2).
+    - "unsaid": other tokens of the query's classes.  "absent": tokens that its classes do not have.
     """
     p = matrix("probs", probs)
     kinds = token_kinds(p)
-    found = np.select([kinds == "distinct", kinds == "absent"], ["gains", "absent"], "unsaid").astype("U8")
-    common = kinds == "common"
-    if common.sum() == 1 and (kinds == "distinct").any():
-        found[common] = "loses"
-        return found, "Theorem 2 b: a single common token"
-    if common.any() and symmetry(p, query=np.zeros(len(p)), tolerance=tolerance).holds:
-        found[common] = "loses"
-        return found, "Corollary 2: symmetric classes, provided that all share one query"
-    return found, "Theorem 2 a alone" if common.any() else "there are no common tokens"
+    ids, row = np.unique(np.asarray(query), return_inverse=True)
+    overlapping = np.any(p[:, kinds == "common"] > 0, axis=1).tolist()
+    own = np.any(p[:, kinds == "distinct"] > 0, axis=1).tolist()
+    symmetric = symmetry(p, query=query, tolerance=tolerance).holds
+    found = np.full((len(ids), p.shape[1]), "absent", "U6")
+    for n, present in enumerate(p > 0):
+        line = found[row[n]]
+        line[present & (line == "absent")] = "unsaid"
+        if overlapping[n]:
+            line[present & (kinds == "distinct")] = "gains"
+        if symmetric or (own[n] and (kinds == "common").sum() == 1):
+            line[present & (kinds == "common")] = "loses"
+    return found
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,12 @@ def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: str = "exact
 
 
 def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
-    """A bound of |h(N_n) - h(Nbar)| / h(Nbar) for |N_n - Nbar| <= radius (Lemma 11, Eq. 63 without its last step).
+    """A bound of |h(N_n) - h(Nbar)| / h(Nbar) for |N_n - Nbar| <= radius: radius/Nbar (Lemma 11, Eq. 61).
 
-    h is concave with h(0) = 0, so h'(x) x <= h(x): the relative deviation is at most radius/(Nbar - radius), whatever M
-    and eta_Y.  Infinite where the radius reaches the mean.
+    h is concave with h(0) = 0, so h(x)/x falls: the relative deviation of h is at most that of the count, whatever M
+    and eta_Y, with the constant one where the text leaves it open.
     """
-    mean, width = np.broadcast_arrays(numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0))
-    return np.divide(width, mean - width, out=np.full(mean.shape, np.inf), where=width < mean)[()]
+    return (numbers("radius", radius, least=0) / numbers("mean_count", mean_count, above=0))[()]
 
 
 def residual_deviation(

@@ -15,9 +15,13 @@ of f_n' in it, n' != n, is gamma (1 + sigma_n) times
 
     (1 - E'_{n'n'}) (1 + theta_n') q_0 - E'_{n'n} (1 + theta_n) q_1 - sum_{k != n, n'} E'_{n'k} (1 + theta_k) q_0
 
-and beta_{nn'} is minus that.  So the terms with q_0 enter beta with a minus sign; the published Eq. 88 has a plus.
-Since q_0 < 0 the exact form is the larger one: beta_{nn'} -> 1/M and not -1/M as the overlaps vanish, which makes
-xi_n > 0 (Theorem 1 a) hold without any lower bound on |lambda_i|: the terms in q_0 help where the proof fears them.
+and beta_{nn'} is minus that, (1 + sigma_n) times
+
+    q_1 (1 + theta_n) E'_{nn'} - q_0 [(1 + theta_n') - sum_{k != n} (1 + theta_k) E'_{kn'}].
+
+The published Eq. 88 has + q_0 (1 + theta_n') instead: one sign is wrong.  Since q_0 < 0 the exact form is the larger
+one: beta_{nn'} -> 1/M and not -1/M as the overlaps vanish.  Then xi_n = gamma (-q_1 E'_nn - q_0 sum_{k != n} E'_nk) > 0
+(Theorem 1 a) needs no lower bound on |lambda_i|: the term in q_0 helps where the proof fears it.
 """
 
 from __future__ import annotations
@@ -101,7 +105,7 @@ def backpropagated_gradient(
     sigma: ArrayLike = 0.0,
     form: str = "exact",
 ) -> BackpropagatedGradient:
-    """iota_n and beta_{nn'} (Eqs. 86, 88); the published form has the sign of the q_0 terms of beta as printed."""
+    """iota_n and beta_{nn'} (Eqs. 86, 88); the published form has one sign in beta as printed."""
     one_form(form)
     e = square("overlap", overlap)
     inverse = inverse_overlaps(e)
@@ -116,8 +120,7 @@ def backpropagated_gradient(
     iota = np.diag(coefficient).copy()
     beta = -coefficient.T
     if form == "published":
-        own = scale[:, None] * q_1 * drawn[:, None] * inverse  # q_1 (1 + theta_n) E'_{nn'}
-        beta = own - (beta - own)
+        beta = beta + 2 * q_0 * scale[:, None] * drawn
     np.fill_diagonal(beta, 0.0)
     return BackpropagatedGradient(iota, beta)
 
@@ -126,6 +129,19 @@ def drive(overlap: ArrayLike, beta: ArrayLike, *, speed: ArrayLike) -> FloatArra
     """xi_n = gamma sum_{n' != n} beta_{nn'} f_n . f_n' (Theorem 1), along the last axis; `speed` is gamma."""
     e, b = square("overlap", overlap), square("beta", beta)
     return np.asarray(speed, np.float64)[..., None] * (b * e).sum(axis=1)
+
+
+def shared_overlap_logits(
+    t: ArrayLike, overlap: float, *, next_token: ArrayLike, vocab_size: int, num_classes: int, lr_y: float
+) -> FloatArray:
+    """W (..., K x M) of true SGD with all overlaps equal, as Remark 1 has it (Eq. 43): (1 - rho)(M-1) h(t/K) zeta_n.
+
+    Published only: for K < M it does not hold.  `symmetric_flow` with lr_z = 0 is exact.
+    """
+    time = numbers("t", t, least=0) / sizes("num_classes", num_classes, least=1)
+    h = decoder_growth(time, vocab_size=vocab_size, lr_y=lr_y)
+    zeta = centred_one_hot(np.asarray(next_token), vocab_size=vocab_size)
+    return (1 - overlap) * (vocab_size - 1) * np.asarray(h)[..., None, None] * zeta
 
 
 def residual_norm(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:

@@ -36,7 +36,8 @@ def relative_gain(
 
 def growth_factor(logit: ArrayLike, initial_logit: ArrayLike = 0.0) -> FloatArray:
     """chi_l = exp(2 (z_l(t) - z_l(0)))."""
-    return np.exp(2 * (numbers("logit", logit) - numbers("initial_logit", initial_logit)))[()]
+    with np.errstate(over="ignore"):
+        return np.exp(2 * (numbers("logit", logit) - numbers("initial_logit", initial_logit)))[()]
 
 
 def relative_gain_after(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
@@ -73,10 +74,13 @@ class GrowthRange(NamedTuple):
     most: FloatArray
 
 
-def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike) -> GrowthRange:
-    """exp(2 f^2 B_n) <= chi <= exp(2 B_n) for the dominant token (Eq. 12); `initial_direction` is f_{n l_0}(0).
+def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike, *, weight: ArrayLike = 1.0) -> GrowthRange:
+    """exp(2 f^2 B) <= chi <= exp(2 B) for the dominant token (Eq. 12); `initial_direction` is f_{n l_0}(0).
 
-    B_n = P(n) eta_Z int xi_n in steps of batch 1: without P(n), as published, the lower bound is violated.
+    B = weight * bound.  With `bound` = B_n = eta_Z int xi_n, as `growth_bound` gives it, `weight` is P(n): in steps of
+    batch 1 class n is drawn with that probability.  The default of one is the published form, whose lower bound fails.
     """
-    b, f = numbers("bound", bound), numbers("initial_direction", initial_direction, above=0)
-    return GrowthRange(np.exp(2 * f**2 * b)[()], np.exp(2 * b)[()])
+    b = numbers("weight", weight, above=0) * numbers("bound", bound)
+    f = numbers("initial_direction", initial_direction, above=0)
+    with np.errstate(over="ignore"):
+        return GrowthRange(np.exp(2 * f**2 * b)[()], np.exp(2 * b)[()])

@@ -4,14 +4,15 @@ In a sequence of T - 1 tokens the counts fluctuate, and with them the direction 
 
     u = (I - f_n f_n^T) diag(e^z) eps / |c~|,     Cov(eps) = (diag(p) - p p^T)/(T - 1),     c~_l = p_l e^(z_l).
 
-Take a decoder that answers class n with g = gamma f_n (its leading part).  Lemma 1 then moves z_l by the mean of
-f_l (g_l - f_l f.g).  Since |f| = 1, f . f_n = 1 - |u|^2/2 - E|u|^2/2, and to first order in 1/T
+Take a decoder that answers class n with g = gamma fbar, fbar = E[f] (its leading part).  Lemma 1 then moves z_l by the
+mean of f_l (g_l - f_l f.g).  Since |f| = 1, f . fbar = 1 - |u|^2/2 - E|u|^2/2, and to first order in 1/T
 
-    E[f_l (f_nl - f_l f . f_n)] = f_nl^2 E|u|^2 - E[u_l^2].
+    E[f_l (fbar_l - f_l f . fbar)] = f_nl^2 E|u|^2 - E[u_l^2].
 
 A token gains if its share f_nl^2 of the direction exceeds its share of the direction's variance.  As u_l^2 goes like
 p_l and f_nl^2 like p_l^2, frequent tokens gain and rare ones lose, common or not.  Under true SGD this competes with
-the drive between classes, which starts at 1/M: the limit T -> infinity describes training only where T is well above M.
+the drive between classes, which starts at 1/M: the limit T -> infinity describes the start of training only for tokens
+of probability p well above M/T.  The first order needs T p well above one.
 """
 
 from __future__ import annotations

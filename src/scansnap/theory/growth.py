@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from scipy.special import lambertw, wrightomega
 
 from scansnap.errors import InputError
-from scansnap.theory.checks import FloatArray, numbers, sizes
+from scansnap.theory.checks import FloatArray, numbers, one_form, sizes
 
 
 def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
@@ -53,7 +53,8 @@ def growth_time(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) ->
     h = numbers("growth", growth, least=0)
     size = sizes("vocab_size", vocab_size, least=2)
     rate = numbers("lr_y", lr_y, above=0)
-    return ((np.expm1(size * h) + (size - 1) * size * h) / (size * rate))[()]
+    with np.errstate(over="ignore"):  # a growth beyond all numbers is reached after infinite time
+        return ((np.expm1(size * h) + (size - 1) * size * h) / (size * rate))[()]
 
 
 def decoder_growth_steps(steps: int, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
@@ -76,7 +77,21 @@ def residual_size(growth: ArrayLike, *, vocab_size: ArrayLike) -> FloatArray:
     """(M - 1)/(M - 1 + exp(M h)): the residual e_n - alpha_n is this times zeta_n (Lemma 5)."""
     size = sizes("vocab_size", vocab_size, least=2)
     h = numbers("growth", growth, least=0)
-    return ((size - 1) / (size - 1 + np.exp(size * h)))[()]
+    with np.errstate(over="ignore"):
+        return ((size - 1) / (size - 1 + np.exp(size * h)))[()]
+
+
+def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: str = "exact") -> FloatArray:
+    """s_1 of Remark 2, from which on h is of order ln(M eta_Y s)/M: 2 (1 + omega_1) ln M / eta_Y.
+
+    Published: 2 ln(1 + omega_1)/eta_Y, when exp(M h) has hardly begun to grow.
+    """
+    one_form(form)
+    omega_1 = growth_crossings(vocab_size=vocab_size).omega_1
+    rate = numbers("lr_y", lr_y, above=0)
+    if form == "published":
+        return (2 * np.log1p(omega_1) / rate)[()]
+    return (2 * (1 + omega_1) * np.log(sizes("vocab_size", vocab_size, least=4)) / rate)[()]
 
 
 class GrowthCrossings(NamedTuple):

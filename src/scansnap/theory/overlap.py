@@ -60,6 +60,16 @@ def eigenvalues(overlap: ArrayLike) -> FloatArray:
     return found[np.argsort(-np.abs(found), kind="stable")]
 
 
+def diagonal_bound(overlap: ArrayLike, *, form: str = "exact") -> float:
+    """A lower bound of -E'_nn = sum_k lambda_k^2 u_nk^2/(1 + lambda_k): min |lambda_i|^2/(1 + |lambda_1|) (Eq. 93).
+
+    Published: with 1 - |lambda_1| in the denominator, which is too large.
+    """
+    one_form(form)
+    spectrum = np.abs(eigenvalues(overlap))
+    return float(spectrum[-1] ** 2 / (1 + spectrum[0] if form == "exact" else 1 - spectrum[0]))
+
+
 @dataclass(frozen=True)
 class OverlapBounds:
     """The quantities of Lemmas 13 to 17 and their bounds; each `*_most` bounds the field before it."""

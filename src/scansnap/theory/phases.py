@@ -98,7 +98,7 @@ def growth_bound(
     constant: ArrayLike,
     form: str = "exact",
 ) -> FloatArray:
-    """B_n(t), with `constant` = C_0.
+    """B_n(t) = eta_Z int xi_n, with `constant` = C_0.  Per step a class n gains P(n) of it: see `growth_factor_bounds`.
 
     `form`: "exact" is 1/4 ln(1 + 4 Gamma/C_0); "published" is Eq. 129, 1/4 ln(C_0 + 4 Gamma); "poster" is
     ln(C_0 + 4 Gamma).
@@ -159,6 +159,31 @@ def growth_bound_late(
     if form == "exact":
         found = found - np.log(numbers("constant", constant, above=0)) / 4
     return found[()]
+
+
+def late_time(
+    *,
+    vocab_size: ArrayLike,
+    num_classes: ArrayLike,
+    lr_y: ArrayLike,
+    lr_z: ArrayLike,
+    constant: ArrayLike = 1.0,
+    form: str = "exact",
+) -> FloatArray:
+    """The time beyond which, by far, `growth_bound_late` holds.
+
+    4 Gamma must outgrow C_0: ln(M eta_Y t/K) beyond sqrt(nu C_0/(2K)), nu = eta_Y/eta_Z, so t beyond
+    K/(M eta_Y) exp(sqrt(nu C_0/(2K))).  Published: exp(1/sqrt(2 nu))/(M eta_Y), which is this up to K and C_0 if nu is
+    read upside down, as in the caption of Figure 9.
+    """
+    one_form(form)
+    size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
+    rate = numbers("lr_y", lr_y, above=0)
+    ratio = rate / numbers("lr_z", lr_z, above=0)
+    if form == "published":
+        return (np.exp(1 / np.sqrt(2 * ratio)) / (size * rate))[()]
+    root = np.sqrt(ratio * numbers("constant", constant, above=0) / (2 * classes))
+    return (classes / (size * rate) * np.exp(root))[()]
 
 
 def common_logit(

@@ -81,7 +81,7 @@ def symmetric_flow(
         int(sizes("vocab_size", vocab_size, least=3)),
         float(numbers("lr_y", lr_y, above=0)),
         float(numbers("lr_z", lr_z, least=0)),
-        int(sizes("classes_per_query", classes_per_query or num_classes, least=1)),
+        int(sizes("classes_per_query", num_classes if classes_per_query is None else classes_per_query, least=1)),
         decoder_gradient == "modified",
     )
     if decoder_gradient not in DECODER_GRADIENTS:
