@@ -97,6 +97,8 @@ def make_grid(
         raise InputError("give either lr_y or lr_y_over_lr_z, and not both: they are two ways to say one rate.")
     name_y, values_y = ("lr_y", lr_y) if lr_y is not None else ("lr_y_over_lr_z", lr_y_over_lr_z)
     rate_y = rates(name_y, values_y)
+    if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are looked at one by one
+        raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
     seed = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=seeds).seed
     axes = {name: _values(name, options.pop(name)) for name in OPTION_AXES}
     shared = {**options, "record_every": record_every or max(int(options["steps"]), 1), "record": tuple(record)}
