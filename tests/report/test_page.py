@@ -42,10 +42,11 @@ document.body.setAttribute("data-report", JSON.stringify({
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    """A page with two quick figures and all claims."""
+    """A page with two quick figures and three claims, one of each verdict."""
     steps: list[str] = []
     folder = tmp_path_factory.mktemp("page")
-    found = reproduce(folder, figures=["8", "9"], on_step=lambda what, share: steps.append(what))
+    quick = ["lemma_6", "theorem_1", "remark_1"]
+    found = reproduce(folder, figures=["8", "9"], claims=quick, on_step=lambda what, share: steps.append(what))
     assert steps == ["Figure 8", "Figure 9", "claims", "the page", "done"]
     return found
 

@@ -135,12 +135,12 @@ class Check:
         v = np.asarray(values, np.float64)
         if self.wrong_factor is not None:
             v = -v
-        wrong = float((v <= 0).mean())
+        wrong = float((~(v > 0)).mean())  # NaN is not positive
         self._add(label, role, 1.0, 1.0 - wrong, wrong, allowed)
 
     def within(self, label: str, apart: ArrayLike, radius: float, *, failure: float, role: str = "assumed") -> None:
         """All of `apart` but a share of `failure` are within the radius; shown are the two shares."""
-        outside = float((np.asarray(apart) > radius / self._wrong).mean())
+        outside = float((~(np.asarray(apart) <= radius / self._wrong)).mean())
         self._add(label, role, failure, outside, outside / failure, 1.0)
 
     @property
@@ -160,6 +160,10 @@ NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
     "distinct tokens": (
         "at least two distinct tokens in the first class",
         lambda c: len(c.distinct_tokens(0)) > 1,
+    ),
+    "distinct tokens everywhere": (
+        "at least two distinct tokens in every class",
+        lambda c: min(len(c.distinct_tokens(i)) for i in range(c.num_classes)) > 1,
     ),
     "common tokens": ("tokens that classes share", lambda c: len(c.common_tokens) > 0),
     "one common token": ("exactly one common token", lambda c: len(c.common_tokens) == 1),

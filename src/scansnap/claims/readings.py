@@ -17,7 +17,7 @@ from scansnap.dynamics.train import train
     conditions="Syn-Small as published: SGD with momentum, batch 128, T = 128, 100 iterations",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
-    needs=("distinct tokens", "common tokens"),
+    needs=("distinct tokens everywhere", "common tokens"),
 )
 def tf_idf(check: Check) -> None:
     """Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount."""

@@ -54,8 +54,8 @@ def reproduce(
 ) -> Path:
     """Make every figure and check every claim, and write `index.html` and the pictures to `folder`.
 
-    `figures` and `claims` choose some of them; `seeds` is for each cell of Figures 6, 11 and 12, which share their runs; `on_step` is called with what is being
-    done and the share done.
+    `figures` and `claims` choose some of them; `seeds` is for each cell of Figures 6, 11 and 12, which share their
+    runs; `on_step` is called with what is being done and the share done.
     """
     chosen = list(figures)
     for number in chosen:
