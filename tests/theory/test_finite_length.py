@@ -1,0 +1,109 @@
+"""What finite sequences add: variances against whole matrices, drives against exact sums, early steps against steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import scansnap as ss
+from scansnap import theory
+from scansnap.errors import InputError
+
+
+def uneven_classes() -> ss.SequenceClasses:
+    """Four classes of unequal weights over three queries, whose ids do not come in increasing order."""
+    probs = np.zeros((4, 14))
+    probs[0, :4] = [0.4, 0.3, 0.2, 0.1]
+    probs[1, [0, 1, 4]] = [0.2, 0.5, 0.3]
+    probs[2, [0, 2, 5]] = [0.05, 0.6, 0.35]
+    probs[3, [1, 6]] = [0.7, 0.3]
+    return ss.SequenceClasses(
+        probs=probs, query=[9, 7, 9, 8], next_token=[10, 11, 12, 13], vocab_size=14, weights=[0.4, 0.3, 0.2, 0.1]
+    )
+
+
+def test_direction_variance_is_the_diagonal_of_the_whole_covariance() -> None:
+    """M Cov M^T/(T-1) with M = (I - f f^T) diag(e^z)/|c~| and Cov = diag(p) - p p^T, at nonzero logits."""
+    probs = uneven_classes().probs[:, :7]
+    logits = np.random.default_rng(0).normal(size=probs.shape)
+    found = theory.direction_variance(probs, logits, seq_len=6)
+    for n, (p, z) in enumerate(zip(probs, logits, strict=True)):
+        tilted = p * np.exp(z)
+        size = np.linalg.norm(tilted)
+        f = tilted / size
+        turn = (np.eye(len(p)) - np.outer(f, f)) @ np.diag(np.exp(z)) / size
+        covariance = turn @ (np.diag(p) - np.outer(p, p)) @ turn.T / 5
+        np.testing.assert_allclose(found[n], np.diag(covariance), rtol=1e-12, atol=1e-12 * covariance.max())
+
+
+def test_finite_length_drive_moves_attention_between_tokens() -> None:
+    """It is f^2 E|u|^2 - E[u^2], which sums to zero; the frequent token gains and the rare one loses."""
+    probs = uneven_classes().probs[:, :7]
+    logits = np.random.default_rng(1).normal(size=probs.shape)
+    found = theory.finite_length_drive(probs, logits, seq_len=50)
+    np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-15)
+    spread = theory.direction_variance(probs, logits, seq_len=50)
+    for n in range(len(probs)):
+        share = theory.directions(probs, logits)[n] ** 2
+        np.testing.assert_allclose(found[n], share * spread[n].sum() - spread[n], rtol=1e-12, atol=1e-16)
+    plain = theory.finite_length_drive(probs[:1], seq_len=50)[0]
+    assert plain[0] > 0 > plain[3]
+
+
+def test_early_logits_at_finite_length_are_an_exact_mean() -> None:
+    """One class of two tokens: the second step's mean over all counts of T - 1 tokens, to first order in 1/T."""
+    p, size, length = 0.7, 3, 20_000
+    counts = np.arange(length + 1)
+    chance = binom.pmf(counts, length, p)
+    f = np.stack([counts, length - counts], axis=1).astype(float)
+    f /= np.linalg.norm(f, axis=1, keepdims=True)
+    sent_back = (1 - 1 / size) * (chance @ f)  # (e_n - 1/M) . (e_n - 1/M) times the mean direction
+    step = chance @ (f * (sent_back - f * (f @ sent_back)[:, None]))
+    found = theory.early_logits(
+        2, [[p, 1 - p]], query=[0], weights=[1.0], vocab_size=size, lr_y=0.3, lr_z=0.2, seq_len=length + 1
+    )
+    np.testing.assert_allclose(found, [0.3 * 0.2 * step], rtol=1e-3)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_early_logits_in_the_limit_are_training(steps: int) -> None:
+    """Expected updates at rates of 1e-8, where predictions stay 1/M to that relative size."""
+    classes = uneven_classes()
+    trained = ss.train(
+        classes, lr_y=1e-8, lr_z=2e-8, steps=steps, batch_size=None, seq_len=math.inf, dtype="float64",
+        record=("attention_logits",), progress=False,
+    )["attention_logits"].isel(run=0).sel(step=steps)  # fmt: skip
+    found = theory.early_logits(
+        steps, classes.probs[:, classes.contextual_tokens], query=classes.query, weights=classes.weights,
+        vocab_size=14, lr_y=1e-8, lr_z=2e-8,
+    )  # fmt: skip
+    wanted = trained.values[np.argsort(classes.queries)]  # rows of the theory are in increasing order of id
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
+    assert (np.abs(wanted).max(axis=1) > 0).all() == (steps > 1)  # the first step finds Y = 0
+
+
+def test_early_logits_add_the_drive_of_finite_length() -> None:
+    """The difference to the limit is eta_Y eta_Z t(t-1)/2 sum_n P(n)^2 (1 - 1/M) drive_n, row by row."""
+    classes = uneven_classes()
+    probs = classes.probs[:, classes.contextual_tokens]
+    arguments = {
+        "query": classes.query, "weights": classes.weights, "vocab_size": 14, "lr_y": 0.3, "lr_z": 0.2,
+    }  # fmt: skip
+    steps = np.array([2, 7])
+    more = theory.early_logits(steps, probs, **arguments, seq_len=100) - theory.early_logits(steps, probs, **arguments)
+    drive = theory.finite_length_drive(probs, seq_len=100)
+    wanted = np.zeros((3, probs.shape[1]))
+    for n, query in enumerate(classes.query):
+        wanted[query - 7] += classes.weights[n] ** 2 * (13 / 14) * drive[n]
+    np.testing.assert_allclose(more[0], 0.3 * 0.2 * 1 * wanted, rtol=1e-10, atol=1e-16)
+    np.testing.assert_allclose(more[1], 0.3 * 0.2 * 21 * wanted, rtol=1e-10, atol=1e-16)
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="seq_len holds 1"):
+        theory.direction_variance([[0.5, 0.5]], seq_len=1)
+    with pytest.raises(InputError, match="steps holds -1"):
+        theory.early_logits(-1, [[0.5, 0.5]], query=[0], weights=[1.0], vocab_size=4, lr_y=0.1, lr_z=0.1)
