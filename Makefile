@@ -38,9 +38,10 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/large_vocabulary.py
 	$(BIN)/python benchmarks/sweep.py
 
-## Check every claim again and write docs/claims.md and its pictures.
+## Check every claim and make every figure again, and write docs/claims.md, docs/figures.md and their pictures.
 documents: $(READY)
 	$(BIN)/python docs/make_claims.py
+	$(BIN)/python docs/make_figures.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

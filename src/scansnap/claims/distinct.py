@@ -102,6 +102,10 @@ def equation_12(check: Check) -> None:
     for ratio in ratios:
         growth, bounds = _bounded_growth(check, "true", check.setting.lr_y / ratio)
         for name, (least, _) in bounds.items():
+            mine = "corrected" if name.endswith("drive") else "contrast"
+            check.at_least(
+                f"ln chi from below, {name}, true gradient, eta_Y/eta_Z = {ratio:g}", growth, least, role=mine
+            )
             lines.setdefault(f"lower bound, {name}", []).append(float((least / growth).max()))
         lines.setdefault("upper bound, B_n with P(n) (least)", []).append(
             float((bounds["B_n with P(n)"][1] / growth).min())
