@@ -19,14 +19,15 @@ OPENING = f"""# The paper's synthetic figures
 
 Drawn from runs made on the spot, with what the paper says of them put to a test. `scansnap figure 6` makes one (PNG and
 PDF, `--store` for its numbers, `--json`), `scansnap reproduce` makes all of them on one page that stands alone, with a
-slider through training. This document is written by `docs/make_figures.py`; Figures 6, 11 and 12 have {SEEDS} seeds a cell
-here and on the page, ten, as published, from `scansnap figure`.
+slider through training. This document is written by `docs/make_figures.py`; Figures 6, 11 and 12 have {SEEDS} seeds a
+cell here and on the page, ten, as published, from `scansnap figure`.
 
-Tests are one-sided, over seeds that both sides share, at the level of 5%, corrected by Holm's method where one statement
-has many comparisons. A statement *holds*, *fails* (some comparison is significantly the other way round), or is *not
-settled* (none is, but not all are significant). Chosen by us because the paper does not say: Figure 2's rates and stages;
-Figure 3's η_Y and classes; Figure 8's M and rates; Figure 9's K and C₀; the thresholds of Figures 11 and 12, where the
-range from 0.5/M to 2/M was fixed after looking at others, and two readings of "softmax value" that the appendix allows.
+Tests are one-sided, over seeds that both sides share, at the level of 5%, corrected by Holm's method where one
+statement has many comparisons. A statement *holds*, *fails* (some comparison is significantly the other way round), or
+is *not settled* (none is, but not all are significant). Chosen by us because the paper does not say: Figure 2's rates
+and stages; Figure 3's η_Y and classes; Figure 8's M and rates; Figure 9's K and C₀; the thresholds of Figures 11 and
+12, where the range from 0.5/M to 2/M was fixed after looking at others, and two readings of "softmax value" that the
+appendix allows.
 
 """
 
