@@ -5,6 +5,8 @@ python docs/make_claims.py
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
 from scansnap.claims import Verdict, verify
@@ -55,6 +57,9 @@ def _section(verdict: Verdict) -> str:
         f"*Conditions:* {claim.conditions}. *Check:* {' '.join((claim.check.__doc__ or '').split())}",
         "",
     ]
+    used = dict.fromkeys(re.findall(r"\btheory\.([a-z]\w+)", inspect.getsource(claim.check)))
+    if used:
+        lines += [f"*Functions:* {', '.join(f'`theory.{name}`' for name in used)}.", ""]
     if claim.correction:
         lines += [f"*Correction:* {claim.correction}.", ""]
     lines += [

@@ -56,7 +56,7 @@ def test_it_has_everything(page: Path) -> None:
     for needed in (
         "Figure 8",
         "Figure 9",
-        "theorem_3",
+        "theorem_1",
         "holds under its assumptions only",
         "|lambda_1|",
         "version numpy",
