@@ -9,20 +9,9 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
+from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.errors import InputError
 from tests.dynamics.reference import population_gradients
-
-
-def symmetric_arguments(classes: ss.SequenceClasses) -> dict[str, object]:
-    ids, probs = classes.support(0), classes.support_probs(0)
-    common = np.isin(ids, classes.common_tokens)
-    return {
-        "distinct_probs": probs[~common],
-        "common_probs": probs[common],
-        "num_classes": classes.num_classes,
-        "vocab_size": classes.vocab_size,
-        "classes_per_query": classes.num_classes // len(classes.queries),
-    }
 
 
 @pytest.mark.parametrize("gradient", ["true", "modified"])
