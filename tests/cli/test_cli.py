@@ -151,7 +151,7 @@ REFUSED = [
     (["verify", "theorem_4", "--preset", "syn-small"], "it needs exactly one common token"),
     (["sweep", "--classes", "syn-smal", "--lr-z", "1", "--lr-y", "1", "--steps", "2"], "did you mean 'syn-small'?"),
     (["sweep", "--lr-z", "1"], "--classes, --steps must be given"),
-    (["sweep", "--classes", "syn-small", "--lr-z", "1", "--steps", "2"], "give either lr_y or lr_y_over_lr_z"),
+    (["sweep", "--classes", "syn-small", "--lr-z", "1", "--steps", "2"], "the decoder's rate is missing"),
     (["sweep", "--config", "absent.toml"], "cannot read the sweep file"),
     (["trane"], "Did you mean 'train'?"),
     (["train", "--stepz", "4"], "--steps"),
@@ -184,6 +184,9 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     found = json.loads(run("sweep", "--config", "sweep.toml", "--lr-y", "3", "--json", cwd=tmp_path).stdout)
     assert [(cell["lr_z"], cell["lr_y"], cell["ok"]) for cell in found["cells"]] == [(0.5, 3.0, 3), (1.0, 3.0, 3)]
     assert ss.load(tmp_path / found["result"]).sizes["run"] == 6
+    assert (found["runs"], found["runs_found"]) == (6, 0)
+    again = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
+    assert "6 of 6 runs were there already" in again.stdout
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:

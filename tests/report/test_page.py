@@ -117,3 +117,14 @@ def test_refusals(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ss.StoreError, match="cannot write to"):
         reproduce(tmp_path / "file" / "page", figures=["8"])
+
+
+def test_nothing_of_others_is_overwritten(tmp_path) -> None:
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(ss.StoreError, match="files that scansnap did not write"):
+        reproduce(tmp_path, figures=["8"], claims=["lemma_6"])
+    assert (tmp_path / "index.html").read_text() == "mine"
+    first = reproduce(tmp_path / "page", figures=["9"], claims=["lemma_6"]).read_text()
+    again = reproduce(tmp_path / "page", figures=["9"], claims=["lemma_8"]).read_text()
+    assert "lemma_6" in first
+    assert "lemma_6" not in again

@@ -194,6 +194,13 @@ def test_on_ray_the_numbers_are_the_same_even_if_a_worker_dies(tmp_path, monkeyp
         ray.shutdown()
 
 
+def test_a_cluster_that_does_not_answer_is_said_before_anything_is_made(tmp_path) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(ss.InputError, match="no Ray cluster answers at 'nonsense'"):
+        ss.sweep(ss.syn_small(), **SMALL, cluster="nonsense", store=tmp_path / "s.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_shards_keep_within_the_memory_allowed() -> None:
     grid = grid_of(ss.syn_medium(num_query=3), lr_z=1.0, lr_y=1.0, seeds=range(1000), init="uniform")
     needed = bytes_per_run(grid, grid.groups[0])
@@ -208,8 +215,13 @@ def test_shards_keep_within_the_memory_allowed() -> None:
 
 
 REFUSED = [
-    ({"lr_y": 1.0}, "give either lr_y or lr_y_over_lr_z, and not both"),
-    ({"lr_y_over_lr_z": None}, "give either lr_y or lr_y_over_lr_z"),
+    ({"lr_y": 1.0}, "lr_y and lr_y_over_lr_z are both given"),
+    ({"lr_y_over_lr_z": None}, "the decoder's rate is missing"),
+    ({"seeds": [0, 0]}, "seeds holds a value twice"),
+    ({"lr_z": [1.0, 1.0]}, "lr_z holds a value twice"),
+    ({"steps": "many"}, "steps is 'many'"),
+    ({"record": 3}, "record is 3"),
+    ({"record_every": 0}, "record_every is 0"),
     ({"lr_z": []}, "lr_z is \\[\\]"),
     ({"seeds": []}, "seeds is empty"),
     ({"momentum": []}, "momentum is empty"),

@@ -65,7 +65,7 @@ def command(
     is run. Lists are written as 1,2,5.
     """
     from scansnap.sweeps.config import read_sweep
-    from scansnap.sweeps.sweep import sweep
+    from scansnap.sweeps.sweep import runs_in_store, sweep
 
     options: dict[str, Any] = read_sweep(config) if config else {}
     given: dict[str, Any] = {
@@ -90,9 +90,10 @@ def command(
         raise InputError(f"{flags} must be given, here or in a --config file.")
     prints = {name: one.fingerprint for name, one in options["classes"].items()}
     path = store or common.default_store("sweep", prints, options)
+    before = runs_in_store(path)
     began = time.perf_counter()
     found = sweep(**options, store=path, cluster=cluster, retries=retries, progress=False if json else None)
-    _show(found, path, time.perf_counter() - began, json)
+    _show(found, path, before, time.perf_counter() - began, json)
 
 
 def _classes(text: str | None) -> dict[str, Any] | None:
@@ -105,12 +106,13 @@ def _each(text: str | None, read: Any = str.strip) -> list[Any] | None:
     return None if text is None else [read(part) for part in text.split(",")]
 
 
-def _show(found: Any, path: Path, seconds: float, as_json: bool) -> None:
+def _show(found: Any, path: Path, before: int, seconds: float, as_json: bool) -> None:
     from scansnap.sweeps.cells import cells
 
     table = cells(found)
     if as_json:
-        print(json_module.dumps({"result": str(path), "seconds": round(seconds, 3), "cells": table}))
+        runs = {"runs": found.sizes["run"], "runs_found": before, "seconds": round(seconds, 3)}
+        print(json_module.dumps({"result": str(path), **runs, "cells": table}))
         return
     measured = [name for name in ("loss", "entropy") if name in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]
@@ -124,4 +126,6 @@ def _show(found: Any, path: Path, seconds: float, as_json: bool) -> None:
         print("  ".join(words))
     if len(table) > SHOWN:
         print(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
+    if before:
+        print(f"{before:,} of {found.sizes['run']:,} runs were there already")
     print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")

@@ -31,6 +31,10 @@ MARKS = {
 """How verdicts of claims and trends are coloured."""
 
 
+GENERATOR = '<meta name="generator" content="scansnap">'
+"""How a page of ours is known."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A figure on the page."""
@@ -61,6 +65,7 @@ def reproduce(
     for number in chosen:
         catalogue.module(number)  # refuses unknown figures before anything is made
     folder = Path(folder)
+    _check_folder(folder)
     began = time.perf_counter()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,6 +93,14 @@ def reproduce(
         raise StoreError(f"cannot write {page}: {error.strerror or error}.") from None
     tell("done", 1.0)
     return page
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder in which something would be overwritten that is no page of ours."""
+    page = folder / "index.html"
+    ours = page.is_file() and GENERATOR in page.read_text(encoding="utf-8", errors="replace")[:1000]
+    if not ours and (page.exists() or any(folder.glob("figure_*.*"))):
+        raise StoreError(f"{folder} holds files that scansnap did not write there: give another folder.")
 
 
 def _section(number: str, folder: Path, options: dict[str, Any]) -> Section:

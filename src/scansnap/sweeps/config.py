@@ -20,6 +20,7 @@ from typing import Any
 
 from scansnap.data.named_classes import named_classes
 from scansnap.errors import InputError, unknown
+from scansnap.sweeps.grid import MOST_RUNS
 from scansnap.sweeps.sweep import sweep
 
 ELSEWHERE = ("store", "cluster", "progress")
@@ -57,9 +58,13 @@ def seeds_of(text: str, name: str = "seeds") -> list[int]:
     """`0`, `0,1,2` or `0:10` as whole numbers."""
     try:
         if ":" in text:
-            first, last = text.split(":")
-            return list(range(int(first), int(last)))
+            first, last = (int(part) for part in text.split(":"))
+            if last - first > MOST_RUNS:
+                raise InputError(f"{name} is '{text}', {last - first:,} seeds: there may be up to {MOST_RUNS:,}.")
+            return list(range(first, last))
         return [int(part) for part in text.split(",")]
+    except InputError:
+        raise
     except ValueError:
         raise InputError(f"{name} is '{text}': give whole numbers, as 0 or 0,1,2 or 0:10.") from None
 

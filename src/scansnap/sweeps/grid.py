@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.options import Runs, TrainOptions, check_classes, rates
+from scansnap.dynamics.options import Runs, TrainOptions, check_classes, rates, recorded, whole
 from scansnap.errors import InputError
 
 OPTION_AXES = ("optimizer", "momentum", "batch_size", "seq_len", "init", "decoder_gradient")
@@ -93,15 +93,22 @@ def make_grid(
     """The grid, or an `InputError` that names the first thing that cannot be."""
     named = _named(classes)
     rate_z = rates("lr_z", lr_z)
-    if (lr_y is None) == (lr_y_over_lr_z is None):
-        raise InputError("give either lr_y or lr_y_over_lr_z, and not both: they are two ways to say one rate.")
+    if lr_y is None and lr_y_over_lr_z is None:
+        raise InputError("the decoder's rate is missing: give lr_y, or lr_y_over_lr_z.")
+    if lr_y is not None and lr_y_over_lr_z is not None:
+        raise InputError("lr_y and lr_y_over_lr_z are both given: they are two ways to say one rate, so give one.")
     name_y, values_y = ("lr_y", lr_y) if lr_y is not None else ("lr_y_over_lr_z", lr_y_over_lr_z)
     rate_y = rates(name_y, values_y)
     if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are looked at one by one
         raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
     seed = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=seeds).seed
     axes = {name: _values(name, options.pop(name)) for name in OPTION_AXES}
-    shared = {**options, "record_every": record_every or max(int(options["steps"]), 1), "record": tuple(record)}
+    for name, values in (("lr_z", rate_z), (name_y, rate_y), ("seeds", seed)):
+        if len(np.unique(values)) < len(values):
+            raise InputError(f"{name} holds a value twice: give each value once, so that no run is counted twice.")
+    whole("steps", options["steps"], least=0)
+    every = max(int(options["steps"]), 1) if record_every is None else record_every
+    shared = {**options, "record_every": every, "record": recorded(record)}
     # lr_z varies slowest and the seed fastest.
     z = np.repeat(rate_z, len(rate_y) * len(seed))
     y = np.tile(np.repeat(rate_y, len(seed)), len(rate_z))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ from scansnap.data.classes_file import classes_to_mapping
 from scansnap.dynamics.options import RECORDABLE, whole
 from scansnap.dynamics.progress import progress_bar
 from scansnap.dynamics.start import physical_memory
-from scansnap.errors import InputError, ScanSnapError
+from scansnap.errors import InputError, ScanSnapError, StoreError
 from scansnap.model.compact import CompactLayout
 from scansnap.results.dataset import ATTRIBUTES, DIMENSIONS, FORMAT, coordinates, dimensions_of, shape_of
 from scansnap.results.provenance import provenance
 from scansnap.results.store import RunStore, Variable, load
 from scansnap.sweeps.grid import Grid, make_grid
 from scansnap.sweeps.shards import Arrays, Shard, cut
-from scansnap.sweeps.workers import Outcome, in_process, on_ray
+from scansnap.sweeps.workers import in_process, on_ray, ray_cluster
 
 RECORDED = ("loss", "accuracy", "entropy")
 
@@ -91,27 +92,38 @@ def sweep(
     if shard_size is not None:
         whole("shard_size", shard_size, least=1)
     shards = cut(grid, _budget(memory), shard_size)
-    target = _Disk(grid, shards, Path(store)) if store is not None else _Memory(grid)
-    if isinstance(target, _Disk) and target.finished:
-        return load(target.path)
-    missing = [shard for shard in shards if not target.has(shard)]
-    done, failed = len(grid) - sum(map(len, missing)), []
-    with target, progress_bar(f"sweeping {len(grid):,} runs", len(grid), progress) as show:
-        show(done)
-        for shard, found in _outcomes(missing, retries, cluster, device):
-            if isinstance(found, Exception):
-                failed.append((shard, found))
-            else:
-                target.put(shard, found)
-            done += len(shard)
+    # A cluster that cannot be reached is said before anything is made.
+    with ray_cluster(cluster) if cluster is not None else contextlib.nullcontext() as ray:
+        target = _Disk(grid, shards, Path(store)) if store is not None else _Memory(grid)
+        if isinstance(target, _Disk) and target.finished:
+            return load(target.path)
+        missing = [shard for shard in shards if not target.has(shard)]
+        if ray is None:
+            outcomes = in_process(missing, retries)
+        else:
+            outcomes = on_ray(ray, missing, retries, uses_gpu=device == "cuda")
+        done, failed = len(grid) - sum(map(len, missing)), []
+        with target, progress_bar(f"sweeping {len(grid):,} runs", len(grid), progress) as show:
             show(done)
-    return target.finish(failed)
+            for shard, found in outcomes:
+                if isinstance(found, Exception):
+                    failed.append((shard, found))
+                else:
+                    target.put(shard, found)
+                done += len(shard)
+                show(done)
+        return target.finish(failed)
 
 
-def _outcomes(shards: list[Shard], retries: int, cluster: str | None, device: str) -> Iterator[Outcome]:
-    if cluster is None:
-        return in_process(shards, retries)
-    return on_ray(shards, retries, cluster, uses_gpu=device == "cuda")
+def runs_in_store(path: str | Path) -> int:
+    """How many runs of a sweep are in its store: what a new start will not run again."""
+    if not Path(path).exists():
+        return 0
+    try:
+        return load(path).sizes["run"]
+    except StoreError:
+        checkpoint = RunStore(Path(path)).read_checkpoint()
+        return checkpoint[0] if checkpoint else 0
 
 
 def _budget(memory: float | None) -> float:

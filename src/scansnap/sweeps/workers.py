@@ -32,11 +32,9 @@ def in_process(shards: Iterable[Shard], retries: int) -> Iterator[Outcome]:
                     yield shard, error
 
 
-def on_ray(shards: Iterable[Shard], retries: int, cluster: str, uses_gpu: bool) -> Iterator[Outcome]:
-    """On Ray: "ray" starts a local cluster for as long as the sweep lasts, anything else is the address of one.
-
-    Ray restarts what a lost worker was doing; a shard takes one core, or one GPU.
-    """
+@contextlib.contextmanager
+def ray_cluster(cluster: str) -> Iterator[Any]:
+    """Ray, connected: "ray" starts a local cluster for as long as the sweep lasts, anything else is an address."""
     try:
         import ray
     except ImportError:
@@ -52,15 +50,20 @@ def on_ray(shards: Iterable[Shard], retries: int, cluster: str, uses_gpu: bool) 
             )
         except Exception as error:
             raise InputError(f"no Ray cluster answers at '{cluster}': {_first_line(error)}") from None
-    task = ray.remote(shards_module.run_shard).options(
-        num_cpus=1, num_gpus=1 if uses_gpu else 0, max_retries=retries, retry_exceptions=True
-    )
     try:
-        yield from _as_they_come(ray, task, shards)
+        yield ray
     finally:
         if started:
             with contextlib.suppress(Exception):
                 ray.shutdown()
+
+
+def on_ray(ray: Any, shards: Iterable[Shard], retries: int, uses_gpu: bool) -> Iterator[Outcome]:
+    """On a cluster; Ray restarts what a lost worker was doing, and a shard takes one core, or one GPU."""
+    task = ray.remote(shards_module.run_shard).options(
+        num_cpus=1, num_gpus=1 if uses_gpu else 0, max_retries=retries, retry_exceptions=True
+    )
+    yield from _as_they_come(ray, task, shards)
 
 
 def _as_they_come(ray: Any, task: Any, shards: Iterable[Shard]) -> Iterator[Outcome]:
