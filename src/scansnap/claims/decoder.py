@@ -19,7 +19,7 @@ from scansnap.dynamics.train import train
     "The gradient sent back is gamma (iota_n f_n - sum beta_nn' f_n'), beta near E', and the drive xi_n is positive.",
     where="Theorem 1, Eqs. 9 and 81 to 90",
     conditions="Assumption 2, modified gradient, attention fixed, M^-0.99 << eta_Y < 1, t >> K^2",
-    wrong_factor=1.1,
+    wrong_factor=1.01,
     needs=("several classes",),
     assumes=(
         "weak_overlap",
@@ -42,9 +42,10 @@ def theorem_1(check: Check) -> None:
         states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
         measured = [state.measured for state in states]
         name = f"{gradient} gradient"
-        check.equal(f"gamma, {name}", gamma[:, None] / [one.speed for one in measured], 1.0, tolerance=0.02, role=role)
+        # beta first: it is what drives attention, and what true SGD changes most.
         check.equal(f"beta, {name}", beta, [one.beta for one in measured], tolerance=1e-3, role=role)
-        check.equal(f"iota, {name}", iota, [one.iota for one in measured], tolerance=0.05, role=role)
+        check.equal(f"gamma, {name}", gamma[:, None] / [one.speed for one in measured], 1.0, tolerance=1e-3, role=role)
+        check.equal(f"iota, {name}", iota, [one.iota for one in measured], tolerance=1e-3, role=role)
         xi = np.array([one.drive for one in measured])
         check.positive(f"xi_n, {name}", xi, role=role)
         lines[f"measured, {name}"] = xi.mean(axis=1)

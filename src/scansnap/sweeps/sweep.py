@@ -120,7 +120,7 @@ def runs_in_store(path: str | Path) -> int:
     if not Path(path).exists():
         return 0
     try:
-        return load(path).sizes["run"]
+        return load(path, lazy=True).sizes["run"]
     except StoreError:
         checkpoint = RunStore(Path(path)).read_checkpoint()
         return checkpoint[0] if checkpoint else 0
@@ -134,7 +134,7 @@ def _budget(memory: float | None) -> float:
     return memory * 2**30
 
 
-def _template(grid: Grid, shards: int) -> xr.Dataset:
+def _template(grid: Grid) -> xr.Dataset:
     """Coordinates and attributes of the whole result."""
     runs = grid.coordinates()
     runs["status"] = np.full(len(grid), "missing", "U8")
@@ -162,7 +162,6 @@ def _template(grid: Grid, shards: int) -> xr.Dataset:
         format=FORMAT,
         options=json.dumps(dict(grid.described), sort_keys=True),
         classes=json.dumps({name: classes_to_mapping(one) for name, one in named.items()}),
-        shards=shards,
         **provenance(),
     )
 
@@ -194,7 +193,7 @@ class _Memory:
                 "memory: give store, so that it is written to disk, or record less."
             )
         self._grid = grid
-        self._template = _template(grid, 0)
+        self._template = _template(grid)
         self._values: Arrays = {name: np.full(shape, np.nan, _dtype(grid, name)) for name, shape in shapes.items()}
         self._values |= {name: self._template[name].values.copy() for name in ("status", "diverged_step")}
 
@@ -237,7 +236,7 @@ class _Disk:
         }
         if not path.exists():
             _check_room(path, sum(float(np.prod(v.shape)) * v.dtype.itemsize for v in variables.values()))
-        self._store = RunStore.begin(path, _template(grid, len(shards)), variables)
+        self._store = RunStore.begin(path, _template(grid), variables)
         self.finished = self._store.finished
         self._done = np.zeros(len(grid), bool)  # by run, so that another shard size can go on where one stopped
         if not self.finished and (checkpoint := self._store.read_checkpoint()) is not None:
