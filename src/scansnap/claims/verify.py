@@ -18,9 +18,9 @@ from scansnap.claims import (  # noqa: F401  (each module registers its claims, 
     sampling,
 )
 from scansnap.claims.claim import CLAIMS, Claim, Setting, Verdict
+from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.options import check_classes
-from scansnap.dynamics.progress import progress_bar
 from scansnap.errors import InputError, unknown
 from scansnap.theory.checks import numbers
 

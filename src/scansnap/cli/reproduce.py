@@ -29,8 +29,8 @@ def command(
 
     The page stands alone: open it in a browser, without a network.
     """
+    from scansnap.data.progress import progress_bar
     from scansnap.dynamics.kernel import compiled_before
-    from scansnap.dynamics.progress import progress_bar
     from scansnap.figures.catalogue import NUMBERS
     from scansnap.report.page import SEEDS, reproduce
 

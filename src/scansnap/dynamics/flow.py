@@ -23,10 +23,10 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.options import DECODER_GRADIENTS, RECORDED, Runs, check_classes, one_of, recorded
-from scansnap.dynamics.progress import progress_bar
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
 from scansnap.dynamics.threads import one_thread

@@ -12,10 +12,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.engine import Engine, make_engine
 from scansnap.dynamics.options import RECORDED, Runs, TrainOptions, check_classes
-from scansnap.dynamics.progress import progress_bar
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
 from scansnap.results.dataset import attributes, coordinates

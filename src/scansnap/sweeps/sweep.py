@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from scansnap.data.classes_file import classes_to_mapping
+from scansnap.data.progress import progress_bar
 from scansnap.dynamics.options import RECORDABLE, whole
-from scansnap.dynamics.progress import progress_bar
 from scansnap.dynamics.start import physical_memory
 from scansnap.errors import InputError, ScanSnapError, StoreError
 from scansnap.model.compact import CompactLayout
