@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scansnap.data.synthetic import syn_medium as syn_medium
     from scansnap.data.synthetic import syn_small as syn_small
     from scansnap.data.synthetic import synthetic as synthetic
+    from scansnap.data.text.corpus import read_corpus as read_corpus
     from scansnap.dynamics.flow import flow as flow
     from scansnap.dynamics.train import train as train
     from scansnap.errors import InputError as InputError
@@ -43,6 +44,7 @@ _HOMES = {
     "single_common": "data.synthetic",
     "syn_small": "data.synthetic",
     "syn_medium": "data.synthetic",
+    "read_corpus": "data.text.corpus",
     "YZTransformer": "model.layer",
     "RegularTransformer": "model.regular",
     "train": "dynamics.train",
