@@ -37,7 +37,7 @@ NAMES = (EXAMPLE, *WIKITEXT)
 HELD_OUT = 20
 """Of text without splits, one part in so many is kept for validation."""
 
-PIECE_BYTES = 2**20
+PIECE_BYTES = 2**18
 """The longest piece of text in memory at once; at least 4, so that it can hold any character."""
 
 SEARCH_BYTES = 2**16

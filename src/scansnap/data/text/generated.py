@@ -78,8 +78,8 @@ CLOSINGS = (
     "when night fell they all returned to the {place} .",
     "and at last nobody was left but those in the {place} .",
 )
-EVERYDAY = "saw found took had kept lost wanted brought carried remembered forgot showed".split()
-COMMON = "old new small big good young strange beautiful happy tired quiet little".split()
+EVERYDAY = ("saw", "found", "took", "had", "kept", "lost", "wanted", "brought", "carried", "remembered", "forgot")
+COMMON = ("old", "new", "small", "big", "good", "young", "strange", "beautiful", "happy", "tired", "quiet", "little")
 
 
 def write_example(folder: str | Path) -> None:
