@@ -63,6 +63,13 @@ def test_other_folders_are_read_in_order_of_names(tmp_path: Path) -> None:
     assert text_of(found, "valid") == "t\n" * 15
 
 
+def test_the_end_of_a_file_is_a_line_end_to_cut_at(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tales", **{f"tale_{i:02d}": "aaa bbb" for i in range(30)})
+    found = find_text(folder)
+    assert list(found.pieces("train")) == ["aaa bbb\n"] * 29
+    assert list(found.pieces("valid")) == ["aaa bbb\n"]
+
+
 @pytest.mark.parametrize(
     ("text", "valid"),
     [
@@ -121,8 +128,8 @@ def test_characters_of_many_bytes_are_never_cut(tmp_path: Path, monkeypatch: pyt
 
 def test_overlong_lines_are_cut_at_whitespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PIECE_BYTES", 16)
-    found = find_text(write(tmp_path, train="some words of a long line\r\nshort\r\n", valid="x"))
-    assert list(found.pieces("train")) == ["some words of a", " long line\n", "short\n"]
+    found = find_text(write(tmp_path, train="some words of along line\r\nshort\r\n", valid="x"))
+    assert list(found.pieces("train")) == ["some words of", " along line\n", "short\n"]
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path: Path) -> None:
@@ -144,7 +151,8 @@ def test_the_digest_knows_content_splits_and_files(tmp_path: Path) -> None:
         {"train": "ab", "valid": "c"},
         {"train": "ac", "valid": "c"},
         {"train": "a", "valid": "bc"},
-        {"train_1": "a", "train_2": "b", "valid": "c"},
+        {"train_1": "a", "train_2": "bb", "valid": "c"},
+        {"train_1": "ab", "train_2": "b", "valid": "c"},
         {"train": "ab", "test": "c", "valid": "c"},
     ]
     digests = [find_text(write(tmp_path / str(i), **text)).digest() for i, text in enumerate(texts)]
