@@ -54,7 +54,7 @@ def _section(verdict: Verdict) -> str:
         "",
         f"{claim.where}. {claim.statement}",
         "",
-        f"*Conditions:* {claim.conditions}. *Check:* {' '.join((claim.check.__doc__ or '').split())}",
+        f"*Conditions:* {claim.conditions}. *Check:* {claim.how}",
         "",
     ]
     used = dict.fromkeys(re.findall(r"\btheory\.([a-z]\w+)", inspect.getsource(claim.check)))
@@ -73,9 +73,8 @@ def _section(verdict: Verdict) -> str:
             f"{one.allowed:.2g} | {'ok' if one.holds else 'not'} |"
         )
     lines.append("")
-    if verdict.curve is not None:
-        picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
-        lines += [f"![{verdict.id}](images/claims/{verdict.id}.png)", ""]
+    picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
+    lines += [f"![{verdict.id}](images/claims/{verdict.id}.png)", ""]
     return "\n".join(lines) + "\n"
 
 

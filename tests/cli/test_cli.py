@@ -147,7 +147,6 @@ REFUSED = [
     (["verify", "lemma_6", "--lr-y", "0"], "lr_y holds 0"),
     (["verify", "lemma_6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
     (["verify", "--picture", "x.png"], "--picture draws one claim"),
-    (["verify", "lemma_13", "--picture", "x.png"], "lemma_13 has no picture"),
     (["verify", "theorem_4", "--preset", "syn-small"], "it needs exactly one common token"),
     (["sweep", "--classes", "syn-smal", "--lr-z", "1", "--lr-y", "1", "--steps", "2"], "did you mean 'syn-small'?"),
     (["sweep", "--lr-z", "1"], "--classes, --steps must be given"),
@@ -196,6 +195,18 @@ def test_verify_explains_a_claim(tmp_path) -> None:
     assert "the paper's assumptions: all met" in result.stdout
     assert "a wrong factor of 1.000001 in the prediction would be noticed" in result.stdout
     assert (tmp_path / "results" / "lemma_6.png").stat().st_size > 10_000
+
+
+def test_verify_draws_every_claim_and_says_what_it_depends_on(tmp_path) -> None:
+    """lemma_10 has lines, definition_e_prime only comparisons."""
+    result = run("verify", "lemma_10", "--preset", "syn-small", "--picture", "counts.png", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "depends on: K, M and the rates" in result.stdout
+    assert (tmp_path / "counts.png").stat().st_size > 10_000
+    result = run("verify", "definition_e_prime", cwd=tmp_path)
+    assert "depends on" not in result.stdout
+    assert "picture: results/definition_e_prime.png" in result.stdout
+    assert (tmp_path / "results" / "definition_e_prime.png").stat().st_size > 10_000
 
 
 def test_verify_speaks_json(tmp_path) -> None:

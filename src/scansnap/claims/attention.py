@@ -104,9 +104,11 @@ def corollary_2(check: Check) -> None:
     shape = theory.symmetry(classes.probs[:, classes.contextual_tokens], query=classes.query)
     check.positive("conditions (1) to (3) met", np.array([shape.single_query, shape.matching_distinct,
                                                           shape.shared_common]) - 0.5, role="contrast")  # fmt: skip
+    lines = {}
     for gradient, role in (("modified", "assumed"), ("true", "beyond")):
         _, loss, z = _velocities(check, classes, gradient)
         check.positive(f"-dz/dt of common tokens, {gradient} gradient", -loss, role=role)
+        lines[f"{gradient} gradient"] = z[(slice(None), *_tokens(classes)[1])].mean(axis=1)
         if gradient == "modified" and shape.holds:
             lists = [np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(n)) for n in range(2)]
             check.equal("z of matching distinct tokens", z[:, 0, lists[0]], z[:, 0, lists[1]], tolerance=1e-6)
@@ -115,6 +117,7 @@ def corollary_2(check: Check) -> None:
     uneven = _uneven()
     _, loss, _ = _velocities(check, uneven, "modified")
     check.positive("-dz/dt, a common token ten times rarer in one class, modified gradient", -loss, role="beyond")
+    check.curve = Curve(TIMES, lines, "steps", "attention logit z (mean over common tokens)")
 
 
 def _uneven() -> SequenceClasses:

@@ -29,7 +29,21 @@ from scansnap.dynamics.threads import one_thread
 from scansnap.errors import InputError
 from scansnap.theory import assumptions
 
-ROLES = ("assumed", "beyond", "corrected", "contrast")
+ROLES = {
+    "assumed": "under its assumptions",
+    "beyond": "beyond them",
+    "corrected": "as it should read",
+    "contrast": "for comparison",
+}
+"""What each role is called in words."""
+
+DEPENDS = {
+    "the classes": "",
+    "the classes and random matrices": "random matrices too",
+    "K, M and the rates": "formula in K, M and the rates",
+    "nothing": "formula: does not depend on the classes",
+}
+"""What a claim's check depends on, and how to tell someone who gave classes of their own."""
 
 HOLDS, ASSUMED_ONLY, FAILS = "holds", "holds under its assumptions only", "fails"
 UNMET, INAPPLICABLE = "assumptions not met", "does not apply"
@@ -69,6 +83,7 @@ class Measurement:
     deviation: float  # relative error; for bounds the share of the bound used up; for signs the share that is wrong
     allowed: float
     holds: bool
+    kind: str  # of comparison, which says what the deviation is: equal, at most, at least, positive or within
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,17 @@ class Curve:
     log_x: bool = True
     log_y: bool = False
     marks: Mapping[str, float] = field(default_factory=dict)  # places on the x axis that have a name
+    dots: tuple[str, ...] = ()  # lines whose points are not to be joined
+
+    @classmethod
+    def against(cls, measured: ArrayLike, predicted: Mapping[str, ArrayLike], quantity: str) -> Curve:
+        """Predictions as dots over what was measured, entry by entry, with the line where they would be equal."""
+        x = np.ravel(np.asarray(measured, np.float64))
+        order = np.argsort(x)
+        x = x[order]
+        dots = {name: np.ravel(np.asarray(values, np.float64))[order] for name, values in predicted.items()}
+        return cls(x, {**dots, "equal": x}, f"{quantity}, measured", f"{quantity}, predicted", log_x=False,
+                   dots=tuple(dots))  # fmt: skip
 
 
 @dataclass
@@ -112,7 +138,7 @@ class Check:
         size = max(float(np.abs(m).max()), floor / tolerance)
         apart = np.abs(p - m) / size
         worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
-        self._add(label, role, p[worst], m[worst], apart[worst], tolerance)
+        self._add("equal", label, role, p[worst], m[worst], apart[worst], tolerance)
 
     def at_most(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: str = "assumed") -> None:
         """No entry measured exceeds its bound, but for rounding."""
@@ -120,7 +146,7 @@ class Check:
         b = b / self._wrong
         used = np.where(m <= 0, 0.0, m / np.maximum(b, 1e-300))
         worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add(label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
+        self._add("at most", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
 
     def at_least(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: str = "assumed") -> None:
         """No entry measured falls short of its positive bound, but for rounding."""
@@ -128,7 +154,7 @@ class Check:
         b = b * self._wrong
         used = np.where(b <= 0, 0.0, b / np.maximum(m, 1e-300))
         worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add(label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
+        self._add("at least", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
 
     def positive(self, label: str, values: ArrayLike, *, role: str = "assumed", allowed: float = 0.0) -> None:
         """All values are positive, but for a share of `allowed`; shown are a share of one and the share found."""
@@ -136,21 +162,23 @@ class Check:
         if self.wrong_factor is not None:
             v = -v
         wrong = float((~(v > 0)).mean())  # NaN is not positive
-        self._add(label, role, 1.0, 1.0 - wrong, wrong, allowed)
+        self._add("positive", label, role, 1.0, 1.0 - wrong, wrong, allowed)
 
     def within(self, label: str, apart: ArrayLike, radius: float, *, failure: float, role: str = "assumed") -> None:
         """All of `apart` but a share of `failure` are within the radius; shown are the two shares."""
         outside = float((~(np.asarray(apart) <= radius / self._wrong)).mean())
-        self._add(label, role, failure, outside, outside / failure, 1.0)
+        self._add("within", label, role, failure, outside, outside / failure, 1.0)
 
     @property
     def _wrong(self) -> float:
         return 1.0 if self.wrong_factor is None else self.wrong_factor
 
-    def _add(self, label: str, role: str, predicted: float, measured: float, deviation: float, allowed: float) -> None:
+    def _add(
+        self, kind: str, label: str, role: str, predicted: float, measured: float, deviation: float, allowed: float
+    ) -> None:
         holds = bool(deviation <= allowed)  # NaN does not hold
         self.measurements.append(
-            Measurement(label, role, float(predicted), float(measured), float(deviation), float(allowed), holds)
+            Measurement(label, role, float(predicted), float(measured), float(deviation), float(allowed), holds, kind)
         )
 
 
@@ -191,6 +219,17 @@ class Claim:
     correction: str  # how it should read, where it fails as published
     needs: tuple[str, ...]  # names in NEEDS
     assumes: tuple[str, ...]  # ids of `theory.assumptions` without which the claim promises nothing
+    depends_on: str  # a key of DEPENDS
+
+    @property
+    def how(self) -> str:
+        """How it is checked, in a sentence."""
+        return " ".join((self.check.__doc__ or "").split())
+
+    @property
+    def note(self) -> str:
+        """What to tell someone who gave classes of their own, if the claim is not, or not only, about them."""
+        return DEPENDS[self.depends_on]
 
     def run(self, setting: Setting | None = None, *, wrong: bool = False) -> Verdict:
         """Check the claim, in its own setting unless another is given; with `wrong` its predictions are falsified."""
@@ -264,6 +303,7 @@ class Verdict:
             "deviation": _finite(leading.deviation) if leading else None,
             "verdict": self.verdict,
             "correction": self.claim.correction or None,
+            "depends_on": self.claim.depends_on,
             "reason": self.reason or None,
             "measurements": [{k: _finite(v) for k, v in vars(one).items()} for one in self.measurements],
             "unmet_assumptions": list(self.unmet),
@@ -295,13 +335,15 @@ def claim(
     correction: str = "",
     needs: tuple[str, ...] = (),
     assumes: tuple[str, ...] = (),
+    depends_on: str = "the classes",
 ) -> Callable[[Callable[[Check], None]], Claim]:
     """Make a claim of a check function, under the function's name."""
 
     def made(check: Callable[[Check], None]) -> Claim:
         found = Claim(
-            check.__name__, statement, where, conditions, check, setting, wrong_factor, correction, needs, assumes
-        )
+            check.__name__, statement, where, conditions, check, setting, wrong_factor, correction, needs, assumes,
+            depends_on,
+        )  # fmt: skip
         CLAIMS[found.id] = found
         return found
 

@@ -148,6 +148,7 @@ def _integral(drive: FloatArray) -> FloatArray:
     "The relative gain of the dominant token grows at the rate r(0) exp(2 (z - z(0))) dz/dt.",
     where="Theorem 3, Eq. 112",
     correction="there is a factor 2, from differentiating Eq. 111",
+    depends_on="nothing",
 )
 def equation_112(check: Check) -> None:
     """dr/dt of Eq. 111 by central differences, for a logit that grows like ln(1 + t)."""
@@ -161,3 +162,5 @@ def equation_112(check: Check) -> None:
     printed = initial * theory.growth_factor(np.log1p(t)) / (1 + t)
     check.equal("dr/dt as printed", printed, measured, tolerance=1e-6)
     check.equal("dr/dt with the factor 2", 2 * printed, measured, tolerance=1e-6, role="corrected")
+    check.curve = Curve(t, {"measured": measured, "as printed": printed, "with the factor 2": 2 * printed},
+                        "t, for z = ln(1 + t)", "dr/dt", log_x=False, dots=("measured",))  # fmt: skip

@@ -144,11 +144,13 @@ def lemma_4(check: Check) -> None:
     _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
     gamma = float(theory.speed(30.0, vocab_size=classes.vocab_size, num_classes=1, lr_y=check.setting.lr_y))
     measured = state.velocity()[1][np.argsort(classes.queries)]
+    predicted = {}
     for form, role in (("published", "assumed"), ("exact", "corrected")):
-        found = theory.logits_velocity(
+        predicted[f"{form} form"] = theory.logits_velocity(
             f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights, form=form
         )
-        check.equal(f"dz/dt per step, {form} form", found, measured, tolerance=1e-6, role=role)
+        check.equal(f"dz/dt per step, {form} form", predicted[f"{form} form"], measured, tolerance=1e-6, role=role)
+    check.curve = Curve.against(measured, predicted, "dz/dt of a token")
 
 
 def fixed_attention_state(setting: Setting, *, per_class: float) -> State:
@@ -195,6 +197,9 @@ def equation_88(check: Check) -> None:
     state = fixed_attention_state(check.setting, per_class=30.0)
     e = theory.overlaps(state.direction)
     measured = state.measured
+    predicted = {}
     for form, role in (("published", "assumed"), ("exact", "corrected")):
         _, beta = theory.backpropagated_gradient(e, vocab_size=state.classes.vocab_size, form=form)
         check.equal(f"beta, {form} form", beta, measured.beta, tolerance=1e-6, role=role)
+        predicted[f"{form} form"] = beta
+    check.curve = Curve.against(measured.beta, predicted, "beta_nn'")

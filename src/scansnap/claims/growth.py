@@ -42,12 +42,17 @@ def lemma_5(check: Check) -> None:
     check.equal("w_n(s)", (classes.vocab_size - 1) * h[:, None] * zeta, w, tolerance=1e-9)
     loss = -np.log1p(-theory.residual_size(h, vocab_size=classes.vocab_size))
     check.equal("loss, from 1 - alpha_n", loss, found["loss"].values[0], tolerance=1e-9)
+    own = alone.next_token[0]
+    check.curve = Curve(found["step"].values.astype(float), {
+        "Lemma 5": (classes.vocab_size - 1) * h * zeta[own], "trained": w[:, own],
+    }, "updates of one class", "logit of its next token", log_x=False, dots=("trained",))  # fmt: skip
 
 
 @claim(
     "In continuous time h obeys exp(M h) + (M - 1) M h = M eta_Y t + 1.",
     where="Lemma 6, Eqs. 44 and 45",
     wrong_factor=1 + 1e-6,
+    depends_on="K, M and the rates",
 )
 def lemma_6(check: Check) -> None:
     """The closed form against a numerical solution of Eq. 44 from 0.1 to 10^9 updates."""
@@ -69,6 +74,7 @@ def lemma_6(check: Check) -> None:
     where="Lemma 7",
     wrong_factor=12.0,
     assumes=("decoder_rate",),
+    depends_on="K, M and the rates",
 )
 def lemma_7(check: Check) -> None:
     """Every one of 20,000 steps, at the setting's rate and at ten times it; the picture shows the first."""
@@ -93,6 +99,7 @@ def lemma_7(check: Check) -> None:
     conditions="M >> 100",
     wrong_factor=3.0,
     assumes=("many_tokens",),
+    depends_on="K, M and the rates",
 )
 def lemma_8(check: Check) -> None:
     """M from 100 to 10^6: the sign on both sides of both crossings, and the sizes of omega_0 and omega_1."""
@@ -109,6 +116,11 @@ def lemma_8(check: Check) -> None:
     scale = np.log(np.log(size)) / np.log(size)
     check.at_most("omega_1 against 2 lnln M / ln M", omega_1, 2 * scale)
     check.at_least("omega_1 against lnln M / (2 ln M)", omega_1, scale / 2)
+    order = np.argsort(size)
+    check.curve = Curve(size[order], {"omega_1": omega_1[order], "2 lnln M / ln M": 2 * scale[order],
+                                      "lnln M / (2 ln M)": scale[order] / 2, "omega_0": omega_0[order],
+                                      "2/(M^0.99 ln M)": (2 / (size**0.99 * np.log(size)))[order]},
+                        "M", "omega_0, omega_1 and their bounds", log_y=True)  # fmt: skip
 
 
 @claim(
@@ -144,6 +156,7 @@ def lemma_9(check: Check) -> None:
     where="Remark 2",
     wrong_factor=20.0,
     correction="s_1 = 2 (1 + w_1) ln M / eta_Y",
+    depends_on="K, M and the rates",
 )
 def remark_2(check: Check) -> None:
     """Whether exp(M h) has overtaken (M - 1) M h, on which the remark rests, at s_1 as printed and as it should be."""
@@ -159,3 +172,9 @@ def remark_2(check: Check) -> None:
     late = shift[steps > starts["exact"]]
     if len(late):
         check.at_most("shift c with h*(s) = h(s + c), against ln M", late.max(), math.log(size), role="corrected")
+    times = np.geomspace(min(starts.values()) / 10, max(starts.values()) * 10, 81)
+    scaled = size * theory.decoder_growth(times, vocab_size=size, lr_y=rate)
+    check.curve = Curve(times, {"exp(M h) / ((M - 1) M h)": np.exp(scaled) / ((size - 1) * scaled),
+                                "overtaken": np.ones(len(times))},
+                        "updates of one class", "exp(M h) / ((M - 1) M h)", log_y=True,
+                        marks={"s_1, published": starts["published"], "s_1, exact": starts["exact"]})  # fmt: skip

@@ -9,15 +9,12 @@ from scansnap.claims.claim import Check, Curve, Setting, assumed_setting, claim
 from scansnap.claims.population import FloatArray
 from scansnap.data.synthetic import syn_medium, syn_small
 
-
-def _own(check: Check) -> list[FloatArray]:
-    """E of the setting, if its classes overlap."""
-    e = theory.overlaps(theory.directions(check.setting.probs))
-    return [e] if np.abs(e).max() > 0 else []
+MATRICES = "the classes and random matrices"
 
 
-def _random() -> list[FloatArray]:
-    """E of 200 random sets of two to six classes."""
+def _matrices(check: Check) -> dict[str, list[FloatArray]]:
+    """E of the setting, if its classes overlap, and of 200 random sets of two to six classes."""
+    own = theory.overlaps(theory.directions(check.setting.probs))
     rng = np.random.default_rng(0)
     found = []
     for _ in range(200):
@@ -25,23 +22,37 @@ def _random() -> list[FloatArray]:
         probs = rng.exponential(size=shape) * (rng.random(shape) < rng.uniform(0.02, 0.3))
         probs[np.arange(shape[0]), np.arange(shape[0])] += 1
         found.append(theory.overlaps(theory.directions(probs)))
-    return [e for e in found if np.abs(e).max() > 0]
+    whose = {"the setting": [own], "200 random matrices": found}
+    return {name: [e for e in matrices if np.abs(e).max() > 0] for name, matrices in whose.items()}
 
 
-def _bounded(check: Check, name: str, label: str) -> None:
+def _bounded(check: Check, name: str, label: str, bound: str) -> None:
     """All matrices for which the lemma says something: the setting's, then the random ones."""
-    for whose, matrices in (("the setting", _own(check)), ("200 random matrices", _random())):
+    top, measured, most = [], [], []
+    for whose, matrices in _matrices(check).items():
         bounds = [theory.overlap_bounds(e) for e in matrices]
-        pairs = [(getattr(b, name), getattr(b, name + "_most")) for b in bounds]
-        finite = [pair for pair in pairs if np.isfinite(pair[1])]
+        finite = [b for b in bounds if np.isfinite(getattr(b, name + "_most"))]
         if finite:
-            check.at_most(f"{label}, {whose}", *np.array(finite).T)
+            found = [getattr(b, name) for b in finite]
+            limits = [getattr(b, name + "_most") for b in finite]
+            check.at_most(f"{label}, {whose}", found, limits)
+            top += [b.largest_overlap_most for b in finite]
+            measured += found
+            most += limits
+    order = np.argsort(top)
+    check.curve = Curve(np.array(top)[order], {label: np.array(measured)[order], bound: np.array(most)[order]},
+                        "|lambda_1| of the setting and of 200 random matrices", label, log_y=True,
+                        dots=(label,))  # fmt: skip
 
 
-@claim("No overlap exceeds the largest eigenvalue: max |E_ij| <= |lambda_1|.", where="Lemma 13, Eq. 74")
+@claim(
+    "No overlap exceeds the largest eigenvalue: max |E_ij| <= |lambda_1|.",
+    where="Lemma 13, Eq. 74",
+    depends_on=MATRICES,
+)
 def lemma_13(check: Check) -> None:
     """The setting's E and 200 random ones."""
-    _bounded(check, "largest_overlap", "max |E_ij|")
+    _bounded(check, "largest_overlap", "max |E_ij|", "|lambda_1|")
 
 
 @claim(
@@ -49,36 +60,58 @@ def lemma_13(check: Check) -> None:
     where="Lemma 14, Eqs. 75 to 77",
     conditions="|lambda_1| < 1 for the series; I + E invertible is enough",
     wrong_factor=1 + 1e-6,
+    depends_on=MATRICES,
 )
 def lemma_14(check: Check) -> None:
     """Eigenvalues of E' = I - (I + E)^{-1}, computed without those of E."""
-    predicted, measured = [], []
-    for e in (*_own(check), *_random()):
-        spectrum = theory.eigenvalues(e)
-        predicted.append(np.sort(spectrum / (1 + spectrum)))
-        measured.append(np.sort(np.linalg.eigvalsh(np.eye(len(e)) - np.linalg.inv(np.eye(len(e)) + e))))
-    check.equal("eigenvalues of E'", np.concatenate(predicted), np.concatenate(measured), tolerance=1e-9)
+    whole = []
+    for whose, matrices in _matrices(check).items():
+        if matrices:
+            spectra = np.concatenate([np.sort(theory.eigenvalues(e)) for e in matrices])
+            inverse = [np.linalg.eigvalsh(np.eye(len(e)) - np.linalg.inv(np.eye(len(e)) + e)) for e in matrices]
+            whole.append(np.array([spectra, np.concatenate(inverse)]))  # lambda/(1 + lambda) keeps the order
+            check.equal(f"eigenvalues of E', {whose}", spectra / (1 + spectra), whole[-1][1], tolerance=1e-9)
+    x, measured = np.concatenate(whole, axis=1)
+    order = np.argsort(x)
+    x = x[order]
+    check.curve = Curve(x, {"lambda/(1 + lambda)": x / (1 + x), "measured": measured[order]},
+                        "eigenvalue lambda of E", "eigenvalue of E'", log_x=False, dots=("measured",))  # fmt: skip
 
 
 @claim(
     "max |lambda_i(E')| <= |lambda_1| / (1 - |lambda_1|).",
     where="Lemma 15, Eq. 78",
     conditions="|lambda_1| < 1",
+    depends_on=MATRICES,
 )
 def lemma_15(check: Check) -> None:
     """The setting's E and 200 random ones."""
-    _bounded(check, "largest_inverse", "max |lambda_i(E')|")
+    _bounded(check, "largest_inverse", "max |lambda_i(E')|", "|lambda_1| / (1 - |lambda_1|)")
 
 
 @claim(
     "The diagonal of E' is negative wherever a class overlaps another.",
     where="Lemma 16, Eq. 79",
     conditions="Assumption 2; I + E positive definite is enough",
+    depends_on=MATRICES,
 )
 def lemma_16(check: Check) -> None:
     """The setting's E and 200 random ones, classes that overlap with another."""
-    found = [-np.diag(theory.inverse_overlaps(e))[e.max(axis=1) > 1e-9] for e in (*_own(check), *_random())]
-    check.positive("-E'_nn", np.concatenate(found))
+    overlap: list[float] = []
+    diagonal: list[float] = []
+    for whose, matrices in _matrices(check).items():
+        if matrices:
+            largest = np.concatenate([e.max(axis=1) for e in matrices])
+            found = -np.concatenate([np.diag(theory.inverse_overlaps(e)) for e in matrices])
+            check.positive(f"-E'_nn, {whose}", found[largest > 1e-9])
+            overlap.extend(largest[largest > 1e-9])
+            diagonal.extend(found[largest > 1e-9])
+    # -E'_nn is of the order of the squared overlaps: in units of them none is hidden by being small
+    order = np.argsort(overlap)
+    check.curve = Curve(np.array(overlap)[order], {
+        "measured": (np.array(diagonal) / np.square(overlap))[order], "must be above": np.zeros(len(overlap)),
+    }, "largest overlap of class n, in the setting and in 200 random matrices", "-E'_nn / (largest overlap)^2",
+        dots=("measured",))  # fmt: skip
 
 
 @claim(
@@ -86,10 +119,11 @@ def lemma_16(check: Check) -> None:
     where="Lemma 17, Eq. 80",
     conditions="|lambda_1| < 1",
     wrong_factor=1.5,
+    depends_on=MATRICES,
 )
 def lemma_17(check: Check) -> None:
     """The setting's E and 200 random ones."""
-    _bounded(check, "largest_difference", "max |E'_ij - E_ij|")
+    _bounded(check, "largest_difference", "max |E'_ij - E_ij|", "lambda_1^2 / (1 - |lambda_1|)")
 
 
 @claim(
@@ -129,15 +163,27 @@ def assumption_2(check: Check) -> None:
     conditions="Assumption 2",
     wrong_factor=1.1,
     correction="the denominator is 1 + |lambda_1|; the next line, with 1/2, follows all the same",
+    depends_on=MATRICES,
 )
 def equation_93(check: Check) -> None:
     """-E'_nn, which is that sum (Eq. 79), against both bounds, for all E with |lambda_1| < 1/K."""
-    weak = []
-    for e in (*_own(check), *_random()):
-        spectrum = np.abs(theory.eigenvalues(e))
-        if spectrum[0] < 1 / len(e) and spectrum[-1] > 1e-6:  # Assumption 2 has no vanishing eigenvalues
-            weak.append(e)
-    least = [-np.diag(theory.inverse_overlaps(e)).max() for e in weak]
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
-        bounds = [theory.diagonal_bound(e, form=form) for e in weak]
-        check.at_least(f"-E'_nn, {form} bound, {len(weak)} matrices", least, bounds, role=role)
+    top: list[float] = []
+    lines: dict[str, list[float]] = {}
+    for whose, matrices in _matrices(check).items():
+        spectra = [np.abs(theory.eigenvalues(e)) for e in matrices]
+        # Assumption 2 has no vanishing eigenvalues
+        weak = [e for e, one in zip(matrices, spectra, strict=True) if one[0] < 1 / len(e) and one[-1] > 1e-6]
+        if not weak:
+            continue
+        least = np.array([-np.diag(theory.inverse_overlaps(e)).max() for e in weak])
+        top += [float(np.abs(theory.eigenvalues(e)[0])) for e in weak]
+        named = whose if whose == "the setting" else f"the {len(weak)} of {whose} that are weak enough"
+        for form, role in (("published", "assumed"), ("exact", "corrected")):
+            bounds = [theory.diagonal_bound(e, form=form) for e in weak]
+            check.at_least(f"-E'_nn, {form} bound, {named}", least, bounds, role=role)
+            lines.setdefault(f"{form} bound", []).extend(bounds / least)
+    order = np.argsort(top)
+    check.curve = Curve(np.array(top)[order], {**{name: np.array(values)[order] for name, values in lines.items()},
+                                               "what a lower bound may be": np.ones(len(top))},
+                        "|lambda_1| of matrices with |lambda_1| < 1/K", "bound / least -E'_nn", log_x=False,
+                        dots=("published bound", "exact bound"))  # fmt: skip

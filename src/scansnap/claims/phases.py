@@ -129,16 +129,22 @@ def equation_13(check: Check) -> None:
     setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=0.05),
     wrong_factor=1.01,
     correction="nu = eta_Y/eta_Z, as Appendix F says; the figure's rates are equal, so that both give one",
+    depends_on="K, M and the rates",
 )
 def figure_9(check: Check) -> None:
     """Eq. 130 with nu read both ways, against Eq. 129; and B_n(t_0) for eta_Y from 1 to 8 at a fixed ratio."""
     arguments, ratio = _arguments(check), check.setting.lr_y / check.setting.lr_z
     size, classes = arguments["vocab_size"], arguments["num_classes"]
     t = float(theory.scan_end(**arguments)) / 20
-    whole = theory.growth_bound(t, **arguments, lr_z=check.setting.lr_z, constant=1.0, form="published")
+    times = t * np.concatenate([[1.0], np.geomspace(0.1, 20, 61)])  # the first is checked, the others are drawn
+    whole = theory.growth_bound(times, **arguments, lr_z=check.setting.lr_z, constant=1.0, form="published")
+    lines = {"B_n, Eq. 129": whole[1:]}
     for nu, form, role in ((1 / ratio, "published", "assumed"), (ratio, "exact", "corrected")):
-        eq_130 = np.log(1 + 2 * (size - 1) ** 2 / (nu * classes * size**2) * (check.setting.lr_y * t) ** 2) / 4
-        check.equal(f"B_n by Eq. 130, nu {form}", eq_130 / whole, 1.0, tolerance=0.005, role=role)
+        eq_130 = np.log(1 + 2 * (size - 1) ** 2 / (nu * classes * size**2) * (check.setting.lr_y * times) ** 2) / 4
+        check.equal(f"B_n by Eq. 130, nu {form}", eq_130[0] / whole[0], 1.0, tolerance=0.005, role=role)
+        lines[f"Eq. 130, nu {form}"] = eq_130[1:]
+    check.curve = Curve(times[1:], lines, "steps, up to t'_0", "B_n", log_y=True, marks={"t'_0/20": t},
+                        dots=("B_n, Eq. 129",))  # fmt: skip
     rates = np.array([1.0, 2.0, 4.0, 8.0])
     start = theory.snap_start(vocab_size=size, num_classes=classes, lr_y=rates)
     at_snap = theory.growth_bound(start, vocab_size=size, num_classes=classes, lr_y=rates, lr_z=rates / ratio,
@@ -154,6 +160,7 @@ def figure_9(check: Check) -> None:
     wrong_factor=1.05,
     correction="t >> K/(M eta_Y) exp(sqrt(nu C_0/(2 K))), which is the printed condition up to K and C_0 if nu is read "
     "upside down, as in Figure 9's caption; and -1/4 ln C_0 belongs to B_n",
+    depends_on="K, M and the rates",
 )
 def equation_132(check: Check) -> None:
     """The expansion against B_n with C_0 = 3: a hundred times later than published, and at ten times the logarithm."""
@@ -171,3 +178,9 @@ def equation_132(check: Check) -> None:
     check.equal("B_n by Eq. 132, published form at the later time",
                 theory.growth_bound_late(times["exact"], **more, form="published"),
                 theory.growth_bound(times["exact"], **more), tolerance=0.02, role="contrast")  # fmt: skip
+    over = np.geomspace(times["published"], times["exact"], 81)
+    check.curve = Curve(over, {
+        "B_n": theory.growth_bound(over, **more),
+        "Eq. 132, published form": theory.growth_bound_late(over, **more, form="published"),
+        "Eq. 132, exact form": theory.growth_bound_late(over, **more),
+    }, "steps, from a hundred times the published time on", "B_n")  # fmt: skip

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from scansnap import theory
-from scansnap.claims.claim import Check, claim
+from scansnap.claims.claim import Check, Curve, claim
 from scansnap.data.sampling import sample_counts
 from scansnap.dynamics.train import train
 
@@ -22,6 +22,7 @@ delta is seen by chance has a probability far below 1e-6."""
     wrong_factor=2.0,
     correction="",
     conditions="N ln(2/delta) > 11.66 for the second bound, which the text does not say",
+    depends_on="K, M and the rates",
 )
 def lemma_10(check: Check) -> None:
     """20,000 simulated counts at N = 1000 and delta = 0.1, and the order of the two bounds at small N."""
@@ -35,6 +36,14 @@ def lemma_10(check: Check) -> None:
     for steps, delta, role in ((1000, 0.1, "assumed"), (5, 0.5, "beyond")):
         bounds = [float(theory.count_radius(steps, failure=delta, form=form)) for form in ("exact", "loose")]
         check.at_most(f"first bound against the second, N = {steps}, delta = {delta}", bounds[0], bounds[1], role=role)
+    draws = np.unique(np.geomspace(1, 1000, 25).astype(int))
+    simulated = rng.binomial(draws[:, None], 1 / classes, size=(len(draws), DRAWS))
+    apart = np.abs(simulated - np.ceil(draws / classes)[:, None])
+    radii = {form: theory.count_radius(draws, failure=0.1, form=form) for form in ("exact", "loose")}
+    check.curve = Curve(draws.astype(float), {
+        "nine in ten simulated counts are within": np.quantile(apart, 0.9, axis=1),
+        "first bound, sqrt(N/2 ln(2/delta)) + 1": radii["exact"], "second bound, sqrt(N ln(2/delta))": radii["loose"],
+    }, "draws N", "distance from the mean, rounded up; delta = 0.1", log_y=True)  # fmt: skip
 
 
 @claim(
@@ -44,6 +53,7 @@ def lemma_10(check: Check) -> None:
     wrong_factor=30.0,
     correction="",
     assumes=("uniform_classes", "decoder_rate"),
+    depends_on="K, M and the rates",
 )
 def lemma_11(check: Check) -> None:
     """All counts within the radius of the mean, early and late in training; sigma' as published, and below the mean."""
@@ -60,6 +70,12 @@ def lemma_11(check: Check) -> None:
         published = theory.residual_deviation(mean, radius, vocab_size=size, lr_y=rate, form="published")
         check.at_most(f"sigma' above the mean, N = {steps}", np.abs(found[inside >= mean]), published)
         check.at_most(f"sigma' below the mean, N = {steps}", np.abs(found[inside < mean]), published, role="beyond")
+        if check.curve is None:  # the earlier time, where the radius is the larger share of the mean
+            check.curve = Curve(inside / mean, {
+                "|h(N_n)/h(Nbar) - 1|": np.abs(h / middle - 1),
+                "its bound": np.full(401, float(theory.growth_deviation(mean, radius))),
+                "relative change of the residual": np.abs(found), "its bound, sigma'": np.full(401, float(published)),
+            }, f"count N_n over its mean, N = {steps}", "relative change", log_x=False)  # fmt: skip
 
 
 @claim(
@@ -78,6 +94,10 @@ def lemma_12(check: Check) -> None:
     theta = own / ((classes.vocab_size - 1) * mean) - 1
     scale = theory.logits_deviation(steps, num_classes=classes.num_classes, failure=0.05)
     check.at_most("|theta_n|, all runs", np.abs(theta), scale)
+    found = np.sort(np.abs(theta).ravel())
+    check.curve = Curve(np.arange(1, len(found) + 1) / len(found), {
+        "|theta_n|": found, "K/sqrt(N) sqrt(ln(K/delta)), delta = 0.05": np.full(len(found), float(scale)),
+    }, "share of classes and runs with a smaller one", "|theta_n|", log_x=False, log_y=True)  # fmt: skip
 
 
 def sampled_logits(check: Check, *, runs: int, steps: int) -> tuple[np.ndarray, int]:

@@ -21,12 +21,6 @@ MARKS = {
     "holds": "✓", "holds under its assumptions only": "◐", "fails": "✗", "assumptions not met": "?",
     "does not apply": " ",
 }  # fmt: skip
-ROLES = {
-    "assumed": "under its assumptions",
-    "beyond": "beyond them",
-    "corrected": "as it should read",
-    "contrast": "for comparison",
-}
 
 
 def command(
@@ -71,7 +65,7 @@ def command(
         classes=chosen,
         **rates,
         progress=False if json else None,
-        on_verdict=(lambda one: print(_row(one), flush=True)) if table else None,
+        on_verdict=(lambda one: print(_row(one, own=chosen is not None), flush=True)) if table else None,
     )
     if json:
         found = [one.as_dict() for one in verdicts]
@@ -83,16 +77,18 @@ def command(
         for one in verdicts:
             print(_explanation(one))
     # Last, so that no verdict is lost with a picture that cannot be written.
-    if picture is not None or (len(names) == 1 and not json and verdicts[0].curve is not None):
+    if picture is not None or (len(names) == 1 and not json):
         drawn = _draw(verdicts[0], picture)
         if not json:
             print(f"picture: {drawn}")
 
 
-def _row(verdict: Verdict) -> str:
+def _row(verdict: Verdict, *, own: bool) -> str:
+    """One line of the table; on classes of one's `own` it says where the claim is about something else."""
     leading = verdict.leading
     numbers = f"{leading.predicted:11.4g} {leading.measured:11.4g}" if leading else f"{'':23}"
-    statement = textwrap.shorten(verdict.reason or verdict.claim.statement, 78, placeholder=" …")
+    note = f"({verdict.claim.note}) " if own and verdict.claim.note else ""
+    statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
     return f"{MARKS[verdict.verdict]} {verdict.id:19} {verdict.verdict:33} {numbers}  {statement}"
 
 
@@ -103,6 +99,7 @@ def _count(verdicts: list[Verdict]) -> str:
 
 
 def _explanation(verdict: Verdict) -> str:
+    from scansnap.claims.claim import ROLES
     from scansnap.theory import assumptions
 
     claim, setting = verdict.claim, verdict.setting
@@ -111,8 +108,10 @@ def _explanation(verdict: Verdict) -> str:
         f"  {claim.statement}",
         f"  conditions: {claim.conditions}",
         f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
-        f"  how:        {' '.join((claim.check.__doc__ or '').split())}",
+        f"  how:        {claim.how}",
     ]
+    if claim.note:
+        lines.append(f"  depends on: {claim.depends_on}")
     if claim.correction:
         lines.append(f"  correction: {claim.correction}")
     if verdict.reason:

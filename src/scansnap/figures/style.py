@@ -48,9 +48,10 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, words: str) -> None:
 
 
 GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "zeta": "ζ", "eta": "η", "theta": "θ",
-    "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ", "sigma": "σ", "chi": "χ",
-    "omega": "ω", "sqrt": "√", "infinity": "∞", "<=": "≤", ">=": "≥", "->": "→", ">>": "≫",
+    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "eps": "ε", "zeta": "ζ",
+    "eta": "η", "theta": "θ", "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ",
+    "sigma": "σ", "chi": "χ", "omega": "ω", "sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥",
+    "->": "→", ">>": "≫", "<<": "≪",
 }  # fmt: skip
 
 
