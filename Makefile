@@ -38,9 +38,9 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/large_vocabulary.py
 	$(BIN)/python benchmarks/sweep.py
 
-## Check every claim and make every figure again, and write docs/claims.md, docs/figures.md and their pictures.
+## Check every claim and make every figure again, and write what was found into docs/theory and docs/figures.md.
 documents: $(READY)
-	$(BIN)/python docs/make_claims.py
+	$(BIN)/python docs/make_theory.py
 	$(BIN)/python docs/make_figures.py
 
 clean:

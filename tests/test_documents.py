@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+THEORY = sorted((ROOT / "docs" / "theory").glob("*.md"))
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -69,16 +70,44 @@ def test_every_disagreement_has_a_demonstration() -> None:
     rows = [line for line in (ROOT / "docs" / "disagreements.md").read_text().splitlines() if re.match(r"\| \d", line)]
     named = [re.findall(r"`scansnap verify (\w+)` \|$", row) for row in rows]
     assert all(len(one) == 1 for one in named)
-    failing = set(re.findall(r"^\| \[`(\w+)`\].*\| fails \|$", (ROOT / "docs" / "claims.md").read_text(), re.M))
+    index = (ROOT / "docs" / "theory" / "index.md").read_text()
+    failing = set(re.findall(r"^\| \[`(\w+)`\].*\| fails \|$", index, re.MULTILINE))
     assert failing <= {name for one in named for name in one} <= {one.id for one in claims()}
 
 
-def test_every_function_of_the_theory_is_in_its_page() -> None:
+def test_every_function_of_the_theory_is_in_a_page() -> None:
+    """In what is written by hand: as code that runs, or in words."""
     from scansnap import theory
 
-    page = (ROOT / "docs" / "theory.md").read_text() + (ROOT / "docs" / "true_sgd.md").read_text()
+    written = "".join(re.sub(r"<!-- found:.*?<!-- end -->", "", page.read_text(), flags=re.DOTALL) for page in THEORY)
     public = [name for name in vars(theory) if callable(getattr(theory, name)) and name[0].islower()]
-    assert [name for name in public if not re.search(rf"\b{name}\b", page)] == []
+    assert [name for name in public if not re.search(rf"\b{name}\b", written)] == []
+
+
+def test_every_claim_has_a_section_of_its_own_with_a_picture() -> None:
+    """Under a heading, after what it states, on a page that the index links; and no picture is left over."""
+    from scansnap.claims import claims
+
+    index = (ROOT / "docs" / "theory" / "index.md").read_text()
+    sections = {}
+    for page in THEORY:
+        for text in re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE):
+            for name, found in re.findall(r"<!-- found: (\w+) -->\n(.*?)<!-- end -->", text, re.DOTALL):
+                sections[name] = text
+                assert name == "every_claim" or f"](../images/claims/{name}.png)" in found
+                assert len(text.split("<!-- found", 1)[0].splitlines()) > 3, name  # a heading and a statement
+        assert page.name == "index.md" or f"]({page.name})" in index
+    assert set(sections) == {"every_claim"} | {one.id for one in claims()}
+    assert len(set(sections.values())) == len(sections)
+    pictures = {picture.stem for picture in (ROOT / "docs" / "images" / "claims").iterdir()}
+    assert pictures == set(sections) - {"every_claim"}
+
+
+@pytest.mark.parametrize("page", THEORY, ids=lambda page: page.name)
+def test_links_between_sections_arrive(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([\w.]+)#([^)\s]+)\)", page.read_text()):
+        headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
+        assert anchor in [re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings], (target, anchor)
 
 
 def test_make_targets_exist() -> None:
@@ -93,7 +122,7 @@ def test_make_targets_exist() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_files_exist(page: Path) -> None:
     text = page.read_text()
-    linked = [target for target in re.findall(r"\]\(([^)#\s]+)\)", text) if "://" not in target]
+    linked = [target for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", text) if "://" not in target]
     for target in linked:
         assert (page.parent / target).exists(), target
     for name in re.findall(r"`([\w/]+\.py)`|`python ([\w/]+\.py)", text):

@@ -16,12 +16,12 @@ from scansnap.claims.population import State
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.dynamics.train import train
 
-PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
+PAGE = Path(__file__).parents[2] / "docs" / "theory" / "index.md"
 IDS = [one.id for one in claims()]
 
 
 def stated() -> dict[str, str]:
-    """Verdicts in the table of docs/claims.md."""
+    """Verdicts in the table of docs/theory/index.md."""
     rows = re.findall(r"^\| \[?`(\w+)`\]?\S* \|.*\| ([a-z ]+) \|$", PAGE.read_text(), re.MULTILINE)
     return {name: verdict.strip() for name, verdict in rows}
 
