@@ -1,0 +1,115 @@
+"""Cross-entropy of a linear decoder over a large vocabulary, with its gradients, in blocks of the vocabulary.
+
+With hidden states H (N, d), decoder W (V, d), b (V,) and targets y, the loss is the mean over rows of
+log Z_i - (H W^T + b)_{i y_i}.  For a block B of the vocabulary let m_iB be the largest logit of row i in it and
+
+    E_B = exp(H W_B^T + b_B - m_B),    s_iB = sum of row i of E_B,    r_iB = exp(m_iB - max_B m_iB).
+
+Then Z_i exp(-max_B m_iB) = sum_B r_iB s_iB =: z_i.  The gradient at the logits is (r_B E_B / z - 1_y)/N, so with
+E'_B = E_B - (z/r_B) 1_y, which changes one entry of each row,
+
+    dH = (sum_B (r_B/z) E_B W_B - W_y)/N,      dW_B = E'_B^T (r_B H / z)/N,      db_B = E'_B^T (r_B / z)/N,
+
+exactly: no block is ever normalised, since its row scales r_B/z go to the thin side of each product.  A block is small
+enough to stay in a processor's cache between its product and its exponential, the arrays are made once, and neither
+logits nor probabilities are stored twice.  The gradient of the decoder goes straight to `weight.grad` and `bias.grad`,
+*in place of* what was there: a copy of it, and the memory for one, would cost as much as the softmax.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+CPU_BLOCK = 2048
+"""Entries of the vocabulary in a block on a CPU: 700 rows of it take 6 MB.  A GPU takes all at once."""
+
+
+class LinearCrossEntropy:
+    """The loss of one decoder.  Its arrays are used again by each call, so `backward` must come before the next."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter, dtype: torch.dtype = torch.float32) -> None:
+        """`dtype` is that of the large products; sums, scales and targets' logits are in float32 whatever it is."""
+        self.weight, self.bias, self.dtype = weight, bias, dtype
+        self.block = CPU_BLOCK if weight.device.type == "cpu" else len(weight)
+        self.blocks = [slice(i, min(i + self.block, len(weight))) for i in range(0, len(weight), self.block)]
+        self.rounded = None if dtype == weight.dtype else torch.empty_like(weight, dtype=dtype)
+        self.exponentials: Tensor | None = None  # (N, V), a block after the other
+
+    def __call__(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of hidden states (N, d) and their targets (N,)."""
+        return _LinearCrossEntropy.apply(hidden, targets, self)
+
+    @torch.no_grad()
+    def evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of the losses, learning nothing."""
+        logits = self._logits(hidden.to(self.dtype), self._decoder(), slice(None))
+        return nn.functional.cross_entropy(logits.to(hidden.dtype), targets, reduction="sum")
+
+    def _decoder(self) -> Tensor:
+        return self.weight.detach() if self.rounded is None else self.rounded.copy_(self.weight.detach())
+
+    def _logits(self, hidden: Tensor, decoder: Tensor, part: slice, out: Tensor | None = None) -> Tensor:
+        bias = self.bias.detach()[part].to(self.dtype)
+        return torch.addmm(bias, hidden, decoder[part].T, out=out)
+
+    def forward(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss, its gradient at `hidden`, and each block's row scales r_B / (z N), (blocks, N, 1)."""
+        count = len(hidden)
+        if self.exponentials is None or len(self.exponentials) != count:
+            self.exponentials = hidden.new_empty(count, len(self.weight), dtype=self.dtype)
+        decoder = self._decoder()
+        rounded = hidden.to(self.dtype)
+        largest, sums, mixed = [], [], []
+        for part in self.blocks:
+            e = self._logits(rounded, decoder, part, out=self.exponentials[:, part])
+            top = e.amax(1, keepdim=True)
+            e.sub_(top).exp_()
+            largest.append(top.to(hidden.dtype))  # (N, 1)
+            sums.append(e.sum(1, keepdim=True, dtype=hidden.dtype))
+            mixed.append((e @ decoder[part]).to(hidden.dtype))  # (N, d)
+        tops = torch.stack(largest)
+        top = tops.amax(0)
+        scales = torch.exp(tops - top)
+        z = (scales * torch.stack(sums)).sum(0)
+        at_targets = self.weight.detach()[targets]  # (N, d)
+        logits = (hidden * at_targets).sum(1) + self.bias.detach()[targets]
+        loss = (z.log() + top).squeeze(1).sub_(logits).mean()
+        rows = torch.arange(count, device=hidden.device)
+        own = (z / scales[targets // self.block, rows]).squeeze(1).to(self.dtype)  # z/r at each target's block
+        scales = scales / (z * count)
+        gradient = (scales * torch.stack(mixed)).sum(0).sub_(at_targets, alpha=1 / count)
+        self.exponentials[rows, targets] = self.exponentials[rows, targets] - own
+        return loss, gradient, scales
+
+    def set_gradients(self, hidden: Tensor, scales: Tensor) -> None:
+        """`weight.grad` and `bias.grad`, from what `forward` left; `scales` as it gave them, times any factor."""
+        for parameter in (self.weight, self.bias):
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+        weight, bias = self.weight.grad, self.bias.grad
+        assert weight is not None
+        assert bias is not None
+        assert self.exponentials is not None
+        for part, r in zip(self.blocks, scales, strict=True):
+            e = self.exponentials[:, part].T
+            if self.rounded is None:
+                torch.mm(e, hidden * r, out=weight[part])
+            else:
+                weight[part] = e @ (hidden * r).to(self.dtype)
+            bias[part] = (e @ r.to(self.dtype)).squeeze(1)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden, targets, loss):  # type: ignore[no-untyped-def]
+        value, gradient, scales = loss.forward(hidden, targets)
+        ctx.save_for_backward(hidden, gradient, scales)
+        ctx.loss = loss
+        return value
+
+    @staticmethod
+    def backward(ctx, factor):  # type: ignore[no-untyped-def]
+        hidden, gradient, scales = ctx.saved_tensors
+        ctx.loss.set_gradients(hidden, scales * factor)
+        return gradient * factor, None, None

@@ -1,0 +1,90 @@
+"""The blocked loss against PyTorch's own, in value and in every gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from scansnap.model import linear_cross_entropy
+from scansnap.model.linear_cross_entropy import LinearCrossEntropy
+
+
+def problem(rows: int = 40, width: int = 8, vocabulary: int = 150, scale: float = 1.0, seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    weight, bias = nn.Parameter(scale * normal(vocabulary, width)), nn.Parameter(normal(vocabulary))
+    hidden = normal(rows, width).requires_grad_()
+    return weight, bias, hidden, torch.randint(vocabulary, (rows,), generator=g)
+
+
+def plain(weight, bias, hidden, targets, factor=1.0):
+    """The loss and the gradients of hidden states, decoder and bias, by autograd."""
+    loss = nn.functional.cross_entropy(hidden @ weight.T + bias, targets)
+    return loss, torch.autograd.grad(factor * loss, (hidden, weight, bias))
+
+
+def blocked(weight, bias, hidden, targets, factor=1.0, dtype=torch.float64):
+    found = LinearCrossEntropy(weight, bias, dtype)(hidden, targets)
+    (gradient,) = torch.autograd.grad(factor * found, hidden)
+    return found, (gradient, weight.grad, bias.grad)
+
+
+@pytest.mark.parametrize("block", [1, 7, 149, 150, 1000])
+def test_it_is_the_cross_entropy(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(linear_cross_entropy, "CPU_BLOCK", block)
+    given_ = problem()
+    loss, expected = plain(*given_, factor=3.0)
+    found, gradients = blocked(*given_, factor=3.0)
+    assert abs(float((found - loss).detach())) < 1e-13
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-14)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(2, 60), st.integers(0, 10**6), st.sampled_from([1, 50, 400]))
+def test_it_is_right_for_any_size_and_large_logits(rows: int, width: int, size: int, seed: int, scale: int) -> None:
+    given_ = problem(rows, width, size, float(scale), seed)
+    loss, expected = plain(*given_)
+    found, gradients = blocked(*given_)
+    assert torch.isclose(found, loss, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_the_same_array_serves_batch_after_batch() -> None:
+    weight, bias, hidden, targets = problem()
+    loss = LinearCrossEntropy(weight, bias, torch.float64)
+    for seed in (1, 2):
+        _, _, other, others = problem(seed=seed)
+        loss(other, others).backward()
+        array = weight.grad
+        expected = plain(weight, bias, other, others)[1][1]
+        assert torch.allclose(weight.grad, expected, atol=1e-14)
+    loss(hidden, targets).backward()
+    assert weight.grad is array
+
+
+def test_in_bf16_it_is_near() -> None:
+    weight, bias, hidden, targets = (
+        t.detach().float().requires_grad_() if t.is_floating_point() else t for t in problem(200, 16, 500)
+    )
+    weight, bias = nn.Parameter(weight), nn.Parameter(bias)
+    loss, expected = plain(weight, bias, hidden, targets)
+    found, gradients = blocked(weight, bias, hidden, targets, dtype=torch.bfloat16)
+    assert abs(float(found / loss) - 1) < 5e-3
+    for ours, theirs in zip(gradients, expected, strict=True):
+        error = float((ours - theirs).norm() / theirs.norm())
+        assert 1e-5 < error < 2e-2  # rounded, and to no more than two or three digits
+
+
+def test_evaluation_learns_nothing_and_sums() -> None:
+    weight, bias, hidden, targets = problem()
+    total = LinearCrossEntropy(weight, bias, torch.float64).evaluate(hidden, targets)
+    assert abs(float(total) / len(targets) - float(plain(weight, bias, hidden, targets)[0])) < 1e-13
+    assert weight.grad is None
