@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scansnap.data.synthetic import synthetic as synthetic
     from scansnap.data.text.corpus import read_corpus as read_corpus
     from scansnap.dynamics.flow import flow as flow
+    from scansnap.dynamics.text.train import train_text as train_text
     from scansnap.dynamics.train import train as train
     from scansnap.errors import InputError as InputError
     from scansnap.errors import ScanSnapError as ScanSnapError
@@ -48,6 +49,7 @@ _HOMES = {
     "YZTransformer": "model.layer",
     "RegularTransformer": "model.regular",
     "train": "dynamics.train",
+    "train_text": "dynamics.text.train",
     "flow": "dynamics.flow",
     "verify": "claims.verify",
     "sweep": "sweeps.sweep",

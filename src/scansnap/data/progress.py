@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(description: str, total: float, show: bool | None = None) -> Iterator[Callable[[float], None]]:
-    """A function to call with the amount done; it draws a bar with the time left where `show` is true.
+def progress_bar(description: str, total: float, show: bool | None = None) -> Iterator[Callable[..., None]]:
+    """A function to call with the amount done, and with a note; it draws a bar with the time left if `show` is true.
 
     Unless told, it shows only on an interactive terminal.
     """
     if not (sys.stderr.isatty() if show is None else show) or total <= 0:
-        yield lambda done: None
+        yield lambda done, note="": None
         return
     from rich.console import Console
     from rich.progress import (
@@ -30,4 +30,4 @@ def progress_bar(description: str, total: float, show: bool | None = None) -> It
                TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, note="": bar.update(task, completed=done, description=f"{description} {note}".rstrip())

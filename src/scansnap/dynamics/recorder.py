@@ -46,7 +46,11 @@ class Recorder:
         if path is not None:
             described = {
                 name: Variable(
-                    dimensions_of(name, axis), shape, kinds[name], (shape[0], min(self._block, shape[1]), *shape[2:])
+                    dimensions_of(name, axis),
+                    shape,
+                    kinds[name],
+                    (shape[0], min(self._block, shape[1]), *shape[2:]),
+                    ATTRIBUTES[name],
                 )
                 for name, shape in shapes.items()
             }

@@ -7,6 +7,7 @@ import xarray as xr
 
 from scansnap.errors import InputError
 from scansnap.results import metrics
+from scansnap.results.snap import find_snap
 
 
 def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
@@ -36,6 +37,28 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     found = ordered.isel(token=0, drop=True).copy(data=values)
     found.attrs = {"long_name": "attention moved", "units": f"per {axis}"}
     return found.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
+
+
+def snaps(dataset: xr.Dataset) -> xr.Dataset:
+    """When each pattern of attention froze: see `results/snap.py`.
+
+    Of a text run for each layer and head, of a synthetic one for each class.  `snap_step` is NaN where it has not, and
+    `evidence` says why, in words.
+    """
+    axis = record_dimension(dataset)
+    moved = dataset["moved"] if "moved" in dataset else rate_of_change(dataset) * dataset[axis].diff(axis)
+    ordered = moved.reindex({axis: dataset[axis]}).transpose(..., axis)
+    flat = ordered.values.reshape(-1, ordered.sizes[axis])
+    found = [find_snap(dataset[axis].values, row) for row in flat]
+    kept = ordered.isel({axis: 0}, drop=True)
+    columns = {
+        "snap_step": np.array([np.nan if one.step is None else one.step for one in found], np.float64),
+        "snap_status": np.array([one.status for one in found]),
+        "peak_rate": np.array([one.peak_rate for one in found]),
+        "evidence": np.array([str(one) for one in found]),
+    }
+    shaped = {name: (kept.dims, values.reshape(kept.shape)) for name, values in columns.items()}
+    return xr.Dataset(shaped, coords=kept.coords)
 
 
 def record_dimension(dataset: xr.Dataset) -> str:

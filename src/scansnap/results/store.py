@@ -24,7 +24,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.errors import StoreError
-from scansnap.results.dataset import ATTRIBUTES, FORMAT
+from scansnap.results.dataset import FORMAT
 
 EAGER_BYTES = 2 * 2**30
 """Results up to this size are read at once when they are opened, so that damage shows then and not later."""
@@ -76,6 +76,7 @@ class Variable:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunks: tuple[int, ...]
+    attributes: Mapping[str, str]
 
 
 class RunStore:
@@ -110,7 +111,7 @@ class RunStore:
                 array = group.create_array(
                     name, shape=kind.shape, chunks=kind.chunks, dtype=kind.dtype, fill_value=np.nan
                 )
-                array.attrs.update({**ATTRIBUTES[name], "_ARRAY_DIMENSIONS": list(kind.dimensions)})
+                array.attrs.update({**kind.attributes, "_ARRAY_DIMENSIONS": list(kind.dimensions)})
         return store
 
     def lock(self) -> None:

@@ -231,7 +231,13 @@ class _Disk:
         shapes = _shapes(grid)
         size = max(len(shard) for shard in shards)
         variables = {
-            name: Variable(dimensions_of(name, "step"), shape, _dtype(grid, name), (min(size, shape[0]), *shape[1:]))
+            name: Variable(
+                dimensions_of(name, "step"),
+                shape,
+                _dtype(grid, name),
+                (min(size, shape[0]), *shape[1:]),
+                ATTRIBUTES[name],
+            )
             for name, shape in shapes.items()
         }
         if not path.exists():

@@ -1,0 +1,1 @@
+"""Transformers trained on text, with their attention followed."""

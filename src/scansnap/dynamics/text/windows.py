@@ -1,0 +1,48 @@
+"""Text in windows: for training in columns that are read side by side, for measuring one after another."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from scansnap.errors import InputError
+
+Tokens = NDArray[np.integer]
+
+
+class Columns:
+    """The training text cut into `batch_size` columns; update s reads the next `window` tokens of each.
+
+    After the last whole window reading begins again at the top.
+    """
+
+    def __init__(self, tokens: Tokens, batch_size: int, window: int) -> None:
+        length = len(tokens) // batch_size
+        self.window = window
+        self.per_pass = (length - 1) // window
+        if self.per_pass < 1:
+            raise InputError(
+                f"the training text has {len(tokens):,} tokens, too few for a batch of {batch_size} windows of "
+                f"{window} and a next token each: give more text, or a smaller batch or window."
+            )
+        self.columns = tokens[: length * batch_size].reshape(batch_size, length)  # still on disk if tokens are
+
+    def at(self, step: int, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Inputs and next tokens (B, T) of the update after `step` updates, of some of the columns."""
+        first = step % self.per_pass * self.window
+        block = torch.from_numpy(self.columns[rows, first : first + self.window + 1].astype(np.int64))
+        return block[:, :-1], block[:, 1:]
+
+
+def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
+    """The text as windows (N, window + 1) that overlap by one token: each row's inputs and next tokens."""
+    count = (len(tokens) - 1) // window
+    if count < 1:
+        raise InputError(
+            f"the validation text has {len(tokens):,} tokens, fewer than one window of {window} and its next token: "
+            "give more text, or a smaller window."
+        )
+    places = np.arange(count)[:, None] * window + np.arange(window + 1)
+    return np.asarray(tokens[: count * window + 1]).astype(np.int64)[places]

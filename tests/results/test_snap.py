@@ -1,0 +1,79 @@
+"""When a pattern counts as frozen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.results.snap import find_snap
+
+STEPS = np.arange(0, 2100, 100)
+
+
+def moved(*values: float) -> np.ndarray:
+    """Shares moved at each record: the first is not read, the last value stays."""
+    found = np.full(len(STEPS), values[-1])
+    found[0] = np.nan
+    found[1 : len(values) + 1] = values
+    return found
+
+
+def test_a_pattern_that_stops_is_frozen_from_its_last_move() -> None:
+    snap = find_snap(STEPS, moved(0.2, 0.4, 0.3, 0.1, 0.01))
+    assert (snap.step, snap.status, snap.peak_step) == (400, "frozen", 200)
+    assert snap.peak_rate == pytest.approx(0.004)
+    assert snap.later_records == 16
+    assert str(snap) == (
+        "frozen at step 400: at most 0.004 of attention moved per step, around step 200; over the 16 records after it "
+        "never more than 2% of that"
+    )
+
+
+def test_one_late_move_undoes_a_snap() -> None:
+    values = moved(0.2, 0.4, 0.01)
+    values[-2] = 0.1
+    snap = find_snap(STEPS, values)
+    assert (snap.step, snap.status) == (None, "not yet")
+
+
+def test_a_slow_decline_is_not_yet_a_snap() -> None:
+    snap = find_snap(STEPS, np.append(np.nan, 0.4 / np.arange(1, 21) ** 0.5))
+    assert snap.status == "not yet"
+    assert "at the end still 22% of that" in str(snap)
+
+
+def test_a_pattern_must_be_seen_at_rest_for_long_enough() -> None:
+    still = moved(*[0.3] * 16, 0.001)  # the last four records, from step 1600: exactly a fifth
+    assert find_snap(STEPS, still).step == 1600
+    assert find_snap(STEPS, moved(*[0.3] * 17, 0.001)).status == "not yet"
+    assert find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4]).status == "too short"
+    assert find_snap(STEPS[:1], [np.nan]).status == "too short"
+
+
+def test_rates_count_and_not_gaps() -> None:
+    """The same pattern, recorded less often after its snap, has moved more between records, but not faster."""
+    steps = np.array([0, 10, 20, 30, 1030, 2030, 3030, 4030])
+    snap = find_snap(steps, [np.nan, 0.3, 0.4, 0.2, 0.3, 0.3, 0.3, 0.3])
+    assert snap.step == 30
+
+
+def test_what_never_moved_has_not_frozen() -> None:
+    assert find_snap(STEPS, moved(0.01, 0.0005)).status == "never moved"
+
+
+def test_records_that_a_diverged_run_never_made_are_left_out() -> None:
+    values = moved(0.2, 0.4, 0.01)
+    values[15:] = np.nan
+    assert find_snap(STEPS, values).step == 200
+
+
+def test_synthetic_runs_have_snaps_too() -> None:
+    run = ss.train(ss.syn_small(), lr_y=10.0, lr_z=1.0, steps=100, momentum=0.9, record_every=2, seq_len=128)
+    found = ss.measure.snaps(run)
+    assert found["snap_step"].dims == ("run", "class")
+    assert set(found["snap_status"].values.ravel()) <= {"frozen", "not yet"}
+    rates = ss.measure.rate_of_change(run)
+    for c in range(2):
+        one = find_snap(run["step"].values, rates.values[0, :, c] * 2)
+        assert str(found["evidence"].values[0, c]) == str(one)
