@@ -1,0 +1,57 @@
+"""Text training on a GPU: the same losses as on a CPU, and identical ones when repeated or taken up in the middle.
+
+python benchmarks/text_gpu.py PATH
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from scansnap.data.text.corpus import read_corpus
+from scansnap.dynamics.text.options import TextOptions
+from scansnap.dynamics.text.ranks import Ranks
+from scansnap.dynamics.text.updates import Updates
+from scansnap.dynamics.text.windows import Columns
+from scansnap.model.text_transformer import TextModel, TextTransformer
+
+STEPS = 200
+
+
+def updates(vocab_size: int, device: str, dropout: float, optimizer: str = "sgd") -> Updates:
+    torch.manual_seed(0)
+    model = TextTransformer(TextModel(vocab_size=vocab_size, dropout=dropout)).to(device).train()
+    rate = 1.0 if optimizer == "sgd" else 1e-3
+    options = TextOptions(
+        lr_y=rate, lr_z=rate, steps=STEPS, batch_size=20, optimizer=optimizer, momentum=0.0, weight_decay=0.0, clip=0.5,
+        precision="float32", compile=False, device=device, seed=0, record_every=STEPS, evaluate_every=None, patterns=0,
+    )  # fmt: skip
+    return Updates(model, options, Ranks(device))
+
+
+def main() -> None:
+    corpus = read_corpus(sys.argv[1])
+    columns = Columns(corpus.train, 20, 35)
+
+    def losses(run: Updates, first: int, last: int) -> list[float]:
+        return [float(run.update(s, *columns.at(s))) for s in range(first, last)]
+
+    cpu = losses(updates(corpus.vocab_size, "cpu", 0.0), 0, 10)
+    gpu = losses(updates(corpus.vocab_size, "cuda", 0.0), 0, 10)
+    print(f"CPU and GPU over 10 steps: {max(abs(a - b) for a, b in zip(cpu, gpu, strict=True)):.1e}")
+    for optimizer in ("sgd", "adamw"):
+        whole = losses(updates(corpus.vocab_size, "cuda", 0.2, optimizer), 0, STEPS)
+        again = losses(updates(corpus.vocab_size, "cuda", 0.2, optimizer), 0, STEPS)
+        first = updates(corpus.vocab_size, "cuda", 0.2, optimizer)
+        before = losses(first, 0, STEPS // 2)
+        second = updates(corpus.vocab_size, "cuda", 0.2, optimizer)
+        second.restore(first.state())
+        after = losses(second, STEPS // 2, STEPS)
+        print(f"{optimizer}: {whole[0]:.4f} to {whole[-1]:.4f}; repeated "
+              f"{'identical' if whole == again else 'DIFFERENT'}; taken up at step {STEPS // 2} "
+              f"{'identical' if whole == before + after else 'DIFFERENT'}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

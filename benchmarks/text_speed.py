@@ -1,0 +1,187 @@
+"""Training on text against the plain PyTorch loop, paired in one run.
+
+    python benchmarks/text_speed.py PATH [--device cuda]
+
+The plain loop is what most would write: an `nn.TransformerEncoder` layer, post-norm, whose attention returns its
+weights, a linear decoder and `nn.CrossEntropyLoss` over the whole vocabulary, `clip_grad_norm_` and `torch.optim.SGD`.
+Both have the published shape (d = 200, windows of 35, batch 20) and start from the same parameters.  Without dropout
+their losses must agree to 1e-5 over the first steps; times are medians over alternating blocks of steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scansnap.data.text.corpus import Corpus, read_corpus
+from scansnap.dynamics.text.options import TextOptions, record_interval
+from scansnap.dynamics.text.ranks import Ranks
+from scansnap.dynamics.text.updates import Updates
+from scansnap.dynamics.text.watch import Watch
+from scansnap.dynamics.text.windows import Columns, consecutive
+from scansnap.model.positions import sinusoidal
+from scansnap.model.text_transformer import TextModel, TextTransformer
+
+BATCH, LR, CLIP = 20, 5.0, 0.5
+COMPARED = 5
+"""Steps over which losses are compared."""
+
+Step = Callable[[int, Tensor, Tensor], Tensor]
+
+
+class Plain(nn.Module):
+    """The published model in PyTorch's own parts; positions first, batch second, as its layers have them by default."""
+
+    def __init__(self, model: TextTransformer) -> None:
+        super().__init__()
+        shape = model.shape
+        layer = nn.TransformerEncoderLayer(shape.width, shape.heads, shape.feed_forward, shape.dropout)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        # An encoder layer throws its weights away; asking for them is what a plain recorder does.
+        attention: Any = self.encoder.layers[0].self_attn
+        attend = attention.forward
+        attention.forward = lambda *a, **k: attend(*a, **{**k, "need_weights": True})
+        self.embedding = nn.Embedding(shape.vocab_size, shape.width)
+        self.decoder = nn.Linear(shape.width, shape.vocab_size)
+        self.drop = nn.Dropout(shape.dropout)
+        self.width = shape.width
+        self.register_buffer("table", sinusoidal(shape.window, shape.width)[:, None])
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(shape.window))
+        block: Any = model.blocks[0]
+        own: Any = self.encoder.layers[0]
+        with torch.no_grad():
+            self.embedding.weight.copy_(model.embedding)
+            self.decoder.weight.copy_(model.decoder)
+            self.decoder.bias.copy_(model.decoder_bias)
+            own.self_attn.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
+            own.self_attn.in_proj_bias.copy_(torch.cat([block.query.bias, block.key.bias, block.value.bias]))
+            pairs = [(own.self_attn.out_proj, block.output), (own.linear1, block.inner), (own.linear2, block.outer),
+                     (own.norm1, block.norm_attention), (own.norm2, block.norm_feed_forward)]  # fmt: skip
+            for ours, theirs in pairs:
+                ours.weight.copy_(theirs.weight)
+                ours.bias.copy_(theirs.bias)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits (T, B, V) of ids (T, B)."""
+        x = self.drop(self.embedding(ids) * math.sqrt(self.width) + self.table)
+        return self.decoder(self.encoder(x, mask=self.mask))
+
+
+def plain_step(model: Plain) -> Step:
+    """An update of the plain loop."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    criterion = nn.CrossEntropyLoss()
+    device = model.decoder.weight.device
+
+    def step(_: int, inputs: Tensor, targets: Tensor) -> Tensor:
+        logits = model(inputs.T.to(device))
+        loss = criterion(logits.flatten(0, 1), targets.T.to(device).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def our_step(model: TextTransformer, device: str, precision: str, compile: bool = False) -> Updates:
+    options = TextOptions(
+        lr_y=LR, lr_z=LR, steps=10**6, batch_size=BATCH, optimizer="sgd", momentum=0.0, weight_decay=0.0, clip=CLIP,
+        precision=precision, compile=compile, device=device, seed=0, record_every=250, evaluate_every=None, patterns=4,
+    )  # fmt: skip
+    return Updates(model, options, Ranks(device))
+
+
+def copy(model: TextTransformer, device: str) -> TextTransformer:
+    twin = TextTransformer(model.shape)
+    twin.load_state_dict(model.state_dict())
+    return twin.to(device).train()
+
+
+def timed(step: Step, columns: Columns, first: int, count: int, device: str) -> float:
+    """Seconds a step over `count` steps."""
+    began = time.perf_counter()
+    for s in range(first, first + count):
+        step(s, *columns.at(s))
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
+
+
+def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int, compiled: bool) -> None:
+    torch.manual_seed(0)
+    start = TextTransformer(TextModel(vocab_size=corpus.vocab_size, dropout=dropout))
+    columns = Columns(corpus.train, BATCH, 35)
+    steps: dict[str, Step] = {
+        "plain": plain_step(Plain(start).to(device).train()),
+        **{name: our_step(copy(start, device), device, name).update for name in ("float32", "bf16-decoder", "bf16")},
+    }
+    if compiled:
+        steps["float32, compiled"] = our_step(copy(start, device), device, "float32", True).update
+        steps["bf16, compiled"] = our_step(copy(start, device), device, "bf16", True).update
+    losses = {name: torch.stack([step(s, *columns.at(s)) for s in range(COMPARED)]) for name, step in steps.items()}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for b in range(blocks):
+        for name, step in steps.items():
+            times[name].append(timed(step, columns, COMPARED + b * count, count, device))
+    print(f"\ndropout {dropout:g}; {blocks} alternating blocks of {count} steps")
+    for name, found in times.items():
+        ratios = [p / t for p, t in zip(times["plain"], found, strict=True)]
+        off = float((losses[name] / losses["plain"] - 1).abs().max())
+        agreement = f"  losses agree to {off:.1e} over {COMPARED} steps" if not dropout else ""
+        print(f"{name:18s} {1e3 * statistics.median(found):8.3f} ms/step  {statistics.median(ratios):5.2f}x "
+              f"({min(ratios):.2f}-{max(ratios):.2f}){agreement}", flush=True)  # fmt: skip
+
+
+def recording(corpus: Corpus, device: str, layers: int, count: int) -> None:
+    """The cost of following attention over the whole validation split, as often as it is done unless told."""
+    every = record_interval(len(corpus.valid), BATCH * 35, 10**4)
+    model = TextTransformer(TextModel(vocab_size=corpus.vocab_size, layers=layers)).to(device).train()
+    columns = Columns(corpus.train, BATCH, 35)
+    updates = our_step(model, device, "float32")
+    watch = Watch(model, torch.from_numpy(consecutive(corpus.valid, 35)[:, :-1]).to(device))
+    shares = []
+    for b in range(5):
+        step = timed(updates.update, columns, b * count, count, device)
+        began = time.perf_counter()
+        watch.measure()
+        watch.change()
+        spent = time.perf_counter() - began
+        if b:  # the first warms up
+            shares.append((spent / (every * step), spent, step))
+    share, spent, step = sorted(shares)[len(shares) // 2]
+    print(f"recording, {layers} layer{'s' * (layers > 1)}: {1e3 * spent:.1f} ms for {len(corpus.valid):,} tokens, "
+          f"{share:.2%} of {every} steps of {1e3 * step:.2f} ms", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("text", help="a text file or folder")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--blocks", type=int, default=9)
+    parser.add_argument("--count", type=int, default=0, help="steps in a block")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile as well")
+    given = parser.parse_args()
+    count = given.count or (5 if given.device == "cpu" else 100)
+    corpus = read_corpus(given.text)
+    name = torch.cuda.get_device_name() if given.device == "cuda" else f"{torch.get_num_threads()} threads"
+    print(f"{platform.machine()}, {name}, torch {torch.__version__}, Python {sys.version.split()[0]}; "
+          f"{corpus.vocab_size:,} token types, {len(corpus.train):,} training tokens")  # fmt: skip
+    for dropout in (0.0, 0.2):
+        compare(corpus, given.device, dropout, given.blocks, count, given.compiled)
+    for layers in (1, 3):
+        recording(corpus, given.device, layers, max(count, 5))
+
+
+if __name__ == "__main__":
+    main()
