@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scansnap.cli import figure, flow, reproduce, sweep, train, verify
+from scansnap.cli import figure, flow, reproduce, sweep, text, train, verify
 from scansnap.errors import ScanSnapError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -18,6 +18,7 @@ app.command("sweep")(sweep.command)
 app.command("verify")(verify.command)
 app.command("figure")(figure.command)
 app.command("reproduce")(reproduce.command)
+app.add_typer(text.app, name="text")
 
 
 def _show_version(asked: bool) -> None:

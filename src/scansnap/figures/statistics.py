@@ -106,7 +106,8 @@ def rise(statement: str, differences: ArrayLike, what: str) -> Trend:
     d = np.asarray(differences, np.float64)
     p = float(positive(d))
     note = f"{what}; one-sided paired t test over {len(d)} seeds, level {LEVEL:.0%}"
-    return Trend(statement, "above 0", float(d.mean()), float(standard_error(d)), p, p <= LEVEL, note)
+    settled = p <= LEVEL or float(positive(-d)) <= LEVEL
+    return Trend(statement, "above 0", float(d.mean()), float(standard_error(d)), p, p <= LEVEL, note, settled)
 
 
 def exact(statement: str, expected: str, measured: float, holds: bool, note: str) -> Trend:

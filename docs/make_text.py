@@ -1,0 +1,158 @@
+"""Figures 7 and 10 and the choice of tokens on text: make their numbers on a GPU, then write what was found.
+
+python docs/make_text.py run WIKITEXT --figure 7 --device cuda   # docs/data/figure_7.json; also 10 and tokens
+python docs/make_text.py tokens WIKITEXT                         # counts contexts: docs/data/figure_tokens.json
+python docs/make_text.py write                                   # docs/text_results.md and its pictures
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scansnap.data.text.corpus import Corpus, read_corpus
+from scansnap.figures import fig_7, fig_10
+from scansnap.figures.beyond import tokens as fig_tokens
+from scansnap.figures.trend import Trend
+
+HERE = Path(__file__).parent
+DATA, IMAGES = HERE / "data", HERE / "images" / "text"
+SEEDS, PASSES = 5, 3
+FIGURES: dict[str, ModuleType] = {"7": fig_7, "10": fig_10, "tokens": fig_tokens}
+
+
+def run(text: str, figure: str, device: str, out: Path) -> None:
+    """Train what a figure needs and write its numbers."""
+    import torch
+
+    corpus = read_corpus(text)
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    if figure == "tokens":
+        return run_tokens(corpus, device, name, out)
+    module = FIGURES[figure]
+    options = {"steps": PASSES * (len(corpus.train) // 20 // 35)} if figure == "7" else {}
+    dataset = module.prepare(text=corpus, seeds=SEEDS, device=device, folder=None, progress=False, **options)
+    print(f"Figure {figure}: {dataset.attrs['seconds']} s", flush=True)
+    for trend in module.trends(dataset):
+        print(f"  {trend.verdict}: {trend.statement} {trend.measured:.4g}; {trend.note}", flush=True)
+    return write_json(dataset.assign_attrs(hardware=name), out / f"figure_{figure}.json")
+
+
+def run_tokens(corpus: Corpus, device: str, hardware: str, out: Path) -> None:
+    """Train the models of `fig_tokens` and keep their logits."""
+    began = time.perf_counter()
+    logits = fig_tokens.train(corpus, seeds=SEEDS, device=device, progress=False)
+    logits.attrs |= {"seconds": round(time.perf_counter() - began, 1), "hardware": hardware}
+    held = {str(name): values.values for name, values in logits.items()}
+    held["logits"] = held["logits"].astype(np.float16)
+    coords = {name: logits[name].values for name in ("ratio", "seed", "query")}
+    out.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(out / "token_logits.npz", **held, **coords, attrs=json.dumps(logits.attrs))
+
+
+def tokens(text: str, folder: Path) -> None:
+    """From the logits that `run` left, the correlations with what the text says."""
+    with np.load(folder / "token_logits.npz", allow_pickle=False) as held:
+        logits = xr.Dataset(
+            {
+                "logits": (("ratio", "seed", "end", "query", "token"), held["logits"].astype(np.float32)),
+                "valid_loss": (("ratio", "seed"), held["valid_loss"]),
+                "normalized_entropy": (("ratio", "seed"), held["normalized_entropy"]),
+            },
+            coords={name: held[name] for name in ("ratio", "seed", "query")},
+            attrs=json.loads(str(held["attrs"])),
+        )
+    dataset = fig_tokens.prepare(text=text, logits=logits)
+    dataset.attrs |= {"training_seconds": logits.attrs["seconds"], "hardware": logits.attrs["hardware"]}
+    write_json(dataset, DATA / "figure_tokens.json")
+
+
+def write_json(dataset: xr.Dataset, path: Path) -> None:
+    """A dataset as JSON, its numbers to five digits and null for what is not a number."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        if isinstance(value, float):
+            return float(f"{value:.5g}") if np.isfinite(value) else None
+        return value
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = dataset.to_dict()
+    for group in ("coords", "data_vars"):
+        for variable in content[group].values():
+            variable["data"] = plain(variable["data"])
+    path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
+
+
+def read_json(path: Path) -> xr.Dataset:
+    """What `write_json` wrote."""
+    content = json.loads(path.read_text())
+    for variable in content["data_vars"].values():
+        values = np.array(variable["data"])
+        variable["data"] = values if values.dtype.kind in "US" else values.astype(np.float64)
+    return xr.Dataset.from_dict(content)
+
+
+def write() -> None:
+    """The document's pictures and tables."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    text = OPENING
+    for number, module in FIGURES.items():
+        dataset = read_json(DATA / f"figure_{number}.json")
+        module.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
+        heading = f"Figure {number}: {module.TITLE}" if number != "tokens" else module.TITLE
+        options = json.loads(dataset.attrs["options"])
+        made = (
+            f"{options['steps']:,} updates, {options['seeds']} seeds, on one {dataset.attrs['hardware']} in "
+            f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s; "
+            f"numbers in [figure_{number}.json](data/figure_{number}.json)"
+        )
+        text += f"## {heading}\n\n{module.STATEMENT}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
+        text += f"{module.SETTING}. {made}.\n\n"
+        text += "| statement | expected | measured | p | verdict |\n| --- | --- | ---: | ---: | --- |\n"
+        text += "".join(row(one) for one in module.trends(dataset)) + "\n"
+    (HERE / "text_results.md").write_text(text)
+
+
+OPENING = """# Transformers on WikiText-2: what was found
+
+Written by `docs/make_text.py` from numbers that it made on a GPU and that are kept in `docs/data`. Tests are one-sided,
+over seeds, at the level of 5%, corrected by Holm's method where one statement has many comparisons. What it means is in
+[text.md](text.md).
+
+"""
+
+
+def row(trend: Trend) -> str:
+    error = f" ± {trend.standard_error:.2g}" if trend.standard_error is not None else ""
+    chance = "" if trend.p_value is None else f"{trend.p_value:.2g}"
+    words = f"{trend.statement} *{trend.note}*".replace("|", "\\|")
+    return f"| {words} | {trend.expected} | {trend.measured:.4g}{error} | {chance} | {trend.verdict} |\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("run", "tokens", "write"))
+    parser.add_argument("text", nargs="?", help="the folder of WikiText-2")
+    parser.add_argument("--figure", choices=tuple(FIGURES), default="7", help="what to run")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--out", type=Path, default=DATA)
+    given = parser.parse_args()
+    if given.what == "run":
+        run(given.text, given.figure, given.device, given.out)
+    elif given.what == "tokens":
+        tokens(given.text, given.out)
+    else:
+        write()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Beyond the paper: which tokens does a 1-layer transformer trained on text attend to?
+
+Theorem 2 says that tokens distinct for a next token gain attention and common ones lose it, Theorem 3 that among
+distinct ones those that co-occur more with the query keep it; both for a decoder that learns faster than attention.
+Without positions the first layer's logit between two tokens is a number z_m(l) that depends on nothing else, as in the
+theory.  Its change over training is compared by ranks with what the training text says: see `results/token_choice.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import xarray as xr
+
+from scansnap.data.text.corpus import Corpus
+from scansnap.dynamics.text.options import TextOptions
+from scansnap.dynamics.text.train import TextTraining
+from scansnap.dynamics.text.windows import Columns
+from scansnap.figures import text_runs
+from scansnap.figures.described import described
+from scansnap.figures.statistics import rise
+from scansnap.figures.style import COLOURS, MARKERS, label, line
+from scansnap.figures.trend import Trend
+from scansnap.model.text_transformer import TextModel
+from scansnap.results.token_choice import EXPLANATIONS, count_tokens, rank_correlations
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Which tokens attention chooses in text, against the ratio of the learning rates"
+STATEMENT = (
+    "If the decoder learns much faster than attention, tokens that are distinct for a next token gain attention over "
+    "common ones (Theorem 2), and among tokens those that co-occur more with the query (Theorem 3)."
+)
+SETTING = (
+    "1-layer transformers without positions on WikiText-2, SGD with η_Y = 5 and η_Z = 5 over the ratio, otherwise as "
+    "in Figure 7; the 30 most frequent words as queries, contextual tokens seen beside the query at least 50 times"
+)
+
+LR_Y = 5.0
+RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)
+SEEDS = 5
+PASSES = 3
+QUERIES = 30
+TOKENS = 3000
+WORDS = {"distinctness": "distinctness", "cooccurrence": "co-occurrence", "frequency": "raw frequency",
+         "control": "shuffled control"}  # fmt: skip
+
+
+def train(
+    corpus: Corpus,
+    *,
+    seeds: int = SEEDS,
+    ratios: Sequence[float] = RATIOS,
+    steps: int | None = None,
+    device: str = "cpu",
+    precision: str = "float32",
+    progress: bool | None = None,
+) -> xr.Dataset:
+    """`logits` (ratio, seed, end, query, token) before and after training, and `valid_loss` (ratio, seed)."""
+    queries, tokens = _queries(corpus), torch.arange(min(TOKENS, corpus.vocab_size))
+    shape = TextModel(vocab_size=corpus.vocab_size, positions="none")
+    steps = steps or PASSES * Columns(corpus.train, 20, shape.window).per_pass
+    logits = np.empty((len(ratios), seeds, 2, len(queries), len(tokens)), np.float32)
+    losses, entropies = np.empty((2, len(ratios), seeds))
+    for i, ratio in enumerate(ratios):
+        for seed in text_runs.seeds_of(seeds):
+            options = TextOptions(
+                lr_y=LR_Y, lr_z=LR_Y / ratio, steps=steps, batch_size=20, optimizer="sgd", momentum=0.0,
+                weight_decay=0.0, clip=0.5, precision=precision, compile=False, device=device, seed=seed,
+                record_every=steps, evaluate_every=None, patterns=0,
+            )  # fmt: skip
+            training = TextTraining(corpus, shape, options)
+            ids = [torch.as_tensor(one, device=training.model.embedding.device) for one in (queries, tokens)]
+            logits[i, seed, 0] = training.model.logits_between(*ids).mean(0).cpu()
+            run = training.run(progress)
+            text_runs.refuse_diverged([run])
+            logits[i, seed, 1] = training.model.logits_between(*ids).mean(0).cpu()
+            losses[i, seed] = run["valid_loss"].values[0, -1]
+            entropies[i, seed] = run["normalized_entropy"].values[0, -1].mean()
+    return xr.Dataset(
+        {
+            "logits": (("ratio", "seed", "end", "query", "token"), logits),
+            "valid_loss": (("ratio", "seed"), losses),
+            "normalized_entropy": (("ratio", "seed"), entropies),
+        },
+        coords={"ratio": list(ratios), "seed": range(seeds), "query": queries},
+        attrs={"steps": steps},
+    )
+
+
+def prepare(
+    *,
+    text: str | Path | Corpus | None = None,
+    seeds: int = SEEDS,
+    steps: int | None = None,
+    device: str = "cpu",
+    precision: str = "float32",
+    logits: xr.Dataset | None = None,
+    progress: bool | None = None,
+) -> xr.Dataset:
+    """`partial` and `plain` (ratio, seed, explanation): rank correlations of the change of logits, mean over queries.
+
+    `start` has the partial ones of the logits before training.  `logits` is what `train` gave, made here unless given.
+    """
+    began = time.perf_counter()
+    corpus = text_runs.corpus_of(text)
+    if logits is None:
+        logits = train(corpus, seeds=seeds, steps=steps, device=device, precision=precision, progress=progress)
+    counts = count_tokens(corpus, logits["query"].values, window=35, tokens=logits.sizes["token"])
+    before, after = logits["logits"].isel(end=0).values, logits["logits"].isel(end=1).values
+    cells = list(np.ndindex(before.shape[:2]))
+    shape = (logits.sizes["ratio"], logits.sizes["seed"], len(EXPLANATIONS) + 1)
+    found = [rank_correlations(counts, after[cell] - before[cell]) for cell in cells]
+    starts = [rank_correlations(counts, before[cell]) for cell in cells]
+    dims = ("ratio", "seed", "explanation")
+    dataset = xr.Dataset(
+        {
+            "partial": (dims, np.array([one["partial"].mean("query").values for one in found]).reshape(shape)),
+            "plain": (dims, np.array([one["plain"].mean("query").values for one in found]).reshape(shape)),
+            "start": (dims, np.array([one["partial"].mean("query").values for one in starts]).reshape(shape)),
+            "valid_loss": logits["valid_loss"],
+            "normalized_entropy": logits["normalized_entropy"],
+            "tokens": ("query", found[0]["tokens"].values),
+        },
+        coords={
+            "ratio": logits["ratio"].values,
+            "seed": logits["seed"].values,
+            "explanation": found[0]["explanation"].values,
+            "query": counts["query_word"].values,
+        },
+    )
+    options = {"corpus": corpus.name, "lr_y": LR_Y, "steps": int(logits.attrs["steps"]), "seeds": logits.sizes["seed"]}
+    return described(dataset, TITLE, options, began)
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """Correlations against the ratio: what is explained by each, the others taken out; and plainly."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 4.2), layout="constrained")
+    ratios = dataset["ratio"].values
+    panels = (("partial", "partial: the other two taken out"), ("plain", "plain"))
+    for k, (name, title) in enumerate(panels):
+        axes = figure.add_subplot(1, 2, k + 1)
+        for i, explanation in enumerate(dataset["explanation"].values):
+            values = dataset[name].sel(explanation=explanation).transpose("ratio", "seed")
+            spread = values.std("seed", ddof=1) if values.sizes["seed"] > 1 else None
+            style = {"color": "grey", "linestyle": ":"} if explanation == "control" else line(i)
+            axes.errorbar(ratios * 1.03**i, values.mean("seed"), spread, **style, marker=MARKERS[i], markersize=4,
+                          capsize=2, linewidth=1.4, label=WORDS[str(explanation)])  # fmt: skip
+        axes.axhline(0, color=COLOURS[6], linewidth=0.7)
+        axes.set_xscale("log")
+        axes.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
+        axes.minorticks_off()
+        label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation with the change of logits", title=title)
+    figure.axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle("What the attention learned from text follows; bars: standard deviation over seeds", fontsize=11)
+    return figure
+
+
+def trends(dataset: xr.Dataset) -> list[Trend]:
+    """Whether distinctness and co-occurrence explain more than nothing, at equal rates and at the largest ratio."""
+    if dataset.sizes["seed"] < 2:
+        return []
+    found = []
+    ends = (dataset["ratio"].values[0], dataset["ratio"].values[-1])
+    for name, theorem in (("distinctness", "Theorem 2"), ("cooccurrence", "Theorem 3")):
+        partial = dataset["partial"].sel(explanation=name)
+        for ratio in ends:
+            what = f"partial rank correlation of {WORDS[name]} with the change of logits, mean over queries"
+            found.append(rise(f"{WORDS[name].capitalize()} gains attention at η_Y/η_Z = {ratio:g} ({theorem}).",
+                              partial.sel(ratio=ratio).values, what))  # fmt: skip
+        found.append(rise(f"{WORDS[name].capitalize()} matters more at η_Y/η_Z = {ends[1]:g} than at {ends[0]:g}.",
+                          (partial.sel(ratio=ends[1]) - partial.sel(ratio=ends[0])).values,
+                          "difference of these correlations, same seeds"))  # fmt: skip
+    return found
+
+
+def _queries(corpus: Corpus) -> list[int]:
+    """The most frequent tokens that are words."""
+    counts = np.bincount(np.asarray(corpus.train), minlength=corpus.vocab_size)
+    order = np.argsort(-counts, kind="stable")[: QUERIES + 2]
+    words = corpus.words(order)
+    return [int(i) for i, word in zip(order, words, strict=True) if word not in ("<eos>", "<unk>")][:QUERIES]

@@ -1,0 +1,119 @@
+"""Figure 10: entropy of attention over the validation split after training, against the learning rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from scansnap.data.text.corpus import Corpus
+from scansnap.figures import text_runs
+from scansnap.figures.described import described
+from scansnap.figures.statistics import Family
+from scansnap.figures.style import label, line
+from scansnap.figures.text_runs import mean_over_heads
+from scansnap.figures.trend import Trend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Entropy of attention after training against the learning rate, on text"
+STATEMENT = "The larger the learning rate, the lower the entropy of attention after training: sparser attention."
+SETTING = (
+    "1-layer transformers on WikiText-2 as in Figure 7, plain SGD at one rate for all parameters; entropy of "
+    "attention, mean over the rows of the validation split"
+)
+
+RATES = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
+SEEDS = 5
+PASSES = 3
+"""Passes over the training text; the paper trains until convergence."""
+
+
+def prepare(
+    *,
+    text: str | Path | Corpus | None = None,
+    seeds: int = SEEDS,
+    rates: Sequence[float] = RATES,
+    steps: int | None = None,
+    device: str = "cpu",
+    precision: str = "float32",
+    folder: Path | None = text_runs.FOLDER,
+    progress: bool | None = None,
+) -> xr.Dataset:
+    """`entropy`, `normalized_entropy`, `top_1` and `valid_loss` (lr, seed) after training, and `normalized_entropy`'s
+    way there as `course` (lr, seed, record); a run that diverged has NaN."""
+    began = time.perf_counter()
+    corpus = text_runs.corpus_of(text)
+    if steps is None:
+        from scansnap.dynamics.text.windows import Columns
+
+        steps = PASSES * Columns(corpus.train, 20, 35).per_pass
+    common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
+    settings = [{**common, "lr_y": float(rate), "seed": seed} for rate in rates for seed in text_runs.seeds_of(seeds)]
+    runs = text_runs.make(corpus, settings, folder=folder, progress=progress)
+    shape = (len(rates), seeds)
+    final = {
+        name: np.array([mean_over_heads(run, name)[-1] for run in runs]).reshape(shape)
+        for name in ("entropy", "normalized_entropy", "top_1")
+    }
+    final["valid_loss"] = np.array([float(run["valid_loss"].values[0, -1]) for run in runs]).reshape(shape)
+    course = np.array([mean_over_heads(run, "normalized_entropy") for run in runs]).reshape(*shape, -1)
+    dataset = xr.Dataset(
+        {name: (("lr", "seed"), values) for name, values in final.items()},
+        coords={"lr": list(rates), "seed": range(seeds), "record": runs[0]["step"].values},
+    )
+    dataset["course"] = (("lr", "seed", "record"), course)
+    dataset["entropy"].attrs["units"] = "nats"
+    return described(dataset, TITLE, {**common, "corpus": corpus.name, "seeds": seeds, "rates": list(rates)}, began)
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """Entropy and validation loss against the rate, and the way of the entropy."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 3.8), layout="constrained")
+    rates = dataset["lr"].values
+    panels = (("entropy", "entropy of attention (nats)"), ("valid_loss", "validation loss (nats)"))
+    for k, (name, words) in enumerate(panels):
+        axes = figure.add_subplot(1, 3, k + 1)
+        values = dataset[name].transpose("lr", "seed")
+        for column in values.values.T:
+            axes.plot(rates, column, ".", color="grey", markersize=4, alpha=0.7)
+        axes.errorbar(rates, values.mean("seed"), values.std("seed", ddof=1), **line(0), marker="o", markersize=4,
+                      capsize=3, linewidth=1.5)  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+        axes.minorticks_off()
+        label(axes, x="learning rate η", y=words, title="mean and standard deviation over seeds" if not k else "")
+    axes = figure.add_subplot(1, 3, 3)
+    for i, rate in enumerate(rates):
+        axes.plot(dataset["record"], dataset["course"].sel(lr=rate).mean("seed"), **line(i), linewidth=1.4,
+                  label=f"η = {rate:g}")  # fmt: skip
+    label(axes, x="updates", y="entropy of attention / largest possible")
+    axes.legend(frameon=False, fontsize=8)
+    figure.suptitle(f"Figure 10: sparsity of attention against the learning rate, {dataset.sizes['seed']} seeds",
+                    fontsize=11)  # fmt: skip
+    return figure
+
+
+def trends(dataset: xr.Dataset) -> list[Trend]:
+    """Each step up in the rate lowers the entropy."""
+    if dataset.sizes["seed"] < 2 or dataset.sizes["lr"] < 2:
+        return []
+    values = dataset["entropy"].transpose("lr", "seed").values
+    rates = dataset["lr"].values
+    labels = [f"η {low:g} to {high:g}" for low, high in pairwise(rates)]
+    known = np.isfinite(values).all(1)
+    steps = [i for i in range(len(rates) - 1) if known[i] and known[i + 1]]
+    family = Family([labels[i] for i in steps], (values[:-1] - values[1:])[steps])
+    ends = Family(["from the smallest rate to the largest"], values[known][:1] - values[known][-1:])
+    return [
+        family.trend("Each larger learning rate lowers the entropy of attention."),
+        ends.trend("The largest learning rate gives a lower entropy than the smallest."),
+    ]

@@ -1,0 +1,58 @@
+"""A text run over its updates: loss, sparsity of each head, and how much its pattern still moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import xarray as xr
+
+from scansnap.errors import InputError
+from scansnap.figures.style import label, legend, line
+from scansnap.results.measure import snaps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANELS = (
+    ("loss", "loss (nats)"),
+    ("normalized_entropy", "entropy of attention / largest"),
+    ("rate", "attention moved per step"),
+)
+
+
+def prepare(run: xr.Dataset) -> xr.Dataset:
+    """`loss` (step), and for each layer and head `normalized_entropy`, `rate` and `snap_step` (NaN: not yet)."""
+    if run.attrs.get("kind") != "text":
+        raise InputError("this is no result of text training: give what train_text returned.")
+    one = run.isel(run=0)
+    dataset = one[["loss", "valid_loss", "normalized_entropy"]].reset_coords(drop=True)
+    dataset["rate"] = one["moved"].reset_coords(drop=True) / one["step"].diff("step")
+    return dataset.merge(snaps(run).isel(run=0)[["snap_step"]].reset_coords(drop=True))
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """Three panels over steps; a dotted line where a head's pattern froze."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 3.6), layout="constrained")
+    steps = dataset["step"].values
+    heads = [(i, j) for i in range(dataset.sizes["layer"]) for j in range(dataset.sizes["head"])]
+    for k, (name, words) in enumerate(PANELS):
+        axes = figure.add_subplot(1, 3, k + 1)
+        if name == "loss":
+            axes.plot(steps, dataset["loss"], **line(0), linewidth=1.6, label="training, mean since the last record")
+            axes.plot(steps, dataset["valid_loss"], "o", color="black", markersize=4, label="validation")
+            legend(axes)
+        for n, (i, j) in enumerate(heads if name != "loss" else []):
+            one = dataset.isel(layer=i, head=j)
+            axes.plot(steps, one[name], **line(n), linewidth=1.6, label=f"layer {i}, head {j}")
+            if one["snap_step"].notnull():
+                axes.axvline(float(one["snap_step"]), color=line(n)["color"], linestyle=":", linewidth=1)
+        if name == "rate":
+            axes.set_yscale("log")
+        if name == "normalized_entropy" and len(heads) <= 12:
+            legend(axes)
+        label(axes, x="updates", y=words)
+    froze = "; dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else ""
+    figure.suptitle(f"a transformer on text{froze}", fontsize=11)
+    return figure

@@ -1,0 +1,93 @@
+"""Attention on a window of text, with the words on the axes: rows attend to columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import xarray as xr
+
+from scansnap.errors import InputError
+from scansnap.model.text_model_file import load_model, model_folder
+from scansnap.results.store import load
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS = 4
+"""Steps shown unless told."""
+
+
+def prepare(
+    run: xr.Dataset, *, steps: Sequence[int] | None = None, layer: int = 0, head: int = 0, window: int = 0
+) -> xr.Dataset:
+    """`attention` (step, query_position, key_position) of one head on one window, with its words.
+
+    Of a result of `train_text`, at the records nearest to `steps`; four of them, evenly spaced, unless given.
+    """
+    if "pattern" not in run:
+        raise InputError("this result kept no patterns: train with patterns of at least 1.")
+    for name, value in (("layer", layer), ("head", head), ("window", window)):
+        if not 0 <= value < run.sizes[name]:
+            raise InputError(f"{name} is {value}: this result has {name}s 0 to {run.sizes[name] - 1}.")
+    found = run["pattern"].isel(run=0, layer=layer, head=head, window=window).dropna("step", how="all")
+    recorded = found["step"].values
+    wanted = np.linspace(recorded[0], recorded[-1], PANELS) if steps is None else np.asarray(steps)
+    nearest = np.unique(np.abs(recorded[:, None] - wanted).argmin(0))
+    dataset = found.isel(step=nearest).to_dataset(name="attention").reset_coords(drop=True)
+    dataset["word"] = ("key_position", run["word"].isel(window=window).values)
+    return dataset.assign_attrs(title=f"attention of layer {layer}, head {head}")
+
+
+def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> xr.Dataset:
+    """The same of the trained model beside a result, on words of one's own, at the last step."""
+    model, tokenizer = load_model(model_folder(result))
+    ids = tokenizer.encode(text)
+    if not 2 <= len(ids) <= model.shape.window:
+        raise InputError(
+            f"the text has {len(ids)} tokens: give from 2 to {model.shape.window}, as long as the model's windows are."
+        )
+    weights = model.attention(torch.from_numpy(ids.astype(np.int64))[None])
+    for name, value, count in (("layer", layer, len(weights)), ("head", head, model.shape.heads)):
+        if not 0 <= value < count:
+            raise InputError(f"{name} is {value}: this model has {name}s 0 to {count - 1}.")
+    return xr.Dataset(
+        {
+            "attention": (("step", "query_position", "key_position"), weights[layer][:, head].numpy()),
+            "word": ("key_position", np.array(tokenizer.words(ids))),
+        },
+        coords={"step": [int(load(result)["step"].values[-1])]},
+        attrs={"title": f"attention of layer {layer}, head {head}"},
+    )
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """A panel for each step, at most two beside each other."""
+    from matplotlib.figure import Figure
+
+    count = dataset.sizes["step"]
+    columns = min(2, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(6.6 * columns, 6.2 * rows + 0.5), layout="constrained")
+    for i, step in enumerate(dataset["step"].values):
+        axes = figure.add_subplot(rows, columns, i + 1)
+        draw_words(axes, dataset["attention"].sel(step=step).values, dataset["word"].values, f"step {step:,}")
+    figure.suptitle(f"{dataset.attrs['title']}: rows attend to columns; dark is much", fontsize=11)
+    return figure
+
+
+def draw_words(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, size: float = 6.0) -> None:
+    """One pattern (T, T); keys after the query, which it cannot see, are left white."""
+    hidden = np.triu(np.ones_like(attention, dtype=bool), 1)
+    # The square root shows small weights too: a uniform row of 35 keys has weights of 0.03.
+    axes.imshow(np.ma.masked_where(hidden, np.sqrt(attention)), cmap="Blues", vmin=0, vmax=1, aspect="equal")
+    places = np.arange(len(words))
+    shown = [word if len(word) <= 14 else word[:13] + "…" for word in map(str, words)]
+    axes.set_xticks(places, shown, rotation=90, fontsize=size)
+    axes.set_yticks(places, shown, fontsize=size)
+    axes.tick_params(length=0)
+    axes.set_title(title, fontsize=9, loc="left")

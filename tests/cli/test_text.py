@@ -1,0 +1,112 @@
+"""`scansnap text`, as a person or a script meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import scansnap as ss
+from tests.cli.test_cli import run
+from tests.small_text import small_corpus
+
+SMALL = ("--width", "12", "--feed-forward", "8", "--window", "7", "--batch-size", "4", "--lr-y", "1")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text").mkdir()
+    small_corpus(tmp_path / "text")
+    return tmp_path
+
+
+def test_train_then_show(folder: Path) -> None:
+    done = run("text", "train", "text", "--steps", "12", "--record-every", "3", *SMALL, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("ok; step 12: loss ")
+    assert "validation loss" in lines[0]
+    assert lines[1].startswith("layer 0, head 0: entropy of attention 0.9")
+    store = folder / lines[-1].split()[1]
+    assert ss.load(store)["step"].values.tolist() == [0, 3, 6, 9, 12]
+    assert (folder / lines[-2].split()[1]).read_bytes().startswith(b"\x89PNG")
+    shown = run("text", "show", str(store), "--steps", "0,12", "--picture", "w.pdf", cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[-1] == "picture: w.pdf"
+    assert (folder / "w.pdf").read_bytes().startswith(b"%PDF")
+    own = run("text", "show", str(store), "--text", "the old dog barks", cwd=folder)
+    assert own.returncode == 0, own.stderr
+
+
+def test_json_for_programs(folder: Path) -> None:
+    words = ("text", "train", "text", "--steps", "8", "--record-every", "1", "--heads", "2", *SMALL, "--json")
+    found = json.loads(run(*words, "--store", "r.zarr", cwd=folder).stdout)
+    assert found["status"] == "ok"
+    assert found["step"] == 8
+    assert [(one["layer"], one["head"]) for one in found["heads"]] == [(0, 0), (0, 1)]
+    assert found["valid_perplexity"] == pytest.approx(2.718281828 ** found["valid_loss"], rel=1e-6)
+    shown = json.loads(run("text", "show", "r.zarr", "--json", cwd=folder).stdout)
+    assert shown["heads"] == found["heads"]
+
+
+def test_the_same_command_is_not_run_twice(folder: Path) -> None:
+    words = ("text", "train", "text", "--steps", "4", *SMALL)
+    first, second = run(*words, cwd=folder), run(*words, cwd=folder)
+    assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0]
+    assert len(list((folder / "results").glob("*.zarr"))) == 1
+
+
+def test_a_diverging_rate_says_what_to_do(folder: Path) -> None:
+    done = run("text", "train", "text", "--steps", "20", "--clip", "0", *SMALL[:-1], "1e12", cwd=folder)
+    assert done.returncode == 0
+    assert "diverged at step" in done.stdout
+    assert "lower the learning rates, or clip" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing-here",), "nothing-here"),
+        (("empty.txt",), "empty.txt"),
+        (("binary.bin",), "binary.bin"),
+        (("tiny.txt",), "give more text, or a smaller"),
+        (("text", "--window", "5000"), "too few for a batch of 20 windows of 5000"),
+        (("text", "--optimizer", "sdg", *SMALL), "did you mean 'sgd'"),
+        (("text", "--picture", "x.gif", *SMALL), "--picture is 'x.gif'"),
+        (("text", "--tokenizer", "no/such/tokenizer.json", *SMALL), "tokenizer"),
+        (("text", "--min-count", "0", *SMALL), "min_count is 0"),
+    ],
+)
+def test_nonsense_gets_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
+    (folder / "empty.txt").write_text("")
+    (folder / "binary.bin").write_bytes(bytes(range(256)) * 20)
+    (folder / "tiny.txt").write_text("two words\nand three more\n")
+    done = run("text", "train", *words, cwd=folder)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") <= 2
+    assert "Traceback" not in done.stderr
+
+
+def test_show_refuses_what_is_no_text_result(folder: Path) -> None:
+    assert run("train", "--steps", "2", "--store", "s.zarr", cwd=folder).returncode == 0
+    for words, said in (
+        (("s.zarr",), "s.zarr is no result of text training"),
+        (("none.zarr",), "none.zarr does not exist"),
+    ):
+        done = run("text", "show", *words, cwd=folder)
+        assert done.returncode == 2
+        assert said in done.stderr
+    words = ("text", "train", "text", "--steps", "2", *SMALL, "--store", "t.zarr")
+    assert run(*words, cwd=folder).returncode == 0
+    done = run("text", "show", "t.zarr", "--text", "the cat", "--steps", "0", cwd=folder)
+    assert "both --text and --steps are given" in done.stderr
+
+
+def test_help_is_for_newcomers(folder: Path) -> None:
+    assert "Train transformers on text and follow their attention" in run("text", "--help", cwd=folder).stdout
+    said = run("text", "train", "--help", cwd=folder).stdout
+    for option in ("--lr-y", "--lr-z", "--layers", "--positions", "--precision", "--evaluate-every", "--tokenizer"):
+        assert option in said

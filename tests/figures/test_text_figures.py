@@ -1,0 +1,162 @@
+"""Figures of text: prepared from the smallest runs, drawn from any numbers, and read back from the committed ones."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import scansnap as ss
+from scansnap.errors import InputError
+from scansnap.figures import fig_7, fig_10, text_over_time, text_runs, word_attention
+from scansnap.figures.beyond import tokens
+from tests.small_text import SMALL, small_corpus
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return ss.read_corpus("example")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        corpus = small_corpus(tmp_path_factory.mktemp("text"))
+    store = tmp_path_factory.mktemp("runs") / "run.zarr"
+    ss.train_text(corpus, lr_y=1.0, steps=40, record_every=5, layers=2, **SMALL, store=store)
+    return store
+
+
+def committed(name: str) -> xr.Dataset:
+    spec = importlib.util.spec_from_file_location("make_text", DOCS / "make_text.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.read_json(DOCS / "data" / f"figure_{name}.json")
+
+
+def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:
+    dataset = fig_7.prepare(text=corpus, steps=8, seeds=2, folder=tmp_path)
+    assert dataset["attention"].shape == (2, 2, 35, 35)  # only steps 0 and 8 of those shown were reached
+    assert len(list(tmp_path.glob("*.zarr"))) == 4
+    assert dataset["normalized_entropy"].shape == (2, 2, 5)
+    found = fig_7.trends(dataset)
+    assert [t.statement.split()[0] for t in found] == ["Attention", "It", "Attention", "It"]
+    again = fig_7.prepare(text=corpus, steps=8, seeds=2, folder=tmp_path)  # read, not trained again
+    xr.testing.assert_equal(dataset, again)
+    assert fig_7.draw(dataset).get_suptitle().startswith("Figure 7")
+
+
+def test_figure_7_says_when_a_pattern_froze(corpus) -> None:
+    dataset = committed("7")
+    records = dataset["record"].values
+    still = np.where(records < 2000, 0.4, 0.001)
+    frozen = dataset.copy(deep=True)
+    frozen["moved"][:] = still
+    from scansnap.results.snap import find_snap
+
+    frozen["snap_step"][:] = find_snap(records, still).step
+    assert [t.verdict for t in fig_7.trends(frozen)] == ["holds"] * 4
+    dense = frozen.copy(deep=True)
+    dense["normalized_entropy"][:] = dense["normalized_entropy"].values[..., ::-1].copy()
+    assert [t.verdict for t in fig_7.trends(dense)][::2] == ["fails", "fails"]
+
+
+def test_figure_10_on_a_small_text(corpus) -> None:
+    dataset = fig_10.prepare(text=corpus, steps=3, seeds=2, rates=(0.1, 1.0), folder=None)
+    assert dataset["entropy"].shape == (2, 2)
+    assert np.isfinite(dataset["valid_loss"]).all()
+    assert len(fig_10.trends(dataset)) == 2
+    assert fig_10.trends(dataset.isel(seed=[0])) == []
+    fig_10.draw(dataset)
+
+
+def test_figure_10s_trend_can_go_either_way() -> None:
+    dataset = committed("10")
+    rng = np.random.default_rng(0)
+    falling = dataset.copy(deep=True)
+    falling["entropy"][:] = 2.0 - 0.1 * np.arange(dataset.sizes["lr"])[:, None] + 0.01 * rng.random((6, 5))
+    assert [t.verdict for t in fig_10.trends(falling)] == ["holds", "holds"]
+    rising = falling.copy(deep=True)
+    rising["entropy"][:] = falling["entropy"].values[::-1].copy()
+    assert [t.verdict for t in fig_10.trends(rising)] == ["fails", "fails"]
+    lost = falling.copy(deep=True)
+    lost["entropy"][-1, 0] = np.nan  # a run at the largest rate diverged: that rate is left out
+    assert "4 of 4 comparisons" in fig_10.trends(lost)[0].expected
+
+
+def test_the_choice_of_tokens_on_a_small_text(corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "QUERIES", 4)
+    logits = tokens.train(corpus, seeds=2, ratios=(1.0, 10.0), steps=3)
+    dataset = tokens.prepare(text=corpus, logits=logits)
+    assert dataset["partial"].dims == ("ratio", "seed", "explanation")
+    assert len(tokens.trends(dataset)) == 6
+    assert not np.allclose(logits["logits"].isel(end=0), logits["logits"].isel(end=1))
+    tokens.draw(dataset)
+
+
+def test_what_the_documents_say_of_text_is_in_the_committed_numbers() -> None:
+    """The statements of docs/text.md, from docs/data."""
+    verdicts = [t.verdict for t in fig_7.trends(committed("7"))]
+    assert verdicts == ["holds", "fails", "holds", "fails"]  # sparse, but not frozen, with one layer and with three
+    assert [t.verdict for t in fig_10.trends(committed("10"))] == ["fails", "holds"]
+    chosen = committed("tokens")
+    assert [t.verdict for t in tokens.trends(chosen)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
+    assert abs(chosen["partial"].sel(explanation="control").mean("seed")).max() < 0.01
+    assert abs(chosen["start"].mean("seed")).max() < 0.01
+
+
+def test_figures_of_text_need_text() -> None:
+    for module in (fig_7, fig_10, tokens):
+        with pytest.raises(InputError, match="this figure is made from text: give"):
+            module.prepare()
+    with pytest.raises(InputError, match="seeds is 0"):
+        text_runs.seeds_of(0)
+
+
+def test_words_stand_on_the_axes(run: Path) -> None:
+    dataset = word_attention.prepare(ss.load(run), steps=[0, 17, 40], layer=1, head=1, window=1)
+    assert dataset["step"].values.tolist() == [0, 15, 40]
+    axes = word_attention.draw(dataset).axes
+    assert [t.get_text() for t in axes[0].get_xticklabels()] == dataset["word"].values.tolist()
+    assert [one.get_title(loc="left") for one in axes] == ["step 0", "step 15", "step 40"]
+    own = word_attention.of_text(run, "the old cat purrs")
+    assert own["word"].values.tolist() == ["the", "old", "cat", "purrs"]
+    np.testing.assert_allclose(own["attention"].sum("key_position"), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"layer": 2}, "layer is 2: this result has layers 0 to 1"),
+        ({"head": -1}, "head is -1"),
+        ({"window": 9}, "window"),
+    ],
+)
+def test_what_is_not_there_is_refused(run: Path, options: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        word_attention.prepare(ss.load(run), **options)
+    with pytest.raises(InputError, match="the text has 1 tokens: give from 2 to 7"):
+        word_attention.of_text(run, "cat")
+    with pytest.raises(InputError, match="layer is 5: this model has layers 0 to 1"):
+        word_attention.of_text(run, "the cat", layer=5)
+
+
+def test_a_run_over_time(run: Path) -> None:
+    dataset = text_over_time.prepare(ss.load(run))
+    assert dataset["rate"].shape == (9, 2, 2)
+    assert np.isnan(dataset["rate"][0]).all()
+    figure = text_over_time.draw(dataset)
+    assert len(figure.axes[1].lines) == 4
+    marked = dataset.copy(deep=True)
+    marked["snap_step"][0, 0] = 20.0
+    assert "froze" in text_over_time.draw(marked).get_suptitle()
+    with pytest.raises(InputError, match="no result of text training"):
+        text_over_time.prepare(ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2))
