@@ -145,8 +145,9 @@ def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int
 
 def recording(corpus: Corpus, device: str, layers: int, count: int) -> None:
     """The cost of following attention over the whole validation split, as often as it is done unless told."""
-    every = record_interval(len(corpus.valid), BATCH * 35, 10**4)
-    model = TextTransformer(TextModel(vocab_size=corpus.vocab_size, layers=layers)).to(device).train()
+    shape = TextModel(vocab_size=corpus.vocab_size, layers=layers)
+    every = record_interval(shape, len(corpus.valid), BATCH, 1)
+    model = TextTransformer(shape).to(device).train()
     columns = Columns(corpus.train, BATCH, 35)
     updates = our_step(model, device, "float32")
     watch = Watch(model, torch.from_numpy(consecutive(corpus.valid, 35)[:, :-1]).to(device))

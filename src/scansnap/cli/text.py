@@ -64,8 +64,7 @@ def train(
         int | None,
         typer.Option(
             "--record-every",
-            help="Updates between measurements of attention; as many as train on a text as long as the validation "
-            "split unless given.",
+            help="Updates between measurements of attention; at most 3% of the time unless given.",
         ),
     ] = None,
     evaluate_every: Annotated[

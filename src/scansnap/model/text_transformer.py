@@ -49,6 +49,11 @@ class TextModel:
         if self.positions not in POSITIONS:
             raise unknown("positions", self.positions, POSITIONS)
 
+    @property
+    def layer_size(self) -> int:
+        """Entries of a layer's matrices."""
+        return 4 * self.width**2 + 2 * self.width * self.feed_forward
+
 
 class Layer(nn.Module):
     """Attention and feed-forward, each with a residual connection and a LayerNorm after (post) or before (pre) it."""

@@ -88,9 +88,9 @@ def train_text(
     precision :
         "float32"; "bf16-decoder", which rounds the decoder's products only; "bf16", which rounds all.
     record_every, evaluate_every :
-        Updates between measurements of attention over the validation split; unless given, as many as train on a text
-        as long as that split, and a hundred records at most.  Updates between validation losses, which cost more and
-        are measured at the end only unless this is given.
+        Updates between measurements of attention over the validation split; unless given, so many that measuring
+        takes at most 3% of the time, and a hundred records at most.  Updates between validation losses, which cost
+        more and are measured at the end only unless this is given.
     patterns : int
         Windows of the validation split whose attention is kept at every record.
     store : path, optional
@@ -113,7 +113,7 @@ def train_text(
     per_pass = Columns(corpus.train, batch_size, window).per_pass
     steps = per_pass if steps is None else steps
     if record_every is None:
-        record_every = record_interval(len(corpus.valid), batch_size * window, steps)
+        record_every = record_interval(shape, len(corpus.valid), batch_size, steps)
     options = TextOptions(
         lr_y=lr_y, lr_z=lr_y if lr_z is None else lr_z, steps=steps, batch_size=batch_size, optimizer=optimizer,
         momentum=momentum, weight_decay=weight_decay, clip=clip, precision=precision, compile=compile, device=device,
@@ -173,8 +173,7 @@ class TextTraining:
     def _is_small(self) -> bool:
         """Whether threads would wait for each other longer than they work."""
         shape = self.model.shape
-        layer = 4 * shape.width**2 + 2 * shape.width * shape.feed_forward
-        products = shape.vocab_size * shape.width + shape.layers * layer
+        products = shape.vocab_size * shape.width + shape.layers * shape.layer_size
         return 6 * self.options.batch_size * shape.window * products < SMALL
 
     def _train(self, show: Callable[..., None]) -> None:

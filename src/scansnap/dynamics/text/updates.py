@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from scansnap.dynamics.text.options import TextOptions
+from scansnap.dynamics.text.plain_sgd import PlainSGD
 from scansnap.dynamics.text.ranks import Ranks
 from scansnap.model.linear_cross_entropy import LinearCrossEntropy
 from scansnap.model.rows import rows
@@ -33,6 +34,9 @@ class Updates:
         self._hidden: Callable[[Tensor], Tensor] = torch.compile(model.hidden) if options.compile else model.hidden
         self._parameters = list(model.parameters())
         self._optimizer = _optimizer(model, options)
+        plain = options.optimizer == "sgd" and not options.momentum and not options.weight_decay
+        one_cpu = self._device.type == "cpu" and ranks.count == 1
+        self._plain_sgd = PlainSGD(model, options) if plain and one_cpu else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._batch: tuple[Tensor, Tensor] | None = None
         self._result = torch.zeros((), dtype=model.decoder.dtype, device=self._device)
@@ -100,9 +104,12 @@ class Updates:
         loss.backward()
         self._result.copy_(loss.detach())
         self._ranks.average([*(p.grad for p in self._parameters if p.grad is not None), self._result])
-        if self._options.clip is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self._options.clip)
-        self._optimizer.step()
+        if self._plain_sgd is not None:
+            self._plain_sgd.step(inputs)
+        else:
+            if self._options.clip is not None:
+                nn.utils.clip_grad_norm_(self._parameters, self._options.clip)
+            self._optimizer.step()
         self._clear()
 
     def _clear(self) -> None:
@@ -110,8 +117,8 @@ class Updates:
         model = self.model
         for parameter in self._parameters:
             if parameter is model.embedding and self._device.type == "cpu":
-                assert parameter.grad is not None
-                parameter.grad.zero_()  # its array is used again
+                if self._plain_sgd is None and parameter.grad is not None:
+                    parameter.grad.zero_()  # its array is used again
             elif parameter is not model.decoder and parameter is not model.decoder_bias:
                 parameter.grad = None
 
