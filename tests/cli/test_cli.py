@@ -232,3 +232,46 @@ def test_help_names_every_option(tmp_path, verb: str) -> None:
     text = run(verb, "--help", cwd=tmp_path).stdout
     for option in ("--preset", "--classes", "--lr-y", "--lr-z", "--seeds", "--store", "--picture", "--json"):
         assert option in text
+
+
+def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
+    """Every switch from the command line, with the numbers of Python; pictures of heads too."""
+    words = ["train", "--steps", "4", "--momentum", "0", "--residual", "--normalization", "layer", "--heads", "2",
+             "--init", "uniform", "--init-scale-z", "3", "--attention-prior", "common=-1,11=0.5", "--num-sequences",
+             "20", "--record", "loss,fresh_loss,attention,entropy", "--store", "a.zarr",
+             "--picture", "a.png"]  # fmt: skip
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "loss on fresh data" in done.stdout
+    assert (tmp_path / "a.png").exists()
+    found = ss.load(tmp_path / "a.zarr")
+    same = ss.train(
+        ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=4, residual=True, normalization="layer", heads=2, init="uniform",
+        init_scale_z=3.0, attention_prior={"common": -1.0, 11: 0.5}, num_sequences=20, record_every=2,
+        record=("loss", "fresh_loss", "attention", "entropy"),
+    )  # fmt: skip
+    assert np.allclose(found["attention"], same["attention"])
+    flow = run("flow", "--times", "1,10", "--residual", "--normalization", "layer", "--attention-prior", "common=-1",
+               "--store", "f.zarr", "--json", cwd=tmp_path)  # fmt: skip
+    assert flow.returncode == 0, flow.stderr
+    sweep = run("sweep", "--classes", "syn-small", "--lr-z", "1", "--lr-y", "1", "--steps", "2", "--residual", "no,yes",
+                "--normalization", "l2,layer", "--num-sequences", "4,none", "--attention-prior", "none/common=-2",
+                "--optimizer", "sign_sgd", "--heads", "1", "--json", cwd=tmp_path)  # fmt: skip
+    assert sweep.returncode == 0, sweep.stderr
+    assert json.loads(sweep.stdout)["runs"] == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train", "--attention-prior", "common"], "--attention-prior is 'common': give tokens or kinds"),
+        (["train", "--optimizer", "sgn"], "unknown optimizer 'sgn'"),
+        (["sweep", "--classes", "syn-small", "--residual", "maybe"], "--residual is 'maybe': give yes, no"),
+        (["sweep", "--classes", "syn-small", "--heads", "two"], "--heads is 'two': give whole numbers"),
+        (["sweep", "--classes", "syn-small", "--num-sequences", "few"], "--num-sequences is 'few'"),
+    ],
+)
+def test_refusals_beyond_the_basic_setting(words: list[str], sentence: str, tmp_path) -> None:
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr

@@ -19,10 +19,15 @@ def random_matrices(classes: ss.SequenceClasses, seed: int, scale: float = 1.0) 
 
 
 def autograd(
-    classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray, sequences: np.ndarray, owner: np.ndarray
+    classes: ss.SequenceClasses,
+    decoder: np.ndarray,
+    attention: np.ndarray,
+    sequences: np.ndarray,
+    owner: np.ndarray,
+    **architecture: Any,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """dJ/dY, dJ/dZ and the loss of a batch, float64."""
-    model = ss.YZTransformer(classes.vocab_size, dtype=torch.float64)
+    model = ss.YZTransformer(classes.vocab_size, dtype=torch.float64, **architecture)
     with torch.no_grad():
         model.decoder.copy_(torch.from_numpy(decoder))
         model.attention_logits.copy_(torch.from_numpy(attention))
@@ -46,12 +51,21 @@ OPTIONS: dict[str, Any] = {
 
 
 def engine_of(
-    kind: Any, classes: ss.SequenceClasses, *, init: Any = "zeros", lr_y=1.0, lr_z=1.0, seeds=0, **options: Any
+    kind: Any,
+    classes: ss.SequenceClasses,
+    *,
+    init: Any = "zeros",
+    lr_y=1.0,
+    lr_z=1.0,
+    seeds=0,
+    attention_prior: Any = None,
+    **options: Any,
 ):
     """An engine of the class given, whatever `make_engine` would choose."""
     runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
     checked = TrainOptions.checked(**{**OPTIONS, **options})
-    return kind(make_start(classes, init, runs.seed, checked.dtype), checked, runs)
+    start = make_start(classes, init, runs.seed, checked.dtype, checked.architecture, attention_prior=attention_prior)
+    return kind(start, checked, runs)
 
 
 def population_gradients(

@@ -58,7 +58,7 @@ def lemma_1(check: Check) -> None:
         torch.full((1, len(owner)), 1 / len(owner), dtype=torch.float64),
     )
     found = gradients(tensors, torch.from_numpy(start.decoder), torch.from_numpy(start.attention), batch)
-    dy = layout.expand_decoder((tensors.column_rate * found.decoder)[0].numpy())
+    dy = layout.expand_decoder((tensors.entry_rate * found.decoder)[0].numpy())
     dz = found.attention[0].numpy()
     check.equal("dY/dt against autograd", dy, -model.decoder.grad.numpy()[layout.rows], tolerance=1e-12)
     autograd_z = -model.attention_logits.grad.numpy()[np.ix_(classes.queries, layout.rows)]

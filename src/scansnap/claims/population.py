@@ -56,7 +56,7 @@ class State:
             population_batch(tensors, 1),
             modified=modified,
         )
-        moved = (tensors.column_rate * found.decoder)[0].numpy()
+        moved = (tensors.entry_rate * found.decoder)[0].numpy()
         return np.asarray(layout.expand_decoder(moved), np.float64), found.attention[0].numpy()
 
 

@@ -28,6 +28,14 @@ LR_Z_OPTION = typer.Option("--lr-z", help="Learning rate of the attention logits
 SEEDS_OPTION = typer.Option("--seeds", help="Seeds, as 0 or 0,1,2 or 0:10; one run each.")
 INIT_OPTION = typer.Option("--init", help="Start: zeros, or uniform in ±1/√M.")
 GRADIENT_OPTION = typer.Option("--decoder-gradient", help="true (SGD's) or modified (Lemma 3's).")
+NORMALIZATION_OPTION = typer.Option("--normalization", help="l2, or layer (standard LayerNorm, mean subtracted).")
+RESIDUAL_OPTION = typer.Option("--residual/--no-residual", help="Add the query to what is attended to (Section 7).")
+HEADS_OPTION = typer.Option("--heads", help="Heads, each with a Y and a Z of its own.")
+INIT_SCALE_OPTION = typer.Option("--init-scale-z", help="How many times as wide Z's uniform start is.")
+PRIOR_OPTION = typer.Option(
+    "--attention-prior", help="Logits added to Z for tokens or kinds of tokens, as common=-2 or the=-1,cat=0.5."
+)
+NUM_SEQUENCES_OPTION = typer.Option("--num-sequences", help="Train on a fixed set of so many sequences.")
 STORE_OPTION = typer.Option(
     "--store", help="Where to write the result (zarr); a name of its own in results/ unless given."
 )
@@ -87,6 +95,18 @@ def batch(text: str | None) -> tuple[bool, int | None]:
         return True, int(text)
     except ValueError:
         raise InputError(f"--batch-size is '{text}': give a whole number, or none for the expected update.") from None
+
+
+def prior(text: str | None) -> dict[str, float] | None:
+    """`common=-2,the=1` as logits by token or kind of tokens."""
+    if text is None:
+        return None
+    try:
+        return {key.strip(): float(value) for key, value in (part.rsplit("=", 1) for part in text.split(","))}
+    except ValueError:
+        raise InputError(
+            f"--attention-prior is '{text}': give tokens or kinds with their logits, as common=-2 or the=-1,cat=0.5."
+        ) from None
 
 
 def needed(options: dict[str, Any], *names: str) -> None:
@@ -162,8 +182,13 @@ def _sentence(run: dict[str, Any]) -> str:
     parts = [f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, seed {run['seed']}): {run['status']}"]
     if "diverged_step" in run:
         parts[0] += f" at step {run['diverged_step']}"
-    labels = (("loss", "loss"), ("entropy", "entropy on distinct tokens"), ("common", "attention on common tokens"),
-              ("top", "largest attention"))  # fmt: skip
+    labels = (
+        ("loss", "loss"),
+        ("fresh_loss", "loss on fresh data"),
+        ("entropy", "entropy on distinct tokens"),
+        ("common", "attention on common tokens"),
+        ("top", "largest attention"),
+    )
     for key, label in labels:
         first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
         if first is not None:

@@ -23,6 +23,11 @@ def command(
     ] = "log:1:1e12:97",
     init: Annotated[str | None, common.INIT_OPTION] = None,
     decoder_gradient: Annotated[str | None, common.GRADIENT_OPTION] = None,
+    normalization: Annotated[str | None, common.NORMALIZATION_OPTION] = None,
+    residual: Annotated[bool | None, common.RESIDUAL_OPTION] = None,
+    heads: Annotated[int | None, common.HEADS_OPTION] = None,
+    init_scale_z: Annotated[float | None, common.INIT_SCALE_OPTION] = None,
+    attention_prior: Annotated[str | None, common.PRIOR_OPTION] = None,
     seeds: Annotated[str | None, common.SEEDS_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[Path | None, common.PICTURE_OPTION] = None,
@@ -41,6 +46,11 @@ def command(
         "times": _times(times),
         "init": init,
         "decoder_gradient": decoder_gradient,
+        "normalization": normalization,
+        "residual": residual,
+        "heads": heads,
+        "init_scale_z": init_scale_z,
+        "attention_prior": common.prior(attention_prior),
     }
     options.update({key: value for key, value in given.items() if value is not None})
     common.needed(options, "lr_y", "lr_z")

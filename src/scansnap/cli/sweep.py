@@ -11,7 +11,7 @@ import typer
 
 from scansnap.cli import common
 from scansnap.data.named_classes import NAMED, named_classes
-from scansnap.dynamics.options import RECORDABLE
+from scansnap.dynamics.options import OPTIMIZERS, RECORDABLE
 from scansnap.errors import InputError
 
 SHOWN = 20
@@ -39,10 +39,25 @@ def command(
         str | None, typer.Option("--batch-size", help="Sequences per update, or none for the expected update.")
     ] = None,
     seq_len: Annotated[str | None, typer.Option("--seq-len", help="Sequence lengths T, as 128,inf.")] = None,
-    optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd, adam, or both as sgd,adam.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option("--optimizer", help=f"Among {', '.join(OPTIMIZERS)}, as sgd,adam.")
+    ] = None,
     momentum: Annotated[str | None, typer.Option("--momentum", help="Momentum of sgd, as 0,0.9.")] = None,
     init: Annotated[str | None, typer.Option("--init", help="Starts, as zeros,uniform.")] = None,
     decoder_gradient: Annotated[str | None, typer.Option("--decoder-gradient", help="As true,modified.")] = None,
+    normalization: Annotated[str | None, typer.Option("--normalization", help="As l2,layer.")] = None,
+    residual: Annotated[str | None, typer.Option("--residual", help="Without and with, as no,yes.")] = None,
+    heads: Annotated[str | None, typer.Option("--heads", help="Numbers of heads, as 1,4.")] = None,
+    init_scale_z: Annotated[
+        str | None, typer.Option("--init-scale-z", help="How many times as wide Z's uniform start is, as 1,10.")
+    ] = None,
+    attention_prior: Annotated[
+        str | None,
+        typer.Option("--attention-prior", help="Logits by token or kind, several with / between: none/common=-2."),
+    ] = None,
+    num_sequences: Annotated[
+        str | None, typer.Option("--num-sequences", help="Sizes of a fixed training set, as 16,64,none.")
+    ] = None,
     record_every: Annotated[int | None, typer.Option("--record-every", help="Updates between records.")] = None,
     record: Annotated[
         str | None,
@@ -78,6 +93,9 @@ def command(
         "seq_len": _each(seq_len, common.length),
         "momentum": common.numbers("--momentum", momentum),
         "optimizer": _each(optimizer), "init": _each(init), "decoder_gradient": _each(decoder_gradient),
+        "normalization": _each(normalization), "residual": _each(residual, _yes), "heads": _each(heads, _heads),
+        "init_scale_z": common.numbers("--init-scale-z", init_scale_z), "attention_prior": _priors(attention_prior),
+        "num_sequences": _each(num_sequences, _size),
         "record": _each(record), "steps": steps, "record_every": record_every, "dtype": dtype, "device": device,
         "memory": memory, "shard_size": shard_size,
     }  # fmt: skip
@@ -106,6 +124,36 @@ def _each(text: str | None, read: Any = str.strip) -> list[Any] | None:
     return None if text is None else [read(part) for part in text.split(",")]
 
 
+def _priors(text: str | None) -> list[Any] | None:
+    """Priors with / between them; `none` for none."""
+    if text is None:
+        return None
+    return [None if part.strip().lower() == "none" else common.prior(part) for part in text.split("/")]
+
+
+def _yes(text: str) -> bool:
+    words = {"yes": True, "true": True, "no": False, "false": False}
+    if text.strip().lower() not in words:
+        raise InputError(f"--residual is '{text.strip()}': give yes, no, or both as no,yes.")
+    return words[text.strip().lower()]
+
+
+def _heads(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--heads is '{text.strip()}': give whole numbers, as 1,4.") from None
+
+
+def _size(text: str) -> int | None:
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--num-sequences is '{text.strip()}': give whole numbers, or none for new data.") from None
+
+
 def _show(found: Any, path: Path, before: int, seconds: float, as_json: bool) -> None:
     from scansnap.sweeps.cells import cells
 
@@ -114,7 +162,7 @@ def _show(found: Any, path: Path, before: int, seconds: float, as_json: bool) ->
         runs = {"runs": found.sizes["run"], "runs_found": before, "seconds": round(seconds, 3)}
         print(json_module.dumps({"result": str(path), **runs, "cells": table}))
         return
-    measured = [name for name in ("loss", "entropy") if name in table[0]]
+    measured = [name for name in ("loss", "fresh_loss", "entropy") if name in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]
     print("  ".join(f"{name:>13}" for name in (*keys, "runs", *measured)))
     for cell in table[:SHOWN]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from scansnap.cli import common
-from scansnap.dynamics.options import RECORDABLE
+from scansnap.dynamics.options import OPTIMIZERS, RECORDABLE
 from scansnap.errors import ScanSnapError
 
 
@@ -27,10 +27,16 @@ def command(
     seq_len: Annotated[
         str | None, typer.Option("--seq-len", help="Sequence length T with the query, or inf for T → ∞.")
     ] = None,
-    optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd or adam.")] = None,
+    optimizer: Annotated[str | None, typer.Option("--optimizer", help=f"One of {', '.join(OPTIMIZERS)}.")] = None,
     momentum: Annotated[float | None, typer.Option("--momentum", help="Momentum of sgd, from 0 to below 1.")] = None,
     init: Annotated[str | None, common.INIT_OPTION] = None,
     decoder_gradient: Annotated[str | None, common.GRADIENT_OPTION] = None,
+    normalization: Annotated[str | None, common.NORMALIZATION_OPTION] = None,
+    residual: Annotated[bool | None, common.RESIDUAL_OPTION] = None,
+    heads: Annotated[int | None, common.HEADS_OPTION] = None,
+    init_scale_z: Annotated[float | None, common.INIT_SCALE_OPTION] = None,
+    attention_prior: Annotated[str | None, common.PRIOR_OPTION] = None,
+    num_sequences: Annotated[int | None, common.NUM_SEQUENCES_OPTION] = None,
     seeds: Annotated[str | None, common.SEEDS_OPTION] = None,
     record_every: Annotated[int | None, typer.Option("--record-every", help="Updates between records.")] = None,
     record: Annotated[
@@ -60,7 +66,9 @@ def command(
         "seq_len": common.length(seq_len),
         "record": kept,
         "steps": steps, "optimizer": optimizer, "momentum": momentum, "init": init, "dtype": dtype, "device": device,
-        "decoder_gradient": decoder_gradient, "record_every": record_every,
+        "decoder_gradient": decoder_gradient, "record_every": record_every, "normalization": normalization,
+        "residual": residual, "heads": heads, "init_scale_z": init_scale_z, "num_sequences": num_sequences,
+        "attention_prior": common.prior(attention_prior),
     }  # fmt: skip
     if optimizer is not None and optimizer != "sgd" and momentum is None:
         options.pop("momentum", None)  # the preset's momentum belongs to the preset's optimizer

@@ -6,10 +6,12 @@ copied.  Both give the same sequences for the same seed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.data.sampling import SamplingTables, draw_batches
@@ -30,6 +32,10 @@ class Sampler(Protocol):
 
 def make_sampler(layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs) -> Sampler:
     """The sampler for these options."""
+    if options.num_sequences is not None:
+        from scansnap.dynamics.fixed_data import FixedSampler
+
+        return FixedSampler(layout, tensors, options, runs)
     if options.batch_size is None and options.length == 0:
         return PopulationSampler(tensors, len(runs))
     if options.device == "cuda":
@@ -37,7 +43,7 @@ def make_sampler(layout: CompactLayout, tensors: LayoutTensors, options: TrainOp
 
         if device_sampling.suits(layout, options):
             return device_sampling.DeviceSampler(layout, tensors, options, runs)
-    return HostSampler(layout, tensors, options, runs)
+    return HostSampler(layout, tensors, draws_of(options, runs, options.batch_size))
 
 
 class PopulationSampler:
@@ -52,35 +58,45 @@ class PopulationSampler:
         return self._batch
 
 
+@dataclass(frozen=True)
+class Draws:
+    """What is drawn at each update: for every seed so many sequences, or one of each class, of so many tokens."""
+
+    seeds: NDArray[np.uint64]
+    num_sequences: int | None  # None: one of each class
+    length: int  # 0: P(l|n) for the counts
+
+
+def draws_of(options: TrainOptions, runs: Runs, num_sequences: int | None) -> Draws:
+    """Sequences of the options' length for each run."""
+    return Draws(runs.seed, num_sequences, options.length)
+
+
 class HostSampler:
     """Batches drawn by the CPU sampler and copied to the device."""
 
     capturable = False
 
-    def __init__(self, layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs) -> None:
+    def __init__(self, layout: CompactLayout, tensors: LayoutTensors, draws: Draws) -> None:
         self._tables = SamplingTables.of(layout.classes)
         self._tensors = tensors
-        self._options = options
-        self._seeds = runs.seed
+        self._draws = draws
         num_classes, width = layout.support.shape
-        batch = options.batch_size or num_classes
-        self._class_index = np.empty((len(runs), batch), np.int64)
-        self._counts = np.empty((len(runs), batch, width), np.int32)
-        weights = np.full(batch, 1.0 / batch) if options.batch_size else layout.classes.weights
-        self._weights = torch.tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(
-            len(runs), -1
-        )
+        batch, runs = draws.num_sequences or num_classes, len(draws.seeds)
+        self._class_index = np.empty((runs, batch), np.int64)
+        self._counts = np.empty((runs, batch, width), np.int32)
+        weights = np.full(batch, 1.0 / batch) if draws.num_sequences else layout.classes.weights
+        self._weights = torch.tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(runs, -1)
 
     def draw(self, t: int, step: Tensor) -> Batch:
-        tables = self._tables
-        each_class_once = self._options.batch_size is None
+        tables, draws = self._tables, self._draws
         draw_batches(
-            self._seeds, t, self._options.length, each_class_once, tables.size, tables.thresholds, tables.conditional,
-            tables.class_thresholds, self._class_index, self._counts,
+            draws.seeds, t, draws.length, draws.num_sequences is None, tables.size, tables.thresholds,
+            tables.conditional, tables.class_thresholds, self._class_index, self._counts,
         )  # fmt: skip
         probs = self._tensors.probs
         class_index = torch.tensor(self._class_index, device=probs.device)
-        if self._options.length == 0:
+        if draws.length == 0:
             return Batch(class_index, probs[class_index], self._weights)
         counts = torch.from_numpy(self._counts).to(probs.device, probs.dtype)
         dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1)  # the last column takes the padding

@@ -1,8 +1,8 @@
 """What advances runs: one contract, kept by the CPU kernel and by the tensor path.
 
 Both draw the same sequences for the same seed and do the same arithmetic in another order, so they agree to rounding.
-`make_engine` picks one: the kernel on a CPU, tensors on a GPU and for Lemma 3's modified gradient.  A user never
-chooses.
+`make_engine` picks one: the kernel for the basic setting on a CPU, tensors on a GPU, for Lemma 3's modified gradient
+and for everything beyond the basic setting.  A user never chooses.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.model.architecture import BASIC
 
 Array = NDArray[np.generic]
 
@@ -48,9 +49,20 @@ class Engine(Protocol):
         """Continue from what `state` gave after `step` updates."""
 
 
+def suits_kernel(options: TrainOptions) -> bool:
+    """Whether the CPU kernel does all that these options ask for."""
+    return (
+        options.device == "cpu"
+        and options.decoder_gradient == "true"
+        and options.architecture == BASIC
+        and options.optimizer in ("sgd", "adam")
+        and options.num_sequences is None
+    )
+
+
 def make_engine(start: Start, options: TrainOptions, runs: Runs) -> Engine:
     """The engine for these options."""
-    if options.device == "cpu" and options.decoder_gradient == "true":
+    if suits_kernel(options):
         from scansnap.dynamics.kernel_engine import KernelEngine
 
         return KernelEngine(start, options, runs)

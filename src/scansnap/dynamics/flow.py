@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,22 @@ from numpy.typing import NDArray
 from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
-from scansnap.dynamics.options import DECODER_GRADIENTS, RECORDED, Runs, check_classes, one_of, recorded
+from scansnap.dynamics.options import (
+    DECODER_GRADIENTS,
+    FRESH,
+    RECORDABLE,
+    RECORDED,
+    Runs,
+    check_classes,
+    one_of,
+    recorded,
+)
+from scansnap.dynamics.prior import described_prior
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
 from scansnap.dynamics.threads import one_thread
 from scansnap.errors import InputError
+from scansnap.model.architecture import Architecture
 from scansnap.results.dataset import attributes, coordinates
 
 
@@ -42,6 +54,11 @@ def flow(
     times: Any,
     init: Init = "zeros",
     decoder_gradient: str = "true",
+    normalization: str = "l2",
+    residual: bool = False,
+    heads: int = 1,
+    init_scale_z: float = 1.0,
+    attention_prior: Any = None,
     seeds: Any = 0,
     record: Iterable[str] = RECORDED,
     rtol: float = 1e-8,
@@ -51,23 +68,27 @@ def flow(
 ) -> xr.Dataset:
     """Integrate the population dynamics and return the state at each of `times` (in expected batch-1 steps).
 
-    `lr_y`, `lr_z` and `seeds` are as in `train` (seeds matter only for init="uniform"); `rtol` and `atol` bound the
-    error of each step of the integration.  Arithmetic is float64.  With `store` the result is written there, and read
-    from there if the same flow was finished before.  A run that cannot be integrated to the end has the status
-    "failed" and NaN from there on.
+    `lr_y`, `lr_z`, `seeds` (which matter only for init="uniform"), the start, the prior and the layer are as in
+    `train`; `rtol` and `atol` bound the error of each step of the integration.  Arithmetic is float64.  With `store`
+    the result is written there, and read from there if the same flow was finished before.  A run that cannot be
+    integrated to the end has the status "failed" and NaN from there on.
     """
     check_classes(classes)
     one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
-    variables = recorded(record)
+    architecture = Architecture.checked(normalization=normalization, residual=residual, heads=heads)
+    variables = recorded(record, [name for name in RECORDABLE if name not in FRESH])
     when = _times(times)
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not (isinstance(value, int | float) and 1e-14 <= value <= 1e-1):
             raise InputError(f"{name} is {value!r}: give a tolerance from 1e-14 to 0.1.")
     runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
-    start = make_start(classes, init, runs.seed, "float64")
+    start = make_start(
+        classes, init, runs.seed, "float64", architecture, init_scale_z=init_scale_z, attention_prior=attention_prior
+    )
     layout = LayoutTensors.of(start.layout, dtype=torch.float64)
     described = {
-        "init": start.name, "decoder_gradient": decoder_gradient,
+        "init": start.name, "init_scale_z": float(init_scale_z), "attention_prior": described_prior(attention_prior),
+        "decoder_gradient": decoder_gradient, **asdict(architecture),
         "record": variables, "rtol": rtol, "atol": atol, "times": when.tolist(),
         "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
     }  # fmt: skip
@@ -77,7 +98,7 @@ def flow(
         {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seed": runs.seed.astype(np.int64), **unfinished}, variables,
     )  # fmt: skip
     template.attrs = attributes(classes, "flow", described, "population dynamics of a 1-layer (Y, Z) transformer")
-    recorder = Recorder(start.layout, template, "time", variables, "float64", store)
+    recorder = Recorder(start.layout, template, "time", variables, "float64", store, prior=start.prior)
     if (done := recorder.finished()) is not None:
         return done
 
@@ -163,7 +184,7 @@ class _System:
         y = torch.from_numpy(state[:split]).reshape(1, *self._shape_y)
         z = torch.from_numpy(state[split:]).reshape(1, *self._shape_z)
         found = gradients(self._layout, y, z, self._batch, modified=self._modified)
-        moved_y = (self._lr_y * self._layout.column_rate * found.decoder).numpy().ravel()
+        moved_y = (self._lr_y * self._layout.entry_rate * found.decoder).numpy().ravel()
         return np.concatenate([moved_y, self._lr_z * found.attention.numpy().ravel()])
 
 

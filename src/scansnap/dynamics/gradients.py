@@ -8,11 +8,14 @@ For one sequence of class n with query m and token weights a_l (its counts, or P
     g = Y x,                  dz_m = diag(c) (P_f^perp / |c|_2) g = f o (g - f (f . g))     (Eq. 4)
 
 because X^T diag(b) X = diag(c) and diag(c) / |c|_2 = diag(f).  All gradients are of the log-likelihood J: parameters
-move along them.  Rows and columns are those of `CompactLayout`; x is the residual of column groups.
+move along them.  Rows and columns are those of `CompactLayout`; x is the residual of column groups.  What other
+architectures put between c and the decoder, and the gradient back, is in `readout.py`: f becomes their direction v.  Of
+several heads the directions are stacked, as their Y are: logits = sum_h Y_h^T v_h, and all else is the same.
 
 The modified decoder gradient (Lemma 3, Eq. 26) replaces f in dY by f - F E' e_n, with F = [f_1 ... f_K] the directions
 for T -> infinity and E' = I - (F^T F)^{-1}.  (The paper's D.1 defines E' with the other sign; from Lemma 14 on, and in
-Eq. 28, it is used as here.)  At T -> infinity that is column n of F (F^T F)^{-1}.
+Eq. 28, it is used as here.)  At T -> infinity that is column n of F (F^T F)^{-1}.  Nothing in it needs more of F than
+that its columns are the directions that Y is read with, so it stands for v too.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.dynamics.readout import Directions, Readout
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 
@@ -34,13 +38,14 @@ class LayoutTensors:
 
     support: Tensor  # (K, W) rows of each class's tokens; padding points one past the last row
     probs: Tensor  # (K, S) P(l|n)
-    query_index: Tensor  # (K,)
+    attention_row: Tensor  # (K, H) rows of Z of each class, one for each head
     query_one_hot: Tensor  # (K, Q)
     next_column: Tensor  # (K,)
     class_weights: Tensor  # (K,) P(n)
     log_multiplicity: Tensor  # (C,) ln mu, -inf for padding
-    column_rate: Tensor  # (C,) 1 / mu, 0 for padding
+    entry_rate: Tensor  # (C,) or (H D, C): 1 / (mu nu), the share of a group's gradient that moves each entry of Y
     num_columns: int  # C without padding
+    readout: Readout
 
     @classmethod
     def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> LayoutTensors:
@@ -48,6 +53,7 @@ class LayoutTensors:
         probs = np.zeros((len(layout.size), layout.num_rows))
         for i, size in enumerate(layout.size):
             probs[i, layout.support[i, :size]] = layout.support_probs[i, :size]
+        heads = layout.architecture.heads
         with np.errstate(divide="ignore"):
             log_multiplicity = np.log(layout.multiplicity)
 
@@ -57,13 +63,14 @@ class LayoutTensors:
         return cls(
             support=put(np.where(inside, layout.support, layout.num_rows), torch.int64),
             probs=put(probs, dtype),
-            query_index=put(layout.query_index, torch.int64),
+            attention_row=put(layout.query_index[:, None] * heads + np.arange(heads), torch.int64),
             query_one_hot=put(np.eye(layout.num_queries)[layout.query_index], dtype),
             next_column=put(layout.next_column, torch.int64),
             class_weights=put(layout.classes.weights, dtype),
             log_multiplicity=put(log_multiplicity, dtype),
-            column_rate=put(layout.column_rate, dtype),
+            entry_rate=put(layout.entry_rate, dtype),
             num_columns=layout.num_columns,
+            readout=Readout.of(layout, dtype=dtype, device=device),
         )
 
 
@@ -78,7 +85,7 @@ class Batch:
 
 def population_batch(layout: LayoutTensors, runs: int) -> Batch:
     """Every class once with its probability, at T -> infinity: the expected batch-1 step."""
-    num_classes = len(layout.query_index)
+    num_classes = len(layout.attention_row)
     return Batch(
         class_index=torch.arange(num_classes, device=layout.probs.device).expand(runs, -1),
         token_weights=layout.probs.expand(runs, -1, -1),
@@ -90,8 +97,8 @@ def population_batch(layout: LayoutTensors, runs: int) -> Batch:
 class Gradients:
     """The gradient of J, and the loss and accuracy that come with it."""
 
-    decoder: Tensor  # (R, S, C), of the column groups: each of a group's mu columns moves by 1/mu of it
-    attention: Tensor  # (R, Q, S)
+    decoder: Tensor  # (R, H D, C), of the groups: each of a group's mu nu entries moves by 1/(mu nu) of it
+    attention: Tensor  # (R, Q H, S)
     loss: Tensor  # (R,) -J
     accuracy: Tensor  # (R,) share of the batch whose next token alone has the largest logit
 
@@ -99,30 +106,40 @@ class Gradients:
 def gradients(
     layout: LayoutTensors, decoder: Tensor, attention: Tensor, batch: Batch, *, modified: bool = False
 ) -> Gradients:
-    """Lemma 1 for decoder y (R, S, C) and attention z (R, Q, S); Lemma 3's decoder gradient if `modified`."""
-    f = directions(layout, attention, batch)  # (R, B, S)
-    logits = f @ decoder  # (R, B, C)
+    """Lemma 1 for decoder y (R, H D, C) and attention z (R, Q H, S); Lemma 3's decoder gradient if `modified`."""
+    found = directions(layout, attention, batch)
+    weighed = layout.readout.weigh(found.value).flatten(2)  # (R, B, H D)
+    logits = weighed @ decoder  # (R, B, C)
     residual, loss, correct = _residual(layout, logits, layout.next_column[batch.class_index])
     residual = residual * batch.sample_weights[..., None]
 
-    g = residual @ decoder.mT  # (R, B, S)
-    along = (f * g).sum(2, keepdim=True)
-    dz = f * torch.addcmul(g, f, along, value=-1)
+    g = (residual @ decoder.mT).unflatten(2, found.value.shape[2:])  # (R, B, H, D)
+    dz = found.backward(g).flatten(2)  # (R, B, H S)
     if modified:
-        f = f + _modification(layout, attention)[torch.arange(len(f))[:, None], batch.class_index]
+        weighed = weighed + _modification(layout, attention)[torch.arange(len(weighed))[:, None], batch.class_index]
     return Gradients(
-        decoder=f.mT @ residual,
-        attention=layout.query_one_hot[batch.class_index].mT @ dz,
+        decoder=weighed.mT @ residual,
+        attention=(layout.query_one_hot[batch.class_index].mT @ dz).reshape(attention.shape),
         loss=(loss * batch.sample_weights).sum(1),
         accuracy=(correct * batch.sample_weights).sum(1),
     )
 
 
-def directions(layout: LayoutTensors, attention: Tensor, batch: Batch) -> Tensor:
-    """f (R, B, S): softmax(z + ln a) is the l1-normalised c, whatever the size of the logits."""
-    rows = layout.query_index[batch.class_index][..., None].expand(-1, -1, attention.shape[2])
-    c = torch.softmax(attention.gather(1, rows) + torch.log(batch.token_weights), dim=2)
-    return c / torch.linalg.vector_norm(c, dim=2, keepdim=True)
+def measures(layout: LayoutTensors, decoder: Tensor, attention: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Loss and accuracy (R,) alone."""
+    logits = layout.readout.weigh(directions(layout, attention, batch).value).flatten(2) @ decoder
+    _, loss, correct = _residual(layout, logits, layout.next_column[batch.class_index])
+    return (loss * batch.sample_weights).sum(1), (correct * batch.sample_weights).sum(1)
+
+
+def directions(layout: LayoutTensors, attention: Tensor, batch: Batch) -> Directions:
+    """v (R, B, H, D): softmax(z + ln a) is the l1-normalised c, whatever the size of the logits."""
+    rows = (
+        layout.attention_row[batch.class_index].flatten(1)[..., None].expand(-1, -1, attention.shape[2])
+    )  # (R, B H, S)
+    z = attention.gather(1, rows).unflatten(1, (batch.class_index.shape[1], -1))  # (R, B, H, S)
+    c = torch.softmax(z + torch.log(batch.token_weights)[:, :, None], dim=3)
+    return layout.readout.forward(c, batch.class_index)
 
 
 def _residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -143,9 +160,10 @@ def _residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tup
 
 
 def _modification(layout: LayoutTensors, attention: Tensor) -> Tensor:
-    """-F E' e_n for every class (R, K, S)."""
-    f = directions(layout, attention, population_batch(layout, len(attention)))  # (R, K, S), rows f_n
-    inverse, singular = torch.linalg.inv_ex(f @ f.mT)
+    """-V E' e_n for every class (R, K, H D), entries of merged rows weighed."""
+    value = directions(layout, attention, population_batch(layout, len(attention))).value  # (R, K, H, D), rows v_n
+    v, weighed = value.flatten(2), layout.readout.weigh(value).flatten(2)
+    inverse, singular = torch.linalg.inv_ex(v @ weighed.mT)
     if bool((singular != 0).all()):
         raise InputError(
             "two classes have the same attention direction, so F^T F cannot be inverted: "
@@ -153,4 +171,4 @@ def _modification(layout: LayoutTensors, attention: Tensor) -> Tensor:
         )
     # Where only some runs are singular they become NaN, and so diverged, and the others go on.
     inverse = inverse.masked_fill((singular != 0)[:, None, None], torch.nan)
-    return inverse @ f - f
+    return inverse @ weighed - weighed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any
 
@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from scansnap.data.sampling import contextual_length
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError, unknown
+from scansnap.model.architecture import BASIC, Architecture
 
-OPTIMIZERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam", "sign_sgd", "normalised_sgd")
 DECODER_GRADIENTS = ("true", "modified")
 DTYPES = ("float32", "float64")
 DEVICES = ("cpu", "cuda")
 STARTS = ("zeros", "uniform")
-RECORDABLE = ("loss", "accuracy", "attention", "attention_logits", "entropy", "decoder")
-RECORDED = RECORDABLE[:-1]
+FRESH = ("fresh_loss", "fresh_accuracy")
+"""Measures on sequences that no update sees."""
+RECORDABLE = ("loss", "accuracy", *FRESH, "attention", "attention_logits", "entropy", "decoder")
+RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 MOST = 10**9
@@ -42,6 +45,8 @@ class TrainOptions:
     device: str
     record_every: int
     record: tuple[str, ...]
+    architecture: Architecture = BASIC
+    num_sequences: int | None = None
 
     @classmethod
     def checked(
@@ -57,12 +62,18 @@ class TrainOptions:
         device: str,
         record_every: int,
         record: Iterable[str],
+        normalization: str = "l2",
+        residual: bool = False,
+        heads: int = 1,
+        num_sequences: int | None = None,
     ) -> TrainOptions:
         """The options, or an `InputError` that names the first one that cannot be."""
         whole("steps", steps, least=0)
         whole("record_every", record_every, least=1)
         if batch_size is not None:
             whole("batch_size", batch_size, least=1)
+        if num_sequences is not None:
+            whole("num_sequences", num_sequences, least=1)
         if isinstance(seq_len, bool) or not isinstance(seq_len, Real):
             raise InputError(f"seq_len is {seq_len!r}: give a whole number of at least 2, or math.inf.")
         if seq_len != math.inf:
@@ -86,6 +97,8 @@ class TrainOptions:
             device=device,
             record_every=int(record_every),
             record=recorded(record),
+            architecture=Architecture.checked(normalization=normalization, residual=residual, heads=heads),
+            num_sequences=None if num_sequences is None else int(num_sequences),
         )
 
     @property
@@ -93,6 +106,11 @@ class TrainOptions:
         """0, record_every, 2 record_every, ..., and the last step."""
         found = np.arange(0, self.steps + 1, self.record_every)
         return found if found[-1] == self.steps else np.append(found, self.steps)
+
+    def described(self) -> dict[str, Any]:
+        """The options as plain data."""
+        found = asdict(self)
+        return {**found, **found.pop("architecture"), "seq_len": str(self.seq_len)}
 
     @property
     def length(self) -> int:
@@ -149,16 +167,16 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
         raise unknown(name, value, allowed)
 
 
-def recorded(names: Iterable[str]) -> tuple[str, ...]:
+def recorded(names: Iterable[str], allowed: Sequence[str] = RECORDABLE) -> tuple[str, ...]:
     """The variables to record, in their usual order."""
     if not isinstance(names, Iterable):
-        raise InputError(f"record is {names!r}: give names among {', '.join(RECORDABLE)}.")
+        raise InputError(f"record is {names!r}: give names among {', '.join(allowed)}.")
     asked = [names] if isinstance(names, str) else list(names)
     for name in asked:
-        one_of("variable to record", name, RECORDABLE)
+        one_of("variable to record", name, allowed)
     if not asked:
-        raise InputError(f"record names nothing to keep: choose among {', '.join(RECORDABLE)}.")
-    return tuple(name for name in RECORDABLE if name in asked)
+        raise InputError(f"record names nothing to keep: choose among {', '.join(allowed)}.")
+    return tuple(name for name in allowed if name in asked)
 
 
 def rates(name: str, values: Any) -> NDArray[np.float64]:

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from scansnap.dynamics.start import physical_memory
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
-from scansnap.results.dataset import ATTRIBUTES, attention_from_logits, dimensions_of, distinct_entropy, shape_of
+from scansnap.results.dataset import (
+    ATTRIBUTES,
+    MEASURES,
+    attention_from_logits,
+    dimensions_of,
+    distinct_entropy,
+    shape_of,
+)
 from scansnap.results.store import RunStore, Variable, load
 
 BLOCK_BYTES = 32 * 2**20
@@ -32,13 +39,16 @@ class Recorder:
         variables: tuple[str, ...],
         dtype: str,
         path: Any = None,
+        *,
+        prior: NDArray[np.float64],
     ) -> None:
         self._layout = layout
+        self._prior = prior
         self._template = template
         self._axis = axis
         runs, self._records = template.sizes["run"], template.sizes[axis]
         shapes = {name: shape_of(name, layout, runs, self._records) for name in variables}
-        kinds = {name: np.dtype("float64" if name in ("loss", "accuracy") else dtype) for name in variables}
+        kinds = {name: np.dtype("float64" if name in MEASURES else dtype) for name in variables}
         per_record = sum(kinds[n].itemsize * int(np.prod(s)) // s[1] for n, s in shapes.items())
         self._block = int(np.clip(BLOCK_BYTES // max(per_record, 1), 1, BLOCK_RECORDS))
         self._first = 0  # the first record held
@@ -46,7 +56,7 @@ class Recorder:
         if path is not None:
             described = {
                 name: Variable(
-                    dimensions_of(name, axis),
+                    dimensions_of(name, axis, layout),
                     shape,
                     kinds[name],
                     (shape[0], min(self._block, shape[1]), *shape[2:]),
@@ -108,10 +118,11 @@ class Recorder:
         self._first = record
 
     def observe(self, logits: NDArray[np.floating], decoder: NDArray[np.floating] | None) -> dict[str, NDArray[Any]]:
-        """The variables that follow from z (R, Q, S) and, where it is recorded, y (R, S, C)."""
+        """The variables that follow from z (R, Q H, S), prior included, and, where it is recorded, y (R, H D, C)."""
         found: dict[str, NDArray[Any]] = {}
+        logits = self._layout.split_heads(logits)
         if "attention_logits" in self._values:
-            found["attention_logits"] = logits
+            found["attention_logits"] = logits - self._prior
         if "attention" in self._values or "entropy" in self._values:
             attention = attention_from_logits(self._layout, logits)
             if "attention" in self._values:
@@ -134,5 +145,5 @@ class Recorder:
             return load(self._store.path)
         dataset = self._template.assign_coords({name: ("run", values) for name, values in coordinates.items()})
         for name, values in self._values.items():
-            dataset[name] = (dimensions_of(name, self._axis), values, ATTRIBUTES[name])
+            dataset[name] = (dimensions_of(name, self._axis, self._layout), values, ATTRIBUTES[name])
         return dataset.assign_attrs(complete=1)

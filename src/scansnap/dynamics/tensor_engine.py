@@ -20,8 +20,9 @@ from scansnap.dynamics import device_sampling
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.engine import Array
 from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
-from scansnap.dynamics.options import ADAM_BETAS, ADAM_EPSILON, Runs, TrainOptions
+from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.update_rules import make_rule
 from scansnap.errors import InputError
 
 GRAPH_WARMUP = 3
@@ -62,14 +63,12 @@ class TensorEngine:
             return torch.as_tensor(array, dtype=dtype, device=device).clone()
 
         count = len(runs)
-        self._rates = {"decoder": put(runs.lr_y).reshape(-1, 1, 1) * self._layout.column_rate,
-                       "attention": put(runs.lr_z).reshape(-1, 1, 1)}  # fmt: skip
+        self._rates = {"decoder": put(runs.lr_y).reshape(-1, 1, 1), "attention": put(runs.lr_z).reshape(-1, 1, 1)}
+        self._shares = {"decoder": self._layout.entry_rate, "attention": None}
         self._tensors = {"decoder": put(start.decoder), "attention": put(start.attention)}
-        for name in ("decoder", "attention"):
-            shape = self._tensors[name].shape
-            self._tensors[f"{name}_velocity"] = torch.zeros(shape, dtype=dtype, device=device)
-            if options.optimizer == "adam":
-                self._tensors[f"{name}_square"] = torch.zeros(shape, dtype=dtype, device=device)
+        self._rules = {name: make_rule(options, matrix) for name, matrix in self._tensors.items()}
+        for name, rule in self._rules.items():
+            self._tensors |= {f"{name}_{kept}": tensor for kept, tensor in rule.memory.items()}
         # The step as a tensor, so that a captured graph sees it change.
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._measures = torch.zeros((2, count, options.steps + 1), dtype=dtype, device=device)  # loss, accuracy
@@ -118,31 +117,8 @@ class TensorEngine:
         found = self._gradients(t)
         self._measures.index_copy_(2, self._step.reshape(1), torch.stack([found.loss, found.accuracy])[..., None])
         for name, gradient in (("decoder", found.decoder), ("attention", found.attention)):
-            if self._options.optimizer == "adam":
-                self._adam(name, gradient)
-            else:
-                self._momentum(name, gradient)
+            self._rules[name].move(self._tensors[name], gradient, self._shares[name], self._rates[name], self._step)
         self._step += 1
-
-    def _momentum(self, name: str, gradient: Tensor) -> None:
-        """v <- mu v + g, Y <- Y + eta v."""
-        velocity = self._tensors[f"{name}_velocity"]
-        torch.add(gradient, velocity, alpha=self._options.momentum, out=velocity)
-        self._tensors[name].addcmul_(velocity, self._rates[name])
-
-    def _adam(self, name: str, gradient: Tensor) -> None:
-        beta_1, beta_2 = ADAM_BETAS
-        g = gradient * self._layout.column_rate if name == "decoder" else gradient
-        mean, square = self._tensors[f"{name}_velocity"], self._tensors[f"{name}_square"]
-        mean.mul_(beta_1).add_(g, alpha=1 - beta_1)
-        square.mul_(beta_2).addcmul_(g, g, value=1 - beta_2)
-        count = (self._step + 1).double()
-        first = (1 / (1 - beta_1**count)).to(g.dtype)
-        second = (1 / torch.sqrt(1 - beta_2**count)).to(g.dtype)
-        rate = self._rates[name]
-        if name == "decoder":  # the column rate is in the gradient already
-            rate = rate.amax(2, keepdim=True)
-        self._tensors[name] += rate * first * mean / (square.sqrt() * second + ADAM_EPSILON)
 
     def _capture(self) -> None:
         if self._graph is not None:

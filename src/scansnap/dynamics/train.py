@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ from numpy.typing import NDArray
 from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.engine import Engine, make_engine
-from scansnap.dynamics.options import RECORDED, Runs, TrainOptions, check_classes
+from scansnap.dynamics.fixed_data import FreshData
+from scansnap.dynamics.options import FRESH, RECORDED, Runs, TrainOptions, check_classes
+from scansnap.dynamics.prior import described_prior
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
 from scansnap.results.dataset import attributes, coordinates
@@ -42,6 +43,12 @@ def train(
     momentum: float | None = None,
     init: Init = "zeros",
     decoder_gradient: str = "true",
+    normalization: str = "l2",
+    residual: bool = False,
+    heads: int = 1,
+    init_scale_z: float = 1.0,
+    attention_prior: Any = None,
+    num_sequences: int | None = None,
     seeds: Any = 0,
     record_every: int = 1,
     record: Iterable[str] = RECORDED,
@@ -64,13 +71,22 @@ def train(
     seq_len : int or math.inf
         T: T - 1 contextual tokens and the query.  math.inf replaces token counts by P(l|n) (Lemma 2).
     optimizer, momentum :
-        "sgd", with momentum (0 unless given), or "adam".
-    init :
-        "zeros", "uniform" (entries of Y and Z uniform in +-1/sqrt(M)), or a pair of arrays (Y, Z).
+        "sgd", with momentum (0 unless given), "adam", "sign_sgd" or "normalised_sgd" (`dynamics/update_rules.py`).
+    init, init_scale_z :
+        "zeros", "uniform" (entries of Y uniform in +-1/sqrt(M), those of Z `init_scale_z` times as wide), or a pair of
+        arrays (Y, Z).
     decoder_gradient :
         "true" is SGD's (Eq. 3); "modified" is Lemma 3's (Eq. 26), which the quantitative theory assumes.
+    normalization, residual, heads :
+        The layer, the paper's basic one unless told: "l2" or "layer" (standard LayerNorm, mean subtracted); whether the
+        query is added to what is attended to (Section 7); how many heads, each with a Y and a Z of its own.
+    attention_prior : optional
+        Logits added to Z before training: one per token, or a mapping such as {"common": -2.0} or {"the": -1.0}.
+    num_sequences : int, optional
+        Train on a fixed set of so many sequences; with batch_size=None on all of it at every update.
     record, record_every :
-        The variables to keep, among loss, accuracy, attention, attention_logits, entropy, decoder, and how often.
+        The variables to keep, among loss, accuracy, fresh_loss, fresh_accuracy (on sequences that no update sees),
+        attention, attention_logits, entropy, decoder, and how often.
     store : path, optional
         Write the result there as it goes.  If the same run was interrupted there it continues, to identical numbers; if
         it was finished there it is read, not run again.
@@ -86,13 +102,16 @@ def train(
     options = TrainOptions.checked(
         steps=steps, batch_size=batch_size, seq_len=seq_len, optimizer=optimizer, momentum=momentum,
         decoder_gradient=decoder_gradient, dtype=dtype, device=device, record_every=record_every, record=record,
+        normalization=normalization, residual=residual, heads=heads, num_sequences=num_sequences,
     )  # fmt: skip
     runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
-    start = make_start(classes, init, runs.seed, dtype)
+    start = make_start(
+        classes, init, runs.seed, dtype, options.architecture, init_scale_z=init_scale_z,
+        attention_prior=attention_prior,
+    )  # fmt: skip
     described = {
-        **asdict(options),
-        "seq_len": str(options.seq_len),
-        "init": start.name,
+        **options.described(),
+        "init": start.name, "init_scale_z": float(init_scale_z), "attention_prior": described_prior(attention_prior),
         "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
     }  # fmt: skip
     unfinished = {"status": np.full(len(runs), "running", "U8"), "diverged_step": np.full(len(runs), -1)}
@@ -101,12 +120,13 @@ def train(
         {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seed": runs.seed.astype(np.int64), **unfinished}, options.record,
     )  # fmt: skip
     template.attrs = attributes(classes, "train", described, "training dynamics of a 1-layer (Y, Z) transformer")
-    recorder = Recorder(start.layout, template, "step", options.record, dtype, store)
+    recorder = Recorder(start.layout, template, "step", options.record, dtype, store, prior=start.prior)
     if (done := recorder.finished()) is not None:
         return done
     engine = make_engine(start, options, runs)
+    fresh = FreshData(start.layout, options, runs) if set(FRESH) & set(options.record) else None
     with recorder, progress_bar(f"training {len(runs)} run{'s' * (len(runs) > 1)}", options.steps, progress) as show:
-        _Training(engine, recorder, options, show).run()
+        _Training(engine, recorder, fresh, options, show).run()
     diverged = engine.diverged()
     return recorder.finish(
         {"status": np.where(diverged >= 0, "diverged", "ok").astype("U8"), "diverged_step": diverged}
@@ -117,10 +137,16 @@ class _Training:
     """Advances the engine from record to record."""
 
     def __init__(
-        self, engine: Engine, recorder: Recorder, options: TrainOptions, show: Callable[[float], None]
+        self,
+        engine: Engine,
+        recorder: Recorder,
+        fresh: FreshData | None,
+        options: TrainOptions,
+        show: Callable[[float], None],
     ) -> None:
         self._engine = engine
         self._recorder = recorder
+        self._fresh = fresh
         self._steps = options.record_steps
         self._show = show
         self._piece = FIRST_PIECE
@@ -170,6 +196,8 @@ class _Training:
     def _observe(self) -> None:
         decoder = self._engine.decoder() if self._recorder.wants_decoder else None
         self._values = self._recorder.observe(self._engine.attention_logits(), decoder)
+        if self._fresh is not None:
+            self._values |= self._fresh.measure(self._engine)
 
     def _keep(self, record: int, loss: NDArray[np.float64], accuracy: NDArray[np.float64]) -> None:
         """Put what was last observed, with its loss, and blank the runs that have diverged by then."""

@@ -14,7 +14,19 @@ With y_j the value shared by the mu_j columns of group j, p_j = mu_j alpha_j is 
     g_l = sum_k Y_lk (1[k = n] - alpha_k) = sum_j y_lj (1[j = n] - p_j):
 
 an ordinary softmax over groups, with the learning rate of column j divided by mu_j.  From a zero start that leaves
-K + 1 columns out of M.  Nothing here is an approximation: `tests/dynamics/test_gradients.py` compares with the full
+K + 1 columns out of M.
+
+Other architectures read more rows, and the same argument merges them:
+
+- With the residual connection the direction v = LN(LN(c) + e_m) also has an entry for the query: its row of Y is kept.
+- Standard LayerNorm subtracts the mean over all M entries, so that every token that is neither contextual nor such a
+  query has one and the same entry v_0 in the direction.  Their nu rows of Y receive equal gradients v_0 x^T for ever
+  and are read through their sum alone: they are one row, their mean y_0, with multiplicity nu,
+
+      logits = sum_l nu_l v_l y_l,      dJ/dy_l = nu_l v_l x,      Y_l moves by (dJ/dy_l) / nu_l.
+
+Heads are stacked: Y has H times these rows, head after head, and Z has H rows for each query, query after query.
+Nothing here is an approximation: `tests/dynamics/test_gradients.py` and `test_architectures.py` compare with the full
 matrices.
 """
 
@@ -26,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
+from scansnap.model.architecture import BASIC, Architecture
 
 LANES = 16
 """Columns are padded to a multiple of this with multiplicity 0: whole vector registers, no remainder loops."""
@@ -33,10 +46,13 @@ LANES = 16
 
 @dataclass(frozen=True)
 class CompactLayout:
-    """Where the entries of Y and Z that matter are kept: Y as (S, C), Z as (Q, S)."""
+    """Where the entries of Y and Z that matter are kept: Y as (H D, C), Z as (Q H, S); D = S in the basic setting."""
 
     classes: SequenceClasses
-    rows: IntArray  # (S,) the contextual tokens, whose rows of Y and entries of Z are kept
+    architecture: Architecture
+    rows: IntArray  # (S,) the contextual tokens, whose entries of Z and, first of all, rows of Y are kept
+    query_rows: IntArray  # queries that are no contextual tokens and whose rows of Y come next
+    row_multiplicity: FloatArray  # (D,) nu: 1, but for a last row that stands for all tokens without one
     support: NDArray[np.int32]  # (K, W) row numbers of each class's tokens, padded with 0
     support_probs: FloatArray  # (K, W) their P(l|n), padded with 0
     size: NDArray[np.int32]  # (K,) tokens in each class
@@ -46,9 +62,16 @@ class CompactLayout:
     next_column: IntArray  # (K,) column of each class's next token
 
     @classmethod
-    def of(cls, classes: SequenceClasses, start_groups: IntArray | None = None) -> CompactLayout:
+    def of(
+        cls, classes: SequenceClasses, start_groups: IntArray | None = None, architecture: Architecture = BASIC
+    ) -> CompactLayout:
         """The layout for columns that start equal wherever `start_groups` (M,) is equal; all equal if not given."""
         rows = classes.contextual_tokens
+        query_rows = np.setdiff1d(classes.queries, rows) if architecture.residual else rows[:0]
+        row_multiplicity = np.ones(len(rows) + len(query_rows))
+        others = classes.vocab_size - len(row_multiplicity)
+        if architecture.normalization == "layer" and others:
+            row_multiplicity = np.append(row_multiplicity, others)
         size = np.diff(classes.offsets).astype(np.int32)
         support = np.zeros((classes.num_classes, size.max()), np.int32)
         support_probs = np.zeros(support.shape)
@@ -60,7 +83,10 @@ class CompactLayout:
         order = np.argsort(queries)
         return cls(
             classes=classes,
+            architecture=architecture,
             rows=rows,
+            query_rows=query_rows,
+            row_multiplicity=row_multiplicity,
             support=support,
             support_probs=support_probs,
             size=size,
@@ -72,7 +98,31 @@ class CompactLayout:
 
     @property
     def num_rows(self) -> int:
+        """S."""
         return len(self.rows)
+
+    @property
+    def num_decoder_rows(self) -> int:
+        """D: rows of Y of one head."""
+        return len(self.row_multiplicity)
+
+    @property
+    def decoder_tokens(self) -> IntArray:
+        """The tokens that have a row of Y of their own, in its order."""
+        return np.concatenate([self.rows, self.query_rows])
+
+    @property
+    def other_tokens(self) -> IntArray:
+        """The tokens that share the last row of Y; none where they are never read."""
+        shared = self.num_decoder_rows > len(self.decoder_tokens)
+        every = np.arange(self.classes.vocab_size)
+        return np.setdiff1d(every, self.decoder_tokens) if shared else every[:0]
+
+    @property
+    def own_row(self) -> IntArray:
+        """(K,) the row of Y of each class's query, which the residual connection reads."""
+        order = np.argsort(self.decoder_tokens)
+        return order[np.searchsorted(self.decoder_tokens, self.classes.query, sorter=order)]
 
     @property
     def num_queries(self) -> int:
@@ -88,6 +138,13 @@ class CompactLayout:
         """1/mu, the share of a group's gradient that each of its columns receives; 0 for padding."""
         return np.divide(1.0, self.multiplicity, out=np.zeros_like(self.multiplicity), where=self.multiplicity > 0)
 
+    @property
+    def entry_rate(self) -> FloatArray:
+        """1/(mu nu): the share of a group's gradient that each entry of Y receives, (C,), or (H D, C) if rows merge."""
+        if self.row_multiplicity.max() == 1:
+            return self.column_rate
+        return np.tile(1 / self.row_multiplicity, self.architecture.heads)[:, None] * self.column_rate
+
     def query_entries(self) -> tuple[IntArray, IntArray]:
         """Per query the rows of its classes' tokens, as (offsets, rows): the entries of Z that can move."""
         found = [
@@ -96,9 +153,17 @@ class CompactLayout:
         ]
         return np.concatenate([[0], np.cumsum([len(f) for f in found])]), np.concatenate(found).astype(np.int64)
 
+    def split_heads(self, logits: NDArray[np.floating]) -> NDArray[np.floating]:
+        """z (..., Q H, S) as (..., Q, H, S); as it is where there is one head."""
+        heads = self.architecture.heads
+        return logits if heads == 1 else logits.reshape(*logits.shape[:-2], -1, heads, self.num_rows)
+
     def expand_decoder(self, compact: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Compact y (..., S, C) as rows of Y for the contextual tokens (..., S, M)."""
-        return compact[..., self.column_of_token]
+        """Compact y (..., H D, C) as rows of Y for the contextual tokens (..., S, M), or (..., H, S, M)."""
+        heads = self.architecture.heads
+        if heads > 1:
+            compact = compact.reshape(*compact.shape[:-2], heads, self.num_decoder_rows, compact.shape[-1])
+        return compact[..., : self.num_rows, self.column_of_token]
 
 
 def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[IntArray, FloatArray]:

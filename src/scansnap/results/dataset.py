@@ -1,14 +1,15 @@
 """The labelled form of a result.
 
-Dimensions are among run, step | time, class, query, token, output.  `token` runs over the contextual tokens (the only
-ones that attention can be on), `output` over the whole vocabulary.  Coordinates say what each entry is; attributes
-carry the configuration and the origin.
+Dimensions are among run, step | time, class, query, head, token, output.  `token` runs over the contextual tokens (the
+only ones that attention can be on), `output` over the whole vocabulary, and `head` is there if there are several.
+Coordinates say what each entry is; attributes carry the configuration and the origin.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,23 @@ FORMAT = 1
 DIMENSIONS = {
     "loss": ("run", "RECORD"),
     "accuracy": ("run", "RECORD"),
-    "entropy": ("run", "RECORD", "class"),
-    "attention": ("run", "RECORD", "class", "token"),
-    "attention_logits": ("run", "RECORD", "query", "token"),
-    "decoder": ("run", "RECORD", "token", "output"),
+    "fresh_loss": ("run", "RECORD"),
+    "fresh_accuracy": ("run", "RECORD"),
+    "entropy": ("run", "RECORD", "class", "HEAD"),
+    "attention": ("run", "RECORD", "class", "HEAD", "token"),
+    "attention_logits": ("run", "RECORD", "query", "HEAD", "token"),
+    "decoder": ("run", "RECORD", "HEAD", "token", "output"),
 }
-"""Every variable's dimensions; RECORD is `step` or `time`."""
+"""Every variable's dimensions; RECORD is `step` or `time`, HEAD is left out where there is one head."""
+
+MEASURES = ("loss", "accuracy", "fresh_loss", "fresh_accuracy")
+"""Variables that are one number for a record: kept in float64 whatever the arithmetic."""
 
 ATTRIBUTES = {
     "loss": {"long_name": "cross-entropy", "units": "nats"},
     "accuracy": {"long_name": "share of sequences whose next token has the largest logit", "units": "1"},
+    "fresh_loss": {"long_name": "cross-entropy on sequences that no update sees", "units": "nats"},
+    "fresh_accuracy": {"long_name": "accuracy on sequences that no update sees", "units": "1"},
     "entropy": {"long_name": "entropy of attention on distinct tokens", "units": "nats"},
     "attention": {"long_name": "attention c_n (Eq. 5)", "units": "1"},
     "attention_logits": {"long_name": "attention logits Z", "units": "1"},
@@ -45,7 +53,10 @@ ATTRIBUTES = {
 
 
 def attention_from_logits(layout: CompactLayout, logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """c_n (Eq. 5) from the exact P(l|n) and the learned z (..., Q, S), as (..., K, S)."""
+    """c_n (Eq. 5) from the exact P(l|n) and the learned z (..., Q, S), as (..., K, S); of heads (..., Q, H, S) too."""
+    if layout.architecture.heads > 1:
+        one_head = replace(layout, architecture=replace(layout.architecture, heads=1))
+        return attention_from_logits(one_head, logits.swapaxes(-3, -2)).swapaxes(-3, -2)
     z = logits.astype(np.float64)[..., layout.query_index[:, None], layout.support]  # (..., K, W)
     # In row-major order, so that sums over tokens are made in the same order however many runs there are.
     z = np.ascontiguousarray(np.where(layout.support_probs > 0, z, -np.inf))
@@ -73,13 +84,16 @@ def shape_of(name: str, layout: CompactLayout, runs: int, records: int) -> tuple
         "query": layout.num_queries,
         "token": layout.num_rows,
         "output": layout.classes.vocab_size,
+        "head": layout.architecture.heads,
     }
-    return tuple(sizes[dimension] for dimension in DIMENSIONS[name])
+    return tuple(sizes[dimension] for dimension in dimensions_of(name, "RECORD", layout))
 
 
-def dimensions_of(name: str, axis: str) -> tuple[str, ...]:
-    """A variable's dimensions with the record axis named."""
-    return tuple(axis if dimension == "RECORD" else dimension for dimension in DIMENSIONS[name])
+def dimensions_of(name: str, axis: str, layout: CompactLayout) -> tuple[str, ...]:
+    """A variable's dimensions with the record axis named, and that of heads where there are several."""
+    names = {"RECORD": axis, "HEAD": "head"}
+    several = layout.architecture.heads > 1
+    return tuple(names.get(one, one) for one in DIMENSIONS[name] if several or one != "HEAD")
 
 
 def coordinates(
@@ -91,7 +105,7 @@ def coordinates(
 ) -> xr.Dataset:
     """A dataset without variables: the coordinates of every dimension that the variables have."""
     classes = layout.classes
-    used = {dimension for name in variables for dimension in dimensions_of(name, axis)}
+    used = {dimension for name in variables for dimension in dimensions_of(name, axis, layout)}
     names = np.array([classes.name(int(token)) for token in layout.rows])
     coords: dict[str, Any] = {
         "run": np.arange(len(next(iter(runs.values())))),
@@ -108,6 +122,7 @@ def coordinates(
         "token_kind": ("token", classes.token_kinds[layout.rows]),
         "token_name": ("token", names),
         "output": np.arange(classes.vocab_size),
+        "head": np.arange(layout.architecture.heads),
     }
     own = {name: value[0] for name, value in coords.items() if isinstance(value, tuple) and value[0] != name}
     always = {"run", axis, "class", *runs}

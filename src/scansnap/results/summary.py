@@ -26,19 +26,15 @@ def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
     }
     if int(run.get("diverged_step", -1)) >= 0:
         found["diverged_step"] = int(run["diverged_step"])
-    for name in ("loss", "accuracy", "entropy"):
+    for name in ("loss", "accuracy", "fresh_loss", "fresh_accuracy", "entropy"):
         if name in run:
             values = run[name].mean([d for d in run[name].dims if d != axis])
             found[f"{name}_first"], found[f"{name}_last"] = _ends(values)
     if "attention" in run:
-        common = (
-            run["attention"]
-            .where(run["token_kind"] == "common", 0.0)
-            .sum("token", skipna=False)
-            .mean("class", skipna=False)
-        )
-        found["common_first"], found["common_last"] = _ends(common)
-        found["top_first"], found["top_last"] = _ends(top_k_mass(run, 1).mean("class"))
+        common = run["attention"].where(run["token_kind"] == "common", 0.0).sum("token", skipna=False)
+        for name, values in (("common", common), ("top", top_k_mass(run, 1))):
+            means = values.mean([d for d in values.dims if d != axis], skipna=False)
+            found[f"{name}_first"], found[f"{name}_last"] = _ends(means)
     return found
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-KEYS = ("classes", "optimizer", "momentum", "batch_size", "seq_len", "init", "decoder_gradient", "lr_z", "lr_y")
+from scansnap.sweeps.grid import OPTION_AXES
+
+KEYS = ("classes", *OPTION_AXES, "lr_z", "lr_y")
 
 
 def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
@@ -17,7 +19,7 @@ def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
     status = dataset["status"].values
     last = {
         name: dataset[name].isel(step=-1).mean([d for d in dataset[name].dims if d not in ("run", "step")]).values
-        for name in ("loss", "entropy")
+        for name in ("loss", "fresh_loss", "entropy")
         if name in dataset
     }
     members: dict[tuple[Any, ...], list[int]] = {}

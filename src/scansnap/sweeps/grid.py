@@ -17,10 +17,20 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.options import Runs, TrainOptions, check_classes, rates, recorded, whole
+from scansnap.dynamics.start import check_start
 from scansnap.errors import InputError
 
-OPTION_AXES = ("optimizer", "momentum", "batch_size", "seq_len", "init", "decoder_gradient")
+BEYOND: dict[str, Any] = {
+    "normalization": "l2", "residual": False, "heads": 1, "init_scale_z": 1.0, "attention_prior": None,
+    "num_sequences": None,
+}  # fmt: skip
+"""Options that lead beyond the basic setting, and what they are in it."""
+
+OPTION_AXES = ("optimizer", "momentum", "batch_size", "seq_len", "init", "decoder_gradient", *BEYOND)
 """Options that may take several values; the others are the same for all runs."""
+
+START_OPTIONS = ("init", "init_scale_z", "attention_prior")
+"""Those that say where training starts and not what it does."""
 
 MOST_RUNS = 10**7
 
@@ -40,6 +50,11 @@ class Group:
     def __len__(self) -> int:
         return len(self.seeds)
 
+    @property
+    def train_options(self) -> TrainOptions:
+        """What its runs share, but for the start."""
+        return TrainOptions.checked(**{key: value for key, value in self.options.items() if key not in START_OPTIONS})
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -58,6 +73,10 @@ class Grid:
     def same_classes(self) -> bool:
         return all(group.classes == self.groups[0].classes for group in self.groups)
 
+    @property
+    def same_heads(self) -> bool:
+        return len({group.options["heads"] for group in self.groups}) == 1
+
     def coordinates(self) -> dict[str, NDArray[Any]]:
         """What tells runs apart, one entry per run."""
 
@@ -74,7 +93,7 @@ class Grid:
         for name in OPTION_AXES:
             values = [group.options[name] for group in self.groups]
             if len({str(value) for value in values}) > 1:
-                numeric = all(isinstance(value, int | float) for value in values)
+                numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
                 found[name] = of_runs(values, float) if numeric else of_runs(map(str, values))
         return found
 
@@ -102,13 +121,14 @@ def make_grid(
     if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are looked at one by one
         raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
     seed = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=seeds).seed
-    axes = {name: _values(name, options.pop(name)) for name in OPTION_AXES}
+    given = {**BEYOND, **options}
+    axes = {name: _values(name, given.pop(name)) for name in OPTION_AXES}
     for name, values in (("lr_z", rate_z), (name_y, rate_y), ("seeds", seed)):
         if len(np.unique(values)) < len(values):
             raise InputError(f"{name} holds a value twice: give each value once, so that no run is counted twice.")
-    whole("steps", options["steps"], least=0)
-    every = max(int(options["steps"]), 1) if record_every is None else record_every
-    shared = {**options, "record_every": every, "record": recorded(record)}
+    whole("steps", given["steps"], least=0)
+    every = max(int(given["steps"]), 1) if record_every is None else record_every
+    shared = {**given, "record_every": every, "record": recorded(record)}
     # lr_z varies slowest and the seed fastest.
     z = np.repeat(rate_z, len(rate_y) * len(seed))
     y = np.tile(np.repeat(rate_y, len(seed)), len(rate_z))
@@ -122,10 +142,10 @@ def make_grid(
     checked = None
     for (name, one), *chosen in itertools.product(named.items(), *axes.values()):
         mine = {**shared, **dict(zip(axes, chosen, strict=True))}
-        init = mine.pop("init")
-        checked = TrainOptions.checked(**mine)  # refuses contradictions before anything runs
-        options_of_train = {**mine, "init": init}
-        groups.append(Group(name, one, options_of_train, y, z, s, first=len(groups) * len(s)))
+        # Both refuse contradictions before anything runs.
+        groups.append(Group(name, one, mine, y, z, s, first=len(groups) * len(s)))
+        checked = groups[-1].train_options
+        check_start(one, **{key: mine[key] for key in START_OPTIONS})
     assert checked is not None
     described = {
         "lr_z": rate_z.tolist(),
@@ -169,6 +189,8 @@ def _values(name: str, values: Any) -> list[Any]:
         raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")
     if name == "init" and any(not isinstance(value, str) for value in listed):
         raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
+    if name == "attention_prior" and any(value is not None and not isinstance(value, Mapping) for value in listed):
+        raise InputError("attention_prior holds arrays: a sweep takes mappings such as {'common': -2}, one or a list.")
     plain = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if len({str(value) for value in plain}) < len(plain):
         raise InputError(f"{name} holds a value twice: give each value once.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.dynamics.options import TrainOptions
+from scansnap.dynamics.engine import suits_kernel
 from scansnap.dynamics.train import train
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
@@ -68,22 +68,23 @@ def cut(grid: Grid, memory: float, shard_size: int | None = None) -> list[Shard]
 
 def bytes_per_run(grid: Grid, group: Group) -> float:
     """Memory that a run takes while it trains: its matrices, a batch on the tensor path, and its records twice."""
-    options = TrainOptions.checked(**{k: v for k, v in group.options.items() if k != "init"})
+    options = group.train_options
     layout = _layout(group)
     item = np.dtype(grid.dtype).itemsize
-    columns = len(layout.multiplicity)
-    matrices = layout.num_rows * columns + layout.num_queries * layout.num_rows
+    heads, columns = options.architecture.heads, len(layout.multiplicity)
+    rows = heads * layout.num_decoder_rows
+    matrices = rows * columns + heads * layout.num_queries * layout.num_rows
     copies = 4 if options.optimizer == "adam" else 2
-    batch = options.batch_size or group.classes.num_classes
-    on_tensors = options.device != "cpu" or options.decoder_gradient == "modified"
-    scratch = batch * (4 * layout.num_rows + 3 * columns) + 2 * matrices if on_tensors else 0
+    batch = options.batch_size or options.num_sequences or group.classes.num_classes
+    scratch = 0 if suits_kernel(options) else batch * (4 * rows + 3 * columns) + 2 * matrices
+    kept = (options.num_sequences or 0) * layout.num_rows
     records = sum(math.prod(shape_of(name, layout, 1, len(grid.record_steps))) for name in grid.record)
-    return item * (copies * matrices + scratch) + 16 * records
+    return item * (copies * matrices + scratch + kept) + 16 * records
 
 
 def _layout(group: Group) -> CompactLayout:
     distinct = np.arange(group.classes.vocab_size) if group.options["init"] == "uniform" else None
-    return CompactLayout.of(group.classes, distinct)
+    return CompactLayout.of(group.classes, distinct, group.train_options.architecture)
 
 
 def run_shard(shard: Shard) -> Arrays:

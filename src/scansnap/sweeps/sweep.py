@@ -19,10 +19,18 @@ from scansnap.dynamics.options import RECORDABLE, whole
 from scansnap.dynamics.start import physical_memory
 from scansnap.errors import InputError, ScanSnapError, StoreError
 from scansnap.model.compact import CompactLayout
-from scansnap.results.dataset import ATTRIBUTES, DIMENSIONS, FORMAT, coordinates, dimensions_of, shape_of
+from scansnap.results.dataset import (
+    ATTRIBUTES,
+    DIMENSIONS,
+    FORMAT,
+    MEASURES,
+    coordinates,
+    dimensions_of,
+    shape_of,
+)
 from scansnap.results.provenance import provenance
 from scansnap.results.store import RunStore, Variable, load
-from scansnap.sweeps.grid import Grid, make_grid
+from scansnap.sweeps.grid import Grid, Group, make_grid
 from scansnap.sweeps.shards import Arrays, Shard, cut
 from scansnap.sweeps.workers import in_process, on_ray, ray_cluster
 
@@ -43,6 +51,12 @@ def sweep(
     momentum: Any = None,
     init: Any = "zeros",
     decoder_gradient: Any = "true",
+    normalization: Any = "l2",
+    residual: Any = False,
+    heads: Any = 1,
+    init_scale_z: Any = 1.0,
+    attention_prior: Any = None,
+    num_sequences: Any = None,
     record: Iterable[str] = RECORDED,
     record_every: int | None = None,
     dtype: str = "float32",
@@ -62,8 +76,10 @@ def sweep(
         Class settings.  Several of different size can be recorded in loss, accuracy and entropy only.
     lr_z, lr_y or lr_y_over_lr_z, seeds : number or sequence
         Each value of each.
-    batch_size, seq_len, optimizer, momentum, init, decoder_gradient :
-        As in `train`; a list makes every combination with the rest.
+    batch_size, seq_len, optimizer, momentum, init, decoder_gradient, normalization, residual, heads, init_scale_z,
+    attention_prior, num_sequences :
+        As in `train`; a list makes every combination with the rest.  Different numbers of heads can be recorded in
+        loss and accuracy only.
     steps, record, record_every, dtype, device :
         As in `train`, the same for all runs; unless told, the start and the end are recorded.
     store : path, optional
@@ -87,6 +103,8 @@ def sweep(
         classes, lr_z=lr_z, lr_y=lr_y, lr_y_over_lr_z=lr_y_over_lr_z, seeds=seeds, record=record,
         record_every=record_every, steps=steps, batch_size=batch_size, seq_len=seq_len, optimizer=optimizer,
         momentum=momentum, init=init, decoder_gradient=decoder_gradient, dtype=dtype, device=device,
+        normalization=normalization, residual=residual, heads=heads, init_scale_z=init_scale_z,
+        attention_prior=attention_prior, num_sequences=num_sequences,
     )  # fmt: skip
     whole("retries", retries, least=0)
     if shard_size is not None:
@@ -139,13 +157,17 @@ def _template(grid: Grid) -> xr.Dataset:
     runs = grid.coordinates()
     runs["status"] = np.full(len(grid), "missing", "U8")
     runs["diverged_step"] = np.full(len(grid), -1)
-    classes = grid.groups[0].classes
+    if not grid.same_heads and (sized := [name for name in grid.record if name not in MEASURES]):
+        raise InputError(
+            f"{', '.join(sized)} cannot be recorded over different numbers of heads: record among "
+            f"{', '.join(MEASURES)}, or sweep one number of heads at a time."
+        )
     if grid.same_classes:
-        found = coordinates(CompactLayout.of(classes), "step", grid.record_steps, runs, grid.record)
+        found = coordinates(_layout(grid.groups[0]), "step", grid.record_steps, runs, grid.record)
     else:
         sized = [name for name in grid.record if {"token", "query", "output"} & set(DIMENSIONS[name])]
         if sized:
-            allowed = [name for name in RECORDABLE if name not in sized and name in RECORDED]
+            allowed = [name for name in RECORDABLE if not {"token", "query", "output"} & set(DIMENSIONS[name])]
             raise InputError(
                 f"{', '.join(sized)} cannot be recorded over class settings of different tokens: record among "
                 f"{', '.join(allowed)}, or sweep one setting at a time."
@@ -168,7 +190,7 @@ def _template(grid: Grid) -> xr.Dataset:
 
 def _shapes(grid: Grid) -> dict[str, tuple[int, ...]]:
     """The size of every variable for all runs; classes fewer than the most are filled up with NaN."""
-    layouts = [CompactLayout.of(group.classes) for group in {group.name: group for group in grid.groups}.values()]
+    layouts = [_layout(group) for group in {group.name: group for group in grid.groups}.values()]
     return {
         name: tuple(
             np.max([shape_of(name, layout, len(grid), len(grid.record_steps)) for layout in layouts], axis=0).tolist()
@@ -177,8 +199,13 @@ def _shapes(grid: Grid) -> dict[str, tuple[int, ...]]:
     }
 
 
+def _layout(group: Group) -> CompactLayout:
+    """The layout of what is recorded, whatever the start."""
+    return CompactLayout.of(group.classes, architecture=group.train_options.architecture)
+
+
 def _dtype(grid: Grid, name: str) -> np.dtype[Any]:
-    return np.dtype("float64" if name in ("loss", "accuracy") else grid.dtype)
+    return np.dtype("float64" if name in MEASURES else grid.dtype)
 
 
 class _Memory:
@@ -192,8 +219,8 @@ class _Memory:
                 f"the result of {len(grid):,} runs takes {needed / 2**30:.1f} GiB, more than half of this machine's "
                 "memory: give store, so that it is written to disk, or record less."
             )
-        self._grid = grid
         self._template = _template(grid)
+        self._layout = _layout(grid.groups[0])
         self._values: Arrays = {name: np.full(shape, np.nan, _dtype(grid, name)) for name, shape in shapes.items()}
         self._values |= {name: self._template[name].values.copy() for name in ("status", "diverged_step")}
 
@@ -219,7 +246,7 @@ class _Memory:
             {name: ("run", self._values.pop(name)) for name in ("status", "diverged_step")}
         )
         for name, values in self._values.items():
-            dataset[name] = (dimensions_of(name, "step"), values, ATTRIBUTES[name])
+            dataset[name] = (dimensions_of(name, "step", self._layout), values, ATTRIBUTES[name])
         return dataset.assign_attrs(complete=1)
 
 
@@ -229,10 +256,10 @@ class _Disk:
     def __init__(self, grid: Grid, shards: list[Shard], path: Path) -> None:
         self.path = path
         shapes = _shapes(grid)
-        size = max(len(shard) for shard in shards)
+        size, layout = max(len(shard) for shard in shards), _layout(grid.groups[0])
         variables = {
             name: Variable(
-                dimensions_of(name, "step"),
+                dimensions_of(name, "step", layout),
                 shape,
                 _dtype(grid, name),
                 (min(size, shape[0]), *shape[1:]),

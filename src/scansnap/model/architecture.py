@@ -1,0 +1,43 @@
+"""Which layer is trained: the paper's basic one, or one of those it names as extensions (Sections 3 and 7).
+
+- `normalization`: "l2" is the paper's LN(x) = x/|x|_2; "layer" is standard LayerNorm, which subtracts the mean over all
+  M entries first.  Both give unit length: LayerNorm's further factor sqrt(M) is a constant that belongs to Y and to its
+  learning rate, and without it the same rates mean the same thing.
+- `residual`: LN(LN(x) + e_m) with e_m the one-hot query, Section 7's residual connection in (Y, Z) form.
+- `heads`: H layers side by side, each with a Z_h and a Y_h of its own, whose logits add.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scansnap.errors import InputError, unknown
+
+NORMALIZATIONS = ("l2", "layer")
+MOST_HEADS = 1024
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A layer in (Y, Z)."""
+
+    normalization: str = "l2"
+    residual: bool = False
+    heads: int = 1
+
+    @classmethod
+    def checked(cls, *, normalization: str = "l2", residual: bool = False, heads: int = 1) -> Architecture:
+        """The architecture, or an `InputError` that names what cannot be."""
+        if normalization not in NORMALIZATIONS:
+            raise unknown("normalization", normalization, NORMALIZATIONS)
+        if not isinstance(residual, bool | np.bool_):
+            raise InputError(f"residual is {residual!r}: give True or False.")
+        if isinstance(heads, bool) or not isinstance(heads, int | np.integer) or not 1 <= heads <= MOST_HEADS:
+            raise InputError(f"heads is {heads!r}: give a whole number from 1 to {MOST_HEADS:,}.")
+        return cls(normalization, bool(residual), int(heads))
+
+
+BASIC = Architecture()
+"""The layer of the paper's analysis."""

@@ -1,0 +1,271 @@
+"""Every switch of the layer, and every pair of switches, against autograd of the plain M x M model, to 1e-12."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.dynamics import readout
+from scansnap.dynamics.engine import make_engine, suits_kernel
+from scansnap.dynamics.fixed_data import CHOICE_STREAM, choose
+from scansnap.dynamics.gradients import directions, population_batch
+from scansnap.dynamics.kernel_engine import KernelEngine
+from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.start import make_start
+from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.model.architecture import Architecture
+from scansnap.model.compact import CompactLayout
+from tests.dynamics.reference import OPTIONS, autograd, engine_of, relative
+from tests.strategies import sequence_classes
+
+RATE = 2.0**40
+SWITCHES: dict[str, dict[str, Any]] = {
+    "layer norm": {"normalization": "layer"},
+    "residual": {"residual": True},
+    "heads": {"heads": 3},
+    "prior": {"attention_prior": True},
+    "fixed set": {"num_sequences": 9},
+}
+PAIRS = [
+    *SWITCHES.items(),
+    *((f"{a}, {b}", {**SWITCHES[a], **SWITCHES[b]}) for a, b in itertools.combinations(SWITCHES, 2)),
+    ("all", {name: value for one in SWITCHES.values() for name, value in one.items()}),
+]
+ARCHITECTURES = [
+    {"normalization": n, "residual": r, "heads": h}
+    for n, r, h in itertools.product(("l2", "layer"), (False, True), (1, 2))
+]
+CASES = pytest.mark.parametrize("switches", [value for _, value in PAIRS], ids=[name for name, _ in PAIRS])
+
+
+def matrices(classes: ss.SequenceClasses, seed: int, heads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shape = (heads, classes.vocab_size, classes.vocab_size)
+    y, z = rng.normal(size=shape), rng.normal(size=shape)
+    return (y[0], z[0]) if heads == 1 else (y, z)
+
+
+def rows_of(layout: CompactLayout, full: np.ndarray, *, mean: bool) -> np.ndarray:
+    """The rows of (H, M, M) that the layout keeps, (H D, M); the last is a mean of many, or their sum."""
+    own = full[:, layout.decoder_tokens]
+    if len(layout.other_tokens):
+        rest = full[:, layout.other_tokens]
+        own = np.concatenate([own, (rest.mean(1) if mean else rest.sum(1))[:, None]], axis=1)
+    return own.reshape(-1, full.shape[-1])
+
+
+@CASES
+@settings(max_examples=8)
+@given(classes=sequence_classes(), seed=st.integers(0, 10**6))
+def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses, seed: int) -> None:
+    options = dict(switches)
+    heads = options.get("heads", 1)
+    decoder, attention = matrices(classes, seed, heads)
+    prior = np.random.default_rng(seed).normal(size=classes.vocab_size)
+    if options.pop("attention_prior", False):
+        options["attention_prior"] = prior
+    else:
+        prior = 0 * prior
+    batch, length = 6, 7
+    if (count := options.get("num_sequences")) is None:
+        sequences, owner = ss.sample_sequences(classes, num=batch, seq_len=length, seed=seed)
+    else:  # the set is the first nine sequences of the seed, the batch a choice of six
+        chosen = np.empty((1, batch), np.int64)
+        choose(np.array([seed], np.uint64), CHOICE_STREAM, count, chosen)
+        sequences, owner = ss.sample_sequences(classes, num=count, seq_len=length, seed=seed)
+        sequences, owner = sequences[chosen[0]], owner[chosen[0]]
+    layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
+    dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, **layer)
+    engine = engine_of(
+        TensorEngine, classes, init=(decoder, attention), lr_y=RATE, lr_z=RATE, seeds=seed, batch_size=batch,
+        seq_len=length, **options,
+    )  # fmt: skip
+    layout = make_start(classes, (decoder, attention), [seed], "float64", Architecture(**layer)).layout
+    before_y, before_z = engine.decoder()[0], engine.attention_logits()[0]
+    found_loss = engine.advance(1)[0][0, 0]
+    found_y = ((engine.decoder()[0] - before_y) / RATE)[:, layout.column_of_token]
+    found_z = (engine.attention_logits()[0] - before_z) / RATE
+    size = classes.vocab_size
+    dy, dz = dy.reshape(heads, size, size), dz.reshape(heads, size, size)
+    # Rows that are one in the layout move alike, so that their mean moves as each of them does.
+    assert relative(found_y, rows_of(layout, dy, mean=True)) < 1e-12
+    expected = dz[:, classes.queries][:, :, layout.rows].swapaxes(0, 1).reshape(found_z.shape)
+    assert np.linalg.norm(found_z - expected) < 1e-12 * max(np.linalg.norm(dz), np.linalg.norm(dy))
+    assert found_loss == pytest.approx(loss, rel=1e-12)
+    # What the layout leaves out has no gradient.
+    dy[:, layout.decoder_tokens] = 0
+    if len(layout.other_tokens):
+        dy[:, layout.other_tokens] = 0
+    dz[:, classes.queries[:, None], layout.rows] = 0
+    assert np.abs(dy).max() == 0
+    assert np.abs(dz).max() == 0
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
+@pytest.mark.parametrize(
+    ("options", "make"),
+    [
+        ({"momentum": 0.9}, lambda groups: torch.optim.SGD(groups, momentum=0.9)),
+        ({"optimizer": "adam"}, lambda groups: torch.optim.Adam(groups)),
+        ({"optimizer": "sign_sgd"}, None),
+        ({"optimizer": "normalised_sgd"}, None),
+    ],
+    ids=["momentum", "adam", "sign", "normalised"],
+)
+def test_optimisers_on_whole_matrices(options: dict[str, Any], make: Any, architecture: dict[str, Any]) -> None:
+    """Eight steps from a start with equal columns against the whole model: what is merged moves as it would apart."""
+    classes = ss.SequenceClasses(
+        probs=[[0.5, 0.3, 0.2, 0, 0, 0, 0, 0, 0], [0.4, 0, 0, 0.1, 0.5, 0, 0, 0, 0], [0, 0.6, 0, 0.4, 0, 0, 0, 0, 0]],
+        query=[5, 5, 1], next_token=[6, 7, 0], vocab_size=9, weights=[0.5, 0.2, 0.3],
+    )  # fmt: skip
+    heads = architecture["heads"]
+    decoder, attention = matrices(classes, 3, heads)
+    decoder[..., 2:6] = decoder[..., 2:3]  # columns that are no next tokens and start equal
+    model = ss.YZTransformer(9, dtype=torch.float64, **architecture)
+    with torch.no_grad():
+        model.decoder.copy_(torch.from_numpy(decoder))
+        model.attention_logits.copy_(torch.from_numpy(attention))
+    sequences, owner = ss.sample_sequences(classes, num=40, seq_len=20, seed=4)
+    rates = {model.decoder: 0.03, model.attention_logits: 0.02}
+    torch_s = make([{"params": [p], "lr": rate} for p, rate in rates.items()]) if make else None
+    for _ in range(8):
+        model.zero_grad()
+        model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner])).backward()
+        if torch_s is not None:
+            torch_s.step()
+            continue
+        with torch.no_grad():
+            for p, rate in rates.items():
+                step = p.grad.sign() if options["optimizer"] == "sign_sgd" else p.grad / p.grad.norm()
+                p -= rate * step
+    engine = engine_of(
+        TensorEngine, classes, init=(decoder, attention), lr_y=0.03, lr_z=0.02, steps=8, batch_size=None, seq_len=20,
+        num_sequences=40, seeds=4, **architecture, **options,
+    )  # fmt: skip
+    engine.advance(8)
+    layout = make_start(classes, (decoder, attention), [4], "float64", Architecture(**architecture)).layout
+    assert layout.num_columns < 9
+    whole = model.decoder.detach().numpy().reshape(heads, 9, 9)
+    assert relative(engine.decoder()[0][:, layout.column_of_token], rows_of(layout, whole, mean=True)) < 1e-10
+    z = model.attention_logits.detach().numpy().reshape(heads, 9, 9)[:, classes.queries][:, :, layout.rows]
+    assert relative(engine.attention_logits()[0], z.swapaxes(0, 1).reshape(-1, layout.num_rows)) < 1e-10
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
+def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> None:
+    """Lemma 3 for every layer: with V fixed, V^T Y moves as dw_j = 1[j = n] P(n) (e_n - alpha_n)."""
+    classes = ss.syn_medium(num_query=2)
+    y, z = matrices(classes, 1, architecture["heads"])
+    engine = engine_of(
+        TensorEngine, classes, init=(y, z), lr_y=RATE, lr_z=0.0, batch_size=None, seq_len=math.inf,
+        decoder_gradient="modified", **architecture,
+    )  # fmt: skip
+    tensors, before = engine._layout, engine.decoder()
+    value = directions(tensors, engine._tensors["attention"], population_batch(tensors, 1)).value
+    v = tensors.readout.weigh(value).flatten(2)
+    engine.advance(1)
+    moved = (torch.from_numpy((engine.decoder() - before) / RATE))[0]
+    columns = make_start(classes, (y, z), [0], "float64", Architecture(**architecture)).layout.column_of_token
+    found = (v[0] @ moved).numpy()[:, columns]
+    alpha = torch.softmax((v[0] @ torch.from_numpy(before)[0])[:, torch.from_numpy(columns)], dim=1).numpy()
+    expected = (np.eye(classes.vocab_size)[classes.next_token] - alpha) * classes.weights[:, None]
+    assert relative(found, expected) < 1e-9
+
+
+def test_one_head_of_the_basic_layer_is_the_kernel_s(monkeypatch) -> None:
+    """The tensor path with every switch at rest does what the kernel does; a wrong projection would be seen."""
+    classes = ss.syn_medium(num_query=3)
+
+    def logits() -> np.ndarray:
+        engine = engine_of(TensorEngine, classes, steps=20, momentum=0.9)
+        engine.advance(20)
+        return engine.attention_logits()
+
+    kernel = engine_of(KernelEngine, classes, steps=20, momentum=0.9)
+    kernel.advance(20)
+    assert relative(logits(), kernel.attention_logits()) < 1e-10
+    monkeypatch.setattr(readout.Readout, "project", lambda self, unit, g: g)
+    assert relative(logits(), kernel.attention_logits()) > 1e-3
+
+
+def test_the_kernel_takes_the_basic_setting_alone() -> None:
+    basic = TrainOptions.checked(**OPTIONS)
+    assert suits_kernel(basic)
+    runs = Runs.checked(lr_y=1, lr_z=1, seeds=0)
+    assert isinstance(make_engine(make_start(ss.syn_small(), "zeros", [0], "float64"), basic, runs), KernelEngine)
+    for switch in (
+        {"normalization": "layer"}, {"residual": True}, {"heads": 2}, {"num_sequences": 5}, {"optimizer": "sign_sgd"},
+        {"optimizer": "normalised_sgd"}, {"decoder_gradient": "modified"},
+    ):  # fmt: skip
+        assert not suits_kernel(TrainOptions.checked(**{**OPTIONS, **switch}))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
+def test_uniform_starts_are_what_they_say(architecture: dict[str, Any]) -> None:
+    """The first head's kept rows are the basic start's; a merged row is the mean of the rows it stands for."""
+    classes = ss.syn_small()
+    basic = make_start(classes, "uniform", [5], "float64")
+    start = make_start(classes, "uniform", [5], "float64", Architecture(**architecture), init_scale_z=3.0)
+    rows = start.layout.num_rows
+    assert np.array_equal(start.decoder[:, :rows], basic.decoder)
+    heads = architecture["heads"]
+    assert np.allclose(start.attention[:, ::heads], 3 * basic.attention, rtol=1e-15)
+    if heads > 1:
+        assert np.abs(start.attention[:, 1::heads] - start.attention[:, ::heads]).max() > 0.1
+    if len(start.layout.other_tokens):
+        spread = start.decoder[0, start.layout.num_decoder_rows - 1, : classes.vocab_size].std() * math.sqrt(34)
+        expected = 1 / math.sqrt(3 * len(start.layout.other_tokens))  # of a mean of that many uniform in +-1
+        assert 0.6 * expected < spread < 1.5 * expected  # 34 entries: four standard errors
+
+
+def test_flow_is_the_limit_of_training_for_every_layer() -> None:
+    """Unit steps at rates 1/2, 1/4 and 1/8 as large: the difference to the flow falls in proportion."""
+    classes = ss.syn_medium(num_query=2)
+    layer: dict[str, Any] = {"normalization": "layer", "residual": True, "heads": 2, "init": "uniform",
+                             "attention_prior": {"common": -0.5}}  # fmt: skip
+    exact = ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[16.0], **layer)["attention_logits"].values[0, -1]
+    errors = []
+    for finer in (2, 4, 8):
+        run = ss.train(
+            classes, lr_y=1 / finer, lr_z=1 / finer, steps=16 * finer, batch_size=None, seq_len=math.inf,
+            dtype="float64", record_every=16 * finer, **layer,
+        )  # fmt: skip
+        errors.append(np.abs(run["attention_logits"].values[0, -1] - exact).max())
+    ratios = np.array(errors[:-1]) / errors[1:]
+    assert ((ratios > 1.7) & (ratios < 2.3)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"normalization": "batch"}, "unknown normalization 'batch': choose one of l2, layer"),
+        ({"residual": 1}, "residual is 1: give True or False"),
+        ({"heads": 0}, "heads is 0: give a whole number from 1"),
+        ({"heads": True}, "heads is True"),
+        ({"optimizer": "sign"}, "did you mean 'sign_sgd'"),
+        ({"optimizer": "sign_sgd", "momentum": 0.9}, "momentum belongs to sgd"),
+        ({"init_scale_z": -1.0, "init": "uniform"}, "init_scale_z is -1.0: give a finite number of at least 0"),
+        ({"init_scale_z": 2.0}, "it scales the start 'uniform' alone"),
+        ({"num_sequences": 0}, "num_sequences is 0: give a whole number from 1"),
+        ({"attention_prior": [1.0]}, "give one finite number for each of the 34 tokens"),
+        ({"attention_prior": {"comon": 1.0}}, "did you mean 'common'"),
+        ({"attention_prior": {"common": math.inf}}, "attention_prior of 'common' is inf: give a finite number"),
+        ({"heads": 2, "init": (np.zeros((34, 34)), np.zeros((34, 34)))}, r"give \(2, 34, 34\)"),
+    ],
+)
+def test_refusals(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ss.InputError, match=sentence):
+        ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=1, **options)
+
+
+def test_flow_refuses_what_has_no_limit() -> None:
+    with pytest.raises(ss.InputError, match="unknown variable to record 'fresh_loss'"):
+        ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1.0], record=("fresh_loss",))

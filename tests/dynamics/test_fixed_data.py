@@ -1,0 +1,123 @@
+"""Training on a fixed set, testing on fresh sequences, and priors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.dynamics.fixed_data import NUM_FRESH, choose
+
+OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 20, "batch_size": 16, "seq_len": 9, "dtype": "float64"}
+
+
+def short() -> ss.SequenceClasses:
+    return ss.synthetic(num_query=1, next_per_query=2, num_common=6, num_distinct=3)
+
+
+def test_the_set_is_what_sample_counts_gives() -> None:
+    """Tokens that the set does not hold have a decoder row that never moves."""
+    classes = short()
+    found = ss.train(classes, **OPTIONS, num_sequences=3, seeds=7, record=("decoder", "attention_logits")).isel(
+        run=0, step=-1
+    )
+    counts, _ = ss.sample_counts(classes, num=3, seq_len=9, seed=7)
+    seen = counts.sum(0)[classes.contextual_tokens] > 0
+    assert seen.any()
+    assert not seen.all()
+    moved = np.abs(found["decoder"].values).max(-1) > 0
+    assert np.array_equal(moved, seen)
+
+
+def test_the_whole_set_at_every_update_is_gradient_descent_on_it() -> None:
+    """Without a batch size the loss of the set falls at every update, and a batch as large as the set is not it."""
+    classes = short()
+    whole = ss.train(classes, **{**OPTIONS, "batch_size": None}, num_sequences=12, seeds=1)["loss"].values[0]
+    assert (np.diff(whole) < 0).all()
+    chosen = ss.train(classes, **{**OPTIONS, "batch_size": 12}, num_sequences=12, seeds=1)["loss"].values[0]
+    assert np.abs(chosen - whole).max() > 1e-3
+
+
+def test_choices_are_uniform_and_a_run_s_own() -> None:
+    """30,000 choices among 10: chi-square with 9 degrees of freedom, false alarms 1 in 10^6 (47)."""
+    out = np.empty((3, 10_000), np.int64)
+    choose(np.array([1, 2, 1], np.uint64), 5, 10, out)
+    assert np.array_equal(out[0], out[2])
+    assert not np.array_equal(out[0], out[1])
+    counts = np.bincount(out[:2].ravel(), minlength=10)
+    assert ((counts - 2000) ** 2 / 2000).sum() < 47
+
+
+@pytest.mark.parametrize("option", [{"num_sequences": 5}, {"num_sequences": 5, "batch_size": None}, {}])
+def test_runs_do_not_depend_on_their_neighbours(option: dict[str, Any]) -> None:
+    record = ("loss", "fresh_loss", "fresh_accuracy")
+    arguments = {**OPTIONS, "record": record, **option}
+    together = ss.train(short(), **arguments, seeds=[3, 4, 5])
+    alone = ss.train(short(), **arguments, seeds=4)
+    for name in record:
+        np.testing.assert_allclose(together[name].values[1], alone[name].values[0], rtol=1e-12)
+
+
+def test_fresh_data_is_fresh() -> None:
+    """Trained on four sequences a run is worse on fresh ones; on new data all the time it is not (1,024 sequences)."""
+    few = ss.train(short(), **{**OPTIONS, "steps": 200}, num_sequences=4, record=("loss", "fresh_loss"))
+    many = ss.train(short(), **{**OPTIONS, "steps": 200, "batch_size": 512}, record=("loss", "fresh_loss"))
+    assert few["fresh_loss"].values[0, -1] > 2 * few["loss"].values[0, -1]
+    assert many["fresh_loss"].values[0, -1] == pytest.approx(many["loss"].values[0, -1], rel=0.2)
+    assert few["fresh_loss"].values[0, 0] == pytest.approx(math.log(short().vocab_size), rel=1e-12)
+    assert NUM_FRESH == 1024
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "sign_sgd", "normalised_sgd"])
+def test_a_prior_is_a_start(optimizer: str) -> None:
+    """z + z_0 from Z(0) = 0 is z from Z(0) = z_0, whatever the rule; recorded logits are without the prior."""
+    classes = short()
+    prior = np.random.default_rng(0).normal(size=classes.vocab_size)
+    options = {**OPTIONS, "optimizer": optimizer, "lr_y": 0.1, "lr_z": 0.1}
+    zeros = np.zeros((classes.vocab_size, classes.vocab_size))
+    with_prior = ss.train(classes, **options, attention_prior=prior)
+    started = ss.train(classes, **options, init=(zeros, np.tile(prior, (classes.vocab_size, 1))))
+    np.testing.assert_allclose(with_prior["attention"], started["attention"], atol=1e-12)
+    shift = started["attention_logits"] - with_prior["attention_logits"]
+    np.testing.assert_allclose(shift.isel(run=0, step=-1, query=0), prior[classes.contextual_tokens], atol=1e-12)
+    assert np.abs(with_prior["attention_logits"].isel(step=0)).max() < 1e-15
+
+
+def test_priors_name_tokens_and_kinds() -> None:
+    classes = ss.SequenceClasses(
+        probs=[[0.5, 0.5, 0, 0, 0], [0.4, 0, 0.6, 0, 0]], query=[3, 3], next_token=[3, 4], vocab_size=5,
+        token_names=["the", "cat", "dog", "sat", "ran"],
+    )  # fmt: skip
+    one = ss.train(classes, lr_y=0, lr_z=0, steps=0, attention_prior={"the": 1.0, "common": -2.0, 2: 0.5})
+    two = ss.train(classes, lr_y=0, lr_z=0, steps=0, attention_prior=[1.0, 0, 0.5, 9.0, 9.0])
+    np.testing.assert_allclose(one["attention"], two["attention"])
+    expected = np.array([0.5 * math.e, 0.5]) / (0.5 * math.e + 0.5)
+    np.testing.assert_allclose(one["attention"].values[0, 0, 0, :2], expected, rtol=1e-6)
+    assert '"attention_prior": {"2": 0.5, "common": -2.0, "the": 1.0}' in one.attrs["options"]
+
+
+def test_an_interrupted_run_on_a_fixed_set_goes_on(tmp_path, monkeypatch) -> None:
+    import scansnap.dynamics.train as module
+
+    arguments = {**OPTIONS, "num_sequences": 6, "optimizer": "sign_sgd", "lr_y": 0.05, "lr_z": 0.05, "steps": 40}
+    expected = ss.train(short(), **arguments)
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    advance, count = module._Training._advance, 0
+
+    def stopping(self: Any, record: int) -> None:
+        nonlocal count
+        count += 1
+        if count > 15:
+            raise KeyboardInterrupt
+        advance(self, record)
+
+    monkeypatch.setattr(module._Training, "_advance", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        ss.train(short(), **arguments, store=tmp_path / "run.zarr")
+    monkeypatch.setattr(module._Training, "_advance", advance)
+    found = ss.train(short(), **arguments, store=tmp_path / "run.zarr")
+    for name in expected.data_vars:
+        np.testing.assert_array_equal(found[name].values, expected[name].values)
