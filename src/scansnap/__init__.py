@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scansnap.data.sampling import sample_counts as sample_counts
     from scansnap.data.sampling import sample_sequences as sample_sequences
     from scansnap.data.sequence_classes import SequenceClasses as SequenceClasses
+    from scansnap.data.synthetic import local_common as local_common
     from scansnap.data.synthetic import single_common as single_common
     from scansnap.data.synthetic import syn_medium as syn_medium
     from scansnap.data.synthetic import syn_small as syn_small
@@ -42,6 +43,7 @@ _HOMES = {
     "sample_counts": "data.sampling",
     "sample_sequences": "data.sampling",
     "synthetic": "data.synthetic",
+    "local_common": "data.synthetic",
     "single_common": "data.synthetic",
     "syn_small": "data.synthetic",
     "syn_medium": "data.synthetic",

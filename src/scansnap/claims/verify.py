@@ -15,6 +15,7 @@ from scansnap.claims import (  # noqa: F401  (each module registers its claims, 
     overlaps,
     phases,
     readings,
+    residual,
     sampling,
 )
 from scansnap.claims.claim import CLAIMS, Claim, Setting, Verdict

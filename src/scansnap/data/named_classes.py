@@ -8,13 +8,14 @@ from pathlib import Path
 
 from scansnap.data.classes_file import SUFFIXES, read_classes
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.synthetic import single_common, syn_medium, syn_small
+from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
 from scansnap.errors import unknown
 
 NAMED: dict[str, Callable[[], SequenceClasses]] = {
     "syn-small": syn_small,
     **{f"syn-medium-{queries}": partial(syn_medium, num_query=queries) for queries in (1, 3, 5, 10)},
     "single-common": single_common,
+    "local-common": local_common,
 }
 
 

@@ -65,6 +65,33 @@ def syn_medium(*, num_query: int = 3) -> SequenceClasses:
     return synthetic(num_query=num_query, next_per_query=2)
 
 
+def local_common(*, num_distinct: int = 8, vocab_size: int = 1600) -> SequenceClasses:
+    """Two queries with two next tokens each, whose common and distinct tokens within a query are not those over all.
+
+    Each class has `num_distinct` tokens of its own, one that it shares with the other class of its query (locally
+    common), and one that it shares with a class of the other query (common, but locally distinct): Section 7's setting
+    for a residual connection.  Ids are distinct tokens class by class, the two tokens shared across queries, the two
+    shared within them, query tokens, next tokens.
+    """
+    if isinstance(num_distinct, bool) or not isinstance(num_distinct, int | np.integer) or num_distinct < 1:
+        raise InputError(f"num_distinct is {num_distinct!r}: give a whole number of at least 1.")
+    across = 4 * num_distinct
+    used = across + 10
+    if vocab_size < used:
+        raise InputError(f"vocab_size is {vocab_size}: these classes alone use {used} tokens.")
+    weights = np.append(np.linspace(0.5, 1.0, num_distinct), [1.0, 1.0])
+    return SequenceClasses.from_supports(
+        tokens=[
+            np.append(i * num_distinct + np.arange(num_distinct), [across + i % 2, across + 2 + i // 2])
+            for i in range(4)
+        ],
+        probs=[weights / weights.sum()] * 4,
+        query=[across + 4 + i // 2 for i in range(4)],
+        next_token=[across + 6 + i for i in range(4)],
+        vocab_size=vocab_size,
+    )
+
+
 def single_common(*, num_classes: int = 10, num_distinct: int = 5, vocab_size: int = 1000) -> SequenceClasses:
     """One query, one common token, `num_distinct` distinct tokens per class: the setting of Section 6 and Theorem 4."""
     return synthetic(

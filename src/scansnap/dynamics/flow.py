@@ -34,6 +34,7 @@ from scansnap.dynamics.options import (
     RECORDED,
     Runs,
     check_classes,
+    check_recorded,
     one_of,
     recorded,
 )
@@ -77,6 +78,7 @@ def flow(
     one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
     architecture = Architecture.checked(normalization=normalization, residual=residual, heads=heads)
     variables = recorded(record, [name for name in RECORDABLE if name not in FRESH])
+    check_recorded(variables, residual)
     when = _times(times)
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not (isinstance(value, int | float) and 1e-14 <= value <= 1e-1):

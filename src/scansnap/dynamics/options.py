@@ -23,7 +23,7 @@ DEVICES = ("cpu", "cuda")
 STARTS = ("zeros", "uniform")
 FRESH = ("fresh_loss", "fresh_accuracy")
 """Measures on sequences that no update sees."""
-RECORDABLE = ("loss", "accuracy", *FRESH, "attention", "attention_logits", "entropy", "decoder")
+RECORDABLE = ("loss", "accuracy", *FRESH, "attention", "attention_logits", "entropy", "decoder", "query_decoder")
 RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
@@ -86,6 +86,7 @@ class TrainOptions:
             raise InputError(f"momentum is {momentum} but the optimizer is {optimizer}: momentum belongs to sgd.")
         if momentum is not None and not (isinstance(momentum, Real) and 0 <= momentum < 1):
             raise InputError(f"momentum is {momentum}: give a number from 0 up to, but not including, 1.")
+        check_recorded(record, residual)
         return cls(
             steps=int(steps),
             batch_size=None if batch_size is None else int(batch_size),
@@ -177,6 +178,14 @@ def recorded(names: Iterable[str], allowed: Sequence[str] = RECORDABLE) -> tuple
     if not asked:
         raise InputError(f"record names nothing to keep: choose among {', '.join(allowed)}.")
     return tuple(name for name in allowed if name in asked)
+
+
+def check_recorded(names: Iterable[str], residual: bool) -> None:
+    """Refuse to record what the layer does not have."""
+    if "query_decoder" in names and not residual:
+        raise InputError(
+            "query_decoder cannot be recorded: rows of Y of query tokens are read with residual=True only."
+        )
 
 
 def rates(name: str, values: Any) -> NDArray[np.float64]:

@@ -129,13 +129,15 @@ class Recorder:
                 found["attention"] = attention
             if "entropy" in self._values:
                 found["entropy"] = distinct_entropy(self._layout, attention)
-        if decoder is not None:
+        if decoder is not None and "decoder" in self._values:
             found["decoder"] = self._layout.expand_decoder(decoder)
+        if decoder is not None and "query_decoder" in self._values:
+            found["query_decoder"] = self._layout.expand_decoder(decoder, queries=True)
         return found
 
     @property
     def wants_decoder(self) -> bool:
-        return "decoder" in self._values
+        return "decoder" in self._values or "query_decoder" in self._values
 
     def finish(self, coordinates: Mapping[str, NDArray[Any]]) -> xr.Dataset:
         """The finished result."""

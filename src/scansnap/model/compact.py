@@ -158,12 +158,13 @@ class CompactLayout:
         heads = self.architecture.heads
         return logits if heads == 1 else logits.reshape(*logits.shape[:-2], -1, heads, self.num_rows)
 
-    def expand_decoder(self, compact: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Compact y (..., H D, C) as rows of Y for the contextual tokens (..., S, M), or (..., H, S, M)."""
+    def expand_decoder(self, compact: NDArray[np.floating], *, queries: bool = False) -> NDArray[np.floating]:
+        """Compact y (..., H D, C) as rows of Y for contextual tokens, or queries: (..., S, M), or (..., H, S, M)."""
         heads = self.architecture.heads
         if heads > 1:
             compact = compact.reshape(*compact.shape[:-2], heads, self.num_decoder_rows, compact.shape[-1])
-        return compact[..., : self.num_rows, self.column_of_token]
+        rows = self.own_row[np.unique(self.query_index, return_index=True)[1]] if queries else np.arange(self.num_rows)
+        return compact[..., rows, :][..., self.column_of_token]
 
 
 def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[IntArray, FloatArray]:

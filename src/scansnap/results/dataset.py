@@ -34,6 +34,7 @@ DIMENSIONS = {
     "attention": ("run", "RECORD", "class", "HEAD", "token"),
     "attention_logits": ("run", "RECORD", "query", "HEAD", "token"),
     "decoder": ("run", "RECORD", "HEAD", "token", "output"),
+    "query_decoder": ("run", "RECORD", "HEAD", "query", "output"),
 }
 """Every variable's dimensions; RECORD is `step` or `time`, HEAD is left out where there is one head."""
 
@@ -49,6 +50,7 @@ ATTRIBUTES = {
     "attention": {"long_name": "attention c_n (Eq. 5)", "units": "1"},
     "attention_logits": {"long_name": "attention logits Z", "units": "1"},
     "decoder": {"long_name": "decoder Y, rows of contextual tokens", "units": "1"},
+    "query_decoder": {"long_name": "decoder Y, rows of query tokens (residual connection)", "units": "1"},
 }
 
 
