@@ -1,10 +1,11 @@
-"""Make the paper's synthetic figures and write what was found: docs/figures.md and its pictures.
+"""Make the synthetic figures and write what was found: docs/figures.md, docs/beyond/figures.md and their pictures.
 
 python docs/make_figures.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +33,38 @@ appendix allows.
 """
 
 
+BEYOND = """# Figures beyond the paper
+
+What the paper names and leaves open, drawn from runs made on the spot and put to the same tests as its own figures
+([docs/figures.md](../figures.md) says how). `scansnap figure heads` makes one, `scansnap reproduce` all of them. This
+document is written by `docs/make_figures.py`; what the findings mean is in the pages beside it, which
+[index.md](index.md) lists.
+
+"""
+
+
 def main() -> None:
-    IMAGES.mkdir(parents=True, exist_ok=True)
     runs = syn_medium_runs.make(seeds=SEEDS)
-    text = OPENING
-    for number in catalogue.NUMBERS:
-        module = catalogue.module(number)
-        options: dict[str, Any] = {"runs": runs} if catalogue.takes(number, "runs") else {}
+    write(HERE / "figures.md", OPENING, catalogue.NUMBERS, runs)
+    write(HERE / "beyond" / "figures.md", BEYOND, catalogue.BEYOND)
+
+
+def write(page: Path, text: str, names: Sequence[str], runs: Any = None) -> None:
+    """The figures with their tests, below the opening."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    images = "../" * (len(page.relative_to(HERE).parts) - 1) + "images/figures"
+    for name in names:
+        module = catalogue.module(name)
+        options: dict[str, Any] = {"runs": runs} if catalogue.takes(name, "runs") else {}
         dataset = module.prepare(**options)
-        module.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=100)
-        text += f"## Figure {number}: {module.TITLE}\n\n{module.STATEMENT}\n\n"
-        text += f"![Figure {number}](images/figures/figure_{number}.png)\n\n{module.SETTING}.\n\n"
+        module.draw(dataset).savefig(IMAGES / f"figure_{name}.png", dpi=100)
+        beyond = name in catalogue.BEYOND
+        title, words = (f"`scansnap figure {name}`", module.TITLE) if beyond else (f"Figure {name}", f"Figure {name}")
+        text += f"## {title}: {module.TITLE}\n\n{module.STATEMENT}\n\n"
+        text += f"![{words}]({images}/figure_{name}.png)\n\n{module.SETTING}.\n\n"
         text += "| statement | expected | measured | p | verdict |\n| --- | --- | ---: | ---: | --- |\n"
         text += "".join(_row(one) for one in module.trends(dataset)) + "\n"
-    (HERE / "figures.md").write_text(text)
+    page.write_text(text)
 
 
 def _row(trend: Trend) -> str:

@@ -12,7 +12,7 @@ import scansnap as ss
 from scansnap.figures import catalogue
 
 
-@pytest.mark.parametrize("number", catalogue.NUMBERS)
+@pytest.mark.parametrize("number", catalogue.NAMES)
 def test_a_figure_is_drawn_and_tested(number: str, prepare, tmp_path) -> None:
     module = catalogue.module(number)
     assert all(isinstance(words, str) and words for words in (module.TITLE, module.STATEMENT, module.SETTING))
@@ -30,7 +30,7 @@ def test_a_figure_is_drawn_and_tested(number: str, prepare, tmp_path) -> None:
         json.dumps(one.as_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("number", catalogue.NUMBERS)
+@pytest.mark.parametrize("number", catalogue.NAMES)
 def test_a_picture_can_be_read_in_print(number: str, prepare) -> None:
     figure = catalogue.module(number).draw(prepare(number))
     figure.draw_without_rendering()
@@ -45,7 +45,7 @@ def test_a_picture_can_be_read_in_print(number: str, prepare) -> None:
         assert any(other.get_ylabel() for other in beside)
 
 
-@pytest.mark.parametrize("number", ["2", "6", "8"])
+@pytest.mark.parametrize("number", ["2", "6", "8", "heads"])
 def test_a_dataset_says_what_it_is_and_can_be_kept(number: str, prepare, tmp_path) -> None:
     dataset = prepare(number)
     assert dataset.attrs["seconds"] >= 0

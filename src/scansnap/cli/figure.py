@@ -22,7 +22,13 @@ MARKS = {"holds": "✓", "not settled": "?", "fails": "✗"}
 
 
 def command(
-    number: Annotated[str, typer.Argument(help=f"The figure's number in the paper: {', '.join(catalogue.NUMBERS)}.")],
+    number: Annotated[
+        str,
+        typer.Argument(
+            help=f"The figure's number in the paper: {', '.join(catalogue.NUMBERS)}; or beyond it: "
+            f"{', '.join(catalogue.BEYOND)}."
+        ),
+    ],
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="How many seeds; as many as the figure has of its own unless given.")
     ] = None,
@@ -33,7 +39,7 @@ def command(
     store: Annotated[Path | None, typer.Option("--store", help="Where to write the numbers (zarr).")] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Make one of the paper's synthetic figures from runs made on the spot, and test what the paper says it shows."""
+    """Make a synthetic figure of the paper, or one beyond it, from new runs, and test what is said of it."""
     chosen = catalogue.module(number)
     options = {} if seeds is None else {"seeds": seeds}
     if options and not catalogue.takes(number, "seeds"):
@@ -54,9 +60,8 @@ def command(
     if json:
         print(json_module.dumps(_described(number, chosen, dataset, trends, pictures, stored), allow_nan=False))
         return
-    print(
-        f"Figure {number}: {chosen.TITLE}\n  {chosen.STATEMENT}\n  {chosen.SETTING} ({dataset.attrs['seconds']:.1f} s)"
-    )
+    print(f"{catalogue.heading(number)}: {chosen.TITLE}\n  {chosen.STATEMENT}")
+    print(f"  {chosen.SETTING} ({dataset.attrs['seconds']:.1f} s)")
     for one in trends:
         print(_sentence(one))
     print(f"picture: {', '.join(str(path) for path in pictures)}")

@@ -18,7 +18,7 @@ def command(
         "reproduction"
     ),
     figures: Annotated[
-        str | None, typer.Option("--figures", help="Some figures, as 3,6; every synthetic one unless told.")
+        str | None, typer.Option("--figures", help="Some figures, as 3,6,residual; all unless told.")
     ] = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="Seeds in each cell of Figures 6, 11 and 12; 40 unless told.")
@@ -31,10 +31,10 @@ def command(
     """
     from scansnap.data.progress import progress_bar
     from scansnap.dynamics.kernel import compiled_before
-    from scansnap.figures.catalogue import NUMBERS
+    from scansnap.figures.catalogue import NAMES
     from scansnap.report.page import SEEDS, reproduce
 
-    chosen = [part.strip() for part in figures.split(",")] if figures else list(NUMBERS)
+    chosen = [part.strip() for part in figures.split(",")] if figures else list(NAMES)
     if not compiled_before():
         print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
     began = time.perf_counter()

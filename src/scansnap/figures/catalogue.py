@@ -1,4 +1,4 @@
-"""The paper's synthetic figures by number; a figure's module is imported when it is asked for."""
+"""The paper's synthetic figures by number, and those beyond it by name; a module is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 NUMBERS = ("2", "3", "4", "5", "6", "8", "9", "11", "12")
 
+BEYOND = ("normalization", "optimisers", "finite_data", "heads")
+"""Figures of what the paper names and leaves open, in `figures/beyond/`."""
+
+NAMES = (*NUMBERS, *BEYOND)
+
 ENDINGS = (".png", ".pdf")
 
 
 class FigureModule(Protocol):
-    """What every module `fig_N` offers."""
+    """What every module `fig_N`, and every module of `figures/beyond/`, offers."""
 
     TITLE: str
     STATEMENT: str  # what the paper says that the figure shows, in our words
@@ -35,16 +40,22 @@ class FigureModule(Protocol):
     trends: Callable[[xr.Dataset], list[Trend]]
 
 
-def module(number: str) -> FigureModule:
+def module(name: str) -> FigureModule:
     """The figure's module."""
-    if number not in NUMBERS:
-        raise unknown("figure", number, NUMBERS)
-    return cast(FigureModule, import_module(f"scansnap.figures.fig_{number}"))
+    if name not in NAMES:
+        raise unknown("figure", name, NAMES)
+    place = f"beyond.{name}" if name in BEYOND else f"fig_{name}"
+    return cast(FigureModule, import_module(f"scansnap.figures.{place}"))
 
 
-def takes(number: str, option: str) -> bool:
+def heading(name: str) -> str:
+    """What a figure is called: by its number in the paper, or that it is beyond it."""
+    return "Beyond the basic setting" if name in BEYOND else f"Figure {name}"
+
+
+def takes(name: str, option: str) -> bool:
     """Whether the figure's `prepare` has that option: those made of formulas alone have no seeds."""
-    return option in signature(module(number).prepare).parameters
+    return option in signature(module(name).prepare).parameters
 
 
 def numbers(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:

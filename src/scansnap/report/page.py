@@ -39,7 +39,8 @@ GENERATOR = '<meta name="generator" content="scansnap">'
 class Section:
     """A figure on the page."""
 
-    number: str
+    name: str
+    heading: str
     title: str
     statement: str
     setting: str
@@ -47,11 +48,16 @@ class Section:
     trends: list[dict[str, Any]]
     seconds: float
 
+    @property
+    def label(self) -> str:
+        """Its name among links."""
+        return self.name.replace("_", " ").capitalize() if self.name in catalogue.BEYOND else self.heading
+
 
 def reproduce(
     folder: str | Path,
     *,
-    figures: Iterable[str] = catalogue.NUMBERS,
+    figures: Iterable[str] = catalogue.NAMES,
     claims: Iterable[str] = (),
     seeds: int = SEEDS,
     on_step: Callable[[str, float], None] | None = None,
@@ -111,7 +117,8 @@ def _section(number: str, folder: Path, options: dict[str, Any]) -> Section:
     figure.savefig(buffer, format="png", dpi=130)
     catalogue.save(figure, folder / f"figure_{number}")
     return Section(
-        number=number,
+        name=number,
+        heading=catalogue.heading(number),
         title=module.TITLE,
         statement=module.STATEMENT,
         setting=module.SETTING,

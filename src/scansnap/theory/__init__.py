@@ -64,5 +64,8 @@ from scansnap.theory.phases import snap_start as snap_start
 from scansnap.theory.phases import speed as speed
 from scansnap.theory.phases import speed_scanning as speed_scanning
 from scansnap.theory.phases import speed_snapping as speed_snapping
+from scansnap.theory.residual import residual_beta as residual_beta
+from scansnap.theory.residual import residual_directions as residual_directions
+from scansnap.theory.spurious import spurious_share as spurious_share
 from scansnap.theory.symmetric import symmetric_flow as symmetric_flow
 from scansnap.theory.tf_idf import tf_idf as tf_idf

@@ -1,0 +1,181 @@
+"""Training on a fixed set of N sequences: spurious tokens, how they vanish with N, and what a prior gains.
+
+A token is spurious for a class if it is common in truth and only that class's training sequences hold it.  How much of
+a class's tokens that is, is counted by `theory.spurious_share`; how much attention training gives them is measured,
+with the exact P(l|n), in sets that nest: the first N sequences of a seed.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy import stats
+
+from scansnap.data.sampling import sample_counts
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.synthetic import synthetic
+from scansnap.dynamics.train import train
+from scansnap.figures.described import described
+from scansnap.figures.statistics import Family, enough_seeds, standard_error
+from scansnap.figures.style import MARKERS, label, legend, line
+from scansnap.figures.trend import Trend
+from scansnap.theory import spurious_share
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Spurious tokens in small data sets, and a prior against them"
+STATEMENT = (
+    "A large data set suppresses spurious tokens, which look distinct in a small one and are common in truth; prior "
+    "knowledge may suppress them without it (Section 9)."
+)
+SETTING = (
+    "one query, two next tokens, 40 common and 10 distinct tokens per class, T = 9; all of N sequences at each of 200 "
+    "updates, momentum 0.9, η_Y = η_Z = 1, zero start; a prior adds the same logit to all common tokens"
+)
+
+SIZES = (4, 8, 16, 32, 64, 128)
+PRIORS = (0.0, -2.0, -4.0)
+SEQ_LEN = 9
+SMALL = 64
+"""Sets of up to so many sequences are called small."""
+
+NOTHING = 1e-4
+"""A share of spurious tokens that no run is expected to show."""
+
+
+def setting() -> SequenceClasses:
+    """Two classes whose sequences mostly hold common tokens, each of them rare."""
+    return synthetic(num_query=1, next_per_query=2, num_common=40, num_distinct=10)
+
+
+def prepare(*, seeds: int = 30) -> xr.Dataset:
+    """`spurious` attention before and after training (stage, prior, num_sequences, seed), `fresh_loss`,
+    `fresh_accuracy`, and what counting predicts."""
+    began = time.perf_counter()
+    count = enough_seeds(seeds)
+    classes = setting()
+    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 200, "momentum": 0.9, "batch_size": None,
+                               "seq_len": SEQ_LEN, "record_every": 200}  # fmt: skip
+    shape = (len(PRIORS), len(SIZES), count)
+    spurious, loss, accuracy = np.empty((2, *shape)), np.empty(shape), np.empty(shape)
+    for j, size in enumerate(SIZES):
+        looks = np.array([_look_distinct(classes, size, seed) for seed in range(count)])  # (seed, K, S)
+        for i, prior in enumerate(PRIORS):
+            runs = train(classes, **options, num_sequences=size, attention_prior={"common": prior}, seeds=range(count),
+                         record=("attention", "fresh_loss", "fresh_accuracy"), progress=False)  # fmt: skip
+            spurious[:, i, j] = (runs["attention"].values * looks[:, None]).sum(-1).mean(-1).T
+            loss[i, j], accuracy[i, j] = (runs[name].values[:, -1] for name in ("fresh_loss", "fresh_accuracy"))
+    counted = [
+        spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=size).mean()
+        for size in SIZES
+    ]
+    dims = ("prior", "num_sequences", "seed")
+    dataset = xr.Dataset(
+        {
+            "spurious": (("stage", *dims), spurious, {"units": "1"}),
+            "fresh_loss": (dims, loss, {"units": "nats"}),
+            "fresh_accuracy": (dims, accuracy, {"units": "1"}),
+            "counted": ("num_sequences", counted, {"units": "1"}),
+        },
+        coords={
+            "stage": ["start", "end"],
+            "prior": list(PRIORS),
+            "num_sequences": list(SIZES),
+            "seed": np.arange(count),
+        },
+    )
+    for name in ("spurious", "fresh_loss", "fresh_accuracy"):
+        dataset[f"{name}_mean"] = dataset[name].mean("seed")
+        dataset[f"{name}_error"] = (dataset[name].dims[:-1], standard_error(dataset[name].values))
+    return described(dataset, TITLE, {**options, "seeds": count}, began)
+
+
+def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
+    """Which common tokens only one class's training sequences hold (K, S)."""
+    counts, owner = sample_counts(classes, num=size, seq_len=SEQ_LEN, seed=seed)
+    tokens = classes.contextual_tokens
+    seen = np.array([counts[owner == k].sum(0)[tokens] > 0 for k in range(classes.num_classes)])
+    return seen & (seen.sum(0) == 1) & (classes.token_kinds[tokens] == "common")
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """Spurious attention against N, and the loss on fresh data with and without a prior."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    sizes = dataset["num_sequences"].values
+    plain = dataset.sel(prior=0.0)
+    left.plot(sizes, dataset["counted"], **line(6), linewidth=1, label="counting predicts")
+    for i, stage in enumerate(("start", "end")):
+        one = plain.sel(stage=stage)
+        words = "before training" if stage == "start" else "after training"
+        left.errorbar(sizes, one["spurious_mean"], one["spurious_error"], **line(i), marker=MARKERS[i], capsize=2,
+                      markersize=4, label=words)  # fmt: skip
+    strong = dataset.sel(prior=PRIORS[-1], stage="end")
+    left.errorbar(sizes, strong["spurious_mean"], strong["spurious_error"], **line(2), marker=MARKERS[2], capsize=2,
+                  markersize=4, label=f"after training, prior {PRIORS[-1]:g}")  # fmt: skip
+    for i, prior in enumerate(dataset["prior"].values):
+        one = dataset.sel(prior=prior)
+        words = f"prior {prior:g} on common tokens" if prior else "no prior"
+        right.errorbar(sizes, one["fresh_loss_mean"], one["fresh_loss_error"], **line(i), marker=MARKERS[i], capsize=2,
+                       markersize=4, label=words)  # fmt: skip
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+    label(left, x="N (sequences)", y="attention (share)", title="attention on spurious tokens")
+    label(right, x="N (sequences)", y="loss on fresh data (nats)", title="fresh data, after training")
+    legend(left)
+    legend(right)
+    seeds = dataset.sizes["seed"]
+    figure.suptitle(f"Beyond the basic setting: training on N sequences, {seeds} seeds, bars: one standard error",
+                    fontsize=11)  # fmt: skip
+    return figure
+
+
+def trends(dataset: xr.Dataset) -> list[Trend]:
+    """Whether spurious attention falls with N, counting is right, training adds to it, and a prior helps."""
+    sizes = dataset["num_sequences"].values
+    plain = dataset["spurious"].sel(prior=0.0)
+    counted = dataset["counted"].values
+    past = [int(size) for size in sizes[counted.argmax() :] if counted[list(sizes).index(size)] > NOTHING]
+    small = [int(size) for size in sizes if size <= SMALL]
+    falls = Family(
+        [f"N = {a} to {b}" for a, b in pairwise(past)],
+        -np.diff(plain.sel(stage="end", num_sequences=past).transpose("num_sequences", "seed").values, axis=0),
+    )
+    added = (plain.sel(stage="end") - plain.sel(stage="start")).sel(num_sequences=small)
+    gain = (dataset["fresh_loss"].sel(prior=0.0) - dataset["fresh_loss"]).sel(num_sequences=small)
+    names = [f"N = {size}" for size in small]
+    return [
+        falls.trend("Attention to spurious tokens falls with N, past the N at which most look distinct."),
+        _counting(dataset),
+        Family(names, added.transpose("num_sequences", "seed").values).trend(
+            f"Training adds attention to spurious tokens, as if they were distinct (N up to {SMALL})."
+        ),
+        *(
+            Family(names, gain.sel(prior=prior).transpose("num_sequences", "seed").values).trend(
+                f"A prior of {prior:g} on common tokens lowers the loss on fresh data (N up to {SMALL})."
+            )
+            for prior in PRIORS[1:]
+        ),
+    ]
+
+
+def _counting(dataset: xr.Dataset) -> Trend:
+    """Attention before training against the expected share, in standard errors: the largest over N."""
+    start = dataset.sel(stage="start", prior=0.0)
+    error = start["spurious_error"].values
+    known = error > 0
+    scores = ((start["spurious_mean"].values - dataset["counted"].values)[known]) / error[known]
+    p = float(min(1.0, known.sum() * 2 * stats.t.sf(np.abs(scores).max(), dataset.sizes["seed"] - 1)))
+    return Trend("Before training, attention on spurious tokens is what counting predicts.", "p above 0.01",
+                 float(np.abs(scores).max()), None, p, p > 0.01,
+                 f"largest difference in standard errors over {int(known.sum())} sizes; t tests, Bonferroni's "
+                 f"correction; {dataset.sizes['seed']} seeds")  # fmt: skip
