@@ -63,6 +63,24 @@ def test_sweep_commands_run(tmp_path) -> None:
         assert done.returncode == 0, (command, done.stderr)
 
 
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.parent.name == "beyond" and blocks(p, "bash")], ids=lambda page: page.name
+)
+def test_commands_beyond_the_basic_setting_run(page: Path, tmp_path, monkeypatch) -> None:
+    """Those that train; claims and figures have tests of their own."""
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    for command in "".join(blocks(page, "bash")).splitlines():
+        words = shlex.split(command)
+        assert words[1] in ("train", "sweep", "verify", "figure")
+        if words[1] in ("train", "sweep"):
+            monkeypatch.setattr(sys, "argv", words)
+            with pytest.raises(SystemExit) as stop:
+                main()
+            assert stop.value.code in (0, None), command
+
+
 def test_every_disagreement_has_a_demonstration() -> None:
     """Each row of the table names a claim, and the claims that fail are all there."""
     from scansnap.claims import claims
