@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from scansnap.data.classes_file import read_classes as read_classes
     from scansnap.data.classes_file import write_classes as write_classes
     from scansnap.data.named_classes import named_classes as named_classes
+    from scansnap.data.positions import PositionedClasses as PositionedClasses
+    from scansnap.data.positions import near_distinct as near_distinct
     from scansnap.data.sampling import sample_counts as sample_counts
     from scansnap.data.sampling import sample_sequences as sample_sequences
     from scansnap.data.sequence_classes import SequenceClasses as SequenceClasses
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "SequenceClasses": "data.sequence_classes",
+    "PositionedClasses": "data.positions",
+    "near_distinct": "data.positions",
     "read_classes": "data.classes_file",
     "write_classes": "data.classes_file",
     "sample_counts": "data.sampling",

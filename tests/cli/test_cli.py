@@ -275,3 +275,19 @@ def test_refusals_beyond_the_basic_setting(words: list[str], sentence: str, tmp_
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_positions_from_the_command_line(tmp_path) -> None:
+    classes = ss.near_distinct(num_positions=3)
+    ss.write_classes(classes, tmp_path / "near.toml")
+    words = ["--classes", "near.toml", "--lr-y", "1", "--lr-z", "1", "--seq-len", "4", "--steps", "3"]
+    bias = ["--position-bias", "0,-1,-2", "--learn-position-bias", "--record", "loss,position_bias"]
+    done = run("train", *words, *bias, "--store", "a.zarr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    same = ss.train(classes, lr_y=1.0, lr_z=1.0, seq_len=4, steps=3, position_bias=[0, -1, -2],
+                    learn_position_bias=True, record=("loss", "position_bias"))  # fmt: skip
+    assert np.allclose(ss.load(tmp_path / "a.zarr")["position_bias"], same["position_bias"])
+    flow = run("flow", *words[:6], "--times", "1,10", "--position-bias", "alibi=1", "--store", "f.zarr", cwd=tmp_path)
+    assert flow.returncode == 0, flow.stderr
+    wrong = run("train", *words, "--position-bias", "steep", cwd=tmp_path)
+    assert "--position-bias is 'steep': give numbers" in wrong.stderr

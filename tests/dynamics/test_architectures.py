@@ -16,7 +16,7 @@ import scansnap as ss
 from scansnap.dynamics import readout
 from scansnap.dynamics.engine import make_engine, suits_kernel
 from scansnap.dynamics.fixed_data import CHOICE_STREAM, choose
-from scansnap.dynamics.gradients import directions, population_batch
+from scansnap.dynamics.gradients import directions, population_batch, token_weights
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import make_start
@@ -169,7 +169,8 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
         decoder_gradient="modified", **architecture,
     )  # fmt: skip
     tensors, before = engine._layout, engine.decoder()
-    value = directions(tensors, engine._tensors["attention"], population_batch(tensors, 1)).value
+    batch = population_batch(tensors, 1)
+    value = directions(tensors, engine._tensors["attention"], batch, token_weights(batch)).value
     v = tensors.readout.weigh(value).flatten(2)
     engine.advance(1)
     moved = (torch.from_numpy((engine.decoder() - before) / RATE))[0]

@@ -35,6 +35,12 @@ INIT_SCALE_OPTION = typer.Option("--init-scale-z", help="How many times as wide 
 PRIOR_OPTION = typer.Option(
     "--attention-prior", help="Logits added to Z for tokens or kinds of tokens, as common=-2 or the=-1,cat=0.5."
 )
+BIAS_OPTION = typer.Option(
+    "--position-bias", help="Logits by bucket of positions, nearest first, as 0,-1,-2; or alibi=SLOPE."
+)
+LEARN_BIAS_OPTION = typer.Option(
+    "--learn-position-bias/--fix-position-bias", help="Whether the logits by position are learned."
+)
 NUM_SEQUENCES_OPTION = typer.Option("--num-sequences", help="Train on a fixed set of so many sequences.")
 STORE_OPTION = typer.Option(
     "--store", help="Where to write the result (zarr); a name of its own in results/ unless given."
@@ -107,6 +113,18 @@ def prior(text: str | None) -> dict[str, float] | None:
         raise InputError(
             f"--attention-prior is '{text}': give tokens or kinds with their logits, as common=-2 or the=-1,cat=0.5."
         ) from None
+
+
+def bias(text: str | None) -> list[float] | dict[str, float] | None:
+    """`0,-1,-2` as numbers, or `alibi=0.5`."""
+    if text is None:
+        return None
+    try:
+        if text.startswith("alibi="):
+            return {"alibi": float(text.removeprefix("alibi="))}
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--position-bias is '{text}': give numbers as 0,-1,-2, or alibi=0.5.") from None
 
 
 def needed(options: dict[str, Any], *names: str) -> None:

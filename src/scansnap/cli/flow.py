@@ -28,6 +28,8 @@ def command(
     heads: Annotated[int | None, common.HEADS_OPTION] = None,
     init_scale_z: Annotated[float | None, common.INIT_SCALE_OPTION] = None,
     attention_prior: Annotated[str | None, common.PRIOR_OPTION] = None,
+    position_bias: Annotated[str | None, common.BIAS_OPTION] = None,
+    learn_position_bias: Annotated[bool | None, common.LEARN_BIAS_OPTION] = None,
     seeds: Annotated[str | None, common.SEEDS_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[Path | None, common.PICTURE_OPTION] = None,
@@ -51,6 +53,8 @@ def command(
         "heads": heads,
         "init_scale_z": init_scale_z,
         "attention_prior": common.prior(attention_prior),
+        "position_bias": common.bias(position_bias),
+        "learn_position_bias": learn_position_bias,
     }
     options.update({key: value for key, value in given.items() if value is not None})
     common.needed(options, "lr_y", "lr_z")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +59,15 @@ def command(
     num_sequences: Annotated[
         str | None, typer.Option("--num-sequences", help="Sizes of a fixed training set, as 16,64,none.")
     ] = None,
+    position_bias: Annotated[
+        str | None,
+        typer.Option(
+            "--position-bias", help="By bucket as 0,-1,-2 or alibi=0.5; several with / between, as none/0,-1."
+        ),
+    ] = None,
+    learn_position_bias: Annotated[
+        str | None, typer.Option("--learn-position-bias", help="Fixed and learned, as no,yes.")
+    ] = None,
     record_every: Annotated[int | None, typer.Option("--record-every", help="Updates between records.")] = None,
     record: Annotated[
         str | None,
@@ -93,9 +103,11 @@ def command(
         "seq_len": _each(seq_len, common.length),
         "momentum": common.numbers("--momentum", momentum),
         "optimizer": _each(optimizer), "init": _each(init), "decoder_gradient": _each(decoder_gradient),
-        "normalization": _each(normalization), "residual": _each(residual, _yes), "heads": _each(heads, _heads),
+        "normalization": _each(normalization), "heads": _each(heads, _heads),
+        "residual": _each(residual, partial(_yes, name="--residual")),
         "init_scale_z": common.numbers("--init-scale-z", init_scale_z), "attention_prior": _priors(attention_prior),
-        "num_sequences": _each(num_sequences, _size),
+        "num_sequences": _each(num_sequences, _size), "position_bias": _priors(position_bias, common.bias),
+        "learn_position_bias": _each(learn_position_bias, partial(_yes, name="--learn-position-bias")),
         "record": _each(record), "steps": steps, "record_every": record_every, "dtype": dtype, "device": device,
         "memory": memory, "shard_size": shard_size,
     }  # fmt: skip
@@ -124,17 +136,17 @@ def _each(text: str | None, read: Any = str.strip) -> list[Any] | None:
     return None if text is None else [read(part) for part in text.split(",")]
 
 
-def _priors(text: str | None) -> list[Any] | None:
+def _priors(text: str | None, read: Any = common.prior) -> list[Any] | None:
     """Priors with / between them; `none` for none."""
     if text is None:
         return None
-    return [None if part.strip().lower() == "none" else common.prior(part) for part in text.split("/")]
+    return [None if part.strip().lower() == "none" else read(part.strip()) for part in text.split("/")]
 
 
-def _yes(text: str) -> bool:
+def _yes(text: str, name: str) -> bool:
     words = {"yes": True, "true": True, "no": False, "false": False}
     if text.strip().lower() not in words:
-        raise InputError(f"--residual is '{text.strip()}': give yes, no, or both as no,yes.")
+        raise InputError(f"{name} is '{text.strip()}': give yes, no, or both as no,yes.")
     return words[text.strip().lower()]
 
 

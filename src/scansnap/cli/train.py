@@ -36,6 +36,8 @@ def command(
     heads: Annotated[int | None, common.HEADS_OPTION] = None,
     init_scale_z: Annotated[float | None, common.INIT_SCALE_OPTION] = None,
     attention_prior: Annotated[str | None, common.PRIOR_OPTION] = None,
+    position_bias: Annotated[str | None, common.BIAS_OPTION] = None,
+    learn_position_bias: Annotated[bool | None, common.LEARN_BIAS_OPTION] = None,
     num_sequences: Annotated[int | None, common.NUM_SEQUENCES_OPTION] = None,
     seeds: Annotated[str | None, common.SEEDS_OPTION] = None,
     record_every: Annotated[int | None, typer.Option("--record-every", help="Updates between records.")] = None,
@@ -68,7 +70,8 @@ def command(
         "steps": steps, "optimizer": optimizer, "momentum": momentum, "init": init, "dtype": dtype, "device": device,
         "decoder_gradient": decoder_gradient, "record_every": record_every, "normalization": normalization,
         "residual": residual, "heads": heads, "init_scale_z": init_scale_z, "num_sequences": num_sequences,
-        "attention_prior": common.prior(attention_prior),
+        "attention_prior": common.prior(attention_prior), "position_bias": common.bias(position_bias),
+        "learn_position_bias": learn_position_bias,
     }  # fmt: skip
     if optimizer is not None and optimizer != "sgd" and momentum is None:
         options.pop("momentum", None)  # the preset's momentum belongs to the preset's optimizer

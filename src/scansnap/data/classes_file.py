@@ -10,6 +10,9 @@
     probs = [0.5, 0.5]
     weight = 0.5                    # optional, for all classes or for none
 
+Where tokens depend on their position, `positions = [1, 2, 5]` at the top gives the number of positions in each bucket,
+nearest the query first, and `probs` of a class is a list of lists, one for each bucket.
+
 JSON has the same keys, with a list under "class".
 """
 
@@ -21,10 +24,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scansnap.data.positions import PositionedClasses
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError, unknown
 
-FILE_KEYS = ("vocab_size", "token_names", "class")
+FILE_KEYS = ("vocab_size", "token_names", "positions", "class")
 CLASS_KEYS = ("query", "next_token", "tokens", "probs", "weight")
 SUFFIXES = (".toml", ".json")
 
@@ -80,17 +84,26 @@ def classes_to_mapping(classes: SequenceClasses) -> dict[str, Any]:
     content: dict[str, Any] = {"vocab_size": classes.vocab_size}
     if classes.token_names is not None:
         content["token_names"] = list(classes.token_names)
+    if isinstance(classes, PositionedClasses):
+        content["positions"] = classes.sizes.tolist()
     content["class"] = [
         {
             "query": label(classes.query[i]),
             "next_token": label(classes.next_token[i]),
             "weight": float(classes.weights[i]),
             "tokens": [label(token) for token in classes.support(i)],
-            "probs": classes.support_probs(i).tolist(),
+            "probs": _probs(classes, i),
         }
         for i in range(classes.num_classes)
     ]
     return content
+
+
+def _probs(classes: SequenceClasses, index: int) -> list[Any]:
+    """P(l|n) of a class, or one such list for each bucket of positions."""
+    if isinstance(classes, PositionedClasses):
+        return classes.part_probs[classes.offsets[index] : classes.offsets[index + 1]].T.tolist()
+    return classes.support_probs(index).tolist()
 
 
 def classes_from_mapping(content: Any) -> SequenceClasses:
@@ -131,15 +144,26 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
     weighted = ["weight" in entry for entry in entries]
     if any(weighted) and not all(weighted):
         raise InputError(f"class {weighted.index(False)} has no weight but others do: give all of them one, or none.")
-    return SequenceClasses.from_supports(
-        tokens=[[token(value) for value in entry["tokens"]] for entry in entries],
-        probs=[entry["probs"] for entry in entries],
-        query=[token(entry["query"]) for entry in entries],
-        next_token=[token(entry["next_token"]) for entry in entries],
-        vocab_size=content["vocab_size"],
-        weights=[entry["weight"] for entry in entries] if all(weighted) else None,
-        token_names=names,
-    )
+    sizes = content.get("positions")
+    if sizes is not None:
+        for i, entry in enumerate(entries):
+            if len(entry["probs"]) != len(sizes) or not all(isinstance(row, list) for row in entry["probs"]):
+                raise InputError(f"probs of class {i} must hold {len(sizes)} lists, one for each entry of positions.")
+    options: dict[str, Any] = {
+        "tokens": [[token(value) for value in entry["tokens"]] for entry in entries],
+        "query": [token(entry["query"]) for entry in entries],
+        "next_token": [token(entry["next_token"]) for entry in entries],
+        "vocab_size": content["vocab_size"],
+        "weights": [entry["weight"] for entry in entries] if all(weighted) else None,
+        "token_names": names,
+    }
+    if sizes is None:
+        return SequenceClasses.from_supports(probs=[entry["probs"] for entry in entries], **options)
+    parts = [
+        SequenceClasses.from_supports(probs=[entry["probs"][g] for entry in entries], **options)
+        for g in range(len(sizes))
+    ]
+    return PositionedClasses.from_parts(sizes=sizes, parts=parts)
 
 
 def _check_keys(found: Mapping[str, Any], allowed: Sequence[str], *, required: Sequence[str], where: str) -> None:

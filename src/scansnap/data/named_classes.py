@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from scansnap.data.classes_file import SUFFIXES, read_classes
+from scansnap.data.positions import near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
 from scansnap.errors import unknown
@@ -16,6 +17,7 @@ NAMED: dict[str, Callable[[], SequenceClasses]] = {
     **{f"syn-medium-{queries}": partial(syn_medium, num_query=queries) for queries in (1, 3, 5, 10)},
     "single-common": single_common,
     "local-common": local_common,
+    "near-distinct": near_distinct,
 }
 
 

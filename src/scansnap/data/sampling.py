@@ -23,6 +23,7 @@ from numba import int32, njit, uint32, uint64
 from numpy.typing import NDArray
 
 from scansnap.data.binomial import binomial
+from scansnap.data.positions import PositionedClasses
 from scansnap.data.random_stream import sequence_key, uniform, word
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source_stamp import source_stamp
@@ -225,6 +226,10 @@ def sample_sequences(
     """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num)."""
     length = contextual_length(seq_len)
     _check_request(num, seed)
+    if isinstance(classes, PositionedClasses):
+        from scansnap.data.position_sampling import sample_positions
+
+        return sample_positions(classes, num=num, seq_len=seq_len, seed=seed)
     tables = SamplingTables.of(classes)
     class_index = np.empty(num, np.int64)
     sequences = np.empty((num, length + 1), np.int64)
@@ -242,6 +247,11 @@ def sample_counts(
     """How often each token occurs before the query in `num` sequences (num x M), and the class of each (num)."""
     length = contextual_length(seq_len)
     _check_request(num, seed)
+    if isinstance(classes, PositionedClasses):
+        sequences, owner = sample_sequences(classes, num=num, seq_len=seq_len, seed=seed)
+        found = np.zeros((num, classes.vocab_size), np.int64)
+        np.add.at(found, (np.arange(num)[:, None], sequences[:, :-1]), 1)
+        return found, owner
     tables = SamplingTables.of(classes)
     class_index = np.empty((1, num), np.int64)
     counts = np.empty((1, num, tables.thresholds.shape[1]), np.int32)

@@ -11,7 +11,7 @@ per class; the K x M matrix is made only when `probs` is asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -244,9 +244,13 @@ class SequenceClasses:
     def fingerprint(self) -> str:
         """Sixteen hex digits that are equal for equal classes, names aside."""
         digest = hashlib.sha256(str(self.vocab_size).encode())
-        for array in (self.offsets, self.tokens, self.token_probs, self.query, self.next_token, self.weights):
+        for array in self._identity():
             digest.update(array.tobytes())
         return digest.hexdigest()[:16]
+
+    def _identity(self) -> Iterable[NDArray[Any]]:
+        """The arrays that make classes what they are."""
+        return (self.offsets, self.tokens, self.token_probs, self.query, self.next_token, self.weights)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SequenceClasses) and self.fingerprint == other.fingerprint

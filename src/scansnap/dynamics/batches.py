@@ -17,6 +17,7 @@ from torch import Tensor
 from scansnap.data.sampling import SamplingTables, draw_batches
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
 from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.positions import PositionDraws, Positions
 from scansnap.model.compact import CompactLayout
 
 
@@ -30,8 +31,13 @@ class Sampler(Protocol):
         """The batch of update t; `step` holds t on the device."""
 
 
-def make_sampler(layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs) -> Sampler:
+def make_sampler(
+    layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs, positions: Positions | None = None
+) -> Sampler:
     """The sampler for these options."""
+    if positions is not None and options.length:
+        assert options.batch_size is not None  # `check_positions` refuses others
+        return PositionSampler(positions, tensors, runs.seed, options.batch_size)
     if options.num_sequences is not None:
         from scansnap.dynamics.fixed_data import FixedSampler
 
@@ -56,6 +62,23 @@ class PopulationSampler:
 
     def draw(self, t: int, step: Tensor) -> Batch:
         return self._batch
+
+
+class PositionSampler:
+    """Sequences whose tokens depend on their position, counted by bucket."""
+
+    capturable = False
+
+    def __init__(
+        self, positions: Positions, tensors: LayoutTensors, seeds: NDArray[np.uint64], batch_size: int
+    ) -> None:
+        self._draws = PositionDraws(positions.classes, seeds, batch_size)
+        self._tensors = tensors
+        self._weights = tensors.probs.new_full((len(seeds), batch_size), 1.0 / batch_size)
+
+    def draw(self, t: int, step: Tensor) -> Batch:
+        class_index, buckets = self._draws.draw(t, self._tensors.support, self._tensors.probs)
+        return Batch(class_index, buckets.sum(2), self._weights, buckets)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ class Engine(Protocol):
     def decoder(self) -> NDArray[np.floating]:
         """Compact y as it is now (R, S, C)."""
 
+    def position_bias(self) -> NDArray[np.floating] | None:
+        """The positions' bias as it is now (R, G); None where there is none."""
+
     def diverged(self) -> NDArray[np.int64]:
         """The step at which each run's loss was first not finite; -1 where it never was (R,)."""
 
@@ -62,7 +65,7 @@ def suits_kernel(options: TrainOptions) -> bool:
 
 def make_engine(start: Start, options: TrainOptions, runs: Runs) -> Engine:
     """The engine for these options."""
-    if suits_kernel(options):
+    if suits_kernel(options) and start.positions is None:
         from scansnap.dynamics.kernel_engine import KernelEngine
 
         return KernelEngine(start, options, runs)

@@ -7,6 +7,8 @@ have a random stream of their own, and are the same at every record.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numba import njit
@@ -15,10 +17,11 @@ from torch import Tensor
 
 from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.data.source_stamp import source_stamp
-from scansnap.dynamics.batches import HostSampler, draws_of
+from scansnap.dynamics.batches import HostSampler, draws_of, make_sampler
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.gradients import Batch, LayoutTensors, measures
 from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.start import Start
 from scansnap.model.compact import CompactLayout
 
 NUM_FRESH = 1024
@@ -57,16 +60,19 @@ class FixedSampler:
 class FreshData:
     """Sequences that no update sees."""
 
-    def __init__(self, layout: CompactLayout, options: TrainOptions, runs: Runs) -> None:
-        self._tensors = LayoutTensors.of(layout, dtype=getattr(torch, options.dtype))
-        self._batch = HostSampler(layout, self._tensors, draws_of(options, runs, NUM_FRESH)).draw(
+    def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
+        self._tensors = LayoutTensors.of(start.layout, dtype=getattr(torch, options.dtype), positions=start.positions)
+        many = replace(options, batch_size=NUM_FRESH, num_sequences=None, device="cpu")
+        self._batch = make_sampler(start.layout, self._tensors, many, runs, start.positions).draw(
             FRESH_STREAM, torch.tensor(0)
         )
 
     def measure(self, engine: Engine) -> dict[str, NDArray[np.float64]]:
         """Loss and accuracy (R,) of the engine's runs as they are now."""
         y, z = torch.from_numpy(engine.decoder()), torch.from_numpy(engine.attention_logits())
-        loss, accuracy = measures(self._tensors, y, z, self._batch)
+        bias = engine.position_bias()
+        b = None if bias is None else torch.from_numpy(bias)[:, None]
+        loss, accuracy = measures(self._tensors, y, z, self._batch, b)
         return {"fresh_loss": loss.double().numpy(), "fresh_accuracy": accuracy.double().numpy()}
 
 

@@ -33,14 +33,16 @@ from scansnap.dynamics.options import (
     RECORDABLE,
     RECORDED,
     Runs,
+    check_bias_recorded,
     check_classes,
     check_recorded,
     one_of,
     recorded,
 )
+from scansnap.dynamics.positions import described_bias
 from scansnap.dynamics.prior import described_prior
 from scansnap.dynamics.recorder import Recorder
-from scansnap.dynamics.start import Init, make_start
+from scansnap.dynamics.start import Init, Start, make_start
 from scansnap.dynamics.threads import one_thread
 from scansnap.errors import InputError
 from scansnap.model.architecture import Architecture
@@ -60,6 +62,8 @@ def flow(
     heads: int = 1,
     init_scale_z: float = 1.0,
     attention_prior: Any = None,
+    position_bias: Any = None,
+    learn_position_bias: bool = False,
     seeds: Any = 0,
     record: Iterable[str] = RECORDED,
     rtol: float = 1e-8,
@@ -85,11 +89,14 @@ def flow(
             raise InputError(f"{name} is {value!r}: give a tolerance from 1e-14 to 0.1.")
     runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
     start = make_start(
-        classes, init, runs.seed, "float64", architecture, init_scale_z=init_scale_z, attention_prior=attention_prior
-    )
-    layout = LayoutTensors.of(start.layout, dtype=torch.float64)
+        classes, init, runs.seed, "float64", architecture, init_scale_z=init_scale_z, attention_prior=attention_prior,
+        position_bias=position_bias, learn_position_bias=learn_position_bias,
+    )  # fmt: skip
+    check_bias_recorded(variables, classes)
+    layout = LayoutTensors.of(start.layout, dtype=torch.float64, positions=start.positions)
     described = {
         "init": start.name, "init_scale_z": float(init_scale_z), "attention_prior": described_prior(attention_prior),
+        "position_bias": described_bias(position_bias), "learn_position_bias": bool(learn_position_bias),
         "decoder_gradient": decoder_gradient, **asdict(architecture),
         "record": variables, "rtol": rtol, "atol": atol, "times": when.tolist(),
         "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
@@ -100,20 +107,23 @@ def flow(
         {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seed": runs.seed.astype(np.int64), **unfinished}, variables,
     )  # fmt: skip
     template.attrs = attributes(classes, "flow", described, "population dynamics of a 1-layer (Y, Z) transformer")
-    recorder = Recorder(start.layout, template, "time", variables, "float64", store, prior=start.prior)
+    recorder = Recorder(start.layout, template, "time", variables, "float64", store, start=start)
     if (done := recorder.finished()) is not None:
         return done
 
     states = []
     with recorder, progress_bar(f"integrating {len(runs)} run{'s' * (len(runs) > 1)}", len(runs), progress) as show:
         for r in range(len(runs)):
-            system = _System(layout, start.decoder[r], start.attention[r], runs.lr_y[r], runs.lr_z[r], decoder_gradient)
+            system = _System(layout, start, r, runs, decoder_gradient)
             states.append(system.solve(when, rtol, atol, lambda share, r=r: show(r + share)))  # type: ignore[misc]
     for i in range(len(when)):
         y = torch.stack([state[0][i] for state in states])
         z = torch.stack([state[1][i] for state in states])
-        found = gradients(layout, y, z, population_batch(layout, len(runs)))
-        values = recorder.observe(z.numpy(), y.numpy() if recorder.wants_decoder else None)
+        b = torch.stack([state[2][i] for state in states]) if start.positions is not None else None
+        found = gradients(layout, y, z, population_batch(layout, len(runs)), bias=b)
+        values = recorder.observe(
+            z.numpy(), y.numpy() if recorder.wants_decoder else None, None if b is None else b[:, 0].numpy()
+        )
         recorder.put(i, {**values, "loss": found.loss.numpy(), "accuracy": found.accuracy.numpy()})
         recorder.blank(i, np.array([bool(torch.isnan(state[1][i]).any()) for state in states]))
     failed = np.array([bool(torch.isnan(state[1][-1]).any()) for state in states])
@@ -132,28 +142,23 @@ class _TooHard(Exception):
 
 
 class _System:
-    """One run's differential equation for the flattened (y, z)."""
+    """One run's differential equation for the flattened (y, z) and the bias of positions, which may be empty."""
 
-    def __init__(
-        self,
-        layout: LayoutTensors,
-        decoder: NDArray[Any],
-        attention: NDArray[Any],
-        lr_y: float,
-        lr_z: float,
-        gradient: str,
-    ) -> None:
+    def __init__(self, layout: LayoutTensors, start: Start, run: int, runs: Runs, gradient: str) -> None:
         self._layout = layout
         self._batch = population_batch(layout, 1)
         self._modified = gradient == "modified"
-        self._lr_y, self._lr_z = lr_y, lr_z
-        self._shape_y, self._shape_z = decoder.shape, attention.shape
-        self._start = np.concatenate([decoder.ravel(), attention.ravel()])
+        self._lr_y, self._lr_z = runs.lr_y[run], runs.lr_z[run]
+        bias = np.zeros(0) if start.positions is None else start.positions.bias
+        self._lr_bias = self._lr_z if start.positions is not None and start.positions.learned else 0.0
+        parts = (start.decoder[run], start.attention[run], bias[None])
+        self._shapes = [part.shape for part in parts]
+        self._start = np.concatenate([part.ravel() for part in parts])
 
     def solve(
         self, times: NDArray[np.float64], rtol: float, atol: float, show: Callable[[float], None]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """y (n, S, C) and z (n, Q, S) at the times, NaN where the integration did not get there."""
+    ) -> list[torch.Tensor]:
+        """y (n, H D, C), z (n, Q H, S) and b (n, 1, G) at the times, NaN where the integration did not get there."""
         from scipy.integrate import solve_ivp
 
         scale = 1.0 / max(self._lr_y, self._lr_z, 1e-300)
@@ -177,17 +182,24 @@ class _System:
                 slope, (0.0, end), self._start, method="DOP853", t_eval=log_times, rtol=rtol, atol=atol
             )
             found[: solution.y.shape[1]] = solution.y.T
-        states = torch.from_numpy(found)
-        split = int(np.prod(self._shape_y))
-        return states[:, :split].reshape(-1, *self._shape_y), states[:, split:].reshape(-1, *self._shape_z)
+        return self._split(found)
+
+    def _split(self, states: NDArray[np.float64]) -> list[torch.Tensor]:
+        """(y, z, b) of flattened states (n, ...)."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1]
+        parts = np.split(states, ends, axis=1)
+        return [
+            torch.from_numpy(part).reshape(len(part), *shape) for part, shape in zip(parts, self._shapes, strict=True)
+        ]
 
     def _velocity(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        split = int(np.prod(self._shape_y))
-        y = torch.from_numpy(state[:split]).reshape(1, *self._shape_y)
-        z = torch.from_numpy(state[split:]).reshape(1, *self._shape_z)
-        found = gradients(self._layout, y, z, self._batch, modified=self._modified)
-        moved_y = (self._lr_y * self._layout.entry_rate * found.decoder).numpy().ravel()
-        return np.concatenate([moved_y, self._lr_z * found.attention.numpy().ravel()])
+        y, z, b = self._split(state[None])
+        bias = b if b.numel() else None
+        found = gradients(self._layout, y, z, self._batch, modified=self._modified, bias=bias)
+        moved = [self._lr_y * self._layout.entry_rate * found.decoder, self._lr_z * found.attention]
+        if found.position_bias is not None:
+            moved.append(self._lr_bias * found.position_bias)
+        return np.concatenate([one.numpy().ravel() for one in moved])
 
 
 def _times(values: Any) -> NDArray[np.float64]:

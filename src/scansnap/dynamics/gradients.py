@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.dynamics.positions import Positions, bias_gradient, biased_counts
 from scansnap.dynamics.readout import Directions, Readout
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
@@ -46,9 +47,17 @@ class LayoutTensors:
     entry_rate: Tensor  # (C,) or (H D, C): 1 / (mu nu), the share of a group's gradient that moves each entry of Y
     num_columns: int  # C without padding
     readout: Readout
+    bucket_probs: Tensor | None = None  # (K, G, S) P_g(l|n) by bucket of positions, times its share
 
     @classmethod
-    def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> LayoutTensors:
+    def of(
+        cls,
+        layout: CompactLayout,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        positions: Positions | None = None,
+    ) -> LayoutTensors:
         inside = np.arange(layout.support.shape[1]) < layout.size[:, None]
         probs = np.zeros((len(layout.size), layout.num_rows))
         for i, size in enumerate(layout.size):
@@ -71,6 +80,7 @@ class LayoutTensors:
             entry_rate=put(layout.entry_rate, dtype),
             num_columns=layout.num_columns,
             readout=Readout.of(layout, dtype=dtype, device=device),
+            bucket_probs=None if positions is None else put(positions.probs, dtype),
         )
 
 
@@ -81,6 +91,7 @@ class Batch:
     class_index: Tensor  # (R, B)
     token_weights: Tensor  # (R, B, S) counts or probabilities of all contextual tokens
     sample_weights: Tensor  # (R, B) sums to one over the batch
+    buckets: Tensor | None = None  # (R, B, G, S) the same by bucket of positions, where tokens depend on it
 
 
 def population_batch(layout: LayoutTensors, runs: int) -> Batch:
@@ -90,6 +101,7 @@ def population_batch(layout: LayoutTensors, runs: int) -> Batch:
         class_index=torch.arange(num_classes, device=layout.probs.device).expand(runs, -1),
         token_weights=layout.probs.expand(runs, -1, -1),
         sample_weights=layout.class_weights.expand(runs, -1),
+        buckets=None if layout.bucket_probs is None else layout.bucket_probs.expand(runs, -1, -1, -1),
     )
 
 
@@ -101,44 +113,68 @@ class Gradients:
     attention: Tensor  # (R, Q H, S)
     loss: Tensor  # (R,) -J
     accuracy: Tensor  # (R,) share of the batch whose next token alone has the largest logit
+    position_bias: Tensor | None = None  # (R, 1, G), where there is one
 
 
 def gradients(
-    layout: LayoutTensors, decoder: Tensor, attention: Tensor, batch: Batch, *, modified: bool = False
+    layout: LayoutTensors,
+    decoder: Tensor,
+    attention: Tensor,
+    batch: Batch,
+    *,
+    modified: bool = False,
+    bias: Tensor | None = None,
 ) -> Gradients:
-    """Lemma 1 for decoder y (R, H D, C) and attention z (R, Q H, S); Lemma 3's decoder gradient if `modified`."""
-    found = directions(layout, attention, batch)
+    """Lemma 1 for decoder y (R, H D, C) and attention z (R, Q H, S); Lemma 3's decoder gradient if `modified`.
+
+    `bias` (R, 1, G) is added to z by bucket of positions (`positions.py`), for batches that have them.
+    """
+    counts = token_weights(batch, bias)
+    found = directions(layout, attention, batch, counts)
     weighed = layout.readout.weigh(found.value).flatten(2)  # (R, B, H D)
     logits = weighed @ decoder  # (R, B, C)
     residual, loss, correct = _residual(layout, logits, layout.next_column[batch.class_index])
     residual = residual * batch.sample_weights[..., None]
 
     g = (residual @ decoder.mT).unflatten(2, found.value.shape[2:])  # (R, B, H, D)
-    dz = found.backward(g).flatten(2)  # (R, B, H S)
+    dz = found.backward(g)  # (R, B, H, S)
     if modified:
-        weighed = weighed + _modification(layout, attention)[torch.arange(len(weighed))[:, None], batch.class_index]
+        weighed = (
+            weighed + _modification(layout, attention, bias)[torch.arange(len(weighed))[:, None], batch.class_index]
+        )
     return Gradients(
         decoder=weighed.mT @ residual,
-        attention=(layout.query_one_hot[batch.class_index].mT @ dz).reshape(attention.shape),
+        attention=(layout.query_one_hot[batch.class_index].mT @ dz.flatten(2)).reshape(attention.shape),
         loss=(loss * batch.sample_weights).sum(1),
         accuracy=(correct * batch.sample_weights).sum(1),
+        position_bias=None
+        if bias is None or batch.buckets is None
+        else bias_gradient(batch.buckets, bias, counts, dz.sum(2)),
     )
 
 
-def measures(layout: LayoutTensors, decoder: Tensor, attention: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+def measures(
+    layout: LayoutTensors, decoder: Tensor, attention: Tensor, batch: Batch, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Loss and accuracy (R,) alone."""
-    logits = layout.readout.weigh(directions(layout, attention, batch).value).flatten(2) @ decoder
+    value = directions(layout, attention, batch, token_weights(batch, bias)).value
+    logits = layout.readout.weigh(value).flatten(2) @ decoder
     _, loss, correct = _residual(layout, logits, layout.next_column[batch.class_index])
     return (loss * batch.sample_weights).sum(1), (correct * batch.sample_weights).sum(1)
 
 
-def directions(layout: LayoutTensors, attention: Tensor, batch: Batch) -> Directions:
+def token_weights(batch: Batch, bias: Tensor | None = None) -> Tensor:
+    """a (R, B, S), with the positions' bias in it where there is one."""
+    return batch.token_weights if bias is None or batch.buckets is None else biased_counts(batch.buckets, bias)
+
+
+def directions(layout: LayoutTensors, attention: Tensor, batch: Batch, counts: Tensor) -> Directions:
     """v (R, B, H, D): softmax(z + ln a) is the l1-normalised c, whatever the size of the logits."""
     rows = (
         layout.attention_row[batch.class_index].flatten(1)[..., None].expand(-1, -1, attention.shape[2])
     )  # (R, B H, S)
     z = attention.gather(1, rows).unflatten(1, (batch.class_index.shape[1], -1))  # (R, B, H, S)
-    c = torch.softmax(z + torch.log(batch.token_weights)[:, :, None], dim=3)
+    c = torch.softmax(z + torch.log(counts)[:, :, None], dim=3)
     return layout.readout.forward(c, batch.class_index)
 
 
@@ -159,9 +195,10 @@ def _residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tup
     return others.neg_().scatter_(2, index, rest), loss.squeeze(2), correct.squeeze(2)
 
 
-def _modification(layout: LayoutTensors, attention: Tensor) -> Tensor:
+def _modification(layout: LayoutTensors, attention: Tensor, bias: Tensor | None) -> Tensor:
     """-V E' e_n for every class (R, K, H D), entries of merged rows weighed."""
-    value = directions(layout, attention, population_batch(layout, len(attention))).value  # (R, K, H, D), rows v_n
+    batch = population_batch(layout, len(attention))
+    value = directions(layout, attention, batch, token_weights(batch, bias)).value  # (R, K, H, D), rows v_n
     v, weighed = value.flatten(2), layout.readout.weigh(value).flatten(2)
     inverse, singular = torch.linalg.inv_ex(v @ weighed.mT)
     if bool((singular != 0).all()):

@@ -78,6 +78,9 @@ class KernelEngine:
         with np.errstate(invalid="ignore", over="ignore"):
             return state.decoder + drift[..., None] * self._plan.column_rate[0] * state.decoder_velocity
 
+    def position_bias(self) -> None:
+        return None
+
     def _drift(self, age: NDArray[np.int64], rates: NDArray[np.float64]) -> NDArray[np.floating]:
         """eta (1 + mu + ... + mu^(k-1)): how far rows have moved that have been idle for k steps, per unit of velocity.
 

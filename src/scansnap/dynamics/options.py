@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.data.positions import PositionedClasses
 from scansnap.data.sampling import contextual_length
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError, unknown
@@ -23,7 +24,17 @@ DEVICES = ("cpu", "cuda")
 STARTS = ("zeros", "uniform")
 FRESH = ("fresh_loss", "fresh_accuracy")
 """Measures on sequences that no update sees."""
-RECORDABLE = ("loss", "accuracy", *FRESH, "attention", "attention_logits", "entropy", "decoder", "query_decoder")
+RECORDABLE = (
+    "loss",
+    "accuracy",
+    *FRESH,
+    "attention",
+    "attention_logits",
+    "entropy",
+    "decoder",
+    "query_decoder",
+    "position_bias",
+)
 RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
@@ -145,6 +156,12 @@ class Runs:
         count = next(iter(lengths.values()), 1)
         lr_y, lr_z, seed = (np.repeat(v, count) if len(v) == 1 else v for v in given.values())
         return cls(lr_y, lr_z, seed)
+
+
+def check_bias_recorded(names: Iterable[str], classes: SequenceClasses) -> None:
+    """Refuse to record a bias of positions where there are none."""
+    if "position_bias" in names and not isinstance(classes, PositionedClasses):
+        raise InputError("position_bias cannot be recorded: tokens of these classes do not depend on their position.")
 
 
 def check_classes(classes: object) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.dynamics.start import physical_memory
+from scansnap.dynamics.start import Start, physical_memory
 from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 from scansnap.results.dataset import (
@@ -40,10 +40,11 @@ class Recorder:
         dtype: str,
         path: Any = None,
         *,
-        prior: NDArray[np.float64],
+        start: Start,
     ) -> None:
         self._layout = layout
-        self._prior = prior
+        self._prior = start.prior
+        self._positions = start.positions
         self._template = template
         self._axis = axis
         runs, self._records = template.sizes["run"], template.sizes[axis]
@@ -117,23 +118,38 @@ class Recorder:
         """Begin at a later record: those before it are in the store."""
         self._first = record
 
-    def observe(self, logits: NDArray[np.floating], decoder: NDArray[np.floating] | None) -> dict[str, NDArray[Any]]:
-        """The variables that follow from z (R, Q H, S), prior included, and, where it is recorded, y (R, H D, C)."""
+    def observe(
+        self,
+        logits: NDArray[np.floating],
+        decoder: NDArray[np.floating] | None,
+        bias: NDArray[np.floating] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """The variables that follow from z (R, Q H, S), prior included, where it is recorded y (R, H D, C), and the
+        positions' bias (R, G) where there is one."""
         found: dict[str, NDArray[Any]] = {}
         logits = self._layout.split_heads(logits)
         if "attention_logits" in self._values:
             found["attention_logits"] = logits - self._prior
         if "attention" in self._values or "entropy" in self._values:
-            attention = attention_from_logits(self._layout, logits)
+            attention = attention_from_logits(self._layout, logits, self._weighed(bias))
             if "attention" in self._values:
                 found["attention"] = attention
             if "entropy" in self._values:
                 found["entropy"] = distinct_entropy(self._layout, attention)
+        if bias is not None and "position_bias" in self._values:
+            found["position_bias"] = bias
         if decoder is not None and "decoder" in self._values:
             found["decoder"] = self._layout.expand_decoder(decoder)
         if decoder is not None and "query_decoder" in self._values:
             found["query_decoder"] = self._layout.expand_decoder(decoder, queries=True)
         return found
+
+    def _weighed(self, bias: NDArray[np.floating] | None) -> NDArray[np.float64] | None:
+        """sum_g exp(b_g) sizes[g] P_g(l|n) (R, K, S), up to a factor, where there are positions."""
+        if self._positions is None or bias is None:
+            return None
+        weights = np.exp(bias.astype(np.float64) - bias.max(1, keepdims=True))
+        return np.einsum("rg,kgs->rks", weights, self._positions.probs)
 
     @property
     def wants_decoder(self) -> bool:

@@ -18,6 +18,7 @@ from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.options import STARTS, one_of
+from scansnap.dynamics.positions import Positions
 from scansnap.dynamics.prior import prior_logits
 from scansnap.errors import InputError
 from scansnap.model.architecture import BASIC, Architecture
@@ -38,6 +39,7 @@ class Start:
     decoder: NDArray[np.floating]
     attention: NDArray[np.floating]  # with the prior in it
     prior: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))  # (S,), or one number for all
+    positions: Positions | None = None  # with their bias, where tokens depend on their position
 
 
 def make_start(
@@ -49,6 +51,8 @@ def make_start(
     *,
     init_scale_z: float = 1.0,
     attention_prior: Any = None,
+    position_bias: Any = None,
+    learn_position_bias: bool = False,
 ) -> Start:
     """The start that `init` names, one copy per seed, with the prior added to Z.
 
@@ -58,24 +62,33 @@ def make_start(
     Columns of Y are merged where they start equal in every run; so a run whose start is given with others may differ
     from the same run alone by rounding.
     """
-    prior = check_start(classes, init=init, init_scale_z=init_scale_z, attention_prior=attention_prior)
+    prior, positions = check_start(
+        classes, init=init, init_scale_z=init_scale_z, attention_prior=attention_prior, position_bias=position_bias,
+        learn_position_bias=learn_position_bias,
+    )  # fmt: skip
     if isinstance(init, str):
         if init == "uniform":
             start = _uniform(classes, seeds, dtype, architecture, init_scale_z)
         else:
             start = _zeros(classes, len(seeds), dtype, architecture)
-        return _with_prior(start, prior)
+        return _with_priors(start, prior, positions)
     if not (isinstance(init, tuple | list) and len(init) == 2):
         raise InputError(
             f"init is {type(init).__name__}: give {' or '.join(map(repr, STARTS))}, or a pair of arrays (Y, Z)."
         )
-    return _with_prior(_given(classes, init[0], init[1], len(seeds), dtype, architecture), prior)
+    return _with_priors(_given(classes, init[0], init[1], len(seeds), dtype, architecture), prior, positions)
 
 
 def check_start(
-    classes: SequenceClasses, *, init: Init, init_scale_z: float, attention_prior: Any
-) -> NDArray[np.float64]:
-    """Refuse a start that cannot be, before it is made; the prior (S,)."""
+    classes: SequenceClasses,
+    *,
+    init: Init,
+    init_scale_z: float,
+    attention_prior: Any,
+    position_bias: Any,
+    learn_position_bias: bool,
+) -> tuple[NDArray[np.float64], Positions | None]:
+    """Refuse a start that cannot be, before it is made; the prior (S,) and the positions."""
     if isinstance(init, str):
         one_of("init", init, STARTS)
     if isinstance(init_scale_z, bool) or not isinstance(init_scale_z, Real) or not 0 <= init_scale_z < math.inf:
@@ -83,12 +96,12 @@ def check_start(
     if init_scale_z != 1 and init != "uniform":
         what = repr(init) if isinstance(init, str) else "a pair of arrays"
         raise InputError(f"init_scale_z is {init_scale_z} but init is {what}: it scales the start 'uniform' alone.")
-    return prior_logits(classes, attention_prior)
+    return prior_logits(classes, attention_prior), Positions.checked(classes, position_bias, learn_position_bias)
 
 
-def _with_prior(start: Start, prior: NDArray[np.float64]) -> Start:
+def _with_priors(start: Start, prior: NDArray[np.float64], positions: Positions | None) -> Start:
     start.attention[...] += prior.astype(start.attention.dtype)
-    return replace(start, prior=prior)
+    return replace(start, prior=prior, positions=positions)
 
 
 def _zeros(classes: SequenceClasses, runs: int, dtype: str, architecture: Architecture) -> Start:

@@ -54,8 +54,8 @@ class TensorEngine:
         self._options = options
         device = torch.device(options.device)
         dtype = getattr(torch, options.dtype)
-        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        self._sampler = make_sampler(start.layout, self._layout, options, runs)
+        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device, positions=start.positions)
+        self._sampler = make_sampler(start.layout, self._layout, options, runs, start.positions)
         # Lemma 3's gradient inverts a matrix and looks at the outcome, which neither a compiler nor a graph can hold.
         self._fused = options.device == "cuda" and self._sampler.capturable and options.decoder_gradient == "true"
 
@@ -66,6 +66,12 @@ class TensorEngine:
         self._rates = {"decoder": put(runs.lr_y).reshape(-1, 1, 1), "attention": put(runs.lr_z).reshape(-1, 1, 1)}
         self._shares = {"decoder": self._layout.entry_rate, "attention": None}
         self._tensors = {"decoder": put(start.decoder), "attention": put(start.attention)}
+        self._bias: Tensor | None = None
+        if start.positions is not None:
+            self._bias = put(start.positions.bias).expand(count, 1, -1).clone()
+            if start.positions.learned:
+                self._tensors["position_bias"] = self._bias
+                self._rates["position_bias"], self._shares["position_bias"] = self._rates["attention"], None
         self._rules = {name: make_rule(options, matrix) for name, matrix in self._tensors.items()}
         for name, rule in self._rules.items():
             self._tensors |= {f"{name}_{kept}": tensor for kept, tensor in rule.memory.items()}
@@ -110,14 +116,16 @@ class TensorEngine:
         batch = self._sampler.draw(t, self._step)
         modified = self._options.decoder_gradient == "modified"
         compute = _compiled_gradients() if self._fused else gradients
-        return compute(self._layout, tensors["decoder"], tensors["attention"], batch, modified=modified)
+        return compute(
+            self._layout, tensors["decoder"], tensors["attention"], batch, modified=modified, bias=self._bias
+        )
 
     def _update(self, t: int) -> None:
         """One update; `t` is the step where the sampler runs on the host, and is not read inside a graph."""
         found = self._gradients(t)
         self._measures.index_copy_(2, self._step.reshape(1), torch.stack([found.loss, found.accuracy])[..., None])
-        for name, gradient in (("decoder", found.decoder), ("attention", found.attention)):
-            self._rules[name].move(self._tensors[name], gradient, self._shares[name], self._rates[name], self._step)
+        for name, rule in self._rules.items():
+            rule.move(self._tensors[name], getattr(found, name), self._shares[name], self._rates[name], self._step)
         self._step += 1
 
     def _capture(self) -> None:
@@ -145,6 +153,9 @@ class TensorEngine:
 
     def decoder(self) -> NDArray[np.floating]:
         return self._tensors["decoder"].cpu().numpy().copy()
+
+    def position_bias(self) -> NDArray[np.floating] | None:
+        return None if self._bias is None else self._bias[:, 0].cpu().numpy().copy()
 
     def diverged(self) -> NDArray[np.int64]:
         return self._diverged

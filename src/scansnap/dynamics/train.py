@@ -15,7 +15,8 @@ from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.engine import Engine, make_engine
 from scansnap.dynamics.fixed_data import FreshData
-from scansnap.dynamics.options import FRESH, RECORDED, Runs, TrainOptions, check_classes
+from scansnap.dynamics.options import FRESH, RECORDED, Runs, TrainOptions, check_bias_recorded, check_classes
+from scansnap.dynamics.positions import check_positions, described_bias
 from scansnap.dynamics.prior import described_prior
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start
@@ -48,6 +49,8 @@ def train(
     heads: int = 1,
     init_scale_z: float = 1.0,
     attention_prior: Any = None,
+    position_bias: Any = None,
+    learn_position_bias: bool = False,
     num_sequences: int | None = None,
     seeds: Any = 0,
     record_every: int = 1,
@@ -82,6 +85,9 @@ def train(
         query is added to what is attended to (Section 7); how many heads, each with a Y and a Z of its own.
     attention_prior : optional
         Logits added to Z before training: one per token, or a mapping such as {"common": -2.0} or {"the": -1.0}.
+    position_bias, learn_position_bias : optional
+        For `PositionedClasses`: logits added by relative position, one for each bucket, or {"alibi": slope}; and
+        whether they are learned, at the rate of Z.
     num_sequences : int, optional
         Train on a fixed set of so many sequences; with batch_size=None on all of it at every update.
     record, record_every :
@@ -107,11 +113,14 @@ def train(
     runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
     start = make_start(
         classes, init, runs.seed, dtype, options.architecture, init_scale_z=init_scale_z,
-        attention_prior=attention_prior,
+        attention_prior=attention_prior, position_bias=position_bias, learn_position_bias=learn_position_bias,
     )  # fmt: skip
+    check_positions(start.positions, options.seq_len, options.batch_size, options.num_sequences)
+    check_bias_recorded(options.record, classes)
     described = {
         **options.described(),
         "init": start.name, "init_scale_z": float(init_scale_z), "attention_prior": described_prior(attention_prior),
+        "position_bias": described_bias(position_bias), "learn_position_bias": bool(learn_position_bias),
         "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
     }  # fmt: skip
     unfinished = {"status": np.full(len(runs), "running", "U8"), "diverged_step": np.full(len(runs), -1)}
@@ -120,11 +129,11 @@ def train(
         {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seed": runs.seed.astype(np.int64), **unfinished}, options.record,
     )  # fmt: skip
     template.attrs = attributes(classes, "train", described, "training dynamics of a 1-layer (Y, Z) transformer")
-    recorder = Recorder(start.layout, template, "step", options.record, dtype, store, prior=start.prior)
+    recorder = Recorder(start.layout, template, "step", options.record, dtype, store, start=start)
     if (done := recorder.finished()) is not None:
         return done
     engine = make_engine(start, options, runs)
-    fresh = FreshData(start.layout, options, runs) if set(FRESH) & set(options.record) else None
+    fresh = FreshData(start, options, runs) if set(FRESH) & set(options.record) else None
     with recorder, progress_bar(f"training {len(runs)} run{'s' * (len(runs) > 1)}", options.steps, progress) as show:
         _Training(engine, recorder, fresh, options, show).run()
     diverged = engine.diverged()
@@ -195,7 +204,7 @@ class _Training:
 
     def _observe(self) -> None:
         decoder = self._engine.decoder() if self._recorder.wants_decoder else None
-        self._values = self._recorder.observe(self._engine.attention_logits(), decoder)
+        self._values = self._recorder.observe(self._engine.attention_logits(), decoder, self._engine.position_bias())
         if self._fresh is not None:
             self._values |= self._fresh.measure(self._engine)
 

@@ -35,6 +35,7 @@ DIMENSIONS = {
     "attention_logits": ("run", "RECORD", "query", "HEAD", "token"),
     "decoder": ("run", "RECORD", "HEAD", "token", "output"),
     "query_decoder": ("run", "RECORD", "HEAD", "query", "output"),
+    "position_bias": ("run", "RECORD", "bucket"),
 }
 """Every variable's dimensions; RECORD is `step` or `time`, HEAD is left out where there is one head."""
 
@@ -51,24 +52,38 @@ ATTRIBUTES = {
     "attention_logits": {"long_name": "attention logits Z", "units": "1"},
     "decoder": {"long_name": "decoder Y, rows of contextual tokens", "units": "1"},
     "query_decoder": {"long_name": "decoder Y, rows of query tokens (residual connection)", "units": "1"},
+    "position_bias": {"long_name": "bias on attention logits by bucket of positions", "units": "1"},
 }
 
 
-def attention_from_logits(layout: CompactLayout, logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """c_n (Eq. 5) from the exact P(l|n) and the learned z (..., Q, S), as (..., K, S); of heads (..., Q, H, S) too."""
+def attention_from_logits(
+    layout: CompactLayout, logits: NDArray[np.floating], probs: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """c_n (Eq. 5) from the exact P(l|n) and the learned z (..., Q, S), as (..., K, S); of heads (..., Q, H, S) too.
+
+    `probs` (..., K, S) takes the place of P(l|n) where positions weigh tokens; only ratios matter.
+    """
     if layout.architecture.heads > 1:
         one_head = replace(layout, architecture=replace(layout.architecture, heads=1))
-        return attention_from_logits(one_head, logits.swapaxes(-3, -2)).swapaxes(-3, -2)
+        per_head = None if probs is None else probs[..., None, :, :]
+        return attention_from_logits(one_head, logits.swapaxes(-3, -2), per_head).swapaxes(-3, -2)
     z = logits.astype(np.float64)[..., layout.query_index[:, None], layout.support]  # (..., K, W)
     # In row-major order, so that sums over tokens are made in the same order however many runs there are.
     z = np.ascontiguousarray(np.where(layout.support_probs > 0, z, -np.inf))
     with np.errstate(invalid="ignore"):  # a diverged run's logits are not finite, and neither is its attention
-        weights = layout.support_probs * np.exp(z - z.max(-1, keepdims=True))
+        weights = np.exp(z - z.max(-1, keepdims=True))
+        weights = weights * (layout.support_probs if probs is None else _on_support(layout, probs))
         weights /= weights.sum(-1, keepdims=True)
     dense = np.zeros((*logits.shape[:-2], len(layout.size), layout.num_rows))
     for i, size in enumerate(layout.size):
         dense[..., i, layout.support[i, :size]] = weights[..., i, :size]
     return dense
+
+
+def _on_support(layout: CompactLayout, probs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities (..., K, S) at each class's own tokens (..., K, W), 0 for padding."""
+    index = np.broadcast_to(layout.support.astype(np.int64), (*probs.shape[:-2], *layout.support.shape))
+    return np.take_along_axis(probs, index, axis=-1) * (layout.support_probs > 0)
 
 
 def distinct_entropy(layout: CompactLayout, attention: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -87,6 +102,7 @@ def shape_of(name: str, layout: CompactLayout, runs: int, records: int) -> tuple
         "token": layout.num_rows,
         "output": layout.classes.vocab_size,
         "head": layout.architecture.heads,
+        "bucket": getattr(layout.classes, "num_buckets", 0),
     }
     return tuple(sizes[dimension] for dimension in dimensions_of(name, "RECORD", layout))
 
@@ -125,6 +141,8 @@ def coordinates(
         "token_name": ("token", names),
         "output": np.arange(classes.vocab_size),
         "head": np.arange(layout.architecture.heads),
+        "bucket": np.arange(getattr(classes, "num_buckets", 0)),
+        "bucket_size": ("bucket", getattr(classes, "sizes", np.zeros(0, np.int64))),
     }
     own = {name: value[0] for name, value in coords.items() if isinstance(value, tuple) and value[0] != name}
     always = {"run", axis, "class", *runs}

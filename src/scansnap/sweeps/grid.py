@@ -16,20 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.options import Runs, TrainOptions, check_classes, rates, recorded, whole
+from scansnap.dynamics.options import (
+    Runs,
+    TrainOptions,
+    check_bias_recorded,
+    check_classes,
+    rates,
+    recorded,
+    whole,
+)
+from scansnap.dynamics.positions import check_positions
 from scansnap.dynamics.start import check_start
 from scansnap.errors import InputError
 
 BEYOND: dict[str, Any] = {
     "normalization": "l2", "residual": False, "heads": 1, "init_scale_z": 1.0, "attention_prior": None,
-    "num_sequences": None,
+    "num_sequences": None, "position_bias": None, "learn_position_bias": False,
 }  # fmt: skip
 """Options that lead beyond the basic setting, and what they are in it."""
 
 OPTION_AXES = ("optimizer", "momentum", "batch_size", "seq_len", "init", "decoder_gradient", *BEYOND)
 """Options that may take several values; the others are the same for all runs."""
 
-START_OPTIONS = ("init", "init_scale_z", "attention_prior")
+START_OPTIONS = ("init", "init_scale_z", "attention_prior", "position_bias", "learn_position_bias")
 """Those that say where training starts and not what it does."""
 
 MOST_RUNS = 10**7
@@ -145,7 +154,9 @@ def make_grid(
         # Both refuse contradictions before anything runs.
         groups.append(Group(name, one, mine, y, z, s, first=len(groups) * len(s)))
         checked = groups[-1].train_options
-        check_start(one, **{key: mine[key] for key in START_OPTIONS})
+        _, positions = check_start(one, **{key: mine[key] for key in START_OPTIONS})
+        check_positions(positions, checked.seq_len, checked.batch_size, checked.num_sequences)
+        check_bias_recorded(checked.record, one)
     assert checked is not None
     described = {
         "lr_z": rate_z.tolist(),
@@ -184,7 +195,8 @@ def _named(classes: Any) -> dict[str, SequenceClasses]:
 
 def _values(name: str, values: Any) -> list[Any]:
     """The values of an option: a list, or a single one."""
-    listed = list(values) if isinstance(values, list | range | np.ndarray) else [values]
+    single = name == "position_bias" and all(isinstance(value, int | float) for value in values or [None])
+    listed = list(values) if isinstance(values, list | range | np.ndarray) and not single else [values]
     if not listed:
         raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")
     if name == "init" and any(not isinstance(value, str) for value in listed):

@@ -76,7 +76,9 @@ def bytes_per_run(grid: Grid, group: Group) -> float:
     matrices = rows * columns + heads * layout.num_queries * layout.num_rows
     copies = 4 if options.optimizer == "adam" else 2
     batch = options.batch_size or options.num_sequences or group.classes.num_classes
-    scratch = 0 if suits_kernel(options) else batch * (4 * rows + 3 * columns) + 2 * matrices
+    buckets = getattr(group.classes, "num_buckets", 0)
+    on_kernel = suits_kernel(options) and not buckets
+    scratch = 0 if on_kernel else batch * ((4 + 3 * buckets) * rows + 3 * columns) + 2 * matrices
     kept = (options.num_sequences or 0) * layout.num_rows
     records = sum(math.prod(shape_of(name, layout, 1, len(grid.record_steps))) for name in grid.record)
     return item * (copies * matrices + scratch + kept) + 16 * records

@@ -57,6 +57,8 @@ def sweep(
     init_scale_z: Any = 1.0,
     attention_prior: Any = None,
     num_sequences: Any = None,
+    position_bias: Any = None,
+    learn_position_bias: Any = False,
     record: Iterable[str] = RECORDED,
     record_every: int | None = None,
     dtype: str = "float32",
@@ -77,7 +79,7 @@ def sweep(
     lr_z, lr_y or lr_y_over_lr_z, seeds : number or sequence
         Each value of each.
     batch_size, seq_len, optimizer, momentum, init, decoder_gradient, normalization, residual, heads, init_scale_z,
-    attention_prior, num_sequences :
+    attention_prior, num_sequences, position_bias, learn_position_bias :
         As in `train`; a list makes every combination with the rest.  Different numbers of heads can be recorded in
         loss and accuracy only.
     steps, record, record_every, dtype, device :
@@ -104,7 +106,8 @@ def sweep(
         record_every=record_every, steps=steps, batch_size=batch_size, seq_len=seq_len, optimizer=optimizer,
         momentum=momentum, init=init, decoder_gradient=decoder_gradient, dtype=dtype, device=device,
         normalization=normalization, residual=residual, heads=heads, init_scale_z=init_scale_z,
-        attention_prior=attention_prior, num_sequences=num_sequences,
+        attention_prior=attention_prior, num_sequences=num_sequences, position_bias=position_bias,
+        learn_position_bias=learn_position_bias,
     )  # fmt: skip
     whole("retries", retries, least=0)
     if shard_size is not None:
@@ -165,9 +168,11 @@ def _template(grid: Grid) -> xr.Dataset:
     if grid.same_classes:
         found = coordinates(_layout(grid.groups[0]), "step", grid.record_steps, runs, grid.record)
     else:
-        sized = [name for name in grid.record if {"token", "query", "output"} & set(DIMENSIONS[name])]
+        sized = [name for name in grid.record if {"token", "query", "output", "bucket"} & set(DIMENSIONS[name])]
         if sized:
-            allowed = [name for name in RECORDABLE if not {"token", "query", "output"} & set(DIMENSIONS[name])]
+            allowed = [
+                name for name in RECORDABLE if not {"token", "query", "output", "bucket"} & set(DIMENSIONS[name])
+            ]
             raise InputError(
                 f"{', '.join(sized)} cannot be recorded over class settings of different tokens: record among "
                 f"{', '.join(allowed)}, or sweep one setting at a time."
