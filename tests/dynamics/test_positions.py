@@ -121,11 +121,12 @@ def test_sequences_follow_their_positions() -> None:
     assert (counts.sum(1) == 5).all()
 
 
-def test_a_fixed_bias_is_other_classes() -> None:
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_a_fixed_bias_is_other_classes(batch_size: int | None) -> None:
     """At T -> infinity, in steps, with a residual connection too; a wrong weight would be seen."""
     classes = bucketed()
     bias = np.array([0.7, -0.4])
-    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 30, "batch_size": None, "seq_len": math.inf,
+    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 30, "batch_size": batch_size, "seq_len": math.inf,
                                "dtype": "float64", "residual": True}  # fmt: skip
     biased = ss.train(classes, **options, position_bias=bias)
     plain = ss.train(weighed(classes, bias), **options)

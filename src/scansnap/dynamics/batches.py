@@ -120,7 +120,9 @@ class HostSampler:
         probs = self._tensors.probs
         class_index = torch.tensor(self._class_index, device=probs.device)
         if draws.length == 0:
-            return Batch(class_index, probs[class_index], self._weights)
+            buckets = self._tensors.bucket_probs
+            parts = None if buckets is None else buckets[class_index]
+            return Batch(class_index, probs[class_index], self._weights, parts)
         counts = torch.from_numpy(self._counts).to(probs.device, probs.dtype)
         dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1)  # the last column takes the padding
         dense.scatter_(2, self._tensors.support[class_index], counts)

@@ -97,7 +97,8 @@ class TrainOptions:
             raise InputError(f"momentum is {momentum} but the optimizer is {optimizer}: momentum belongs to sgd.")
         if momentum is not None and not (isinstance(momentum, Real) and 0 <= momentum < 1):
             raise InputError(f"momentum is {momentum}: give a number from 0 up to, but not including, 1.")
-        check_recorded(record, residual)
+        variables = recorded(record)
+        check_recorded(variables, residual)
         return cls(
             steps=int(steps),
             batch_size=None if batch_size is None else int(batch_size),
@@ -108,7 +109,7 @@ class TrainOptions:
             dtype=dtype,
             device=device,
             record_every=int(record_every),
-            record=recorded(record),
+            record=variables,
             architecture=Architecture.checked(normalization=normalization, residual=residual, heads=heads),
             num_sequences=None if num_sequences is None else int(num_sequences),
         )

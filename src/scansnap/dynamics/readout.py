@@ -80,8 +80,10 @@ class Readout:
         """LN(x) and the length it was divided by."""
         if self._centred:
             x = x - self._mean(x)
-        square = (self.weigh(x) * x).sum(3, keepdim=True) if self.multiplicity is not None else None
-        length = torch.linalg.vector_norm(x, dim=3, keepdim=True) if square is None else square.sqrt()
+        if self.multiplicity is None:
+            length = torch.linalg.vector_norm(x, dim=3, keepdim=True)
+        else:
+            length = (self.weigh(x) * x).sum(3, keepdim=True).sqrt()
         return x / length, length
 
     def project(self, unit: Tensor, g: Tensor) -> Tensor:
