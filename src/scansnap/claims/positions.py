@@ -13,6 +13,7 @@ from scansnap.claims.population import FloatArray
 from scansnap.data.positions import PositionedClasses, near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.flow import flow
+from scansnap.dynamics.options import check_classes
 from scansnap.dynamics.train import train
 from scansnap.errors import InputError
 
@@ -39,6 +40,7 @@ def weighed(classes: PositionedClasses, bias: ArrayLike) -> SequenceClasses:
 def positional_prior(check: Check) -> None:
     """Attention along flows with ALiBi's bias against classes of reweighed P(l|n); sampled training; a learned bias."""
     classes = check.setting.classes
+    check_classes(classes)
     if not isinstance(classes, PositionedClasses):
         raise InputError("positional_prior says nothing about these classes: it needs tokens that depend on position.")
     rates: dict[str, Any] = {"lr_y": check.setting.lr_y, "lr_z": check.setting.lr_z, "progress": False}
