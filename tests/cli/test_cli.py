@@ -291,3 +291,23 @@ def test_positions_from_the_command_line(tmp_path) -> None:
     assert flow.returncode == 0, flow.stderr
     wrong = run("train", *words, "--position-bias", "steep", cwd=tmp_path)
     assert "--position-bias is 'steep': give numbers" in wrong.stderr
+
+
+def test_layers_from_the_command_line(tmp_path) -> None:
+    words = [
+        "train",
+        "--layers",
+        "2",
+        "--nonlinearity",
+        "relu",
+        "--init",
+        "uniform",
+        "--steps",
+        "4",
+        "--picture",
+        "a.png",
+    ]
+    done = run(*words, "--store", "a.zarr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ss.load(tmp_path / "a.zarr")["attention"].sizes["layer"] == 2
+    assert (tmp_path / "a.png").exists()

@@ -79,3 +79,15 @@ def test_heads(prepare, verdicts) -> None:
 def test_headings_tell_them_from_the_paper_s() -> None:
     assert catalogue.heading("6") == "Figure 6"
     assert catalogue.heading("heads") == "Beyond the basic setting"
+
+
+def test_layers(prepare, verdicts) -> None:
+    dataset = prepare("layers")
+    found = verdicts("layers", dataset)
+    assert found["Common tokens lose attention in every layer."].holds
+    assert found["Every layer favours the most probable distinct token."].holds
+    assert np.isnan(dataset["moment"].sel(depth=1, layer=2)).all()
+    dataset["lost"].values[:] *= -1
+    dataset["moment"].values[:] *= -1
+    dataset["leads"].values[:] *= 0
+    assert not any(one.holds for one in verdicts("layers", dataset).values())

@@ -31,6 +31,8 @@ GRADIENT_OPTION = typer.Option("--decoder-gradient", help="true (SGD's) or modif
 NORMALIZATION_OPTION = typer.Option("--normalization", help="l2, or layer (standard LayerNorm, mean subtracted).")
 RESIDUAL_OPTION = typer.Option("--residual/--no-residual", help="Add the query to what is attended to (Section 7).")
 HEADS_OPTION = typer.Option("--heads", help="Heads, each with a Y and a Z of its own.")
+LAYERS_OPTION = typer.Option("--layers", help="Layers on top of each other.")
+NONLINEARITY_OPTION = typer.Option("--nonlinearity", help="Between layers: tanh or relu.")
 INIT_SCALE_OPTION = typer.Option("--init-scale-z", help="How many times as wide Z's uniform start is.")
 PRIOR_OPTION = typer.Option(
     "--attention-prior", help="Logits added to Z for tokens or kinds of tokens, as common=-2 or the=-1,cat=0.5."

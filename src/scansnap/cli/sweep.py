@@ -49,6 +49,8 @@ def command(
     normalization: Annotated[str | None, typer.Option("--normalization", help="As l2,layer.")] = None,
     residual: Annotated[str | None, typer.Option("--residual", help="Without and with, as no,yes.")] = None,
     heads: Annotated[str | None, typer.Option("--heads", help="Numbers of heads, as 1,4.")] = None,
+    layers: Annotated[str | None, typer.Option("--layers", help="Numbers of layers, as 1,2.")] = None,
+    nonlinearity: Annotated[str | None, typer.Option("--nonlinearity", help="Between layers, as tanh,relu.")] = None,
     init_scale_z: Annotated[
         str | None, typer.Option("--init-scale-z", help="How many times as wide Z's uniform start is, as 1,10.")
     ] = None,
@@ -103,7 +105,8 @@ def command(
         "seq_len": _each(seq_len, common.length),
         "momentum": common.numbers("--momentum", momentum),
         "optimizer": _each(optimizer), "init": _each(init), "decoder_gradient": _each(decoder_gradient),
-        "normalization": _each(normalization), "heads": _each(heads, _heads),
+        "normalization": _each(normalization), "heads": _each(heads, partial(_number, name="--heads")),
+        "layers": _each(layers, partial(_number, name="--layers")), "nonlinearity": _each(nonlinearity),
         "residual": _each(residual, partial(_yes, name="--residual")),
         "init_scale_z": common.numbers("--init-scale-z", init_scale_z), "attention_prior": _priors(attention_prior),
         "num_sequences": _each(num_sequences, _size), "position_bias": _priors(position_bias, common.bias),
@@ -150,11 +153,11 @@ def _yes(text: str, name: str) -> bool:
     return words[text.strip().lower()]
 
 
-def _heads(text: str) -> int:
+def _number(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputError(f"--heads is '{text.strip()}': give whole numbers, as 1,4.") from None
+        raise InputError(f"{name} is '{text.strip()}': give whole numbers, as 1,4.") from None
 
 
 def _size(text: str) -> int | None:

@@ -34,6 +34,8 @@ def command(
     normalization: Annotated[str | None, common.NORMALIZATION_OPTION] = None,
     residual: Annotated[bool | None, common.RESIDUAL_OPTION] = None,
     heads: Annotated[int | None, common.HEADS_OPTION] = None,
+    layers: Annotated[int | None, common.LAYERS_OPTION] = None,
+    nonlinearity: Annotated[str | None, common.NONLINEARITY_OPTION] = None,
     init_scale_z: Annotated[float | None, common.INIT_SCALE_OPTION] = None,
     attention_prior: Annotated[str | None, common.PRIOR_OPTION] = None,
     position_bias: Annotated[str | None, common.BIAS_OPTION] = None,
@@ -71,7 +73,7 @@ def command(
         "decoder_gradient": decoder_gradient, "record_every": record_every, "normalization": normalization,
         "residual": residual, "heads": heads, "init_scale_z": init_scale_z, "num_sequences": num_sequences,
         "attention_prior": common.prior(attention_prior), "position_bias": common.bias(position_bias),
-        "learn_position_bias": learn_position_bias,
+        "learn_position_bias": learn_position_bias, "layers": layers, "nonlinearity": nonlinearity,
     }  # fmt: skip
     if optimizer is not None and optimizer != "sgd" and momentum is None:
         options.pop("momentum", None)  # the preset's momentum belongs to the preset's optimizer

@@ -8,7 +8,7 @@ and for everything beyond the basic setting.  A user never chooses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,14 @@ class Engine(Protocol):
         """Continue from what `state` gave after `step` updates."""
 
 
+@runtime_checkable
+class SeveralLayers(Protocol):
+    """An engine whose attention is not a softmax of logits by query and token."""
+
+    def layer_attention(self) -> NDArray[np.float64]:
+        """Attention of every layer (R, K, L, S)."""
+
+
 def suits_kernel(options: TrainOptions) -> bool:
     """Whether the CPU kernel does all that these options ask for."""
     return (
@@ -65,6 +73,10 @@ def suits_kernel(options: TrainOptions) -> bool:
 
 def make_engine(start: Start, options: TrainOptions, runs: Runs) -> Engine:
     """The engine for these options."""
+    if options.architecture.layers > 1:
+        from scansnap.dynamics.layered_engine import LayeredEngine
+
+        return LayeredEngine(start, options, runs)
     if suits_kernel(options) and start.positions is None:
         from scansnap.dynamics.kernel_engine import KernelEngine
 

@@ -133,7 +133,7 @@ def gradients(
     found = directions(layout, attention, batch, counts)
     weighed = layout.readout.weigh(found.value).flatten(2)  # (R, B, H D)
     logits = weighed @ decoder  # (R, B, C)
-    residual, loss, correct = _residual(layout, logits, layout.next_column[batch.class_index])
+    residual, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
     residual = residual * batch.sample_weights[..., None]
 
     g = (residual @ decoder.mT).unflatten(2, found.value.shape[2:])  # (R, B, H, D)
@@ -159,7 +159,7 @@ def measures(
     """Loss and accuracy (R,) alone."""
     value = directions(layout, attention, batch, token_weights(batch, bias)).value
     logits = layout.readout.weigh(value).flatten(2) @ decoder
-    _, loss, correct = _residual(layout, logits, layout.next_column[batch.class_index])
+    _, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
     return (loss * batch.sample_weights).sum(1), (correct * batch.sample_weights).sum(1)
 
 
@@ -178,7 +178,7 @@ def directions(layout: LayoutTensors, attention: Tensor, batch: Batch, counts: T
     return layout.readout.forward(c, batch.class_index)
 
 
-def _residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """e_n - p, the loss, and whether n alone has the largest logit.
 
     1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the

@@ -77,6 +77,8 @@ class TrainOptions:
         residual: bool = False,
         heads: int = 1,
         num_sequences: int | None = None,
+        layers: int = 1,
+        nonlinearity: str = "tanh",
     ) -> TrainOptions:
         """The options, or an `InputError` that names the first one that cannot be."""
         whole("steps", steps, least=0)
@@ -97,8 +99,13 @@ class TrainOptions:
             raise InputError(f"momentum is {momentum} but the optimizer is {optimizer}: momentum belongs to sgd.")
         if momentum is not None and not (isinstance(momentum, Real) and 0 <= momentum < 1):
             raise InputError(f"momentum is {momentum}: give a number from 0 up to, but not including, 1.")
+        architecture = Architecture.checked(
+            normalization=normalization, residual=residual, heads=heads, layers=layers, nonlinearity=nonlinearity
+        )
         variables = recorded(record)
         check_recorded(variables, residual)
+        if layers > 1:
+            variables = _of_layers(variables, decoder_gradient)
         return cls(
             steps=int(steps),
             batch_size=None if batch_size is None else int(batch_size),
@@ -110,7 +117,7 @@ class TrainOptions:
             device=device,
             record_every=int(record_every),
             record=variables,
-            architecture=Architecture.checked(normalization=normalization, residual=residual, heads=heads),
+            architecture=architecture,
             num_sequences=None if num_sequences is None else int(num_sequences),
         )
 
@@ -196,6 +203,16 @@ def recorded(names: Iterable[str], allowed: Sequence[str] = RECORDABLE) -> tuple
     if not asked:
         raise InputError(f"record names nothing to keep: choose among {', '.join(allowed)}.")
     return tuple(name for name in allowed if name in asked)
+
+
+def _of_layers(names: tuple[str, ...], decoder_gradient: str) -> tuple[str, ...]:
+    """What is recorded of several layers; the usual variables less the logits, which are no longer one per token."""
+    if decoder_gradient != "true":
+        raise InputError("decoder_gradient is modified but there are several layers: Lemma 3 is about one.")
+    kept = ("loss", "accuracy", "attention", "entropy")
+    if names != RECORDED and (others := [name for name in names if name not in kept]):
+        raise InputError(f"{', '.join(others)} cannot be recorded of several layers: choose among {', '.join(kept)}.")
+    return tuple(name for name in names if name in kept)
 
 
 def check_recorded(names: Iterable[str], residual: bool) -> None:

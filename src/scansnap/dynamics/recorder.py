@@ -144,6 +144,10 @@ class Recorder:
             found["query_decoder"] = self._layout.expand_decoder(decoder, queries=True)
         return found
 
+    def observe_layers(self, attention: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        """The same from the attention of several layers (R, K, L, S)."""
+        return {"attention": attention, "entropy": distinct_entropy(self._layout, attention)}
+
     def _weighed(self, bias: NDArray[np.floating] | None) -> NDArray[np.float64] | None:
         """sum_g exp(b_g) sizes[g] P_g(l|n) (R, K, S), up to a factor, where there are positions."""
         if self._positions is None or bias is None:

@@ -40,6 +40,7 @@ class Start:
     attention: NDArray[np.floating]  # with the prior in it
     prior: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))  # (S,), or one number for all
     positions: Positions | None = None  # with their bias, where tokens depend on their position
+    scale_z: float = 1.0  # how many times as wide Z starts
 
 
 def make_start(
@@ -66,12 +67,13 @@ def make_start(
         classes, init=init, init_scale_z=init_scale_z, attention_prior=attention_prior, position_bias=position_bias,
         learn_position_bias=learn_position_bias,
     )  # fmt: skip
+    check_layers(architecture, init, attention_prior, positions)
     if isinstance(init, str):
         if init == "uniform":
             start = _uniform(classes, seeds, dtype, architecture, init_scale_z)
         else:
             start = _zeros(classes, len(seeds), dtype, architecture)
-        return _with_priors(start, prior, positions)
+        return replace(_with_priors(start, prior, positions), scale_z=init_scale_z)
     if not (isinstance(init, tuple | list) and len(init) == 2):
         raise InputError(
             f"init is {type(init).__name__}: give {' or '.join(map(repr, STARTS))}, or a pair of arrays (Y, Z)."
@@ -97,6 +99,18 @@ def check_start(
         what = repr(init) if isinstance(init, str) else "a pair of arrays"
         raise InputError(f"init_scale_z is {init_scale_z} but init is {what}: it scales the start 'uniform' alone.")
     return prior_logits(classes, attention_prior), Positions.checked(classes, position_bias, learn_position_bias)
+
+
+def check_layers(architecture: Architecture, init: Init, attention_prior: Any, positions: Positions | None) -> None:
+    """Refuse starts that several layers cannot have."""
+    if architecture.layers == 1:
+        return
+    if not isinstance(init, str):
+        raise InputError("init is a pair of arrays but there are several layers: start them from 'zeros' or 'uniform'.")
+    if attention_prior is not None or positions is not None:
+        raise InputError("priors and positions are for one layer: leave them out, or give layers=1.")
+    if architecture.nonlinearity == "relu" and init == "zeros":
+        raise InputError("ReLU has no slope at zero, where nothing would ever move: give init='uniform', or tanh.")
 
 
 def _with_priors(start: Start, prior: NDArray[np.float64], positions: Positions | None) -> Start:

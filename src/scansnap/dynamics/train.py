@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.engine import Engine, make_engine
+from scansnap.dynamics.engine import Engine, SeveralLayers, make_engine
 from scansnap.dynamics.fixed_data import FreshData
 from scansnap.dynamics.options import FRESH, RECORDED, Runs, TrainOptions, check_bias_recorded, check_classes
 from scansnap.dynamics.positions import check_positions, described_bias
@@ -47,6 +47,8 @@ def train(
     normalization: str = "l2",
     residual: bool = False,
     heads: int = 1,
+    layers: int = 1,
+    nonlinearity: str = "tanh",
     init_scale_z: float = 1.0,
     attention_prior: Any = None,
     position_bias: Any = None,
@@ -83,6 +85,8 @@ def train(
     normalization, residual, heads :
         The layer, the paper's basic one unless told: "l2" or "layer" (standard LayerNorm, mean subtracted); whether the
         query is added to what is attended to (Section 7); how many heads, each with a Y and a Z of its own.
+    layers, nonlinearity :
+        Several layers on top of each other with "tanh" or "relu" between them, by autograd (`model/layered.py`).
     attention_prior : optional
         Logits added to Z before training: one per token, or a mapping such as {"common": -2.0} or {"the": -1.0}.
     position_bias, learn_position_bias : optional
@@ -108,7 +112,8 @@ def train(
     options = TrainOptions.checked(
         steps=steps, batch_size=batch_size, seq_len=seq_len, optimizer=optimizer, momentum=momentum,
         decoder_gradient=decoder_gradient, dtype=dtype, device=device, record_every=record_every, record=record,
-        normalization=normalization, residual=residual, heads=heads, num_sequences=num_sequences,
+        normalization=normalization, residual=residual, heads=heads, num_sequences=num_sequences, layers=layers,
+        nonlinearity=nonlinearity,
     )  # fmt: skip
     runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
     start = make_start(
@@ -203,6 +208,9 @@ class _Training:
             self._checkpoint(record)
 
     def _observe(self) -> None:
+        if isinstance(self._engine, SeveralLayers):
+            self._values = self._recorder.observe_layers(self._engine.layer_attention())
+            return
         decoder = self._engine.decoder() if self._recorder.wants_decoder else None
         self._values = self._recorder.observe(self._engine.attention_logits(), decoder, self._engine.position_bias())
         if self._fresh is not None:

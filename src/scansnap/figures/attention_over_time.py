@@ -31,8 +31,9 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     if not 0 <= run < dataset.sizes["run"]:
         raise InputError(f"there is no run {run}: this result has runs 0 to {dataset.sizes['run'] - 1}.")
     chosen = dataset[["attention", "loss", "entropy"]].isel(run=run)
-    if "head" in chosen.dims:
-        chosen = _head_by_head(chosen)
+    for part in ("head", "layer"):
+        if part in chosen.dims:
+            chosen = _apart(chosen, part)
     return (
         chosen.isel({"class": slice(MOST_CLASSES)})
         .assign_attrs(num_classes=chosen.sizes["class"], num_runs=dataset.sizes["run"])
@@ -40,13 +41,13 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     )
 
 
-def _head_by_head(chosen: xr.Dataset) -> xr.Dataset:
-    """Each head of each class as if it were a class of its own, named for both; the loss is of all heads together."""
-    heads = [chosen[["attention", "entropy"]].isel(head=h, drop=True) for h in range(chosen.sizes["head"])]
-    named = [
-        one.assign_coords(next_token_name=("class", [f"{name}, head {h}" for name in one["next_token_name"].values]))
-        for h, one in enumerate(heads)
-    ]
+def _apart(chosen: xr.Dataset, part: str) -> xr.Dataset:
+    """Each head, or layer, of each class as if it were a class of its own, named for both; the loss is of all."""
+    named = []
+    for number in chosen[part].values:
+        one = chosen[["attention", "entropy"]].sel({part: number}, drop=True)
+        names = [f"{name}, {part} {number}" for name in one["next_token_name"].values]
+        named.append(one.assign_coords(next_token_name=("class", names)))
     found = xr.concat(named, "class", coords="minimal", compat="override")
     return found.sortby("class").assign(loss=chosen["loss"])
 

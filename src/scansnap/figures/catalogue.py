@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NUMBERS = ("2", "3", "4", "5", "6", "8", "9", "11", "12")
 
-BEYOND = ("normalization", "optimisers", "finite_data", "heads")
+BEYOND = ("normalization", "optimisers", "finite_data", "heads", "layers")
 """Figures of what the paper names and leaves open, in `figures/beyond/`."""
 
 NAMES = (*NUMBERS, *BEYOND)

@@ -1,8 +1,8 @@
 """The labelled form of a result.
 
-Dimensions are among run, step | time, class, query, head, token, output.  `token` runs over the contextual tokens (the
-only ones that attention can be on), `output` over the whole vocabulary, and `head` is there if there are several.
-Coordinates say what each entry is; attributes carry the configuration and the origin.
+Dimensions are among run, step | time, class, query, head, layer, token, output.  `token` runs over the contextual
+tokens (the only ones that attention can be on), `output` over the whole vocabulary; `head` and `layer` are there if
+there are several.  Coordinates say what each entry is; attributes carry the configuration and the origin.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ DIMENSIONS = {
     "accuracy": ("run", "RECORD"),
     "fresh_loss": ("run", "RECORD"),
     "fresh_accuracy": ("run", "RECORD"),
-    "entropy": ("run", "RECORD", "class", "HEAD"),
-    "attention": ("run", "RECORD", "class", "HEAD", "token"),
+    "entropy": ("run", "RECORD", "class", "HEAD", "LAYER"),
+    "attention": ("run", "RECORD", "class", "HEAD", "LAYER", "token"),
     "attention_logits": ("run", "RECORD", "query", "HEAD", "token"),
     "decoder": ("run", "RECORD", "HEAD", "token", "output"),
     "query_decoder": ("run", "RECORD", "HEAD", "query", "output"),
     "position_bias": ("run", "RECORD", "bucket"),
 }
-"""Every variable's dimensions; RECORD is `step` or `time`, HEAD is left out where there is one head."""
+"""Every variable's dimensions; RECORD is `step` or `time`, HEAD and LAYER are left out where there is one."""
 
 MEASURES = ("loss", "accuracy", "fresh_loss", "fresh_accuracy")
 """Variables that are one number for a record: kept in float64 whatever the arithmetic."""
@@ -102,16 +102,17 @@ def shape_of(name: str, layout: CompactLayout, runs: int, records: int) -> tuple
         "token": layout.num_rows,
         "output": layout.classes.vocab_size,
         "head": layout.architecture.heads,
+        "layer": layout.architecture.layers,
         "bucket": getattr(layout.classes, "num_buckets", 0),
     }
     return tuple(sizes[dimension] for dimension in dimensions_of(name, "RECORD", layout))
 
 
 def dimensions_of(name: str, axis: str, layout: CompactLayout) -> tuple[str, ...]:
-    """A variable's dimensions with the record axis named, and that of heads where there are several."""
-    names = {"RECORD": axis, "HEAD": "head"}
-    several = layout.architecture.heads > 1
-    return tuple(names.get(one, one) for one in DIMENSIONS[name] if several or one != "HEAD")
+    """A variable's dimensions with the record axis named, and those of heads and layers where there are several."""
+    names = {"RECORD": axis, "HEAD": "head", "LAYER": "layer"}
+    single = {"HEAD": layout.architecture.heads == 1, "LAYER": layout.architecture.layers == 1}
+    return tuple(names.get(one, one) for one in DIMENSIONS[name] if not single.get(one, False))
 
 
 def coordinates(
@@ -141,6 +142,7 @@ def coordinates(
         "token_name": ("token", names),
         "output": np.arange(classes.vocab_size),
         "head": np.arange(layout.architecture.heads),
+        "layer": np.arange(1, layout.architecture.layers + 1),
         "bucket": np.arange(getattr(classes, "num_buckets", 0)),
         "bucket_size": ("bucket", getattr(classes, "sizes", np.zeros(0, np.int64))),
     }

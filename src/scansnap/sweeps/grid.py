@@ -26,12 +26,13 @@ from scansnap.dynamics.options import (
     whole,
 )
 from scansnap.dynamics.positions import check_positions
-from scansnap.dynamics.start import check_start
+from scansnap.dynamics.start import check_layers, check_start
 from scansnap.errors import InputError
 
 BEYOND: dict[str, Any] = {
     "normalization": "l2", "residual": False, "heads": 1, "init_scale_z": 1.0, "attention_prior": None,
     "num_sequences": None, "position_bias": None, "learn_position_bias": False,
+    "layers": 1, "nonlinearity": "tanh",
 }  # fmt: skip
 """Options that lead beyond the basic setting, and what they are in it."""
 
@@ -84,7 +85,8 @@ class Grid:
 
     @property
     def same_heads(self) -> bool:
-        return len({group.options["heads"] for group in self.groups}) == 1
+        """Whether all runs have as many heads and as many layers."""
+        return len({(group.options["heads"], group.options["layers"]) for group in self.groups}) == 1
 
     def coordinates(self) -> dict[str, NDArray[Any]]:
         """What tells runs apart, one entry per run."""
@@ -155,6 +157,7 @@ def make_grid(
         groups.append(Group(name, one, mine, y, z, s, first=len(groups) * len(s)))
         checked = groups[-1].train_options
         _, positions = check_start(one, **{key: mine[key] for key in START_OPTIONS})
+        check_layers(checked.architecture, mine["init"], mine["attention_prior"], positions)
         check_positions(positions, checked.seq_len, checked.batch_size, checked.num_sequences)
         check_bias_recorded(checked.record, one)
     assert checked is not None

@@ -79,6 +79,8 @@ def bytes_per_run(grid: Grid, group: Group) -> float:
     buckets = getattr(group.classes, "num_buckets", 0)
     on_kernel = suits_kernel(options) and not buckets
     scratch = 0 if on_kernel else batch * ((4 + 3 * buckets) * rows + 3 * columns) + 2 * matrices
+    if options.architecture.layers > 1:  # features of every token in every layer, kept for autograd
+        scratch += 8 * options.architecture.layers * batch * (rows + layout.num_queries) ** 2
     kept = (options.num_sequences or 0) * layout.num_rows
     records = sum(math.prod(shape_of(name, layout, 1, len(grid.record_steps))) for name in grid.record)
     return item * (copies * matrices + scratch + kept) + 16 * records

@@ -54,6 +54,8 @@ def sweep(
     normalization: Any = "l2",
     residual: Any = False,
     heads: Any = 1,
+    layers: Any = 1,
+    nonlinearity: Any = "tanh",
     init_scale_z: Any = 1.0,
     attention_prior: Any = None,
     num_sequences: Any = None,
@@ -78,10 +80,10 @@ def sweep(
         Class settings.  Several of different size can be recorded in loss, accuracy and entropy only.
     lr_z, lr_y or lr_y_over_lr_z, seeds : number or sequence
         Each value of each.
-    batch_size, seq_len, optimizer, momentum, init, decoder_gradient, normalization, residual, heads, init_scale_z,
-    attention_prior, num_sequences, position_bias, learn_position_bias :
-        As in `train`; a list makes every combination with the rest.  Different numbers of heads can be recorded in
-        loss and accuracy only.
+    batch_size, seq_len, optimizer, momentum, init, decoder_gradient, normalization, residual, heads, layers,
+    nonlinearity, init_scale_z, attention_prior, num_sequences, position_bias, learn_position_bias :
+        As in `train`; a list makes every combination with the rest.  Different numbers of heads or layers can be
+        recorded in loss and accuracy only.
     steps, record, record_every, dtype, device :
         As in `train`, the same for all runs; unless told, the start and the end are recorded.
     store : path, optional
@@ -107,7 +109,7 @@ def sweep(
         momentum=momentum, init=init, decoder_gradient=decoder_gradient, dtype=dtype, device=device,
         normalization=normalization, residual=residual, heads=heads, init_scale_z=init_scale_z,
         attention_prior=attention_prior, num_sequences=num_sequences, position_bias=position_bias,
-        learn_position_bias=learn_position_bias,
+        learn_position_bias=learn_position_bias, layers=layers, nonlinearity=nonlinearity,
     )  # fmt: skip
     whole("retries", retries, least=0)
     if shard_size is not None:
@@ -162,8 +164,8 @@ def _template(grid: Grid) -> xr.Dataset:
     runs["diverged_step"] = np.full(len(grid), -1)
     if not grid.same_heads and (sized := [name for name in grid.record if name not in MEASURES]):
         raise InputError(
-            f"{', '.join(sized)} cannot be recorded over different numbers of heads: record among "
-            f"{', '.join(MEASURES)}, or sweep one number of heads at a time."
+            f"{', '.join(sized)} cannot be recorded over different numbers of heads or layers: record among "
+            f"{', '.join(MEASURES)}, or sweep one number at a time."
         )
     if grid.same_classes:
         found = coordinates(_layout(grid.groups[0]), "step", grid.record_steps, runs, grid.record)

@@ -35,7 +35,7 @@ STATEMENT = (
     "knowledge may suppress them without it (Section 9)."
 )
 SETTING = (
-    "one query, two next tokens, 40 common and 10 distinct tokens per class, T = 9; all of N sequences at each of 200 "
+    "One query, two next tokens, 40 common and 10 distinct tokens per class, T = 9; all of N sequences at each of 200 "
     "updates, momentum 0.9, η_Y = η_Z = 1, zero start; a prior adds the same logit to all common tokens"
 )
 

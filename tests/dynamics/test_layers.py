@@ -1,0 +1,134 @@
+"""Several layers: one is the basic setting, two are what the sequences say, and what cannot be combined."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scansnap as ss
+from scansnap.dynamics.layered_engine import LayeredEngine, _tokens
+from scansnap.dynamics.tensor_engine import TensorEngine
+from tests.dynamics.reference import engine_of, relative
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}], ids=str)
+def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
+    """Twenty steps from zero, where output columns are merged, by autograd and by Lemma 1."""
+    classes = ss.syn_medium(num_query=3)
+    layered, basic = (engine_of(kind, classes, steps=20, **options) for kind in (LayeredEngine, TensorEngine))
+    np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
+    size = len(classes.contextual_tokens)
+    found = layered._tensors["attention_0"].numpy()[:, layered._query.unique().numpy(), :size]
+    order = np.argsort(classes.queries)
+    assert relative(found, basic.attention_logits()[:, order]) < 1e-9
+
+
+def plain(
+    classes: ss.SequenceClasses, engine: LayeredEngine, sequences: np.ndarray, owner: np.ndarray, layers: int, act: Any
+) -> float:
+    """The loss on whole sequences of one-hot features, position by position, for the first run."""
+    from scansnap.model.compact import CompactLayout
+
+    layout = CompactLayout.of(classes, np.arange(classes.vocab_size))
+    tokens = list(_tokens(layout))
+    total = 0.0
+    for sequence, n in zip(sequences, owner, strict=True):
+        x = torch.eye(len(tokens), dtype=torch.float64)[[tokens.index(token) for token in sequence]]  # (T, N)
+        for j in range(layers):
+            z, y = engine._tensors[f"attention_{j}"][0], engine._tensors[f"decoder_{j}"][0]
+            c = torch.softmax(x @ z @ x[:-1].T, dim=1)  # every position attends to those before the query
+            mixed = c @ x[:-1]
+            mixed = mixed / mixed.norm(dim=1, keepdim=True)
+            if j == layers - 1:
+                logits = (mixed[-1] @ y)[layout.column_of_token]
+                break
+            x = x + act(mixed @ y)
+            x = x / x.norm(dim=1, keepdim=True)
+        total -= torch.log_softmax(logits, 0)[classes.next_token[n]].item()
+    return total / len(owner)
+
+
+@pytest.mark.parametrize(("layers", "nonlinearity"), [(2, "tanh"), (3, "relu")])
+def test_counts_do_what_sequences_do(layers: int, nonlinearity: str) -> None:
+    """The loss of trained layers on the batch of the next update, to 1e-12."""
+    classes = ss.synthetic(num_query=2, next_per_query=2, num_common=3, num_distinct=2)
+    engine = engine_of(
+        LayeredEngine, classes, init="uniform", layers=layers, nonlinearity=nonlinearity, steps=9, batch_size=8,
+        seq_len=7, seeds=3,
+    )  # fmt: skip
+    expected = plain(classes, engine, *ss.sample_sequences(classes, num=8, seq_len=7, seed=3), layers,
+                     torch.tanh if nonlinearity == "tanh" else torch.relu)  # fmt: skip
+    assert engine.evaluate()[0][0] == pytest.approx(expected, rel=1e-12)
+    before = engine.evaluate()[0][0]
+    losses, _ = engine.advance(9)
+    assert losses[0, 0] == before
+    assert losses[0, -1] < losses[0, 0]
+    attention = engine.layer_attention()
+    assert attention.shape == (1, 4, layers, len(classes.contextual_tokens))
+    np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-12)
+    assert (attention[0, 0][:, ~np.isin(classes.contextual_tokens, classes.support(0))] == 0).all()
+
+
+def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path, monkeypatch) -> None:
+    import scansnap.dynamics.train as module
+
+    options: dict[str, Any] = {"lr_z": 1.0, "lr_y": 1.0, "steps": 12, "batch_size": 8, "layers": 2}
+    whole = ss.train(ss.syn_small(), **options)
+    assert whole["attention"].dims == ("run", "step", "class", "layer", "token")
+    assert whole["entropy"].dims == ("run", "step", "class", "layer")
+    assert "attention_logits" not in whole
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    advance, count = module._Training._advance, 0
+
+    def stopping(self: Any, record: int) -> None:
+        nonlocal count
+        count += 1
+        if count > 5:
+            raise KeyboardInterrupt
+        advance(self, record)
+
+    monkeypatch.setattr(module._Training, "_advance", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        ss.train(ss.syn_small(), **options, store=tmp_path / "run.zarr")
+    monkeypatch.setattr(module._Training, "_advance", advance)
+    again = ss.train(ss.syn_small(), **options, store=tmp_path / "run.zarr")
+    np.testing.assert_array_equal(again["attention"].values, whole["attention"].values)
+    found = ss.sweep(ss.syn_small(), **{**options, "layers": [1, 2]}, record=("loss",), nonlinearity="tanh")
+    np.testing.assert_allclose(found["loss"].values[1], whole["loss"].values[0, [0, -1]], rtol=1e-6)
+
+
+def test_runs_do_not_depend_on_their_neighbours() -> None:
+    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 6, "batch_size": 8, "layers": 2, "init": "uniform",
+                               "dtype": "float64", "num_sequences": 10}  # fmt: skip
+    together, alone = ss.train(ss.syn_small(), **options, seeds=[3, 4]), ss.train(ss.syn_small(), **options, seeds=4)
+    np.testing.assert_allclose(together["attention"].values[1], alone["attention"].values[0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"layers": 0}, "layers is 0: give a whole number from 1 to 16"),
+        ({"nonlinearity": "relu"}, "nonlinearity is 'relu' but there is one layer"),
+        ({"layers": 2, "nonlinearity": "gelu"}, "unknown nonlinearity 'gelu'"),
+        ({"layers": 2, "nonlinearity": "relu"}, "ReLU has no slope at zero"),
+        ({"layers": 2, "heads": 2}, "leave out normalization, residual and heads"),
+        ({"layers": 2, "residual": True}, "leave out normalization, residual and heads"),
+        ({"layers": 2, "decoder_gradient": "modified"}, "Lemma 3 is about one"),
+        ({"layers": 2, "record": ("decoder", "loss")}, "decoder cannot be recorded of several layers"),
+        ({"layers": 2, "attention_prior": {"common": 1.0}}, "priors and positions are for one layer"),
+        ({"layers": 2, "init": (np.zeros((34, 34)), np.zeros((34, 34)))}, "start them from 'zeros' or 'uniform'"),
+    ],
+)
+def test_refusals(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ss.InputError, match=sentence):
+        ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=1, **options)
+
+
+def test_a_diverging_run_is_marked() -> None:
+    found = ss.train(ss.syn_small(), lr_y=[1.0, 1e39], lr_z=1.0, steps=5, layers=2, seq_len=math.inf)
+    assert found["status"].values.tolist() == ["ok", "diverged"]
+    assert np.isfinite(found["loss"].values[0]).all()
