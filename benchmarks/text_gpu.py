@@ -24,8 +24,7 @@ def updates(vocab_size: int, device: str, dropout: float, optimizer: str = "sgd"
     model = TextTransformer(TextModel(vocab_size=vocab_size, dropout=dropout)).to(device).train()
     rate = 1.0 if optimizer == "sgd" else 1e-3
     options = TextOptions(
-        lr_y=rate, lr_z=rate, steps=STEPS, batch_size=20, optimizer=optimizer, momentum=0.0, weight_decay=0.0, clip=0.5,
-        precision="float32", compile=False, device=device, seed=0, record_every=STEPS, evaluate_every=None, patterns=0,
+        lr_y=rate, lr_z=rate, steps=STEPS, record_every=STEPS, optimizer=optimizer, device=device
     )  # fmt: skip
     return Updates(model, options, Ranks(device))
 

@@ -31,7 +31,7 @@ from scansnap.dynamics.text.windows import Columns, consecutive
 from scansnap.model.positions import sinusoidal
 from scansnap.model.text_transformer import TextModel, TextTransformer
 
-BATCH, LR, CLIP = 20, 5.0, 0.5
+BATCH, LR, CLIP = TextOptions.batch_size, TextOptions.lr_y, TextOptions.clip
 COMPARED = 5
 """Steps over which losses are compared."""
 
@@ -87,7 +87,7 @@ def plain_step(model: Plain) -> Step:
         loss = criterion(logits.flatten(0, 1), targets.T.to(device).flatten())
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP or math.inf)
         optimizer.step()
         return loss.detach()
 
@@ -95,10 +95,7 @@ def plain_step(model: Plain) -> Step:
 
 
 def our_step(model: TextTransformer, device: str, precision: str, compile: bool = False) -> Updates:
-    options = TextOptions(
-        lr_y=LR, lr_z=LR, steps=10**6, batch_size=BATCH, optimizer="sgd", momentum=0.0, weight_decay=0.0, clip=CLIP,
-        precision=precision, compile=compile, device=device, seed=0, record_every=250, evaluate_every=None, patterns=4,
-    )  # fmt: skip
+    options = TextOptions(steps=10**6, record_every=10**6, precision=precision, compile=compile, device=device)
     return Updates(model, options, Ranks(device))
 
 

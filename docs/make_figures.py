@@ -5,7 +5,7 @@ python docs/make_figures.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,14 @@ def write(page: Path, text: str, names: Sequence[str], runs: Any = None) -> None
         title, words = (f"`scansnap figure {name}`", module.TITLE) if beyond else (f"Figure {name}", f"Figure {name}")
         text += f"## {title}: {module.TITLE}\n\n{module.STATEMENT}\n\n"
         text += f"![{words}]({images}/figure_{name}.png)\n\n{module.SETTING}.\n\n"
-        text += "| statement | expected | measured | p | verdict |\n| --- | --- | ---: | ---: | --- |\n"
-        text += "".join(_row(one) for one in module.trends(dataset)) + "\n"
+        text += table(module.trends(dataset))
     page.write_text(text)
+
+
+def table(trends: Iterable[Trend]) -> str:
+    """What was tested, a row for each statement."""
+    head = "| statement | expected | measured | p | verdict |\n| --- | --- | ---: | ---: | --- |\n"
+    return head + "".join(_row(one) for one in trends) + "\n"
 
 
 def _row(trend: Trend) -> str:

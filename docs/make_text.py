@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from make_figures import table
 
 from scansnap.data.text.corpus import Corpus, read_corpus
 from scansnap.figures import fig_7, fig_10
 from scansnap.figures.beyond import tokens as fig_tokens
-from scansnap.figures.trend import Trend
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data", HERE / "images" / "text"
@@ -48,7 +48,7 @@ def run(text: str, figure: str, device: str, out: Path) -> None:
 def run_tokens(corpus: Corpus, device: str, hardware: str, out: Path) -> None:
     """Train the models of `fig_tokens` and keep their logits."""
     began = time.perf_counter()
-    logits = fig_tokens.train(corpus, seeds=SEEDS, device=device, progress=False)
+    logits = fig_tokens.train(corpus, seeds=SEEDS, device=device, folder=None, progress=False)
     logits.attrs |= {"seconds": round(time.perf_counter() - began, 1), "hardware": hardware}
     held = {str(name): values.values for name, values in logits.items()}
     held["logits"] = held["logits"].astype(np.float16)
@@ -117,8 +117,7 @@ def write() -> None:
         )
         text += f"## {heading}\n\n{module.STATEMENT}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
         text += f"{module.SETTING}. {made}.\n\n"
-        text += "| statement | expected | measured | p | verdict |\n| --- | --- | ---: | ---: | --- |\n"
-        text += "".join(row(one) for one in module.trends(dataset)) + "\n"
+        text += table(module.trends(dataset))
     (HERE / "text_results.md").write_text(text)
 
 
@@ -129,13 +128,6 @@ over seeds, at the level of 5%, corrected by Holm's method where one statement h
 [text.md](text.md).
 
 """
-
-
-def row(trend: Trend) -> str:
-    error = f" ± {trend.standard_error:.2g}" if trend.standard_error is not None else ""
-    chance = "" if trend.p_value is None else f"{trend.p_value:.2g}"
-    words = f"{trend.statement} *{trend.note}*".replace("|", "\\|")
-    return f"| {words} | {trend.expected} | {trend.measured:.4g}{error} | {chance} | {trend.verdict} |\n"
 
 
 def main() -> None:

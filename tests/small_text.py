@@ -11,15 +11,9 @@ from scansnap.dynamics.text.options import TextOptions
 
 SMALL: dict[str, Any] = {"width": 12, "feed_forward": 8, "window": 7, "batch_size": 4, "heads": 2, "patterns": 2}
 
-OPTIONS: dict[str, Any] = {
-    "lr_y": 1.0, "lr_z": 1.0, "steps": 20, "batch_size": 4, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0,
-    "clip": 0.5, "precision": "float32", "compile": False, "device": "cpu", "seed": 0, "record_every": 5,
-    "evaluate_every": None, "patterns": 2,
-}  # fmt: skip
-
 
 def options(**changes: Any) -> TextOptions:
-    return TextOptions(**{**OPTIONS, **changes})
+    return TextOptions(**{"steps": 20, "record_every": 5, "batch_size": 4, "lr_y": 1.0, "lr_z": 1.0, **changes})
 
 
 def small_corpus(folder: Path) -> Corpus:

@@ -12,7 +12,7 @@ import scansnap as ss
 from scansnap.figures import catalogue
 
 
-@pytest.mark.parametrize("number", catalogue.NAMES)
+@pytest.mark.parametrize("number", catalogue.SYNTHETIC)
 def test_a_figure_is_drawn_and_tested(number: str, prepare, tmp_path) -> None:
     module = catalogue.module(number)
     assert all(isinstance(words, str) and words for words in (module.TITLE, module.STATEMENT, module.SETTING))
@@ -30,7 +30,7 @@ def test_a_figure_is_drawn_and_tested(number: str, prepare, tmp_path) -> None:
         json.dumps(one.as_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize("number", catalogue.NAMES)
+@pytest.mark.parametrize("number", catalogue.SYNTHETIC)
 def test_a_picture_can_be_read_in_print(number: str, prepare) -> None:
     figure = catalogue.module(number).draw(prepare(number))
     figure.draw_without_rendering()

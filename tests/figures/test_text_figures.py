@@ -38,7 +38,9 @@ def run(tmp_path_factory: pytest.TempPathFactory):
 def committed(name: str) -> xr.Dataset:
     spec = importlib.util.spec_from_file_location("make_text", DOCS / "make_text.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        spec.loader.exec_module(module)
     return module.read_json(DOCS / "data" / f"figure_{name}.json")
 
 
@@ -92,9 +94,11 @@ def test_figure_10s_trend_can_go_either_way() -> None:
     assert "4 of 4 comparisons" in fig_10.trends(lost)[0].expected
 
 
-def test_the_choice_of_tokens_on_a_small_text(corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_of_tokens_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "QUERIES", 4)
-    logits = tokens.train(corpus, seeds=2, ratios=(1.0, 10.0), steps=3)
+    logits = tokens.train(corpus, seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)
+    again = tokens.train(corpus, seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)  # read, not trained again
+    xr.testing.assert_equal(logits, again)
     dataset = tokens.prepare(text=corpus, logits=logits)
     assert dataset["partial"].dims == ("ratio", "seed", "explanation")
     assert len(tokens.trends(dataset)) == 6

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.cli import common
+from scansnap.cli.text import TEXT_HELP
 from scansnap.errors import InputError
 from scansnap.figures import catalogue
 from scansnap.figures.picture import save_picture
@@ -25,12 +26,18 @@ def command(
     number: Annotated[
         str,
         typer.Argument(
-            help=f"The figure's number in the paper: {', '.join(catalogue.NUMBERS)}; or beyond it: "
-            f"{', '.join(catalogue.BEYOND)}."
+            help=f"The figure's number in the paper: {', '.join(catalogue.NUMBERS)}, 7, 10; or beyond it: "
+            f"{', '.join(catalogue.BEYOND)}, tokens."
         ),
     ],
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="How many seeds; as many as the figure has of its own unless given.")
+    ] = None,
+    text: Annotated[str | None, typer.Option("--text", help=f"For 7, 10 and tokens: {TEXT_HELP}")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="For 7, 10 and tokens: updates of each run.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="For 7, 10 and tokens: cpu or cuda.")] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="For 7, 10 and tokens: float32, bf16-decoder or bf16.")
     ] = None,
     picture: Annotated[
         Path | None,
@@ -39,11 +46,18 @@ def command(
     store: Annotated[Path | None, typer.Option("--store", help="Where to write the numbers (zarr).")] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Make a synthetic figure of the paper, or one beyond it, from new runs, and test what is said of it."""
+    """Make a figure of the paper, or one beyond it, from new runs, and test what is said of it.
+
+    Figures 7, 10 and tokens train transformers on a text, which takes hours on a CPU for the last two; their runs are
+    kept in results/text, so that an interrupted figure goes on.
+    """
     chosen = catalogue.module(number)
-    options = {} if seeds is None else {"seeds": seeds}
-    if options and not catalogue.takes(number, "seeds"):
-        raise InputError(f"figure {number} is made of formulas and has no seeds: leave out --seeds.")
+    given = {"seeds": seeds, "text": text, "steps": steps, "device": device, "precision": precision}
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options:
+        if not catalogue.takes(number, name):
+            kind = "is made of formulas" if name == "seeds" else "is not made from text"
+            raise InputError(f"figure {number} {kind} and has no {name}: leave out --{name}.")
     common.check_picture(picture)
     if store is not None and store.exists():
         raise InputError(f"--store is '{store}', which exists already: give another name.")

@@ -23,6 +23,11 @@ def command(
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="Seeds in each cell of Figures 6, 11 and 12; 40 unless told.")
     ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", help="Also train on this text and make Figures 7, 10 and tokens; hours on a CPU."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="Where to train on the text: cpu or cuda.")] = "cpu",
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Make every synthetic figure of the paper from new runs, check every claim, and put it all on one page.
@@ -31,17 +36,19 @@ def command(
     """
     from scansnap.data.progress import progress_bar
     from scansnap.dynamics.kernel import compiled_before
-    from scansnap.figures.catalogue import NAMES
     from scansnap.report.page import SEEDS, reproduce
 
-    chosen = [part.strip() for part in figures.split(",")] if figures else list(NAMES)
+    chosen = [part.strip() for part in figures.split(",")] if figures else None
     if not compiled_before():
         print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
     began = time.perf_counter()
     with progress_bar("reproducing the paper", 1.0, False if json else None) as show:
-        page = reproduce(output, figures=chosen, seeds=seeds or SEEDS, on_step=lambda what, share: show(share))
+        page = reproduce(
+            output, figures=chosen, seeds=seeds or SEEDS, text=text, device=device,
+            on_step=lambda what, share: show(share, f"({what})"),
+        )  # fmt: skip
     seconds = time.perf_counter() - began
     if json:
-        print(json_module.dumps({"page": str(page), "figures": chosen, "seconds": round(seconds, 1)}))
+        print(json_module.dumps({"page": str(page), "seconds": round(seconds, 1)}))
         return
     print(f"page: {page}   ({seconds:.0f} s; open it in a browser; the figures are beside it as PNG and PDF)")

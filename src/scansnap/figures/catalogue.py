@@ -1,4 +1,4 @@
-"""The paper's synthetic figures by number, and those beyond it by name; a module is imported when it is asked for."""
+"""The paper's figures by number, and those beyond it by name; a module is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ NUMBERS = ("2", "3", "4", "5", "6", "8", "9", "11", "12")
 BEYOND = ("normalization", "optimisers", "finite_data", "heads", "layers")
 """Figures of what the paper names and leaves open, in `figures/beyond/`."""
 
-NAMES = (*NUMBERS, *BEYOND)
+SYNTHETIC = (*NUMBERS, *BEYOND)
+
+TEXT = ("7", "10", "tokens")
+"""Figures made from a text, which must be given; the last is beyond the paper."""
+
+NAMES = (*SYNTHETIC, *TEXT)
 
 ENDINGS = (".png", ".pdf")
 
@@ -44,13 +49,13 @@ def module(name: str) -> FigureModule:
     """The figure's module."""
     if name not in NAMES:
         raise unknown("figure", name, NAMES)
-    place = f"beyond.{name}" if name in BEYOND else f"fig_{name}"
+    place = f"fig_{name}" if name.isdigit() else f"beyond.{name}"
     return cast(FigureModule, import_module(f"scansnap.figures.{place}"))
 
 
 def heading(name: str) -> str:
     """What a figure is called: by its number in the paper, or that it is beyond it."""
-    return "Beyond the basic setting" if name in BEYOND else f"Figure {name}"
+    return f"Figure {name}" if name.isdigit() else "Beyond the basic setting"
 
 
 def takes(name: str, option: str) -> bool:
@@ -65,7 +70,8 @@ def numbers(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
         if "seed" not in values.dims:
             axes = {str(axis): dataset[axis].values.tolist() for axis in values.dims if axis in dataset.coords}
             listed = values.values.astype(object)
-            listed[~np.isfinite(values.values)] = None
+            if values.dtype.kind == "f":
+                listed[~np.isfinite(values.values)] = None
             found[str(name)] = {"dimensions": list(values.dims), "axes": axes, "values": listed.tolist()}
     return found
 

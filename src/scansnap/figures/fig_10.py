@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TITLE = "Entropy of attention after training against the learning rate, on text"
 STATEMENT = "The larger the learning rate, the lower the entropy of attention after training: sparser attention."
 SETTING = (
-    "1-layer transformers on WikiText-2 as in Figure 7, plain SGD at one rate for all parameters; entropy of "
+    "1-layer transformers on text as in Figure 7, plain SGD at one rate for all parameters; entropy of "
     "attention, mean over the rows of the validation split"
 )
 
@@ -56,7 +56,7 @@ def prepare(
         steps = PASSES * Columns(corpus.train, 20, 35).per_pass
     common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
     settings = [{**common, "lr_y": float(rate), "seed": seed} for rate in rates for seed in text_runs.seeds_of(seeds)]
-    runs = text_runs.make(corpus, settings, folder=folder, progress=progress)
+    runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
     shape = (len(rates), seeds)
     final = {
         name: np.array([mean_over_heads(run, name)[-1] for run in runs]).reshape(shape)

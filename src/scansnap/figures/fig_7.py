@@ -33,8 +33,8 @@ STATEMENT = (
     "becomes sparse and freezes, although the learning rate stays the same."
 )
 SETTING = (
-    "WikiText-2, lower-cased words; post-norm layers, d = 200, one head, sinusoidal positions, dropout 0.2, windows of "
-    "35, batch 20, clipping at 0.5, plain SGD at learning rate 5"
+    "text (WikiText-2 in the paper) as lower-cased words; post-norm layers, d = 200, one head, sinusoidal positions, "
+    "dropout 0.2, windows of 35, batch 20, clipping at 0.5, plain SGD at learning rate 5"
 )
 
 LAYERS = (1, 3)
@@ -61,7 +61,7 @@ def prepare(
     every = min(RECORD_EVERY, max(1, steps // 4))
     common = {"lr_y": 5.0, "steps": steps, "record_every": every, "device": device, "precision": precision}
     settings = [{**common, "layers": layers, "seed": seed} for layers in LAYERS for seed in text_runs.seeds_of(seeds)]
-    runs = text_runs.make(corpus, settings, folder=folder, progress=progress)
+    runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
     text_runs.refuse_diverged(runs)
     return described(_gathered(runs, seeds), TITLE, {**common, "corpus": corpus.name, "seeds": seeds}, began)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.data.text.corpus import Corpus, read_corpus
-from scansnap.dynamics.text.train import train_text
+from scansnap.dynamics.text.train import TextTraining, text_training
 from scansnap.errors import InputError
 from scansnap.results.provenance import provenance
 
@@ -29,22 +29,14 @@ def corpus_of(text: str | Path | Corpus | None) -> Corpus:
     return text if isinstance(text, Corpus) else read_corpus(text)
 
 
-def make(
-    corpus: Corpus,
-    settings: Sequence[Mapping[str, Any]],
-    *,
-    folder: Path | None = FOLDER,
-    progress: bool | None = None,
-    on_run: Callable[[str], None] | None = None,
-) -> list[xr.Dataset]:
-    """`train_text` with each setting; with a folder every run is kept there, and read if it is there already."""
-    found = []
-    for i, setting in enumerate(settings):
-        if on_run:
-            on_run(f"run {i + 1} of {len(settings)}")
-        store = None if folder is None or find_spec("zarr") is None else folder / _name(corpus, setting)
-        found.append(train_text(corpus, **setting, store=store, progress=progress))
-    return found
+def trainings(
+    corpus: Corpus, settings: Iterable[Mapping[str, Any]], *, folder: Path | None = FOLDER
+) -> Iterator[TextTraining]:
+    """Each setting of `train_text`, ready to run; with a folder runs are kept there, and read if they are there."""
+    keeps = folder is not None and find_spec("zarr") is not None
+    for setting in settings:
+        store = folder / _name(corpus, setting) if keeps and folder is not None else None
+        yield text_training(corpus, **setting, store=store)
 
 
 def _name(corpus: Corpus, setting: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from scansnap import theory
 from scansnap.claims import Verdict, verify
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS
 from scansnap.data.synthetic import syn_medium, syn_small
+from scansnap.data.text.corpus import read_corpus
 from scansnap.errors import StoreError
 from scansnap.figures import catalogue, syn_medium_runs
 from scansnap.figures.style import readable
@@ -51,23 +52,27 @@ class Section:
     @property
     def label(self) -> str:
         """Its name among links."""
-        return self.name.replace("_", " ").capitalize() if self.name in catalogue.BEYOND else self.heading
+        return self.heading if self.name.isdigit() else self.name.replace("_", " ").capitalize()
 
 
 def reproduce(
     folder: str | Path,
     *,
-    figures: Iterable[str] = catalogue.NAMES,
+    figures: Iterable[str] | None = None,
     claims: Iterable[str] = (),
     seeds: int = SEEDS,
+    text: str | Path | None = None,
+    device: str = "cpu",
     on_step: Callable[[str, float], None] | None = None,
 ) -> Path:
     """Make every figure and check every claim, and write `index.html` and the pictures to `folder`.
 
     `figures` and `claims` choose some of them; `seeds` is for each cell of Figures 6, 11 and 12, which share their
-    runs; `on_step` is called with what is being done and the share done.
+    runs; with a `text`, those figures are made too that train on it, on `device`; `on_step` is called with what is
+    being done and the share done.
     """
-    chosen = list(figures)
+    at_hand = catalogue.SYNTHETIC if text is None else catalogue.NAMES
+    chosen = list(at_hand if figures is None else figures)
     for number in chosen:
         catalogue.module(number)  # refuses unknown figures before anything is made
     folder = Path(folder)
@@ -81,11 +86,13 @@ def reproduce(
     work = len(chosen) + 2
     sections: list[Section] = []
     runs = None
+    corpus = None if text is None else read_corpus(text)
     for i, number in enumerate(chosen):
-        tell(f"Figure {number}", i / work)
+        tell(f"figure {number}", i / work)
         if runs is None and catalogue.takes(number, "runs"):
             runs = syn_medium_runs.make(seeds=seeds)
-        sections.append(_section(number, folder, {"runs": runs} if catalogue.takes(number, "runs") else {}))
+        given = {"runs": runs, "text": corpus, "device": device}
+        sections.append(_section(number, folder, {k: v for k, v in given.items() if catalogue.takes(number, k)}))
     tell("claims", len(chosen) / work)
     verdicts = verify(*claims, progress=False)
     tell("the page", (work - 1) / work)

@@ -22,23 +22,23 @@ MEASURING = 0.01
 
 @dataclass(frozen=True)
 class TextOptions:
-    """The options of `train_text` beside the model's shape."""
+    """The options of `train_text` beside the model's shape; the defaults are the published ones."""
 
-    lr_y: float
-    lr_z: float
     steps: int
-    batch_size: int
-    optimizer: str
-    momentum: float
-    weight_decay: float
-    clip: float | None
-    precision: str
-    compile: bool
-    device: str
-    seed: int
     record_every: int
-    evaluate_every: int | None
-    patterns: int
+    lr_y: float = 5.0
+    lr_z: float = 5.0
+    batch_size: int = 20
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = 0.5
+    precision: str = "float32"
+    compile: bool = False
+    device: str = "cpu"
+    seed: int = 0
+    evaluate_every: int | None = None
+    patterns: int = 4
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 0), ("batch_size", 1), ("record_every", 1), ("seed", 0), ("patterns", 0)):

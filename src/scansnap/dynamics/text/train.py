@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from scansnap.dynamics.text.watch import Watch
 from scansnap.dynamics.text.windows import Columns, consecutive
 from scansnap.dynamics.threads import one_thread
 from scansnap.errors import InputError
-from scansnap.model.text_model_file import model_folder, save_model
+from scansnap.model.text_model_file import load_model, model_folder, save_model
 from scansnap.model.text_transformer import TextModel, TextTransformer
 from scansnap.results import text_dataset
 from scansnap.results.store import RunStore, load
@@ -103,33 +104,41 @@ def train_text(
         Record 0 is the start.  A run whose loss stops being finite has the status "diverged" and ends there.  Of
         several processes the first has the records.
     """
+    return text_training(
+        corpus, lr_y=lr_y, lr_z=lr_z, steps=steps, layers=layers, heads=heads, width=width, feed_forward=feed_forward,
+        norm=norm, dropout=dropout, positions=positions, window=window, batch_size=batch_size, optimizer=optimizer,
+        momentum=momentum, weight_decay=weight_decay, clip=clip, precision=precision, compile=compile, device=device,
+        seed=seed, record_every=record_every, evaluate_every=evaluate_every, patterns=patterns, store=store,
+    ).run(progress)  # fmt: skip
+
+
+def text_training(corpus: Corpus, *, store: str | Path | None = None, **options: Any) -> TextTraining:
+    """What `train_text` runs, with the same options and defaults, not yet begun."""
     if not isinstance(corpus, Corpus):
         raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
-    shape = TextModel(
-        vocab_size=corpus.vocab_size, window=window, layers=layers, heads=heads, width=width, norm=norm,
-        feed_forward=feed_forward, dropout=dropout, positions=positions,
-    )  # fmt: skip
+    shaping = {field.name for field in fields(TextModel)}
+    shape = TextModel(vocab_size=corpus.vocab_size, **{k: v for k, v in options.items() if k in shaping})
+    rest = {k: v for k, v in options.items() if k not in shaping}
+    batch_size = rest.setdefault("batch_size", TextOptions.batch_size)
     whole("batch_size", batch_size, least=1)
-    per_pass = Columns(corpus.train, batch_size, window).per_pass
-    steps = per_pass if steps is None else steps
-    if record_every is None:
-        record_every = record_interval(shape, len(corpus.valid), batch_size, steps)
-    options = TextOptions(
-        lr_y=lr_y, lr_z=lr_y if lr_z is None else lr_z, steps=steps, batch_size=batch_size, optimizer=optimizer,
-        momentum=momentum, weight_decay=weight_decay, clip=clip, precision=precision, compile=compile, device=device,
-        seed=seed, record_every=record_every, evaluate_every=evaluate_every, patterns=patterns,
-    )  # fmt: skip
-    return TextTraining(corpus, shape, options, store=store).run(progress)
+    columns = Columns(corpus.train, batch_size, shape.window)
+    if rest.get("steps") is None:
+        rest["steps"] = columns.per_pass
+    if rest.get("lr_z") is None:
+        rest["lr_z"] = rest.get("lr_y", TextOptions.lr_y)
+    if rest.get("record_every") is None:
+        rest["record_every"] = record_interval(shape, len(corpus.valid), batch_size, rest["steps"])
+    return TextTraining(corpus, shape, TextOptions(**rest), columns, store=store)
 
 
 class TextTraining:
-    """A run of `train_text`, for those who also want its `model`."""
+    """A run of `train_text` and its `model`.  Make it with `text_training`."""
 
     def __init__(
-        self, corpus: Corpus, shape: TextModel, options: TextOptions, *, store: str | Path | None = None
+        self, corpus: Corpus, shape: TextModel, options: TextOptions, columns: Columns, *, store: str | Path | None
     ) -> None:
         self.corpus, self.options = corpus, options
-        self._columns = Columns(corpus.train, options.batch_size, shape.window)
+        self._columns = columns
         windows = consecutive(corpus.valid, shape.window)
         self._ranks = Ranks(options.device)
         self._share = self._ranks.share(options.batch_size)
@@ -152,9 +161,9 @@ class TextTraining:
         self._diverged = -1
 
     def run(self, progress: bool | None = None) -> xr.Dataset:
-        """Train to the end; a run that its store holds finished is read."""
+        """Train to the end; a run that its store holds finished is read, and its model with it."""
         if self._ranks.told(self._store is not None and self._store.finished):
-            return self._template if self._store is None else load(self._store.path)
+            return self._template if self._store is None else self._read(self._store)
         words = f"training {self.options.steps:,} steps"
         show_bar = progress if self._ranks.first else False
         try:
@@ -169,6 +178,12 @@ class TextTraining:
                 self._store.unlock()
             self._ranks.close()
         return self._finish()
+
+    def _read(self, store: RunStore) -> xr.Dataset:
+        folder = model_folder(store.path)
+        if folder.exists():  # a run that diverged has left none
+            self.model.load_state_dict(load_model(folder, self.corpus.tokenizer)[0].state_dict())
+        return load(store.path)
 
     def _is_small(self) -> bool:
         """Whether threads would wait for each other longer than they work."""

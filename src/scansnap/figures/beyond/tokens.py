@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import xarray as xr
+from numpy.typing import NDArray
 
 from scansnap.data.text.corpus import Corpus
 from scansnap.dynamics.text.options import TextOptions
-from scansnap.dynamics.text.train import TextTraining
 from scansnap.dynamics.text.windows import Columns
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import rise
 from scansnap.figures.style import COLOURS, MARKERS, label, line
 from scansnap.figures.trend import Trend
-from scansnap.model.text_transformer import TextModel
+from scansnap.model.text_transformer import TextModel, TextTransformer
 from scansnap.results.token_choice import EXPLANATIONS, count_tokens, rank_correlations
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ STATEMENT = (
     "common ones (Theorem 2), and among tokens those that co-occur more with the query (Theorem 3)."
 )
 SETTING = (
-    "1-layer transformers without positions on WikiText-2, SGD with η_Y = 5 and η_Z = 5 over the ratio, otherwise as "
+    "1-layer transformers without positions on text, SGD with η_Y = 5 and η_Z = 5 over the ratio, otherwise as "
     "in Figure 7; the 30 most frequent words as queries, contextual tokens seen beside the query at least 50 times"
 )
 
@@ -60,34 +60,32 @@ def train(
     steps: int | None = None,
     device: str = "cpu",
     precision: str = "float32",
+    folder: Path | None = text_runs.FOLDER,
     progress: bool | None = None,
 ) -> xr.Dataset:
     """`logits` (ratio, seed, end, query, token) before and after training, and `valid_loss` (ratio, seed)."""
-    queries, tokens = _queries(corpus), torch.arange(min(TOKENS, corpus.vocab_size))
-    shape = TextModel(vocab_size=corpus.vocab_size, positions="none")
-    steps = steps or PASSES * Columns(corpus.train, 20, shape.window).per_pass
-    logits = np.empty((len(ratios), seeds, 2, len(queries), len(tokens)), np.float32)
-    losses, entropies = np.empty((2, len(ratios), seeds))
-    for i, ratio in enumerate(ratios):
-        for seed in text_runs.seeds_of(seeds):
-            options = TextOptions(
-                lr_y=LR_Y, lr_z=LR_Y / ratio, steps=steps, batch_size=20, optimizer="sgd", momentum=0.0,
-                weight_decay=0.0, clip=0.5, precision=precision, compile=False, device=device, seed=seed,
-                record_every=steps, evaluate_every=None, patterns=0,
-            )  # fmt: skip
-            training = TextTraining(corpus, shape, options)
-            ids = [torch.as_tensor(one, device=training.model.embedding.device) for one in (queries, tokens)]
-            logits[i, seed, 0] = training.model.logits_between(*ids).mean(0).cpu()
-            run = training.run(progress)
-            text_runs.refuse_diverged([run])
-            logits[i, seed, 1] = training.model.logits_between(*ids).mean(0).cpu()
-            losses[i, seed] = run["valid_loss"].values[0, -1]
-            entropies[i, seed] = run["normalized_entropy"].values[0, -1].mean()
+    queries, tokens = _queries(corpus), np.arange(min(TOKENS, corpus.vocab_size))
+    steps = steps or PASSES * Columns(corpus.train, TextOptions.batch_size, TextModel.window).per_pass
+    common = {"positions": "none", "steps": steps, "record_every": steps, "device": device, "precision": precision}
+    settings = [
+        {**common, "lr_y": LR_Y, "lr_z": LR_Y / ratio, "seed": seed}
+        for ratio in ratios for seed in text_runs.seeds_of(seeds)
+    ]  # fmt: skip
+    shape = (len(ratios), seeds)
+    logits = np.empty((len(settings), 2, len(queries), len(tokens)), np.float32)
+    losses, entropies = np.empty((2, len(settings)))
+    for i, training in enumerate(text_runs.trainings(corpus, settings, folder=folder)):
+        logits[i, 0] = _logits(training.model, queries, tokens)
+        run = training.run(progress)
+        text_runs.refuse_diverged([run])
+        logits[i, 1] = _logits(training.model, queries, tokens)
+        losses[i] = run["valid_loss"].values[0, -1]
+        entropies[i] = run["normalized_entropy"].values[0, -1].mean()
     return xr.Dataset(
         {
-            "logits": (("ratio", "seed", "end", "query", "token"), logits),
-            "valid_loss": (("ratio", "seed"), losses),
-            "normalized_entropy": (("ratio", "seed"), entropies),
+            "logits": (("ratio", "seed", "end", "query", "token"), logits.reshape(*shape, *logits.shape[1:])),
+            "valid_loss": (("ratio", "seed"), losses.reshape(shape)),
+            "normalized_entropy": (("ratio", "seed"), entropies.reshape(shape)),
         },
         coords={"ratio": list(ratios), "seed": range(seeds), "query": queries},
         attrs={"steps": steps},
@@ -102,6 +100,7 @@ def prepare(
     device: str = "cpu",
     precision: str = "float32",
     logits: xr.Dataset | None = None,
+    folder: Path | None = text_runs.FOLDER,
     progress: bool | None = None,
 ) -> xr.Dataset:
     """`partial` and `plain` (ratio, seed, explanation): rank correlations of the change of logits, mean over queries.
@@ -111,7 +110,9 @@ def prepare(
     began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     if logits is None:
-        logits = train(corpus, seeds=seeds, steps=steps, device=device, precision=precision, progress=progress)
+        logits = train(
+            corpus, seeds=seeds, steps=steps, device=device, precision=precision, folder=folder, progress=progress
+        )
     counts = count_tokens(corpus, logits["query"].values, window=35, tokens=logits.sizes["token"])
     before, after = logits["logits"].isel(end=0).values, logits["logits"].isel(end=1).values
     cells = list(np.ndindex(before.shape[:2]))
@@ -180,6 +181,13 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
                           (partial.sel(ratio=ends[1]) - partial.sel(ratio=ends[0])).values,
                           "difference of these correlations, same seeds"))  # fmt: skip
     return found
+
+
+def _logits(model: TextTransformer, queries: list[int], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Between queries and tokens, mean over heads."""
+    device = model.embedding.device
+    ids = (torch.as_tensor(one, device=device) for one in (queries, tokens))
+    return model.logits_between(*ids).mean(0).cpu().numpy()
 
 
 def _queries(corpus: Corpus) -> list[int]:
