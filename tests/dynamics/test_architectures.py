@@ -63,7 +63,7 @@ def rows_of(layout: CompactLayout, full: np.ndarray, *, mean: bool) -> np.ndarra
 
 
 @CASES
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(classes=sequence_classes(), seed=st.integers(0, 10**6))
 def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses, seed: int) -> None:
     options = dict(switches)
@@ -270,3 +270,16 @@ def test_refusals(options: dict[str, Any], sentence: str) -> None:
 def test_flow_refuses_what_has_no_limit() -> None:
     with pytest.raises(ss.InputError, match="unknown variable to record 'fresh_loss'"):
         ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1.0], record=("fresh_loss",))
+
+
+def test_local_kinds_come_with_a_residual_connection(tmp_path) -> None:
+    classes = ss.local_common(num_distinct=2, vocab_size=20)
+    found = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=2, residual=True, store=tmp_path / "run.zarr")
+    kinds = found["local_token_kind"]
+    assert kinds.dims == ("query", "token")
+    for query in classes.queries:
+        mine = kinds.sel(query=query)
+        assert mine["token"].values[mine == "common"].tolist() == classes.local_common_tokens(int(query)).tolist()
+        assert (mine == "distinct").sum() == 2 * 3  # two of its own and one shared across queries, for each class
+    assert "local_token_kind" not in ss.train(classes, lr_y=1.0, lr_z=1.0, steps=2).coords
+    assert "local_token_kind" not in ss.train(classes, lr_y=1.0, lr_z=1.0, steps=2, residual=True, record="loss").coords

@@ -63,11 +63,11 @@ def positional_prior(check: Check) -> None:
     last = learned["position_bias"].values[0, -1]
     check.positive("a learned bias falls with the distance from the query", -np.diff(last), role="contrast")
     length = int(classes.sizes.sum()) + 1
-    options: dict[str, Any] = {**rates, "steps": 200, "seq_len": length, "seeds": range(20), "record_every": 200}
+    options: dict[str, Any] = {**rates, "steps": 100, "seq_len": length, "seeds": range(8), "record_every": 100}
     bias = -0.25 * distance
     biased = train(classes, **options, position_bias=bias, record=("attention",))["attention"].isel(step=-1)
     plain = train(weighed(classes, bias), **options, record=("attention",))["attention"].isel(step=-1)
-    check.equal(f"attention after sampled training, T = {length}, slope 0.25, mean of 20 runs", plain.mean("run"),
+    check.equal(f"attention after sampled training, T = {length}, slope 0.25, mean of 8 runs", plain.mean("run"),
                 biased.mean("run"), tolerance=0.05, role="beyond")  # fmt: skip
     check.curve = Curve(TIMES, lines, "steps", "attention on distinct tokens (share)")
 

@@ -141,14 +141,30 @@ def coordinates(
         "token_kind": ("token", classes.token_kinds[layout.rows]),
         "token_name": ("token", names),
         "output": np.arange(classes.vocab_size),
+        **({"local_token_kind": (("query", "token"), _local_kinds(layout))} if layout.architecture.residual else {}),
         "head": np.arange(layout.architecture.heads),
         "layer": np.arange(1, layout.architecture.layers + 1),
         "bucket": np.arange(getattr(classes, "num_buckets", 0)),
         "bucket_size": ("bucket", getattr(classes, "sizes", np.zeros(0, np.int64))),
     }
-    own = {name: value[0] for name, value in coords.items() if isinstance(value, tuple) and value[0] != name}
     always = {"run", axis, "class", *runs}
-    return xr.Dataset(coords={k: v for k, v in coords.items() if k in always or own.get(k, k) in used | {"class"}})
+
+    def wanted(name: str) -> bool:
+        dims = coords[name][0] if isinstance(coords[name], tuple) else name
+        return name in always or set([dims] if isinstance(dims, str) else dims) <= used | {"class"}
+
+    return xr.Dataset(coords={name: value for name, value in coords.items() if wanted(name)})
+
+
+def _local_kinds(layout: CompactLayout) -> NDArray[np.str_]:
+    """For each query and contextual token: common or distinct within the query's classes, or absent (Section 7)."""
+    classes = layout.classes
+    kinds = np.full((layout.num_queries, layout.num_rows), "absent", dtype="U8")
+    for row, query in enumerate(classes.queries):
+        own = np.concatenate([classes.local_distinct_tokens(int(i)) for i in classes.of_query(int(query))])
+        kinds[row, np.searchsorted(layout.rows, own)] = "distinct"
+        kinds[row, np.searchsorted(layout.rows, classes.local_common_tokens(int(query)))] = "common"
+    return kinds
 
 
 def attributes(classes: SequenceClasses, kind: str, options: Mapping[str, Any], title: str) -> dict[str, Any]:
