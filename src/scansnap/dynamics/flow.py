@@ -142,23 +142,26 @@ class _TooHard(Exception):
 
 
 class _System:
-    """One run's differential equation for the flattened (y, z) and the bias of positions, which may be empty."""
+    """One run's differential equation for the flattened (y, z), and the bias of positions where there is one."""
 
     def __init__(self, layout: LayoutTensors, start: Start, run: int, runs: Runs, gradient: str) -> None:
         self._layout = layout
         self._batch = population_batch(layout, 1)
         self._modified = gradient == "modified"
-        self._lr_y, self._lr_z = runs.lr_y[run], runs.lr_z[run]
-        bias = np.zeros(0) if start.positions is None else start.positions.bias
-        self._lr_bias = self._lr_z if start.positions is not None and start.positions.learned else 0.0
-        parts = (start.decoder[run], start.attention[run], bias[None])
-        self._shapes = [part.shape for part in parts]
+        self._lr_y, self._lr_z = float(runs.lr_y[run]), float(runs.lr_z[run])
+        self._entry_rates = self._lr_y * layout.entry_rate
+        parts = [start.decoder[run], start.attention[run]]
+        if start.positions is not None:
+            self._lr_bias = self._lr_z if start.positions.learned else 0.0
+            parts.append(start.positions.bias[None])
+        ends = np.cumsum([0] + [part.size for part in parts]).tolist()
+        self._places = [(a, b, part.shape) for a, b, part in zip(ends[:-1], ends[1:], parts, strict=True)]
         self._start = np.concatenate([part.ravel() for part in parts])
 
     def solve(
         self, times: NDArray[np.float64], rtol: float, atol: float, show: Callable[[float], None]
     ) -> list[torch.Tensor]:
-        """y (n, H D, C), z (n, Q H, S) and b (n, 1, G) at the times, NaN where the integration did not get there."""
+        """y (n, H D, C), z (n, Q H, S) and any b (n, 1, G) at the times, NaN where the integration did not get."""
         from scipy.integrate import solve_ivp
 
         scale = 1.0 / max(self._lr_y, self._lr_z, 1e-300)
@@ -185,18 +188,14 @@ class _System:
         return self._split(found)
 
     def _split(self, states: NDArray[np.float64]) -> list[torch.Tensor]:
-        """(y, z, b) of flattened states (n, ...)."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])[:-1]
-        parts = np.split(states, ends, axis=1)
-        return [
-            torch.from_numpy(part).reshape(len(part), *shape) for part, shape in zip(parts, self._shapes, strict=True)
-        ]
+        """(y, z), or (y, z, b), of flattened states (n, ...)."""
+        whole = torch.from_numpy(states)
+        return [whole[:, a:b].reshape(len(states), *shape) for a, b, shape in self._places]
 
     def _velocity(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        y, z, b = self._split(state[None])
-        bias = b if b.numel() else None
-        found = gradients(self._layout, y, z, self._batch, modified=self._modified, bias=bias)
-        moved = [self._lr_y * self._layout.entry_rate * found.decoder, self._lr_z * found.attention]
+        y, z, *bias = self._split(state[None])
+        found = gradients(self._layout, y, z, self._batch, modified=self._modified, bias=bias[0] if bias else None)
+        moved = [self._entry_rates * found.decoder, self._lr_z * found.attention]
         if found.position_bias is not None:
             moved.append(self._lr_bias * found.position_bias)
         return np.concatenate([one.numpy().ravel() for one in moved])

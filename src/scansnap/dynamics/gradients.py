@@ -92,6 +92,7 @@ class Batch:
     token_weights: Tensor  # (R, B, S) counts or probabilities of all contextual tokens
     sample_weights: Tensor  # (R, B) sums to one over the batch
     buckets: Tensor | None = None  # (R, B, G, S) the same by bucket of positions, where tokens depend on it
+    log_weights: Tensor | None = None  # (R, B, S) ln of token_weights, where it is used more than once
 
 
 def population_batch(layout: LayoutTensors, runs: int) -> Batch:
@@ -102,6 +103,7 @@ def population_batch(layout: LayoutTensors, runs: int) -> Batch:
         token_weights=layout.probs.expand(runs, -1, -1),
         sample_weights=layout.class_weights.expand(runs, -1),
         buckets=None if layout.bucket_probs is None else layout.bucket_probs.expand(runs, -1, -1, -1),
+        log_weights=torch.log(layout.probs).expand(runs, -1, -1),
     )
 
 
@@ -174,7 +176,8 @@ def directions(layout: LayoutTensors, attention: Tensor, batch: Batch, counts: T
         layout.attention_row[batch.class_index].flatten(1)[..., None].expand(-1, -1, attention.shape[2])
     )  # (R, B H, S)
     z = attention.gather(1, rows).unflatten(1, (batch.class_index.shape[1], -1))  # (R, B, H, S)
-    c = torch.softmax(z + torch.log(counts)[:, :, None], dim=3)
+    known = batch.log_weights if counts is batch.token_weights else None
+    c = torch.softmax(z + (torch.log(counts) if known is None else known)[:, :, None], dim=3)
     return layout.readout.forward(c, batch.class_index)
 
 

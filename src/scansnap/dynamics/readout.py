@@ -56,9 +56,9 @@ class Readout:
 
     def forward(self, c: Tensor, class_index: Tensor) -> Directions:
         """Directions for attention c (R, B, H, S) of sequences of the classes (R, B)."""
-        whole = torch.nn.functional.pad(c, (0, self.num_decoder_rows - self.num_rows))
-        inner, length = self._unit(whole)
-        scaled = inner if inner.shape == c.shape and not self._centred else c / length
+        more = self.num_decoder_rows - self.num_rows
+        inner, length = self._unit(torch.nn.functional.pad(c, (0, more)) if more else c)
+        scaled = c / length if more or self._centred else inner
         if not self.architecture.residual:
             return Directions(self, scaled, inner, inner, None)
         own = self.own_row[class_index][:, :, None, None].expand(-1, -1, c.shape[2], 1)
@@ -107,4 +107,5 @@ class Directions:
         """dJ/dz (R, B, H, S) from g = dJ/dv (R, B, H, D)."""
         if self.outer_length is not None:
             g = self.readout.project(self.value, g) / self.outer_length
-        return self.scaled * self.readout.project(self.inner, g)[..., : self.readout.num_rows]
+        back = self.readout.project(self.inner, g)
+        return self.scaled * (back if back.shape == self.scaled.shape else back[..., : self.readout.num_rows])
