@@ -32,7 +32,10 @@ def test_a_figure_of_runs(tmp_path) -> None:
 
 
 REFUSED = [
-    (["7"], "unknown figure '7': choose one of 2, 3, 4, "),
+    (["1"], "unknown figure '1': choose one of 2, 3, 4, "),
+    (["7"], "this figure is made from text: give"),
+    (["6", "--text", "example"], "figure 6 is not made from text and has no text: leave out --text."),
+    (["10", "--text", "nowhere/at/all"], "there is no text at nowhere/at/all"),
     (["8", "--seeds", "3"], "figure 8 is made of formulas and has no seeds"),
     (["6", "--seeds", "1"], "seeds is 1: give a number of seeds from 2 to 10,000."),
     (["6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),

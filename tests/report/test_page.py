@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import scansnap as ss
+from scansnap.figures import fig_7
 from scansnap.report.page import reproduce
 from scansnap.report.scrubber import scrubber_data
 
@@ -47,8 +49,16 @@ def page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     quick = ["lemma_6", "theorem_1", "remark_1"]
     found = reproduce(folder, figures=["8", "9"], claims=quick, on_step=lambda what, share: steps.append(what))
-    assert steps == ["Figure 8", "Figure 9", "claims", "the page", "done"]
+    assert steps == ["figure 8", "figure 9", "claims", "the page", "done"]
     return found
+
+
+def test_a_text_brings_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(fig_7, "prepare", partial(fig_7.prepare, steps=4, folder=None))
+    found = reproduce(tmp_path / "page", figures=["7"], claims=["lemma_6"], text="example")
+    assert "Attention of the first layer on text while it trains" in found.read_text()
+    assert (tmp_path / "page" / "figure_7.pdf").exists()
 
 
 def test_it_has_everything(page: Path) -> None:
