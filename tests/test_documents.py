@@ -30,7 +30,7 @@ def test_readme_examples_run(tmp_path) -> None:
     (classes,) = blocks(readme, "toml")
     (tmp_path / "pets.toml").write_text(classes)
     commands = "".join(blocks(readme, "bash")).splitlines()
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         words = shlex.split(command)
         assert words[0] == "scansnap"
@@ -79,6 +79,22 @@ def test_commands_beyond_the_basic_setting_run(page: Path, tmp_path, monkeypatch
             with pytest.raises(SystemExit) as stop:
                 main()
             assert stop.value.code in (0, None), command
+
+
+def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
+    """The commands of docs/text.md, as they stand there."""
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    (commands,) = blocks(ROOT / "docs" / "text.md", "bash")
+    for command in commands.splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code in (0, None), command
+    assert (tmp_path / "words.png").exists()
+    assert (tmp_path / "mine.png").exists()
 
 
 def test_every_disagreement_has_a_demonstration() -> None:

@@ -32,7 +32,7 @@ def test_a_figure_of_runs(tmp_path) -> None:
 
 
 REFUSED = [
-    (["1"], "unknown figure '1': choose one of 2, 3, 4, "),
+    (["99"], "unknown figure '99': "),
     (["7"], "this figure is made from text: give"),
     (["6", "--text", "example"], "figure 6 is not made from text and has no text: leave out --text."),
     (["10", "--text", "nowhere/at/all"], "there is no text at nowhere/at/all"),
