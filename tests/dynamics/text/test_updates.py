@@ -166,6 +166,17 @@ def test_windows_cover_the_text_in_order(corpus: Corpus) -> None:
     assert (windows[:-1, -1] == windows[1:, 0]).all()
 
 
+def test_of_a_long_text_windows_are_spread_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = np.arange(1000, dtype=np.int32)
+    monkeypatch.setattr("scansnap.dynamics.text.windows.MOST_TOKENS", 100)
+    windows = consecutive(tokens, 10)
+    assert windows.shape == (10, 11)
+    assert (np.diff(windows) == 1).all()
+    assert windows[0, 0] == 0
+    assert windows[-1, -1] == 990
+    assert set(np.diff(windows[:, 0])) <= {100, 110}
+
+
 def test_too_little_text_is_refused(corpus: Corpus) -> None:
     with pytest.raises(InputError, match=r"too few for a batch of 100 windows of 7 and a next token each"):
         Columns(corpus.train, 100, 7)

@@ -162,11 +162,11 @@ class TextTraining:
 
     def run(self, progress: bool | None = None) -> xr.Dataset:
         """Train to the end; a run that its store holds finished is read, and its model with it."""
-        if self._ranks.told(self._store is not None and self._store.finished):
-            return self._template if self._store is None else self._read(self._store)
         words = f"training {self.options.steps:,} steps"
         show_bar = progress if self._ranks.first else False
         try:
+            if self._ranks.told(self._store is not None and self._store.finished):
+                return self._template if self._store is None else self._read(self._store)
             with (
                 _own_random_numbers(self.options.seed),
                 one_thread() if self._is_small() else nullcontext(),

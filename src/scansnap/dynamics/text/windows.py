@@ -11,6 +11,9 @@ from scansnap.errors import InputError
 
 Tokens = NDArray[np.integer]
 
+MOST_TOKENS = 2_000_000
+"""Tokens of the validation split that are measured at most."""
+
 
 class Columns:
     """The training text cut into `batch_size` columns; update s reads the next `window` tokens of each.
@@ -37,12 +40,17 @@ class Columns:
 
 
 def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
-    """The text as windows (N, window + 1) that overlap by one token: each row's inputs and next tokens."""
+    """The text as windows (N, window + 1) that overlap by one token: each row's inputs and next tokens.
+
+    Of a text of more than `MOST_TOKENS` windows are taken at even distances, so that any text can be measured.
+    """
     count = (len(tokens) - 1) // window
     if count < 1:
         raise InputError(
             f"the validation text has {len(tokens):,} tokens, fewer than one window of {window} and its next token: "
             "give more text, or a smaller window."
         )
-    places = np.arange(count)[:, None] * window + np.arange(window + 1)
-    return np.asarray(tokens[: count * window + 1]).astype(np.int64)[places]
+    chosen = np.arange(count)
+    if count * window > MOST_TOKENS:
+        chosen = np.linspace(0, count - 1, MOST_TOKENS // window).astype(np.int64)
+    return tokens[chosen[:, None] * window + np.arange(window + 1)].astype(np.int64)
