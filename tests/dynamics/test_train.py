@@ -316,6 +316,8 @@ def test_one_singular_run_does_not_stop_the_others() -> None:
 
 def test_results_too_large_for_memory_are_said(tmp_path) -> None:
     with pytest.raises(ss.InputError, match=r"records of .* need \d+ GiB"):
+        ss.train(ss.syn_medium(num_query=10), **{**BASE, "steps": 2 * 10**6, "record_every": 1})
+    with pytest.raises(ss.InputError, match=r"more than 10,000,000 records: record less often"):
         ss.train(ss.syn_small(), **{**BASE, "steps": 10**9, "record_every": 1})
 
 

@@ -41,6 +41,9 @@ ADAM_EPSILON = 1e-8
 MOST = 10**9
 """No number of steps or of sequences may be larger."""
 
+MOST_RECORDS = 10**7
+"""Nor of records: their steps alone would fill memory."""
+
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -83,6 +86,11 @@ class TrainOptions:
         """The options, or an `InputError` that names the first one that cannot be."""
         whole("steps", steps, least=0)
         whole("record_every", record_every, least=1)
+        if steps // record_every > MOST_RECORDS:
+            raise InputError(
+                f"{steps:,} steps recorded every {record_every:,} are more than {MOST_RECORDS:,} records: record less "
+                "often."
+            )
         if batch_size is not None:
             whole("batch_size", batch_size, least=1)
         if num_sequences is not None:
