@@ -15,7 +15,7 @@ from scansnap.data.text.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import Family
-from scansnap.figures.style import label, line
+from scansnap.figures.style import label, line, log_axis
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
 
@@ -87,9 +87,7 @@ def draw(dataset: xr.Dataset) -> Figure:
             axes.plot(rates, column, ".", color="grey", markersize=4, alpha=0.7)
         axes.errorbar(rates, values.mean("seed"), values.std("seed", ddof=1), **line(0), marker="o", markersize=4,
                       capsize=3, linewidth=1.5)  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
-        axes.minorticks_off()
+        log_axis(axes, rates)
         label(axes, x="learning rate η", y=words, title="mean and standard deviation over seeds" if not k else "")
     axes = figure.add_subplot(1, 3, 3)
     for i, rate in enumerate(rates):

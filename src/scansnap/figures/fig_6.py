@@ -21,7 +21,7 @@ from scansnap.figures import syn_medium_runs
 from scansnap.figures.described import described
 from scansnap.figures.published import published
 from scansnap.figures.statistics import standard_error
-from scansnap.figures.style import COLOURS, MARKERS, label, line
+from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
 from scansnap.figures.syn_medium_runs import neighbours, queries
 from scansnap.figures.trend import Trend
 
@@ -97,9 +97,7 @@ def _entropies(axes: Axes, one: xr.Dataset) -> None:
         axes.errorbar(ratios * 1.09, cell["published_mean"], cell["published_error"], color=COLOURS[i], ls="none",
                       marker=MARKERS[i], markersize=5, markerfacecolor="white", capsize=2, linewidth=1,
                       label=f"published, $\\eta_Z$ = {lr_z:g}")  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
-    axes.minorticks_off()
+    log_axis(axes, ratios)
 
 
 def _scores(axes: Axes, dataset: xr.Dataset) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
+
+
+def log_axis(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic x axis with these values, and no others, on it."""
+    axes.set_xscale("log")
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
 
 
 def legend(axes: Axes, **options: Any) -> None:

@@ -24,7 +24,7 @@ from scansnap.dynamics.text.windows import Columns
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import rise
-from scansnap.figures.style import COLOURS, MARKERS, label, line
+from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
 from scansnap.model.text_transformer import TextModel, TextTransformer
 from scansnap.results.token_choice import EXPLANATIONS, count_tokens, rank_correlations
@@ -156,9 +156,7 @@ def draw(dataset: xr.Dataset) -> Figure:
             axes.errorbar(ratios * 1.03**i, values.mean("seed"), spread, **style, marker=MARKERS[i], markersize=4,
                           capsize=2, linewidth=1.4, label=WORDS[str(explanation)])  # fmt: skip
         axes.axhline(0, color=COLOURS[6], linewidth=0.7)
-        axes.set_xscale("log")
-        axes.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
-        axes.minorticks_off()
+        log_axis(axes, ratios)
         label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation with the change of logits", title=title)
     figure.axes[0].legend(frameon=False, fontsize=8)
     figure.suptitle("What the attention learned from text follows; bars: standard deviation over seeds", fontsize=11)
