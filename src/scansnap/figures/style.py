@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import xarray as xr
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
@@ -36,7 +37,7 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
     axes.grid(alpha=0.3)
 
 
-def log_axis(axes: Axes, values: Sequence[float]) -> None:
+def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
     """A logarithmic x axis with these values, and no others, on it."""
     axes.set_xscale("log")
     axes.set_xticks(values, [f"{value:g}" for value in values])
