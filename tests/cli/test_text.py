@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,27 @@ def test_help_is_for_newcomers(folder: Path) -> None:
     said = run("text", "train", "--help", cwd=folder).stdout
     for option in ("--lr-y", "--lr-z", "--layers", "--positions", "--precision", "--evaluate-every", "--tokenizer"):
         assert option in said
+
+
+def test_results_of_like_names_keep_what_is_theirs(folder: Path) -> None:
+    for store in ("lr0.5", "lr0.1", "lr0.1.zarr"):
+        words = ("text", "train", "text", "--steps", "2", "--record-every", "1", *SMALL, "--store", store)
+        assert run(*words, cwd=folder).returncode == 0
+    assert {path.name for path in folder.glob("lr*")} >= {"lr0.5.png", "lr0.1.png", "lr0.1.model", "lr0.1.zarr.model"}
+
+
+def test_a_new_run_does_not_leave_the_old_ones_model(folder: Path) -> None:
+    words = ("text", "train", "text", "--steps", "2", *SMALL, "--store", "a.zarr")
+    assert run(*words, cwd=folder).returncode == 0
+    shutil.rmtree(folder / "a.zarr")
+    bad = ("text", "train", "text", "--steps", "6", "--clip", "0", *SMALL[:-1], "1e30", "--store", "a.zarr")
+    assert "diverged" in run(*bad, cwd=folder).stdout
+    done = run("text", "show", "a.zarr", "--text", "the old cat", cwd=folder)
+    assert "a.zarr is diverged and has left no trained model" in done.stderr
+
+
+def test_a_run_that_diverges_at_its_very_end_says_so(folder: Path) -> None:
+    words = ("text", "train", "text", "--steps", "1", "--clip", "0", *SMALL[:-1], "1e38", "--store", "a.zarr", "--json")
+    found = json.loads(run(*words, cwd=folder).stdout)
+    assert (found["status"], found["diverged_step"]) == ("diverged", 1)
+    assert not (folder / "a.zarr.model").exists()

@@ -50,6 +50,7 @@ def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.zarr"))) == 4
     assert dataset["normalized_entropy"].shape == (2, 2, 5)
     found = fig_7.trends(dataset)
+    assert [t.verdict for t in found][1::2] == ["not settled", "not settled"]  # too short to freeze
     assert [t.statement.split()[0] for t in found] == ["Attention", "It", "Attention", "It"]
     again = fig_7.prepare(text=corpus, steps=8, seeds=2, folder=tmp_path)  # read, not trained again
     xr.testing.assert_equal(dataset, again)
@@ -92,6 +93,8 @@ def test_figure_10s_trend_can_go_either_way() -> None:
     lost = falling.copy(deep=True)
     lost["entropy"][-1, 0] = np.nan  # a run at the largest rate diverged: that rate is left out
     assert "4 of 4 comparisons" in fig_10.trends(lost)[0].expected
+    lost["entropy"][[1, 3, 4], 0] = np.nan
+    assert fig_10.trends(lost) == []
 
 
 def test_the_choice_of_tokens_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

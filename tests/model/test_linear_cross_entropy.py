@@ -70,6 +70,33 @@ def test_the_same_array_serves_batch_after_batch() -> None:
     assert weight.grad is array
 
 
+@pytest.mark.parametrize("gap", [95.0, 200.0, 5000.0])
+def test_targets_far_below_the_largest_logit_are_no_harm(monkeypatch: pytest.MonkeyPatch, gap: float) -> None:
+    """In float32, where e^89 overflows, and with the targets in another block than the largest logits."""
+    monkeypatch.setattr(linear_cross_entropy, "CPU_BLOCK", 50)
+    weight, bias, hidden, _ = (t.detach().float() for t in problem())
+    weight, bias = nn.Parameter(weight), nn.Parameter(bias)
+    with torch.no_grad():
+        bias[100:] -= gap
+    given_ = (weight, bias, hidden.requires_grad_(), torch.arange(40) + 105)
+    loss, expected = plain(*given_)
+    found, gradients = blocked(*given_, dtype=torch.float32)
+    assert torch.isclose(found, loss, rtol=1e-6)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_in_bf16_training_and_validation_losses_are_alike() -> None:
+    """Also where predictions are confident, and the loss is the small difference of large rounded numbers."""
+    weight, bias, hidden, _ = (t.detach().float() for t in problem(300, 16, 500))
+    weight, bias = nn.Parameter(weight), nn.Parameter(bias)
+    targets = (hidden @ weight.T + bias).argmax(1)
+    loss = LinearCrossEntropy(weight, bias, torch.bfloat16)
+    trained = float(loss(hidden.requires_grad_(), targets).detach())
+    assert trained > 0
+    assert trained == pytest.approx(float(loss.evaluate(hidden, targets)) / 300, rel=0.02)
+
+
 def test_in_bf16_it_is_near() -> None:
     weight, bias, hidden, targets = (
         t.detach().float().requires_grad_() if t.is_floating_point() else t for t in problem(200, 16, 500)

@@ -68,6 +68,13 @@ def test_records_that_a_diverged_run_never_made_are_left_out() -> None:
     assert find_snap(STEPS, values).step == 200
 
 
+def test_times_of_a_flow_are_times() -> None:
+    flow = ss.flow(ss.single_common(), lr_y=0.5, lr_z=0.05, times=[0.1, 0.3, 0.5, 0.9, 1.5, 10, 100, 1e15])
+    found = ss.measure.snaps(flow)
+    expected = float(np.nanmax(ss.measure.rate_of_change(flow).isel(run=0, **{"class": 0})))
+    assert float(found["peak_rate"].values[0, 0]) == pytest.approx(expected, rel=1e-9)
+
+
 def test_synthetic_runs_have_snaps_too() -> None:
     run = ss.train(ss.syn_small(), lr_y=10.0, lr_z=1.0, steps=100, momentum=0.9, record_every=2, seq_len=128)
     found = ss.measure.snaps(run)

@@ -150,6 +150,11 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
         raise InputError(f"--picture needs {', '.join(sorted(missing))}: add it to --record, or leave out --picture.")
 
 
+def beside(store: Path, ending: str) -> Path:
+    """The name of what goes with a result."""
+    return store.with_name(store.name.removesuffix(".zarr") + ending)
+
+
 def default_store(name: str, fingerprint: Any, options: dict[str, Any]) -> Path:
     """A name that is the same for the same command, so that an interrupted one goes on."""
     origin = provenance()  # another version makes another result
@@ -195,7 +200,7 @@ def _draw(dataset: Any, path: Path, picture: Path | None) -> Path | None:
     if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN):
         return None
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
-    return save_picture(figure, picture or path.with_suffix(".png"), f"; the result is at {path}")
+    return save_picture(figure, picture or beside(path, ".png"), f"; the result is at {path}")
 
 
 def _sentence(run: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from scansnap.figures.trend import Trend
 
+PUBLISHED = sorted((name for name in catalogue.NAMES if name.isdigit()), key=int)
 MARKS = {"holds": "✓", "not settled": "?", "fails": "✗"}
 
 
@@ -26,7 +27,7 @@ def command(
     number: Annotated[
         str,
         typer.Argument(
-            help=f"The figure's number in the paper: {', '.join(catalogue.NUMBERS)}, 7, 10; or beyond it: "
+            help=f"The figure's number in the paper: {', '.join(PUBLISHED)}; or beyond it: "
             f"{', '.join(catalogue.BEYOND)}, tokens."
         ),
     ],

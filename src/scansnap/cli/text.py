@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,9 +34,9 @@ def _root() -> None:
 def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
     steps: Annotated[int | None, typer.Option("--steps", help="Updates; one pass over the text unless given.")] = None,
-    lr_y: Annotated[float, typer.Option("--lr-y", help="Learning rate of everything but W_Q and W_K.")] = 5.0,
+    lr_y: Annotated[float, typer.Option("--lr-y", help="Learning rate of all but what --lr-z is for.")] = 5.0,
     lr_z: Annotated[
-        float | None, typer.Option("--lr-z", help="Learning rate of what makes attention logits; --lr-y unless given.")
+        float | None, typer.Option("--lr-z", help="Learning rate of W_Q, W_K and a t5 bias; --lr-y unless given.")
     ] = None,
     layers: Annotated[int, typer.Option("--layers", help="Layers.")] = 1,
     heads: Annotated[int, typer.Option("--heads", help="Heads in each layer.")] = 1,
@@ -69,7 +70,10 @@ def train(
     ] = None,
     evaluate_every: Annotated[
         int | None,
-        typer.Option("--evaluate-every", help="Updates between validation losses; at the end only unless given."),
+        typer.Option(
+            "--evaluate-every",
+            help="Updates between validation losses, which go with records; at the end only unless given.",
+        ),
     ] = None,
     patterns: Annotated[int, typer.Option("--patterns", help="Validation windows whose attention is kept.")] = 4,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
@@ -88,7 +92,7 @@ def train(
     common.check_picture(picture)
 
     from scansnap.data.text.corpus import read_corpus
-    from scansnap.dynamics.text.ranks import this_rank
+    from scansnap.dynamics.text.ranks import processes, this_rank
     from scansnap.dynamics.text.train import train_text
 
     corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if json else None)
@@ -99,7 +103,11 @@ def train(
         "clip": clip or None, "precision": precision, "compile": compile, "device": device, "seed": seed,
         "record_every": record_every, "evaluate_every": evaluate_every, "patterns": patterns,
     }  # fmt: skip
-    path = store or common.default_store(f"text-{corpus.name}", corpus.fingerprint, options)
+    if not json and this_rank() == 0:
+        sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
+        print(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", file=sys.stderr)
+    named = {**options, "processes": processes()}
+    path = store or common.default_store(f"text-{corpus.name}", corpus.fingerprint, named)
     began = time.perf_counter()
     try:
         dataset = train_text(corpus, **options, store=path, progress=False if json else None)
@@ -123,7 +131,9 @@ def show(
     ] = None,
     layer: Annotated[int, typer.Option("--layer", help="Layer, from 0.")] = 0,
     head: Annotated[int, typer.Option("--head", help="Head, from 0.")] = 0,
-    window: Annotated[int, typer.Option("--window", help="Validation window, from 0.")] = 0,
+    window: Annotated[
+        int | None, typer.Option("--window", help="Validation window, from 0; the first unless given.")
+    ] = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); beside the result unless given."),
@@ -140,16 +150,17 @@ def show(
     if dataset.attrs.get("kind") != "text":
         raise InputError(f"{result} is no result of text training: give what `scansnap text train` wrote.")
     if text is not None:
-        if steps is not None:
-            raise InputError("both --text and --steps are given: words of your own are shown at the last step.")
+        for name, given in (("--steps", steps), ("--window", window)):
+            if given is not None:
+                raise InputError(f"both --text and {name} are given: your own words are shown at the last step.")
         shown = word_attention.of_text(result, text, layer=layer, head=head)
     else:
         at = None if steps is None else common.integers("--steps", steps)
-        shown = word_attention.prepare(dataset, steps=at, layer=layer, head=head, window=window)
-    target = picture or result.with_name(f"{result.name.removesuffix('.zarr')}-words.png")
+        shown = word_attention.prepare(dataset, steps=at, layer=layer, head=head, window=window or 0)
+    target = picture or common.beside(result, "-words.png" if text is None else "-text.png")
     drawn = save_picture(word_attention.draw(shown), target)
     if json:
-        print(json_module.dumps({"picture": str(drawn), **_facts(dataset)}))
+        print(json_module.dumps({"picture": str(drawn), **_facts(dataset)}, allow_nan=False))
         return
     _sentences(dataset)
     print(f"picture: {drawn}")
@@ -161,9 +172,10 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, json: bool, sec
     drawn = None
     if dataset.sizes["step"] > 1:
         figure = text_over_time.draw(text_over_time.prepare(dataset))
-        drawn = save_picture(figure, picture or path.with_suffix(".png"), f"; the result is at {path}")
+        drawn = save_picture(figure, picture or common.beside(path, ".png"), f"; the result is at {path}")
     if json:
-        print(json_module.dumps({"result": str(path), "picture": str(drawn) if drawn else None, **_facts(dataset)}))
+        facts = {"result": str(path), "picture": str(drawn) if drawn else None, **_facts(dataset)}
+        print(json_module.dumps(facts, allow_nan=False))
         return
     _sentences(dataset)
     if drawn:

@@ -103,7 +103,7 @@ class TrainOptions:
         one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
         one_of("dtype", dtype, DTYPES)
         one_of("device", device, DEVICES)
-        if momentum is not None and optimizer != "sgd":
+        if momentum and optimizer != "sgd":
             raise InputError(f"momentum is {momentum} but the optimizer is {optimizer}: momentum belongs to sgd.")
         if momentum is not None and not (isinstance(momentum, Real) and 0 <= momentum < 1):
             raise InputError(f"momentum is {momentum}: give a number from 0 up to, but not including, 1.")

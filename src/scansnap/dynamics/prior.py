@@ -20,6 +20,10 @@ from scansnap.errors import InputError, unknown
 KINDS = ("common", "distinct")
 
 
+LARGEST = 1e6
+"""Logits beyond it are no prior but a mistake, and float32 would not hold what training adds to them."""
+
+
 def prior_logits(classes: SequenceClasses, prior: Any) -> NDArray[np.float64]:
     """z_0 for the contextual tokens (S,), from one number per token of the vocabulary, or from a mapping.
 
@@ -34,10 +38,10 @@ def prior_logits(classes: SequenceClasses, prior: Any) -> NDArray[np.float64]:
         array = np.asarray(prior, dtype=np.float64)
     except (TypeError, ValueError):
         array = np.empty(0)
-    if array.shape != (classes.vocab_size,) or not np.isfinite(array).all():
+    if array.shape != (classes.vocab_size,) or not (np.abs(array) <= LARGEST).all():
         raise InputError(
-            f"attention_prior cannot be read: give one finite number for each of the {classes.vocab_size} tokens, or a "
-            "mapping from tokens or kinds of tokens to numbers, such as {'common': -2.0}."
+            f"attention_prior cannot be read: give one number for each of the {classes.vocab_size} tokens, or a "
+            f"mapping from tokens or kinds of tokens to numbers, such as {{'common': -2.0}}, none beyond ±{LARGEST:g}."
         )
     return array[classes.contextual_tokens]
 
@@ -57,8 +61,10 @@ def _from_mapping(classes: SequenceClasses, prior: Mapping[Any, Any]) -> NDArray
     names |= {classes.name(token): token for token in range(classes.vocab_size)}  # a name comes before an id
     # Kinds first, so that single tokens have the last word.
     for key, value in sorted(prior.items(), key=lambda item: item[0] not in KINDS):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-            raise InputError(f"attention_prior of {key!r} is {value!r}: give a finite number.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+            raise InputError(
+                f"attention_prior of {key!r} is {value!r}: give a number from {-LARGEST:g} to {LARGEST:g}."
+            )
         if key in KINDS:
             found[classes.token_kinds == key] = value
         elif str(key) in names:

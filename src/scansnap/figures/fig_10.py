@@ -50,10 +50,7 @@ def prepare(
     way there as `course` (lr, seed, record); a run that diverged has NaN."""
     began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
-    if steps is None:
-        from scansnap.dynamics.text.windows import Columns
-
-        steps = PASSES * Columns(corpus.train, 20, 35).per_pass
+    steps = text_runs.passes(corpus, PASSES) if steps is None else steps
     common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
     settings = [{**common, "lr_y": float(rate), "seed": seed} for rate in rates for seed in text_runs.seeds_of(seeds)]
     runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
@@ -109,6 +106,8 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     labels = [f"η {low:g} to {high:g}" for low, high in pairwise(rates)]
     known = np.isfinite(values).all(1)
     steps = [i for i in range(len(rates) - 1) if known[i] and known[i + 1]]
+    if not steps:
+        return []  # no two neighbouring rates have all their runs
     family = Family([labels[i] for i in steps], (values[:-1] - values[1:])[steps])
     ends = Family(["from the smallest rate to the largest"], values[known][:1] - values[known][-1:])
     return [

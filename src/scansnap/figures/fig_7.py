@@ -7,6 +7,7 @@ split, and the share of attention that moves per step; `results/snap.py` says wh
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,14 +74,17 @@ def _gathered(runs: list[xr.Dataset], seeds: int) -> xr.Dataset:
         name: np.array([mean_over_heads(run, name) for run in runs]).reshape(len(LAYERS), seeds, -1)
         for name in ("entropy", "normalized_entropy", "moved")
     }
-    snaps = [find_snap(records, moved).step for moved in by_run["moved"].reshape(len(runs), -1)]
+    found = [find_snap(records, moved) for moved in by_run["moved"].reshape(len(runs), -1)]
     window = min(WINDOW, runs[0].sizes["window"] - 1)
     first = [runs[i * seeds]["pattern"].isel(run=0, layer=0, head=0, window=window, step=shown) for i in range(2)]
     dataset = xr.Dataset(
         {
             "attention": (("layers", "shown", "query_position", "key_position"), np.array([p.values for p in first])),
             **{name: (("layers", "seed", "record"), values) for name, values in by_run.items()},
-            "snap_step": (("layers", "seed"), np.array(snaps, dtype=np.float64).reshape(len(LAYERS), seeds)),
+            "snap_step": (
+                ("layers", "seed"),
+                np.array([one.step for one in found], dtype=np.float64).reshape(len(LAYERS), seeds),
+            ),
             "valid_loss": (
                 ("layers", "seed"),
                 np.array([float(run["valid_loss"].values[0, -1]) for run in runs]).reshape(len(LAYERS), seeds),
@@ -147,9 +151,11 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             found.append(exact(statement, "above 0", fallen[0], fallen[0] > 0, f"{what}; one run"))
         snaps = one["snap_step"].values
         frozen = np.isfinite(snaps)
+        long_enough = int(dataset["record"][-1]) >= STEPS  # a shorter run has had no time to freeze
         steps = ", ".join(f"{step:,.0f}" for step in sorted(snaps[frozen])) or "none"
-        found.append(
-            exact(f"It freezes ({_model(layers)}).", f"{len(snaps)} of {len(snaps)} runs", frozen.sum(), frozen.all(),
-                  f"runs whose pattern froze within {int(dataset['record'][-1]):,} updates; at steps: {steps}")
+        verdict = exact(
+            f"It freezes ({_model(layers)}).", f"{len(snaps)} of {len(snaps)} runs", frozen.sum(), frozen.all(),
+            f"runs whose pattern froze within {int(dataset['record'][-1]):,} updates; at steps: {steps}",
         )  # fmt: skip
+        found.append(replace(verdict, settled=verdict.holds or long_enough))
     return found

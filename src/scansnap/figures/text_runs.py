@@ -13,8 +13,12 @@ import numpy as np
 import xarray as xr
 
 from scansnap.data.text.corpus import Corpus, read_corpus
+from scansnap.dynamics.text.options import TextOptions
+from scansnap.dynamics.text.ranks import processes
 from scansnap.dynamics.text.train import TextTraining, text_training
+from scansnap.dynamics.text.windows import Columns
 from scansnap.errors import InputError
+from scansnap.model.text_transformer import TextModel
 from scansnap.results.provenance import provenance
 
 FOLDER = Path("results") / "text"
@@ -24,15 +28,23 @@ def corpus_of(text: str | Path | Corpus | None) -> Corpus:
     """The text to train on, which these figures cannot do without."""
     if text is None:
         raise InputError(
-            "this figure is made from text: give a text file, a folder of text files such as WikiText-2's, or a name."
+            "this figure is made from text: give a text file, a folder of text files such as WikiText-2's, or a name "
+            "(--text)."
         )
     return text if isinstance(text, Corpus) else read_corpus(text)
+
+
+def passes(corpus: Corpus, count: int) -> int:
+    """The updates of so many passes over the training text."""
+    return count * Columns(corpus.train, TextOptions.batch_size, TextModel.window).per_pass
 
 
 def trainings(
     corpus: Corpus, settings: Iterable[Mapping[str, Any]], *, folder: Path | None = FOLDER
 ) -> Iterator[TextTraining]:
     """Each setting of `train_text`, ready to run; with a folder runs are kept there, and read if they are there."""
+    if processes() > 1:
+        raise InputError(f"figures are made by one process, not {processes()}: start them without a launcher.")
     keeps = folder is not None and find_spec("zarr") is not None
     for setting in settings:
         store = folder / _name(corpus, setting) if keeps and folder is not None else None
@@ -60,7 +72,7 @@ def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
         if str(run["status"].values[0]) == "diverged":
             raise InputError(
                 f"the run at lr_y {float(run['lr_y'][0]):g}, seed {int(run['seed'][0])} diverged at step "
-                f"{int(run['diverged_step'][0]):,}: leave out that rate."
+                f"{int(run['diverged_step'][0]):,}: the figure has nothing to show there."
             )
 
 

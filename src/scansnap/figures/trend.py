@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,4 +27,5 @@ class Trend:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {**asdict(self), "verdict": self.verdict}
+        found = {**asdict(self), "verdict": self.verdict}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}

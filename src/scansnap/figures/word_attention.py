@@ -36,6 +36,8 @@ def prepare(
             raise InputError(f"{name} is {value}: this result has {name}s 0 to {run.sizes[name] - 1}.")
     found = run["pattern"].isel(run=0, layer=layer, head=head, window=window).dropna("step", how="all")
     recorded = found["step"].values
+    if not len(recorded):
+        raise InputError("this run has no record yet: start it again, and look when it has been at work for a minute.")
     wanted = np.linspace(recorded[0], recorded[-1], PANELS) if steps is None else np.asarray(steps)
     nearest = np.unique(np.abs(recorded[:, None] - wanted).argmin(0))
     dataset = found.isel(step=nearest).to_dataset(name="attention").reset_coords(drop=True)
@@ -45,6 +47,9 @@ def prepare(
 
 def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> xr.Dataset:
     """The same of the trained model beside a result, on words of one's own, at the last step."""
+    status = str(load(result, partial=True)["status"].values[0])
+    if status != "ok":
+        raise InputError(f"{result} is {status} and has left no trained model: words need a run that is finished.")
     model, tokenizer = load_model(model_folder(result))
     ids = tokenizer.encode(text)
     if not 2 <= len(ids) <= model.shape.window:

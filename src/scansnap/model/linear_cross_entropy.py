@@ -5,15 +5,16 @@ log Z_i - (H W^T + b)_{i y_i}.  For a block B of the vocabulary let m_iB be the 
 
     E_B = exp(H W_B^T + b_B - m_B),    s_iB = sum of row i of E_B,    r_iB = exp(m_iB - max_B m_iB).
 
-Then Z_i exp(-max_B m_iB) = sum_B r_iB s_iB =: z_i.  The gradient at the logits is (r_B E_B / z - 1_y)/N, so with
-E'_B = E_B - (z/r_B) 1_y, which changes one entry of each row,
+Then Z_i exp(-max_B m_iB) = sum_B r_iB s_iB =: z_i, and with one-hot targets 1_y
 
-    dH = (sum_B (r_B/z) E_B W_B - W_y)/N,      dW_B = E'_B^T (r_B H / z)/N,      db_B = E'_B^T (r_B / z)/N,
+    dH = (sum_B (r_B/z) E_B W_B - W_y)/N,      dW_B = E_B^T (r_B H / z)/N,      db_B = E_B^T (r_B / z)/N,
 
-exactly: no block is ever normalised, since its row scales r_B/z go to the thin side of each product.  A block is small
-enough to stay in a processor's cache between its product and its exponential, the arrays are made once, and neither
-logits nor probabilities are stored twice.  The gradient of the decoder goes straight to `weight.grad` and `bias.grad`,
-*in place of* what was there: a copy of it, and the memory for one, would cost as much as the softmax.
+the last two less H/N and 1/N in the rows of the targets, exactly: no block is ever normalised, since its row scales
+r_B/z go to the thin side of each product.  With one block, r = 1, the targets' rows are had by taking z off their
+entries of E; with several that could overflow, since z/r_B has no bound.  A block is small enough to stay in a
+processor's cache between its product and its exponential, the arrays are made once, and neither logits nor
+probabilities are stored twice.  The gradient of the decoder goes straight to `weight.grad` and `bias.grad`, *in place
+of* what was there: a copy of it, and the memory for one, would cost as much as the softmax.
 """
 
 from __future__ import annotations
@@ -61,8 +62,11 @@ class LinearCrossEntropy:
         decoder = self._decoder()
         rounded = hidden.to(self.dtype)
         largest, sums, mixed = [], [], []
-        for part in self.blocks:
+        logits = hidden.new_zeros(count)  # of the targets, rounded as those in Z are
+        for k, part in enumerate(self.blocks):
             e = self._logits(rounded, decoder, part, out=self.exponentials[:, part])
+            own = e.gather(1, (targets - part.start).clamp(0, e.shape[1] - 1)[:, None]).squeeze(1)
+            logits = torch.where(targets // self.block == k, own.to(hidden.dtype), logits)
             top = e.amax(1, keepdim=True)
             e.sub_(top).exp_()
             largest.append(top.to(hidden.dtype))  # (N, 1)
@@ -72,18 +76,16 @@ class LinearCrossEntropy:
         top = tops.amax(0)
         scales = torch.exp(tops - top)
         z = (scales * torch.stack(sums)).sum(0)
-        at_targets = self.weight.detach()[targets]  # (N, d)
-        logits = (hidden * at_targets).sum(1) + self.bias.detach()[targets]
         loss = (z.log() + top).squeeze(1).sub_(logits).mean()
-        rows = torch.arange(count, device=hidden.device)
-        own = (z / scales[targets // self.block, rows]).squeeze(1).to(self.dtype)  # z/r at each target's block
         scales = scales / (z * count)
-        gradient = (scales * torch.stack(mixed)).sum(0).sub_(at_targets, alpha=1 / count)
-        self.exponentials[rows, targets] = self.exponentials[rows, targets] - own
+        gradient = (scales * torch.stack(mixed)).sum(0).sub_(self.weight.detach()[targets], alpha=1 / count)
+        if len(self.blocks) == 1:
+            rows = torch.arange(count, device=hidden.device)
+            self.exponentials[rows, targets] = self.exponentials[rows, targets] - z.squeeze(1).to(self.dtype)
         return loss, gradient, scales
 
-    def set_gradients(self, hidden: Tensor, scales: Tensor) -> None:
-        """`weight.grad` and `bias.grad`, from what `forward` left; `scales` as it gave them, times any factor."""
+    def set_gradients(self, hidden: Tensor, targets: Tensor, scales: Tensor, factor: Tensor) -> None:
+        """`weight.grad` and `bias.grad`, from what `forward` left."""
         for parameter in (self.weight, self.bias):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
@@ -91,25 +93,29 @@ class LinearCrossEntropy:
         assert weight is not None
         assert bias is not None
         assert self.exponentials is not None
-        for part, r in zip(self.blocks, scales, strict=True):
+        for part, r in zip(self.blocks, scales * factor, strict=True):
             e = self.exponentials[:, part].T
             if self.rounded is None:
                 torch.mm(e, hidden * r, out=weight[part])
             else:
                 weight[part] = e @ (hidden * r).to(self.dtype)
             bias[part] = (e @ r.to(self.dtype)).squeeze(1)
+        if len(self.blocks) > 1:
+            share = -factor / len(hidden)
+            weight.index_add_(0, targets, hidden * share)
+            bias.index_add_(0, targets, share.expand(len(targets)))
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, targets, loss):  # type: ignore[no-untyped-def]
         value, gradient, scales = loss.forward(hidden, targets)
-        ctx.save_for_backward(hidden, gradient, scales)
+        ctx.save_for_backward(hidden, targets, gradient, scales)
         ctx.loss = loss
         return value
 
     @staticmethod
     def backward(ctx, factor):  # type: ignore[no-untyped-def]
-        hidden, gradient, scales = ctx.saved_tensors
-        ctx.loss.set_gradients(hidden, scales * factor)
+        hidden, targets, gradient, scales = ctx.saved_tensors
+        ctx.loss.set_gradients(hidden, targets, scales, factor)
         return gradient * factor, None, None

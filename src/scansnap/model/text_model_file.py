@@ -17,7 +17,7 @@ PARAMETERS = "model.safetensors"
 def model_folder(store: str | Path) -> Path:
     """Where the model of a result lies: beside it."""
     store = Path(store)
-    return store.with_name(f"{store.name.removesuffix('.zarr')}.model")
+    return store.with_name(f"{store.name}.model")
 
 
 def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -42,8 +43,8 @@ class TextModel:
                 raise InputError(f"{name} is {value!r}: give a whole number of at least {least}.")
         if self.width % self.heads:
             raise InputError(f"width is {self.width}, with {self.heads} heads: give a width that the heads divide.")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout is {self.dropout}: give a share from 0 to below 1.")
+        if isinstance(self.dropout, bool) or not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
+            raise InputError(f"dropout is {self.dropout!r}: give a share from 0 to below 1.")
         if self.norm not in NORMS:
             raise unknown("norm", self.norm, NORMS)
         if self.positions not in POSITIONS:

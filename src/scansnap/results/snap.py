@@ -23,32 +23,32 @@ MOVED = 0.05
 class Snap:
     """When a pattern froze, with the evidence; `step` is None where it has not."""
 
-    step: int | None
+    step: float | None
     status: str  # "frozen", "not yet", "never moved" or "too short"
     peak_rate: float  # share of attention moved per step
-    peak_step: int
+    peak_step: float
     later_rate: float  # the largest rate after `step`, or the last one
     later_records: int  # records after `step`
 
     def __str__(self) -> str:
-        peak = f"at most {self.peak_rate:.2g} of attention moved per step, around step {self.peak_step:,}"
+        peak = f"at most {self.peak_rate:.2g} of attention moved per step, around step {self.peak_step:,.6g}"
         share = self.later_rate / self.peak_rate if self.peak_rate else 0.0
         if self.step is not None:
             return (
-                f"frozen at step {self.step:,}: {peak}; over the {self.later_records} records after it never more than "
-                f"{share:.0%} of that"
+                f"frozen at step {self.step:,.6g}: {peak}; over the {self.later_records} records after it never more "
+                f"than {share:.0%} of that"
             )
         if self.status == "not yet":
             return f"not yet: {peak}; at the end still {share:.0%} of that"
         return {
             "never moved": f"never moved: {peak}",
-            "too short": f"too short to tell: {self.later_records} records",
+            "too short": f"too short to tell: {self.later_records} changes were seen",
         }[self.status]
 
 
 def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
     """The snap of a pattern of which a share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
-    s, m = np.asarray(steps, np.int64), np.asarray(moved, np.float64)[1:]
+    s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)[1:]
     known = np.isfinite(m)  # a run that diverged has no more records
     m, gaps = m[known], np.diff(s)[known]
     ends = s[1:][known]
@@ -58,9 +58,9 @@ def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
     peak = int(rates.argmax())
     top, last = float(rates[peak]), float(rates[-1])
     if m.sum() < MOVED:
-        return Snap(None, "never moved", top, int(ends[peak]), last, 0)
+        return Snap(None, "never moved", top, float(ends[peak]), last, 0)
     fast = int(np.flatnonzero(rates > FROZEN * top)[-1])  # the last record that is not quiet
     after = len(rates) - 1 - fast
     if after < WATCHED or ends[-1] - ends[fast] < COVERED * (ends[-1] - s[0]):
-        return Snap(None, "not yet", top, int(ends[peak]), last, after)
-    return Snap(int(ends[fast]), "frozen", top, int(ends[peak]), float(rates[fast + 1 :].max()), after)
+        return Snap(None, "not yet", top, float(ends[peak]), last, after)
+    return Snap(float(ends[fast]), "frozen", top, float(ends[peak]), float(rates[fast + 1 :].max()), after)

@@ -121,6 +121,8 @@ class RunStore:
         try:
             owner = int(self._locked.read_text())
             os.kill(owner, 0)
+        except PermissionError:
+            pass  # another user's process, alive
         except (OSError, ValueError):
             owner = os.getpid()  # no lock, or one left by a process that has ended
         if owner != os.getpid():

@@ -28,7 +28,16 @@ SHUFFLES = 3
 LEAST_COUNT = 50
 """A contextual token counts for a query that it is seen beside at least so often."""
 
+LEAST_TOKENS = 10
+"""A query counts that has at least so many of them."""
+
 EXPLANATIONS = ("distinctness", "cooccurrence", "frequency")
+TAKEN_OUT = {
+    "distinctness": ("cooccurrence", "frequency"),
+    "cooccurrence": ("distinctness", "frequency"),
+    "frequency": ("distinctness", "cooccurrence"),
+    "control": ("cooccurrence", "frequency"),  # in the place of distinctness
+}
 
 
 def count_tokens(
@@ -80,21 +89,17 @@ def rank_correlations(counts: xr.Dataset, logits: ArrayLike) -> xr.Dataset:
         one = counts.isel(query=i)
         known = np.isfinite(one["distinctness"].values) & np.isfinite(z[i])
         sizes[i] = known.sum()
-        if sizes[i] < 10:
+        if sizes[i] < LEAST_TOKENS:
             continue
         target = stats.rankdata(z[i][known])
-        ranks = {name: stats.rankdata(one[name].values[known]) for name in (*EXPLANATIONS, "control")}
-        for j, name in enumerate((*EXPLANATIONS, "control")):
-            others = [ranks[other] for other in EXPLANATIONS if other != name and (name, other) != CONTROLLED]
+        ranks = {name: stats.rankdata(one[name].values[known]) for name in TAKEN_OUT}
+        for j, name in enumerate(TAKEN_OUT):
+            others = [ranks[other] for other in TAKEN_OUT[name]]
             plain[i, j] = np.corrcoef(target, ranks[name])[0, 1]
             partial[i, j] = np.corrcoef(_without(target, others), _without(ranks[name], others))[0, 1]
-    coords = {"query": counts["query"].values, "explanation": [*EXPLANATIONS, "control"]}
+    coords = {"query": counts["query"].values, "explanation": list(TAKEN_OUT)}
     dims = ("query", "explanation")
     return xr.Dataset({"plain": (dims, plain), "partial": (dims, partial), "tokens": ("query", sizes)}, coords=coords)
-
-
-CONTROLLED = ("control", "distinctness")
-"""The control stands in the place of distinctness, which is therefore not taken out of it."""
 
 
 def _without(values: NDArray[np.float64], others: list[NDArray[np.float64]]) -> NDArray[np.float64]:

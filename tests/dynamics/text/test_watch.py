@@ -76,3 +76,10 @@ def test_the_sample_is_spread_over_the_windows(corpus: Corpus, monkeypatch) -> N
     assert torch.equal(sample[0], windows[0])
     assert torch.equal(sample[2], windows[-1])
     assert len(sample) == 3
+
+
+def test_where_no_row_has_so_many_keys_there_is_no_mean(corpus: Corpus) -> None:
+    model, _ = made(corpus)
+    found = Watch(model, torch.from_numpy(consecutive(corpus.valid, 4)[:, :-1])).measure()
+    assert np.isnan(found["top_5"]).all()
+    assert np.isfinite(found["top_1"]).all()

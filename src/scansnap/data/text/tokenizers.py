@@ -154,7 +154,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
         for block in _blocks(pieces):
-            encoded = self._tokenizer.encode_batch(block, add_special_tokens=False)
+            try:
+                encoded = self._tokenizer.encode_batch(block, add_special_tokens=False)
+            except Exception as error:  # the package raises nothing more special
+                reason = str(error).splitlines()[0][:120]
+                raise InputError(
+                    f"the tokenizer {self.name} cannot encode this text ({reason}): give another."
+                ) from None
             yield np.array([i for line in encoded for i in line.ids], np.int32)
 
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:

@@ -20,11 +20,16 @@ def this_rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def processes() -> int:
+    """How many processes there are."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 class Ranks:
     """Which part of the work is this process's."""
 
     def __init__(self, device: str) -> None:
-        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.count = processes()
         self.rank = this_rank()
         self.device = torch.device(device)
         if device == "cuda":

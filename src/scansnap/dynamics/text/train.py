@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -116,6 +117,7 @@ def text_training(corpus: Corpus, *, store: str | Path | None = None, **options:
     """What `train_text` runs, with the same options and defaults, not yet begun."""
     if not isinstance(corpus, Corpus):
         raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
+    options = {k: int(v) if isinstance(v, np.integer) else v for k, v in options.items()}
     shaping = {field.name for field in fields(TextModel)}
     shape = TextModel(vocab_size=corpus.vocab_size, **{k: v for k, v in options.items() if k in shaping})
     rest = {k: v for k, v in options.items() if k not in shaping}
@@ -124,6 +126,7 @@ def text_training(corpus: Corpus, *, store: str | Path | None = None, **options:
     columns = Columns(corpus.train, batch_size, shape.window)
     if rest.get("steps") is None:
         rest["steps"] = columns.per_pass
+    whole("steps", rest["steps"], least=0)
     if rest.get("lr_z") is None:
         rest["lr_z"] = rest.get("lr_y", TextOptions.lr_y)
     if rest.get("record_every") is None:
@@ -173,11 +176,11 @@ class TextTraining:
                 progress_bar(words, self.options.steps, show_bar) as show,
             ):
                 self._train(show)
+            return self._finish()
         finally:
             if self._store is not None:
                 self._store.unlock()
             self._ranks.close()
-        return self._finish()
 
     def _read(self, store: RunStore) -> xr.Dataset:
         folder = model_folder(store.path)
@@ -194,6 +197,8 @@ class TextTraining:
     def _train(self, show: Callable[..., None]) -> None:
         steps = self.options.record_steps
         step, record, losses = self._resume()
+        if not step and self._store is not None:
+            shutil.rmtree(model_folder(self._store.path), ignore_errors=True)  # of a run that was here before
         note = ""
         looked = saved = time.monotonic()
         while True:
@@ -225,9 +230,13 @@ class TextTraining:
                 self._diverged = step - len(found) + int(bad[0])
                 return False
             self._values["loss"][0, record] = found.mean()
+        measured = self._watch.measure() if self._ranks.first else {}
+        if not self._ranks.told(bool(np.isfinite(measured.get("entropy", 0.0)).all())):
+            self._diverged = step  # the last update made numbers that are none
+            return False
         if not self._ranks.first:
             return True
-        for name, value in self._watch.measure().items():
+        for name, value in measured.items():
             self._values[name][0, record] = value
         if record:
             self._values["moved"][0, record] = self._watch.change()

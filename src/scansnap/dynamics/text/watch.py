@@ -52,7 +52,8 @@ class Watch:
         count, length = self._windows.shape
         totals = {name: sum(part[name] for part in parts) for name in parts[0]}
         rows = {f"top_{k}": int(self._rows[k].sum()) for k in TOP}
-        means = {name: total / (count * max(rows.get(name, length - 1), 1)) for name, total in totals.items()}
+        # Where no row has more than k keys there is no mean: 0/0 is NaN.
+        means = {name: total / (count * rows.get(name, length - 1)) for name, total in totals.items()}
         return {name: mean.cpu().numpy() for name, mean in means.items()}  # type: ignore[union-attr]
 
     def _sampled(self) -> Tensor:

@@ -19,15 +19,15 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.data.text.corpus import Corpus
-from scansnap.dynamics.text.options import TextOptions
-from scansnap.dynamics.text.windows import Columns
+from scansnap.dynamics.options import whole
+from scansnap.errors import InputError
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import rise
 from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
 from scansnap.model.text_transformer import TextModel, TextTransformer
-from scansnap.results.token_choice import EXPLANATIONS, count_tokens, rank_correlations
+from scansnap.results.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,8 @@ def train(
 ) -> xr.Dataset:
     """`logits` (ratio, seed, end, query, token) before and after training, and `valid_loss` (ratio, seed)."""
     queries, tokens = _queries(corpus), np.arange(min(TOKENS, corpus.vocab_size))
-    steps = steps or PASSES * Columns(corpus.train, TextOptions.batch_size, TextModel.window).per_pass
+    steps = text_runs.passes(corpus, PASSES) if steps is None else steps
+    whole("steps", steps, least=1)
     common = {"positions": "none", "steps": steps, "record_every": steps, "device": device, "precision": precision}
     settings = [
         {**common, "lr_y": LR_Y, "lr_z": LR_Y / ratio, "seed": seed}
@@ -113,7 +114,12 @@ def prepare(
         logits = train(
             corpus, seeds=seeds, steps=steps, device=device, precision=precision, folder=folder, progress=progress
         )
-    counts = count_tokens(corpus, logits["query"].values, window=35, tokens=logits.sizes["token"])
+    counts = count_tokens(corpus, logits["query"].values, window=TextModel.window, tokens=logits.sizes["token"])
+    if not (np.isfinite(counts["distinctness"].values).sum(1) >= LEAST_TOKENS).any():
+        raise InputError(
+            f"no frequent word of {corpus.name} has {LEAST_TOKENS} tokens beside it that are seen often enough: "
+            "give a longer text."
+        )
     before, after = logits["logits"].isel(end=0).values, logits["logits"].isel(end=1).values
     cells = list(np.ndindex(before.shape[:2]))
     shape = (logits.sizes["ratio"], logits.sizes["seed"], len(EXPLANATIONS) + 1)
