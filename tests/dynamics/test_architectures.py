@@ -256,9 +256,9 @@ def test_flow_is_the_limit_of_training_for_every_layer() -> None:
         ({"init_scale_z": -1.0, "init": "uniform"}, "init_scale_z is -1.0: give a finite number of at least 0"),
         ({"init_scale_z": 2.0}, "it scales the start 'uniform' alone"),
         ({"num_sequences": 0}, "num_sequences is 0: give a whole number from 1"),
-        ({"attention_prior": [1.0]}, "give one finite number for each of the 34 tokens"),
+        ({"attention_prior": [1.0]}, "give one number for each of the 34 tokens"),
         ({"attention_prior": {"comon": 1.0}}, "did you mean 'common'"),
-        ({"attention_prior": {"common": math.inf}}, "attention_prior of 'common' is inf: give a finite number"),
+        ({"attention_prior": {"common": math.inf}}, "attention_prior of 'common' is inf: give a number from"),
         ({"heads": 2, "init": (np.zeros((34, 34)), np.zeros((34, 34)))}, r"give \(2, 34, 34\)"),
     ],
 )

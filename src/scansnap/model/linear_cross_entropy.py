@@ -35,7 +35,7 @@ class LinearCrossEntropy:
         self.block = CPU_BLOCK if weight.device.type == "cpu" else len(weight)
         self.blocks = [slice(i, min(i + self.block, len(weight))) for i in range(0, len(weight), self.block)]
         self.rounded = None if dtype == weight.dtype else torch.empty_like(weight, dtype=dtype)
-        self.exponentials: Tensor | None = None  # (N, V), a block after the other
+        self.exponentials: list[Tensor] = []  # E_B of each block
 
     def __call__(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of hidden states (N, d) and their targets (N,)."""
@@ -57,14 +57,14 @@ class LinearCrossEntropy:
     def forward(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The loss, its gradient at `hidden`, and each block's row scales r_B / (z N), (blocks, N, 1)."""
         count = len(hidden)
-        if self.exponentials is None or len(self.exponentials) != count:
-            self.exponentials = hidden.new_empty(count, len(self.weight), dtype=self.dtype)
+        if not self.exponentials or len(self.exponentials[0]) != count:
+            self.exponentials = [hidden.new_empty(count, b.stop - b.start, dtype=self.dtype) for b in self.blocks]
         decoder = self._decoder()
         rounded = hidden.to(self.dtype)
         largest, sums, mixed = [], [], []
         logits = hidden.new_zeros(count)  # of the targets, rounded as those in Z are
-        for k, part in enumerate(self.blocks):
-            e = self._logits(rounded, decoder, part, out=self.exponentials[:, part])
+        for k, (part, e) in enumerate(zip(self.blocks, self.exponentials, strict=True)):
+            self._logits(rounded, decoder, part, out=e)
             own = e.gather(1, (targets - part.start).clamp(0, e.shape[1] - 1)[:, None]).squeeze(1)
             logits = torch.where(targets // self.block == k, own.to(hidden.dtype), logits)
             top = e.amax(1, keepdim=True)
@@ -81,7 +81,8 @@ class LinearCrossEntropy:
         gradient = (scales * torch.stack(mixed)).sum(0).sub_(self.weight.detach()[targets], alpha=1 / count)
         if len(self.blocks) == 1:
             rows = torch.arange(count, device=hidden.device)
-            self.exponentials[rows, targets] = self.exponentials[rows, targets] - z.squeeze(1).to(self.dtype)
+            (e,) = self.exponentials
+            e[rows, targets] = e[rows, targets] - z.squeeze(1).to(self.dtype)
         return loss, gradient, scales
 
     def set_gradients(self, hidden: Tensor, targets: Tensor, scales: Tensor, factor: Tensor) -> None:
@@ -92,14 +93,12 @@ class LinearCrossEntropy:
         weight, bias = self.weight.grad, self.bias.grad
         assert weight is not None
         assert bias is not None
-        assert self.exponentials is not None
-        for part, r in zip(self.blocks, scales * factor, strict=True):
-            e = self.exponentials[:, part].T
+        for part, e, r in zip(self.blocks, self.exponentials, scales * factor, strict=True):
             if self.rounded is None:
-                torch.mm(e, hidden * r, out=weight[part])
+                torch.mm(e.T, hidden * r, out=weight[part])
             else:
-                weight[part] = e @ (hidden * r).to(self.dtype)
-            bias[part] = (e @ r.to(self.dtype)).squeeze(1)
+                weight[part] = e.T @ (hidden * r).to(self.dtype)
+            bias[part] = (r.T.to(self.dtype) @ e).squeeze(0)
         if len(self.blocks) > 1:
             share = -factor / len(hidden)
             weight.index_add_(0, targets, hidden * share)
