@@ -37,8 +37,9 @@ def test_train_then_show(folder: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines()[-1] == "picture: w.pdf"
     assert (folder / "w.pdf").read_bytes().startswith(b"%PDF")
-    own = run("text", "show", str(store), "--text", "the old dog barks", cwd=folder)
+    own = run("text", "show", str(store), "--text", "the old dog dances", cwd=folder)
     assert own.returncode == 0, own.stderr
+    assert "1 of 4 words are unknown to the model" in own.stdout
 
 
 def test_json_for_programs(folder: Path) -> None:
@@ -72,6 +73,7 @@ def test_a_diverging_rate_says_what_to_do(folder: Path) -> None:
         (("nothing-here",), "nothing-here"),
         (("empty.txt",), "empty.txt"),
         (("binary.bin",), "binary.bin"),
+        (("zeros.bin",), "zeros.bin holds zero bytes"),
         (("tiny.txt",), "give more text, or a smaller"),
         (("text", "--window", "5000"), "too few for a batch of 20 windows of 5000"),
         (("text", "--optimizer", "sdg", *SMALL), "did you mean 'sgd'"),
@@ -83,6 +85,7 @@ def test_a_diverging_rate_says_what_to_do(folder: Path) -> None:
 def test_nonsense_gets_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
     (folder / "empty.txt").write_text("")
     (folder / "binary.bin").write_bytes(bytes(range(256)) * 20)
+    (folder / "zeros.bin").write_bytes(b"abc\0def" * 100)
     (folder / "tiny.txt").write_text("two words\nand three more\n")
     done = run("text", "train", *words, cwd=folder)
     assert done.returncode == 2

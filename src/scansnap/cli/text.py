@@ -163,6 +163,9 @@ def show(
         print(json_module.dumps({"picture": str(drawn), **_facts(dataset)}, allow_nan=False))
         return
     _sentences(dataset)
+    words = shown["word"].values.tolist()
+    if text is not None and (unknown := words.count("<unk>")):
+        print(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
     print(f"picture: {drawn}")
 
 

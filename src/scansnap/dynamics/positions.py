@@ -51,9 +51,10 @@ class Positions:
             raise InputError(f"learn_position_bias is {learn_position_bias!r}: give True or False.")
         if not isinstance(classes, PositionedClasses):
             if position_bias is not None or learn_position_bias:
+                name = "learn_position_bias" if position_bias is None else "position_bias"
                 raise InputError(
-                    "position_bias is given but tokens of these classes do not depend on their position: "
-                    "make PositionedClasses, such as near_distinct()."
+                    f"{name} is given but tokens of these classes do not depend on their position: make "
+                    "PositionedClasses, such as near_distinct(), or give positions in the classes file."
                 )
             return None
         tokens = classes.contextual_tokens

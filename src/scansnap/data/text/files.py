@@ -188,6 +188,8 @@ def _cut_near(sections: list[Section], first: int, last: int, source: Path) -> i
     target = last + 1 - max(1, size // HELD_OUT)
     low, high = max(first + 1, target - SEARCH_BYTES), min(last + 1, target + SEARCH_BYTES)  # of positions: [low, high)
     window = np.frombuffer(b"".join(_read(sections, low - 1, high)), np.uint8)
+    if not window.all():
+        raise InputError(f"{source} holds zero bytes: give a text file in UTF-8.")
     before, after = window[:-1], window[1:]  # before[i] and after[i] are the bytes on either side of position low + i
     ends = np.cumsum([section.stop - section.start for section in sections])
     files_end = np.isin(np.arange(low, high), ends)
