@@ -148,6 +148,7 @@ def test_t5_buckets_are_exact_near_and_grow_far() -> None:
     assert int(row[46]) == 24
 
 
+@torch.no_grad()
 def test_it_starts_as_published() -> None:
     torch.manual_seed(0)
     made = TextTransformer(TextModel(vocab_size=1000))
