@@ -347,6 +347,8 @@ def test_no_cuda_is_said() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ss.InputError, match="finds no CUDA device"):
             ss.train(ss.syn_small(), **BASE, device="cuda")
+        with pytest.raises(ss.InputError, match="finds no CUDA device"):
+            ss.train(ss.syn_small(), **{**BASE, "init": "uniform"}, device="cuda", layers=2)
 
 
 def test_too_much_memory_is_said_before_it_is_taken() -> None:

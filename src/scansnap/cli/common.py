@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
@@ -17,7 +16,7 @@ from scansnap.data.classes_file import read_classes
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.errors import InputError
 from scansnap.figures.picture import save_picture
-from scansnap.results.provenance import provenance
+from scansnap.results.provenance import store_name
 from scansnap.sweeps.config import seeds_of
 
 PRESET_HELP = "A named setting: " + "; ".join(f"[bold]{name}[/bold] ({p.about})" for name, p in PRESETS.items()) + "."
@@ -157,10 +156,7 @@ def beside(store: Path, ending: str) -> Path:
 
 def default_store(name: str, fingerprint: Any, options: dict[str, Any]) -> Path:
     """A name that is the same for the same command, so that an interrupted one goes on."""
-    origin = provenance()  # another version makes another result
-    code = {name: origin.get(name) for name in ("version_scansnap", "commit")}
-    described = json.dumps({**options, **code, "classes": fingerprint}, sort_keys=True, default=str)
-    return Path("results") / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.zarr"
+    return Path("results") / store_name(name, {**options, "classes": fingerprint})
 
 
 def show(dataset: Any, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:

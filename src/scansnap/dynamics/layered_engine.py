@@ -5,18 +5,17 @@ There is no closed form here: `model/layered.py` is differentiated.  With one la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.dynamics.batches import make_sampler
-from scansnap.dynamics.engine import Array
+from scansnap.dynamics.devices import find_device
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch, softmax_residual
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start, uniform_entries
+from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import make_rule
 from scansnap.model.compact import CompactLayout
 from scansnap.model.layered import layered_logits
@@ -25,18 +24,19 @@ LAYER_STREAM = 2**61
 """Updates that never happen: the random streams of the layers' starts, one for each matrix."""
 
 
-class LayeredEngine:
+class LayeredEngine(TensorState):
     """All runs on one tensor axis."""
 
     def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
         self._options = options
-        dtype, device = getattr(torch, options.dtype), torch.device(options.device)
+        dtype, device = getattr(torch, options.dtype), find_device(options.device)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
         self._sampler = make_sampler(start.layout, self._layout, options, runs)
         self._query = torch.as_tensor(_feature(start.layout), device=device)
         self._log_probs = torch.log(self._layout.probs)
         made = _start(start, options, runs)
-        self._tensors = {name: torch.as_tensor(value, dtype=dtype, device=device) for name, value in made.items()}
+        tensors = {name: torch.as_tensor(value, dtype=dtype, device=device) for name, value in made.items()}
+        super().__init__(tensors, len(runs), device)
         self._rules = {name: make_rule(options, tensor) for name, tensor in self._tensors.items()}
         self._names = list(self._tensors)
         for name, rule in self._rules.items():
@@ -44,12 +44,6 @@ class LayeredEngine:
         rates = {"decoder": runs.lr_y, "attention": runs.lr_z}
         self._rates = {name: torch.as_tensor(rates[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
                        for name in self._names}  # fmt: skip
-        self._step = torch.zeros((), dtype=torch.int64, device=device)
-        self._diverged = np.full(len(runs), -1, np.int64)
-
-    @property
-    def step(self) -> int:
-        return int(self._step)
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         found = []
@@ -116,18 +110,6 @@ class LayeredEngine:
 
     def position_bias(self) -> None:
         return None
-
-    def diverged(self) -> NDArray[np.int64]:
-        return self._diverged
-
-    def state(self) -> dict[str, Array]:
-        return {"diverged": self._diverged, **{name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}}
-
-    def restore(self, step: int, state: Mapping[str, Array]) -> None:
-        self._step.fill_(step)
-        self._diverged = np.asarray(state["diverged"], np.int64)
-        for name, tensor in self._tensors.items():
-            tensor.copy_(torch.as_tensor(np.asarray(state[name])))
 
 
 def _feature(layout: CompactLayout) -> NDArray[np.int64]:

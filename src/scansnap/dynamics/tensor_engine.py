@@ -8,7 +8,7 @@ first time a shape is met), and the step is captured once as a CUDA graph and re
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -18,12 +18,12 @@ from torch import Tensor
 
 from scansnap.dynamics import device_sampling
 from scansnap.dynamics.batches import make_sampler
-from scansnap.dynamics.engine import Array
+from scansnap.dynamics.devices import find_device
 from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import make_rule
-from scansnap.errors import InputError
 
 GRAPH_WARMUP = 3
 """Steps taken eagerly before a graph is captured, as CUDA's documentation asks; their effects are undone."""
@@ -45,14 +45,12 @@ def _compiled_gradients() -> Callable[..., Gradients]:
     return quietly
 
 
-class TensorEngine:
+class TensorEngine(TensorState):
     """Batched tensors; the whole state lives on the device."""
 
     def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
-        if options.device == "cuda" and not torch.cuda.is_available():
-            raise InputError("device is cuda but PyTorch finds no CUDA device here: use device='cpu'.")
         self._options = options
-        device = torch.device(options.device)
+        device = find_device(options.device)
         dtype = getattr(torch, options.dtype)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device, positions=start.positions)
         self._sampler = make_sampler(start.layout, self._layout, options, runs, start.positions)
@@ -65,7 +63,7 @@ class TensorEngine:
         count = len(runs)
         self._rates = {"decoder": put(runs.lr_y).reshape(-1, 1, 1), "attention": put(runs.lr_z).reshape(-1, 1, 1)}
         self._shares = {"decoder": self._layout.entry_rate, "attention": None}
-        self._tensors = {"decoder": put(start.decoder), "attention": put(start.attention)}
+        super().__init__({"decoder": put(start.decoder), "attention": put(start.attention)}, count, device)
         self._bias: Tensor | None = None
         if start.positions is not None:
             self._bias = put(start.positions.bias).expand(count, 1, -1).clone()
@@ -75,15 +73,8 @@ class TensorEngine:
         self._rules = {name: make_rule(options, matrix) for name, matrix in self._tensors.items()}
         for name, rule in self._rules.items():
             self._tensors |= {f"{name}_{kept}": tensor for kept, tensor in rule.memory.items()}
-        # The step as a tensor, so that a captured graph sees it change.
-        self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._measures = torch.zeros((2, count, options.steps + 1), dtype=dtype, device=device)  # loss, accuracy
-        self._diverged = np.full(count, -1, np.int64)
         self._graph: torch.cuda.CUDAGraph | None = None
-
-    @property
-    def step(self) -> int:
-        return int(self._step)
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         begin = self.step
@@ -156,15 +147,3 @@ class TensorEngine:
 
     def position_bias(self) -> NDArray[np.floating] | None:
         return None if self._bias is None else self._bias[:, 0].cpu().numpy().copy()
-
-    def diverged(self) -> NDArray[np.int64]:
-        return self._diverged
-
-    def state(self) -> dict[str, Array]:
-        return {"diverged": self._diverged, **{name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}}
-
-    def restore(self, step: int, state: Mapping[str, Array]) -> None:
-        self._step.fill_(step)
-        self._diverged = np.asarray(state["diverged"], np.int64)
-        for name, tensor in self._tensors.items():
-            tensor.copy_(torch.as_tensor(np.asarray(state[name])))

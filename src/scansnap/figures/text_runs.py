@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +17,7 @@ from scansnap.dynamics.text.train import TextTraining, text_training
 from scansnap.dynamics.text.windows import Columns
 from scansnap.errors import InputError
 from scansnap.model.text_transformer import TextModel
-from scansnap.results.provenance import provenance
+from scansnap.results.provenance import store_name
 
 FOLDER = Path("results") / "text"
 
@@ -47,16 +45,9 @@ def trainings(
         raise InputError(f"figures are made by one process, not {processes()}: start them without a launcher.")
     keeps = folder is not None and find_spec("zarr") is not None
     for setting in settings:
-        store = folder / _name(corpus, setting) if keeps and folder is not None else None
+        name = store_name(corpus.name, {**setting, "corpus": corpus.fingerprint})
+        store = folder / name if keeps and folder is not None else None
         yield text_training(corpus, **setting, store=store)
-
-
-def _name(corpus: Corpus, setting: Mapping[str, Any]) -> str:
-    """The same for the same run of the same version, so that an interrupted one goes on."""
-    origin = provenance()
-    code = {name: origin.get(name) for name in ("version_scansnap", "commit")}
-    described = json.dumps({**setting, **code, "corpus": corpus.fingerprint}, sort_keys=True)
-    return f"{corpus.name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.zarr"
 
 
 def seeds_of(count: int) -> range:

@@ -30,7 +30,7 @@ class LinearCrossEntropy:
     """The loss of one decoder.  Its arrays are used again by each call, so `backward` must come before the next."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter, dtype: torch.dtype = torch.float32) -> None:
-        """`dtype` is that of the large products; sums, scales and targets' logits are in float32 whatever it is."""
+        """`dtype` is that of the large products and of the logits; sums and scales are in float32 whatever it is."""
         self.weight, self.bias, self.dtype = weight, bias, dtype
         self.block = CPU_BLOCK if weight.device.type == "cpu" else len(weight)
         self.blocks = [slice(i, min(i + self.block, len(weight))) for i in range(0, len(weight), self.block)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("scansnap", "numpy", "scipy", "torch", "numba", "xarray", "zarr")
 
@@ -22,6 +26,14 @@ def provenance() -> dict[str, str]:
         "commit": _commit(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def store_name(name: str, described: Mapping[str, Any]) -> str:
+    """The name of a store: the same for the same work of the same version, so that an interrupted one goes on."""
+    origin = provenance()  # another version makes another result
+    code = {key: origin.get(key) for key in ("version_scansnap", "commit")}
+    text = json.dumps({**described, **code}, sort_keys=True, default=str)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.zarr"
 
 
 def _version(name: str) -> str:

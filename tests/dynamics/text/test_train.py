@@ -227,6 +227,12 @@ def test_anything_but_a_corpus_is_refused() -> None:
         ss.train_text("wikitext-2")  # type: ignore[arg-type]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_no_gpu_is_said(corpus: Corpus) -> None:
+    with pytest.raises(InputError, match="finds no CUDA device"):
+        ss.train_text(corpus, **SMALL, device="cuda")
+
+
 def test_evaluation_follows_its_own_interval() -> None:
     chosen = options(steps=100, record_every=7, evaluate_every=30)
     steps = chosen.record_steps

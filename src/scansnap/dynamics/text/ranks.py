@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from scansnap.dynamics.devices import find_device
 from scansnap.errors import InputError
 
 
@@ -31,10 +32,8 @@ class Ranks:
     def __init__(self, device: str) -> None:
         self.count = processes()
         self.rank = this_rank()
-        self.device = torch.device(device)
+        self.device = find_device(device)
         if device == "cuda":
-            if not torch.cuda.is_available():
-                raise InputError("device is 'cuda', but torch sees no GPU here: choose cpu.")
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(self.device)
         self._ours = self.count > 1 and not distributed.is_initialized()
