@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scansnap.errors import InputError, unknown
+from scansnap.model.dropout import drop
 from scansnap.model.positions import POSITIONS, RelativeBias, alibi, sinusoidal
 from scansnap.model.rows import rows
 
@@ -120,7 +121,7 @@ class Layer(nn.Module):
         return self.outer(self._drop(functional.relu(self.inner(x))))
 
     def _drop(self, x: Tensor) -> Tensor:
-        return functional.dropout(x, self.dropout, self.training)
+        return drop(x, self.dropout if self.training else 0.0)
 
 
 def _later(x: Tensor) -> Tensor:
@@ -212,4 +213,4 @@ class TextTransformer(nn.Module):
             bias = self.table[:, :length, :length]
         elif self.relative is not None:
             bias = self.relative()[:, :length, :length]
-        return functional.dropout(x, self.shape.dropout, self.training), bias
+        return drop(x, self.shape.dropout if self.training else 0.0), bias
