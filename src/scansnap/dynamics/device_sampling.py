@@ -6,8 +6,6 @@ same thresholds.  Nothing but the counts leaves the registers.
 
 from __future__ import annotations
 
-import importlib.util
-
 import torch
 from torch import Tensor
 
@@ -15,20 +13,16 @@ from scansnap.data.sampling import SamplingTables, padded_length
 from scansnap.dynamics.gradients import Batch, LayoutTensors
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.model.compact import CompactLayout
+from scansnap.model.devices import has_triton
 
 LONGEST, WIDEST = 1023, 256
 """Contextual tokens in a sequence, and tokens in a class, up to which one warp draws a sequence."""
 
 
-def available() -> bool:
-    """Whether Triton is there to compile the kernel."""
-    return importlib.util.find_spec("triton") is not None
-
-
 def suits(layout: CompactLayout, options: TrainOptions) -> bool:
     """Whether a program's draws and thresholds fit its registers, and the CPU sampler would make the same draws."""
     small = options.length <= LONGEST and layout.support.shape[1] <= WIDEST
-    return available() and options.batch_size is not None and options.length > 0 and small
+    return has_triton() and options.batch_size is not None and options.length > 0 and small
 
 
 class DeviceSampler:

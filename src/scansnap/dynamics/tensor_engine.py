@@ -16,14 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.dynamics import device_sampling
 from scansnap.dynamics.batches import make_sampler
-from scansnap.dynamics.devices import find_device
 from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import make_rule
+from scansnap.model.devices import find_device, has_triton
 
 GRAPH_WARMUP = 3
 """Steps taken eagerly before a graph is captured, as CUDA's documentation asks; their effects are undone."""
@@ -32,7 +31,7 @@ GRAPH_WARMUP = 3
 @cache
 def _compiled_gradients() -> Callable[..., Gradients]:
     """`gradients`, fused; as it is where there is no Triton to compile for."""
-    if not device_sampling.available():
+    if not has_triton():
         return gradients
     compiled = torch.compile(gradients, dynamic=False)
 

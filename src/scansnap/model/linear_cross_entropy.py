@@ -1,154 +1,45 @@
-"""Cross-entropy of a linear decoder over a large vocabulary, with its gradients, in blocks of the vocabulary.
+"""Cross-entropy of a linear decoder over a large vocabulary, with its gradients.
 
-With hidden states H (N, d), decoder W (V, d), b (V,) and targets y, the loss is the mean over rows of
-log Z_i - (H W^T + b)_{i y_i}.  Let l = (H W^T + b) / log 2, so that Z_i = sum_v 2^l_iv: powers of two are the faster
-exponentials.  With any shift s_i of the rows let
+With hidden states H (N, d), decoder W (V, d), b (V,), targets y, and logits L = H W^T + b, the loss is the mean over
+rows of log Z_i - L_{i y_i}, Z_i = sum_v exp L_iv.  With P = exp(L)/Z and one-hot targets 1_y its gradients are
 
-    E = 2^(l - s),    z_i = sum of row i of E,    so that log Z_i = (log2 z_i + s_i) log 2;
+    dH = (P - 1_y) W / N,        dW = (P - 1_y)^T H / N,        db = (P - 1_y)^T 1 / N,
 
-then with one-hot targets 1_y
-
-    dH = (E W / z - W_y)/N,        dW = E^T (H / z)/N - 1_y^T H/N,        db = E^T (1 / z)/N - 1_y^T 1/N:
-
-E is made and used block by block of the vocabulary and never normalised, since 1/z goes to the thin side of each
-product, and the targets' rows are taken off the results.
-
-The shift has only to keep the powers within the range of floats.  The target's own logit does so, z_i being then
-exp(loss_i), unless a row's loss is beyond some 70 nats; it is known before the products, so it goes in with the bias
-and costs nothing.  Where it fails all is done again with the row's largest logit, which takes the product twice.
-
-A block is small enough to stay in a processor's cache between its product and its exponential, the arrays are made
-once, and neither logits nor probabilities are stored twice.  The gradient of the decoder goes straight to `weight.grad`
-and `bias.grad`, *in place of* what was there: a copy of it, and the memory for one, would cost as much as the softmax.
+three products, of which autograd makes the same but with the logits, their logarithms of probabilities and the
+gradient of these as separate arrays (N, V).  Here the gradient of the decoder goes straight to `weight.grad` and
+`bias.grad`, *in place of* what was there: a copy of it, and the memory for one, would cost as much as the softmax.
 """
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
-CPU_BLOCK = 4096
-"""Entries of the vocabulary in a block on a CPU: 700 rows of it take 11 MB.  A GPU takes all at once."""
 
-LARGEST = 2.0**100
-"""The largest z with the target's logit as the shift; near 2^128 powers would overflow, and 1/z lose its digits."""
-
-
-class LinearCrossEntropy:
+class LinearCrossEntropy(ABC):
     """The loss of one decoder.  Its arrays are used again by each call, so `backward` must come before the next."""
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter, dtype: torch.dtype = torch.float32) -> None:
-        """`dtype` is that of the large products and of the logits; sums and scales are in the decoder's."""
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter, dtype: torch.dtype) -> None:
+        """`dtype` is that of the large products and of the logits; sums are in the decoder's."""
         self.weight, self.bias, self.dtype = weight, bias, dtype
-        block = CPU_BLOCK if weight.device.type == "cpu" else len(weight)
-        self._blocks = [slice(i, min(i + block, len(weight))) for i in range(0, len(weight), block)]
-        self._powers: list[Tensor] = []  # E of each block
-        self._scale = weight.new_empty(0)  # 1/(z N), (N, 1)
-        self._rounded: Tensor | None = None
-        if dtype != weight.dtype:  # the decoder is copied, so bias and shift can go into the products as columns of it
-            width = weight.shape[1]
-            self._rounded = weight.new_zeros(len(weight), -(-(width + 2) // 16) * 16, dtype=dtype)  # W, b, 1, 0 ...
-            self._rounded[:, width + 1] = 1.0
 
     def __call__(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of hidden states (N, d) and their targets (N,)."""
         return _LinearCrossEntropy.apply(hidden, targets, self)
 
-    @torch.no_grad()
+    @abstractmethod
     def evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of the losses, learning nothing."""
-        return self._normalize(hidden, targets, None)[0].sum()
 
+    @abstractmethod
     def forward(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and its gradient at `hidden`; what `set_gradients` needs is kept."""
-        count = len(hidden)
-        if not self._powers or len(self._powers[0]) != count:
-            self._powers = [self._empty(count, part) for part in self._blocks]
-        mixed = torch.zeros_like(hidden)
-        losses, z = self._normalize(hidden, targets, mixed)
-        self._scale = 1 / (z * count)
-        return losses.mean(), mixed.mul_(self._scale).sub_(self.weight.detach()[targets], alpha=1 / count)
+        """The mean loss and its gradient at `hidden`; what `set_gradients` needs is kept."""
 
+    @abstractmethod
     def set_gradients(self, hidden: Tensor, targets: Tensor, factor: Tensor) -> None:
         """`weight.grad` and `bias.grad`, times `factor`, from what `forward` left."""
-        weight, bias = gradient_array(self.weight), gradient_array(self.bias)
-        width = hidden.shape[1]
-        scale = self._scale * factor
-        right = hidden * scale if self._rounded is None else self._columns(hidden * scale, scale)
-        for part, e in zip(self._blocks, self._powers, strict=True):
-            if self._rounded is None:
-                torch.mm(e.T, right, out=weight[part])
-                bias[part] = (scale.T @ e).squeeze(0)
-            else:
-                both = e.T @ right
-                weight[part], bias[part] = both[:, :width], both[:, width]
-        share = -factor / len(hidden)  # put, not `index_add_`, which on a GPU adds in any order
-        weight.index_put_((targets,), hidden * share, accumulate=True)
-        bias.index_put_((targets,), share.expand(len(targets)), accumulate=True)
-
-    def _normalize(self, hidden: Tensor, targets: Tensor, mixed: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The losses (N,) and z (N, 1); E is kept and E W added to `mixed`, unless that is None."""
-        left, own = self._operands(hidden, targets)
-        shift = own.to(self.dtype).to(own.dtype)  # as the products will have it
-        z = None
-        if hidden.device.type == "cpu":  # what comes of a guess a GPU could not look at without waiting
-            z = self._add_up(left, shift, mixed)
-        if z is None or not bool((z < LARGEST).all()):
-            shift = self._largest(left).to(own.dtype)
-            z = self._add_up(left, shift, None if mixed is None else mixed.zero_())
-        return (z.log2() + (shift - own)).squeeze(1) * math.log(2), z
-
-    def _operands(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The left side of the logits' product, and the targets' logits l, rounded as those in Z are, (N, 1)."""
-        hidden, weight, bias = (x.detach() for x in (hidden / math.log(2), self.weight, self.bias / math.log(2)))
-        if self._rounded is None:
-            return hidden, (hidden * weight[targets]).sum(1, keepdim=True) + bias[targets, None]
-        self._rounded[:, : weight.shape[1]] = weight
-        self._rounded[:, weight.shape[1]] = bias
-        left = self._columns(hidden, 1.0)
-        return left, (left.to(weight.dtype) * self._rounded[targets].to(weight.dtype)).sum(1, keepdim=True)
-
-    def _columns(self, hidden: Tensor, beside: Tensor | float) -> Tensor:
-        """Hidden states and a column `beside` them, rounded, with zeros up to the width of the rounded decoder."""
-        assert self._rounded is not None
-        count, width = hidden.shape
-        columns = hidden.new_zeros(count, self._rounded.shape[1], dtype=self.dtype)
-        columns[:, :width] = hidden
-        columns[:, width : width + 1] = beside
-        return columns
-
-    def _empty(self, count: int, part: slice) -> Tensor:
-        return self.weight.new_empty(count, part.stop - part.start, dtype=self.dtype)
-
-    def _logits(self, left: Tensor, shift: Tensor, part: slice, out: Tensor) -> Tensor:
-        """l - s in a block."""
-        if self._rounded is None:
-            torch.sub(self.bias.detach()[part] / math.log(2), shift, out=out)
-            return out.addmm_(left, self.weight.detach()[part].T)
-        width = self.weight.shape[1]
-        left[:, width + 1 : width + 2] = -shift
-        return torch.mm(left, self._rounded[part].T, out=out)
-
-    def _add_up(self, left: Tensor, shift: Tensor, mixed: Tensor | None) -> Tensor:
-        """z, with E W added to `mixed` and E kept, unless that is None."""
-        z = torch.zeros_like(shift)
-        for k, part in enumerate(self._blocks):
-            out = self._empty(len(left), part) if mixed is None else self._powers[k]
-            e = self._logits(left, shift, part, out).exp2_()
-            z += e.sum(1, keepdim=True, dtype=z.dtype)
-            if mixed is not None and self._rounded is None:
-                mixed.addmm_(e, self.weight.detach()[part])
-            elif mixed is not None and self._rounded is not None:
-                mixed += e @ self._rounded[part, : mixed.shape[1]]
-        return z
-
-    def _largest(self, left: Tensor) -> Tensor:
-        """Each row's largest logit l, (N, 1)."""
-        none = self.weight.new_zeros(len(left), 1)
-        tops = [self._logits(left, none, part, self._empty(len(left), part)).amax(1) for part in self._blocks]
-        return torch.stack(tops).amax(0)[:, None]
 
 
 def gradient_array(parameter: nn.Parameter) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from scansnap.dynamics.devices import find_device
 from scansnap.errors import InputError
+from scansnap.model.devices import find_device
 
 
 def this_rank() -> int:

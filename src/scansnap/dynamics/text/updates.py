@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from scansnap.dynamics.text.options import TextOptions
 from scansnap.dynamics.text.plain_sgd import PlainSGD
 from scansnap.dynamics.text.ranks import Ranks
-from scansnap.model.linear_cross_entropy import LinearCrossEntropy
+from scansnap.model.blocked_cross_entropy import BlockedCrossEntropy
+from scansnap.model.fused_cross_entropy import FusedCrossEntropy, fused_kernels_run
 from scansnap.model.rows import rows
 from scansnap.model.text_transformer import TextTransformer
 
@@ -30,7 +31,8 @@ class Updates:
         self._device = ranks.device
         self._rounds = options.precision == "bf16"
         decoder_dtype = model.decoder.dtype if options.precision == "float32" else torch.bfloat16
-        self._loss = LinearCrossEntropy(model.decoder, model.decoder_bias, decoder_dtype)
+        loss = FusedCrossEntropy if fused_kernels_run(model.decoder) else BlockedCrossEntropy
+        self._loss = loss(model.decoder, model.decoder_bias, decoder_dtype)
         self._hidden: Callable[[Tensor], Tensor] = torch.compile(model.hidden) if options.compile else model.hidden
         self._parameters = list(model.parameters())
         self._optimizer = _optimizer(model, options)

@@ -1,0 +1,68 @@
+"""The Triton kernels behind `gpu_cross_entropy.py`; imported only where they are run.
+
+Products of float32 are made on the tensor cores as three of tf32 (`PRECISION` "tf32x3"): with a = a1 + a2, a1 its
+leading bits, a b = a1 b1 + a1 b2 + a2 b1 to float32's own rounding.  `logits` is padded to whole blocks, so that no
+access to it needs a mask; its rows are `stride` apart.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def make_logits(
+    hidden, decoder, bias, logits, tops, sums, count, vocab, stride,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, TOKENS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Logits (N, V); of each block of tokens the largest in a row and the sum of exponentials below it (blocks, N)."""
+    block = tl.program_id(1)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    token = block * TOKENS + tl.arange(0, TOKENS)
+    found = tl.zeros((ROWS, TOKENS), tl.float32)
+    for start in range(0, WIDTH, DEPTH):
+        k = start + tl.arange(0, DEPTH)
+        h = tl.load(hidden + row[:, None] * WIDTH + k[None, :], (row[:, None] < count) & (k[None, :] < WIDTH), 0.0)
+        w = tl.load(decoder + token[None, :] * WIDTH + k[:, None], (token[None, :] < vocab) & (k[:, None] < WIDTH), 0.0)
+        found = tl.dot(h, w, found, input_precision=PRECISION)
+    found += tl.load(bias + token, token < vocab, 0.0)[None, :].to(tl.float32)
+    rounded = tl.where(token[None, :] < vocab, found, float("-inf")).to(logits.dtype.element_ty)
+    tl.store(logits + row[:, None].to(tl.int64) * stride + token[None, :], rounded)
+    found = rounded.to(tl.float32)
+    top = tl.max(found, 1)
+    tl.store(tops + block * count + row, top, row < count)
+    tl.store(sums + block * count + row, tl.sum(tl.exp(found - top[:, None]), 1), row < count)
+
+
+@triton.jit
+def normalize(
+    logits, targets, tops, sums, normalizers, losses, count, stride, blocks, ROWS: tl.constexpr, BLOCKS: tl.constexpr
+):
+    """log Z of each row, and its loss."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    block = tl.arange(0, BLOCKS)
+    place = block[:, None] * count + row[None, :]
+    inside = (block[:, None] < blocks) & (row[None, :] < count)
+    top = tl.load(tops + place, inside, float("-inf"))
+    largest = tl.where(row < count, tl.max(top, 0), 0.0)
+    z = tl.sum(tl.exp(top - largest[None, :]) * tl.load(sums + place, inside, 0.0), 0)
+    normalizer = largest + tl.log(tl.where(row < count, z, 1.0))
+    target = tl.load(targets + row, row < count, 0)
+    own = tl.load(logits + row.to(tl.int64) * stride + target, row < count, 0.0).to(tl.float32)
+    tl.store(normalizers + row, normalizer, row < count)
+    tl.store(losses + row, normalizer - own, row < count)
+
+
+@triton.jit
+def make_errors(logits, targets, normalizers, totals, count, stride, ROWS: tl.constexpr, TOKENS: tl.constexpr):
+    """Probabilities less the one-hot targets in place of the logits, and their sums over each block of rows."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    token = tl.program_id(1) * TOKENS + tl.arange(0, TOKENS)
+    place = logits + row[:, None].to(tl.int64) * stride + token[None, :]
+    normalizer = tl.load(normalizers + row, row < count, float("inf"))  # so that rows of padding have no error
+    error = tl.exp(tl.load(place).to(tl.float32) - normalizer[:, None])
+    target = tl.load(targets + row, row < count, -1)
+    error = tl.where(token[None, :] == target[:, None], error - 1.0, error)
+    tl.store(place, error.to(logits.dtype.element_ty))
+    tl.store(totals + tl.program_id(0) * stride + token, tl.sum(error, 0))
