@@ -140,13 +140,13 @@ def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int
               f"({min(ratios):.2f}-{max(ratios):.2f}){agreement}", flush=True)  # fmt: skip
 
 
-def recording(corpus: Corpus, device: str, layers: int, count: int) -> None:
+def recording(corpus: Corpus, device: str, layers: int, precision: str, count: int) -> None:
     """The cost of following attention over the whole validation split, as often as it is done unless told."""
     shape = TextModel(vocab_size=corpus.vocab_size, layers=layers)
-    every = record_interval(shape, len(corpus.valid), BATCH, 1)
+    every = record_interval(shape, len(corpus.valid), BATCH, 1, precision)
     model = TextTransformer(shape).to(device).train()
     columns = Columns(corpus.train, BATCH, 35)
-    updates = our_step(model, device, "float32")
+    updates = our_step(model, device, precision)
     watch = Watch(model, torch.from_numpy(consecutive(corpus.valid, 35)[:, :-1]).to(device))
     shares = []
     for b in range(5):
@@ -158,8 +158,8 @@ def recording(corpus: Corpus, device: str, layers: int, count: int) -> None:
         if b:  # the first warms up
             shares.append((spent / (every * step), spent, step))
     share, spent, step = sorted(shares)[len(shares) // 2]
-    print(f"recording, {layers} layer{'s' * (layers > 1)}: {1e3 * spent:.1f} ms for {len(corpus.valid):,} tokens, "
-          f"{share:.2%} of {every} steps of {1e3 * step:.2f} ms", flush=True)  # fmt: skip
+    print(f"recording, {layers} layer{'s' * (layers > 1)}, {precision}: {1e3 * spent:.1f} ms for "
+          f"{len(corpus.valid):,} tokens, {share:.2%} of {every} steps of {1e3 * step:.2f} ms", flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -178,7 +178,8 @@ def main() -> None:
     for dropout in (0.0, 0.2):
         compare(corpus, given.device, dropout, given.blocks, count, given.compiled)
     for layers in (1, 3):
-        recording(corpus, given.device, layers, max(count, 5))
+        for precision in ("float32", "bf16"):
+            recording(corpus, given.device, layers, precision, max(count, 5))
 
 
 if __name__ == "__main__":

@@ -190,6 +190,7 @@ def test_records_are_as_often_as_they_are_cheap() -> None:
     """As many operations as training has in a hundredth of its updates; a hundred records at most."""
     wikitext = {"vocab_size": 28_912, "window": 35}
     assert record_interval(TextModel(**wikitext), 217_646, 20, 2983) == 138
+    assert record_interval(TextModel(**wikitext), 217_646, 20, 2983, "bf16-decoder") == 276
     assert record_interval(TextModel(**wikitext, layers=3), 217_646, 20, 2983) == 893
     assert record_interval(TextModel(**wikitext), 100, 20, 50) == 1
     assert record_interval(TextModel(**wikitext), 100, 20, 1_000_000) == 10_000

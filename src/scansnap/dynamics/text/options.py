@@ -74,15 +74,18 @@ class TextOptions:
         return every is not None and record > 0 and bool(steps[record] // every > steps[record - 1] // every)
 
 
-def record_interval(shape: TextModel, valid_tokens: int, batch_size: int, steps: int) -> int:
+def record_interval(
+    shape: TextModel, valid_tokens: int, batch_size: int, steps: int, precision: str = "float32"
+) -> int:
     """Updates between records unless told: measuring takes `MEASURING` of the operations of training.
 
-    That is at most 3% of its time, since small products run less fast than the decoder's; and there are a hundred
-    records at most.
+    That is at most 3% of its time, since small products run less fast than the decoder's; in bf16, where training but
+    not measuring takes half the time, half of it.  And there are a hundred records at most.
     """
     measuring = 2 * valid_tokens * ((shape.layers - 1) * shape.layer_size + 2 * shape.width**2)
     training = 6 * batch_size * shape.window * (shape.vocab_size * shape.width + shape.layers * shape.layer_size)
-    return max(1, math.ceil(measuring / (MEASURING * training)), math.ceil(steps / 100))
+    share = MEASURING if precision == "float32" else MEASURING / 2
+    return max(1, math.ceil(measuring / (share * training)), math.ceil(steps / 100))
 
 
 def _number(name: str, value: object, *, least: float) -> float:

@@ -130,7 +130,8 @@ def text_training(corpus: Corpus, *, store: str | Path | None = None, **options:
     if rest.get("lr_z") is None:
         rest["lr_z"] = rest.get("lr_y", TextOptions.lr_y)
     if rest.get("record_every") is None:
-        rest["record_every"] = record_interval(shape, len(corpus.valid), batch_size, rest["steps"])
+        precision = rest.get("precision", TextOptions.precision)
+        rest["record_every"] = record_interval(shape, len(corpus.valid), batch_size, rest["steps"], precision)
     return TextTraining(corpus, shape, TextOptions(**rest), columns, store=store)
 
 
