@@ -17,7 +17,7 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("float32", "bf16-decoder", "bf16")
 """bf16-decoder rounds the large products of the decoder, bf16 all products; parameters stay in float32."""
 
-MEASURING = 0.01
+MEASURING = 0.0075
 
 
 @dataclass(frozen=True)
