@@ -148,6 +148,8 @@ REFUSED = [
     (["verify", "lemma_6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
     (["verify", "--picture", "x.png"], "--picture draws one claim"),
     (["verify", "theorem_4", "--preset", "syn-small"], "it needs exactly one common token"),
+    (["flow", "--preset", "syn-small-adam"], "is trained by adam, but flow and verify are about SGD"),
+    (["verify", "--preset", "syn-small-adam"], "is trained by adam, but flow and verify are about SGD"),
     (["sweep", "--classes", "syn-smal", "--lr-z", "1", "--lr-y", "1", "--steps", "2"], "did you mean 'syn-small'?"),
     (["sweep", "--lr-z", "1"], "--classes, --steps must be given"),
     (["sweep", "--classes", "syn-small", "--lr-z", "1", "--steps", "2"], "the decoder's rate is missing"),

@@ -229,6 +229,7 @@ REFUSED = [
     ({"optimizer": ["sgd", "adam"], "momentum": [0.9]}, "momentum belongs to sgd"),
     ({"optimizer": ["sgd", "sgdd"]}, "did you mean 'sgd'"),
     ({"init": [np.zeros((2, 2))]}, "init holds arrays"),
+    ({"attention_prior": ["common=-1"]}, r"attention_prior is \['common=-1'\]: a sweep takes names with numbers"),
     ({"seeds": range(10**7 + 1)}, "a sweep may have up to 10,000,000"),
     ({"lr_z": np.linspace(1, 2, 5001), "lr_y_over_lr_z": np.linspace(1, 2, 2000)}, "a sweep may have up to 10,000,000"),
     ({"seeds": range(10**6), "record": ("decoder",), "record_every": 1}, "more than half of this machine's memory"),

@@ -45,7 +45,7 @@ def test_heads_of_one_number_are_recorded_and_of_several_refused() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ss.InputError, match="a sweep takes mappings"):
+    with pytest.raises(ss.InputError, match="a sweep takes names with numbers"):
         ss.sweep(ss.syn_small(), **OPTIONS, attention_prior=np.zeros(34))
     with pytest.raises(ss.InputError, match="it scales the start 'uniform' alone"):
         ss.sweep(ss.syn_small(), **OPTIONS, init_scale_z=[1.0, 2.0])

@@ -19,8 +19,14 @@ from scansnap.figures.picture import save_picture
 from scansnap.results.provenance import store_name
 from scansnap.sweeps.config import seeds_of
 
-PRESET_HELP = "A named setting: " + "; ".join(f"[bold]{name}[/bold] ({p.about})" for name, p in PRESETS.items()) + "."
-PRESET_OPTION = typer.Option("--preset", help=PRESET_HELP, show_default=False)
+
+def _preset_option(names: Iterable[str]) -> Any:
+    about = "; ".join(f"[bold]{name}[/bold] ({PRESETS[name].about})" for name in names)
+    return typer.Option("--preset", help=f"A named setting: {about}.", show_default=False)
+
+
+PRESET_OPTION = _preset_option(PRESETS)
+FLOW_PRESET_OPTION = _preset_option(name for name, chosen in PRESETS.items() if chosen.flow is not None)
 CLASSES_OPTION = typer.Option("--classes", help="Your own sequence classes: a .toml or .json file.", show_default=False)
 LR_Y_OPTION = typer.Option("--lr-y", help="Learning rate of the decoder Y; several, as 1,2,5, make several runs.")
 LR_Z_OPTION = typer.Option("--lr-z", help="Learning rate of the attention logits Z; one, or as many as there are runs.")
@@ -62,7 +68,13 @@ def setting(
         return classes_file.stem, read_classes(classes_file), {}
     name = preset_name or "syn-small"
     chosen: Preset = preset(name)
-    return name, chosen.classes(), dict(getattr(chosen, verb))
+    options = chosen.train if verb == "train" else chosen.flow
+    if options is None:
+        raise InputError(
+            f"preset {name} is trained by {chosen.train['optimizer']}, but flow and verify are about SGD: use scansnap "
+            "train, or another preset."
+        )
+    return name, chosen.classes(), dict(options)
 
 
 def numbers(name: str, text: str | None) -> list[float] | None:

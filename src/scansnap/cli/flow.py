@@ -14,7 +14,7 @@ from scansnap.errors import InputError
 
 
 def command(
-    preset: Annotated[str | None, common.PRESET_OPTION] = None,
+    preset: Annotated[str | None, common.FLOW_PRESET_OPTION] = None,
     classes: Annotated[Path | None, common.CLASSES_OPTION] = None,
     lr_y: Annotated[str | None, common.LR_Y_OPTION] = None,
     lr_z: Annotated[str | None, common.LR_Z_OPTION] = None,

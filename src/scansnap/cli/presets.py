@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from scansnap.data.sequence_classes import SequenceClasses
@@ -19,8 +19,8 @@ class Preset:
 
     about: str
     classes: Callable[[], SequenceClasses]
-    train: dict[str, Any] = field(default_factory=dict)
-    flow: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any]
+    flow: dict[str, Any] | None  # None where the optimiser is not that of a gradient flow
 
 
 PRESETS = {
@@ -40,7 +40,7 @@ PRESETS = {
         "Figure 5, middle: Adam at rate 0.5",
         syn_small,
         {**PUBLISHED, "momentum": None, "optimizer": "adam", "lr_y": 0.5, "lr_z": 0.5, "record_every": 2},
-        {"lr_y": 0.5, "lr_z": 0.5},
+        None,
     ),
     "syn-medium": Preset(
         "Figure 6, one cell: three queries, two next tokens each, random start",

@@ -28,7 +28,7 @@ def command(
         list[str] | None,
         typer.Argument(help="Claims to explain in full, as theorem_3 or lemma_1; all of them in a table unless given."),
     ] = None,
-    preset: Annotated[str | None, common.PRESET_OPTION] = None,
+    preset: Annotated[str | None, common.FLOW_PRESET_OPTION] = None,
     classes: Annotated[Path | None, common.CLASSES_OPTION] = None,
     lr_y: Annotated[float | None, typer.Option("--lr-y", help="Learning rate of the decoder Y.")] = None,
     lr_z: Annotated[float | None, typer.Option("--lr-z", help="Learning rate of the attention logits Z.")] = None,

@@ -205,7 +205,10 @@ def _values(name: str, values: Any) -> list[Any]:
     if name == "init" and any(not isinstance(value, str) for value in listed):
         raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
     if name == "attention_prior" and any(value is not None and not isinstance(value, Mapping) for value in listed):
-        raise InputError("attention_prior holds arrays: a sweep takes mappings such as {'common': -2}, one or a list.")
+        raise InputError(
+            f"attention_prior is {values!r:.60}: a sweep takes names with numbers, one or a list of them, as "
+            "{common = -2} in a file or {'common': -2} in Python."
+        )
     plain = [value.item() if isinstance(value, np.generic) else value for value in listed]
     if len({str(value) for value in plain}) < len(plain):
         raise InputError(f"{name} holds a value twice: give each value once.")
