@@ -110,6 +110,47 @@ def test_in_bf16_it_is_near() -> None:
         assert 1e-5 < error < 2e-2  # rounded, and to no more than two or three digits
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_in_confidence_gradients_keep_their_digits(dtype: torch.dtype) -> None:
+    """Where P - 1_y is a small difference: at a mean loss of about a hundredth."""
+    weight, bias, _, targets = problem(300, 32, 500)
+    hidden = (0.8 * weight.detach()[targets]).requires_grad_()
+    loss, expected = plain(weight, bias, hidden, targets)
+    assert 0.001 < float(loss.detach()) < 0.05
+    single = (nn.Parameter(weight.detach().float()), nn.Parameter(bias.detach().float()))
+    _, gradients = blocked(*single, hidden.detach().float().requires_grad_(), targets, dtype=dtype)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < (2e-2 if dtype == torch.bfloat16 else 5e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_repeated_with_several_threads_it_gives_identical_gradients(dtype: torch.dtype) -> None:
+    weight, bias, hidden, _ = (t.detach().float() for t in problem(700, 64, 1000))
+    targets = torch.arange(700) % 5  # many rows add to the same few tokens
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = [
+            blocked(nn.Parameter(weight), nn.Parameter(bias), hidden.clone().requires_grad_(), targets, dtype=dtype)[1]
+            for _ in range(10)
+        ]
+    finally:
+        torch.set_num_threads(before)
+    for gradients in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(gradients, found[0], strict=True))
+
+
+def test_a_second_call_before_backward_is_refused() -> None:
+    weight, bias, hidden, targets = problem()
+    loss = BlockedCrossEntropy(weight, bias, torch.float64)
+    first = loss(hidden, targets)
+    loss.evaluate(hidden, targets)  # is not one
+    second = loss(hidden, targets)
+    with pytest.raises(RuntimeError, match="call backward before the next batch"):
+        first.backward()
+    second.backward()
+
+
 def test_evaluation_learns_nothing_and_sums() -> None:
     weight, bias, hidden, targets = problem()
     total = BlockedCrossEntropy(weight, bias, torch.float64).evaluate(hidden, targets)

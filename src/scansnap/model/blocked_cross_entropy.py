@@ -5,12 +5,12 @@ exponentials.  With any shift s_i of the rows let
 
     E = 2^(l - s),    z_i = sum of row i of E,    so that log Z_i = (log2 z_i + s_i) log 2;
 
-then P = E / z, and
+then P - 1_y = (E - z 1_y)/z, where E - z 1_y differs from E in one entry of each row, and
 
-    dH = (E W / z - W_y)/N,        dW = E^T (H / z)/N - 1_y^T H/N,        db = E^T (1 / z)/N - 1_y^T 1/N:
+    dH = (E - z 1_y) W / (z N),      dW = (E - z 1_y)^T (H / (z N)),      db = (E - z 1_y)^T (1 / (z N)):
 
 E is made and used block by block of the vocabulary and never normalised, since 1/z goes to the thin side of each
-product, and the targets' rows are taken off the results.
+product.
 
 The shift has only to keep the powers within the range of floats.  The target's own logit does so, z_i being then
 exp(loss_i), unless a row's loss is beyond some 70 nats; it is known before the products, so it goes in with the bias
@@ -57,43 +57,47 @@ class BlockedCrossEntropy(LinearCrossEntropy):
         """The sum of the losses, learning nothing."""
         return self._normalize(hidden, targets, None)[0].sum()
 
-    def forward(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and its gradient at `hidden`; what `set_gradients` needs is kept."""
+    def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss; what `backward` needs is kept."""
         count = len(hidden)
         if not self._powers or len(self._powers[0]) != count:
             self._powers = [self._empty(count, part) for part in self._blocks]
-        mixed = torch.zeros_like(hidden)
-        losses, z = self._normalize(hidden, targets, mixed)
+        losses, z = self._normalize(hidden, targets, self._powers)
         self._scale = 1 / (z * count)
-        return losses.mean(), mixed.mul_(self._scale).sub_(self.weight.detach()[targets], alpha=1 / count)
+        rows = torch.arange(count, device=hidden.device)
+        for part, e in zip(self._blocks, self._powers, strict=True):
+            inside = (targets >= part.start) & (targets < part.stop)
+            place = (rows, (targets - part.start).clamp(0, e.shape[1] - 1))
+            e[place] = torch.where(inside, (e[place].to(z.dtype) - z.squeeze(1)).to(e.dtype), e[place])
+        return losses.mean()
 
-    def set_gradients(self, hidden: Tensor, targets: Tensor, factor: Tensor) -> None:
-        """`weight.grad` and `bias.grad`, times `factor`, from what `forward` left."""
-        weight, bias = gradient_array(self.weight), gradient_array(self.bias)
+    def backward(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """dH; `weight.grad` and `bias.grad` are set.  All times `factor`."""
+        decoder, weight, bias = self.weight.detach(), gradient_array(self.weight), gradient_array(self.bias)
         width = hidden.shape[1]
-        scale = self._scale * factor
+        gradient, scale = torch.zeros_like(hidden), self._scale * factor
         right = hidden * scale if self._rounded is None else self._columns(hidden * scale, scale)
         for part, e in zip(self._blocks, self._powers, strict=True):
             if self._rounded is None:
                 torch.mm(e.T, right, out=weight[part])
                 bias[part] = (scale.T @ e).squeeze(0)
+                gradient.addmm_(e, decoder[part])
             else:
                 both = e.T @ right
                 weight[part], bias[part] = both[:, :width], both[:, width]
-        share = -factor / len(hidden)  # put, not `index_add_`, which on a GPU adds in any order
-        weight.index_put_((targets,), hidden * share, accumulate=True)
-        bias.index_put_((targets,), share.expand(len(targets)), accumulate=True)
+                gradient += e @ self._rounded[part, :width]
+        return gradient.mul_(scale)
 
-    def _normalize(self, hidden: Tensor, targets: Tensor, mixed: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The losses (N,) and z (N, 1); E is kept and E W added to `mixed`, unless that is None."""
+    def _normalize(self, hidden: Tensor, targets: Tensor, powers: list[Tensor] | None) -> tuple[Tensor, Tensor]:
+        """The losses (N,) and z (N, 1); E goes to `powers`, if it is to be kept."""
         left, own = self._operands(hidden, targets)
         shift = own.to(self.dtype).to(own.dtype)  # as the products will have it
         z = None
         if hidden.device.type == "cpu":  # what comes of a guess a GPU could not look at without waiting
-            z = self._add_up(left, shift, mixed)
+            z = self._add_up(left, shift, powers)
         if z is None or not bool((z < LARGEST).all()):
-            shift = self._largest(left).to(own.dtype)
-            z = self._add_up(left, shift, None if mixed is None else mixed.zero_())
+            shift = self._largest(left)
+            z = self._add_up(left, shift, powers)
         return (z.log2() + (shift - own)).squeeze(1) * math.log(2), z
 
     def _operands(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,21 +131,16 @@ class BlockedCrossEntropy(LinearCrossEntropy):
         left[:, width + 1 : width + 2] = -shift
         return torch.mm(left, self._rounded[part].T, out=out)
 
-    def _add_up(self, left: Tensor, shift: Tensor, mixed: Tensor | None) -> Tensor:
-        """z, with E W added to `mixed` and E kept, unless that is None."""
+    def _add_up(self, left: Tensor, shift: Tensor, powers: list[Tensor] | None) -> Tensor:
+        """z, with E put into `powers` unless that is None."""
         z = torch.zeros_like(shift)
         for k, part in enumerate(self._blocks):
-            out = self._empty(len(left), part) if mixed is None else self._powers[k]
-            e = self._logits(left, shift, part, out).exp2_()
-            z += e.sum(1, keepdim=True, dtype=z.dtype)
-            if mixed is not None and self._rounded is None:
-                mixed.addmm_(e, self.weight.detach()[part])
-            elif mixed is not None and self._rounded is not None:
-                mixed += e @ self._rounded[part, : mixed.shape[1]]
+            out = self._empty(len(left), part) if powers is None else powers[k]
+            z += self._logits(left, shift, part, out).exp2_().sum(1, keepdim=True, dtype=z.dtype)
         return z
 
     def _largest(self, left: Tensor) -> Tensor:
-        """Each row's largest logit l, (N, 1)."""
+        """Each row's largest logit l, (N, 1), or a little more, as the products will have it."""
         none = self.weight.new_zeros(len(left), 1)
         tops = [self._logits(left, none, part, self._empty(len(left), part)).amax(1) for part in self._blocks]
-        return torch.stack(tops).amax(0)[:, None]
+        return torch.stack(tops).amax(0)[:, None].to(none.dtype)

@@ -16,4 +16,5 @@ def drop(x: Tensor, share: float) -> Tensor:
         return x
     if x.device.type != "cpu":
         return functional.dropout(x, share)
-    return x * torch.rand_like(x).ge_(share).div_(1 - share)
+    kept = torch.rand_like(x, dtype=torch.float32).ge_(share).div_(1 - share)  # in bf16 numbers would be too coarse
+    return x * kept.to(x.dtype)

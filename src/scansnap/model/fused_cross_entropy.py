@@ -1,7 +1,7 @@
-"""`linear_cross_entropy.py` on a GPU, by kernels that read the logits twice.
+"""`linear_cross_entropy.py` on a GPU: logits are written once and read once between the products.
 
-The product that makes them leaves, for each block of tokens, what is needed for Z; a second pass puts the errors
-P - 1_y in their place and adds up db.  dH and dW are products of the errors.
+The product that makes them leaves, for each block of tokens, what is needed for Z; one pass puts the errors P - 1_y in
+their place and adds up db.  dH and dW are products of the errors.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class FusedCrossEntropy(LinearCrossEntropy):
         _, losses = self._normalize(hidden, targets, self._empty(len(hidden)))
         return losses.sum()
 
-    def forward(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and its gradient at `hidden`; what `set_gradients` needs is kept."""
+    def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss; what `backward` needs is kept."""
         from scansnap.model.triton_cross_entropy import make_errors
 
         count = len(hidden)
@@ -49,12 +49,10 @@ class FusedCrossEntropy(LinearCrossEntropy):
             self._errors, targets, normalizers, self._totals, count, self._errors.shape[1],
             ROWS=ROWS, TOKENS=TOKENS, num_warps=4,
         )  # fmt: skip
-        decoder = self.weight.detach() if self._rounded is None else self._rounded
-        mixed = self._errors[:count, : len(self.weight)] @ decoder
-        return losses.mean(), mixed.to(hidden.dtype).div_(count)
+        return losses.mean()
 
-    def set_gradients(self, hidden: Tensor, targets: Tensor, factor: Tensor) -> None:
-        """`weight.grad` and `bias.grad`, times `factor`, from what `forward` left."""
+    def backward(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """dH; `weight.grad` and `bias.grad` are set.  All times `factor`."""
         weight, bias = gradient_array(self.weight), gradient_array(self.bias)
         share = factor / len(hidden)
         errors, right = self._errors[: len(hidden), : len(weight)], (hidden * share).to(self.dtype)
@@ -63,6 +61,8 @@ class FusedCrossEntropy(LinearCrossEntropy):
         else:
             weight.copy_(errors.T @ right)
         torch.sum(self._totals[:, : len(bias)], 0, out=bias).mul_(share)
+        decoder = self.weight.detach() if self._rounded is None else self._rounded
+        return (errors @ decoder).to(hidden.dtype).mul_(share)
 
     def _empty(self, count: int) -> Tensor:
         """An array for logits, then errors, in whole blocks."""

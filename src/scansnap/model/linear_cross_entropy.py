@@ -24,6 +24,7 @@ class LinearCrossEntropy(ABC):
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter, dtype: torch.dtype) -> None:
         """`dtype` is that of the large products and of the logits; sums are in the decoder's."""
         self.weight, self.bias, self.dtype = weight, bias, dtype
+        self.calls = 0
 
     def __call__(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of hidden states (N, d) and their targets (N,)."""
@@ -34,12 +35,12 @@ class LinearCrossEntropy(ABC):
         """The sum of the losses, learning nothing."""
 
     @abstractmethod
-    def forward(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean loss and its gradient at `hidden`; what `set_gradients` needs is kept."""
+    def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss; what `backward` needs is kept."""
 
     @abstractmethod
-    def set_gradients(self, hidden: Tensor, targets: Tensor, factor: Tensor) -> None:
-        """`weight.grad` and `bias.grad`, times `factor`, from what `forward` left."""
+    def backward(self, hidden: Tensor, factor: Tensor) -> Tensor:
+        """dH; `weight.grad` and `bias.grad` are set.  All times `factor`."""
 
 
 def gradient_array(parameter: nn.Parameter) -> Tensor:
@@ -52,13 +53,14 @@ def gradient_array(parameter: nn.Parameter) -> Tensor:
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, targets, loss):  # type: ignore[no-untyped-def]
-        value, gradient = loss.forward(hidden, targets)
-        ctx.save_for_backward(hidden, targets, gradient)
-        ctx.loss = loss
-        return value
+        ctx.save_for_backward(hidden)
+        loss.calls += 1
+        ctx.loss, ctx.call = loss, loss.calls
+        return loss.forward(hidden, targets)
 
     @staticmethod
     def backward(ctx, factor):  # type: ignore[no-untyped-def]
-        hidden, targets, gradient = ctx.saved_tensors
-        ctx.loss.set_gradients(hidden, targets, factor)
-        return gradient * factor, None, None
+        (hidden,) = ctx.saved_tensors
+        if ctx.call != ctx.loss.calls:
+            raise RuntimeError("the loss has been called again since: call backward before the next batch.")
+        return ctx.loss.backward(hidden, factor), None, None

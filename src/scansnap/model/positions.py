@@ -9,6 +9,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 POSITIONS = ("none", "sinusoidal", "alibi", "t5")
 BUCKETS = 32
@@ -58,4 +59,5 @@ class RelativeBias(nn.Module):
 
     def forward(self) -> Tensor:
         """(heads, window, window)"""
-        return self.table[self.bucket].permute(2, 0, 1)
+        # `embedding` adds up its gradient in one order on any device; indexing does not, with several threads.
+        return functional.embedding(self.bucket, self.table).permute(2, 0, 1)

@@ -1,4 +1,4 @@
-"""The Triton kernels behind `gpu_cross_entropy.py`; imported only where they are run.
+"""The Triton kernels behind `fused_cross_entropy.py`; imported only where they are run.
 
 Products of float32 are made on the tensor cores as three of tf32 (`PRECISION` "tf32x3"): with a = a1 + a2, a1 its
 leading bits, a b = a1 b1 + a1 b2 + a2 b1 to float32's own rounding.  `logits` is padded to whole blocks, so that no
