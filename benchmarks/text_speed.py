@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from scansnap.data.text.corpus import Corpus, read_corpus
-from scansnap.dynamics.text.options import TextOptions, record_interval
+from scansnap.dynamics.text.options import TextOptions, record_plan
 from scansnap.dynamics.text.ranks import Ranks
 from scansnap.dynamics.text.updates import Updates
 from scansnap.dynamics.text.watch import Watch
-from scansnap.dynamics.text.windows import Columns, consecutive
+from scansnap.dynamics.text.windows import Columns, consecutive, spread
 from scansnap.model.positions import sinusoidal
 from scansnap.model.text_transformer import TextModel, TextTransformer
 
@@ -143,11 +143,12 @@ def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int
 def recording(corpus: Corpus, device: str, layers: int, precision: str, count: int) -> None:
     """The cost of following attention over the whole validation split, as often as it is done unless told."""
     shape = TextModel(vocab_size=corpus.vocab_size, layers=layers)
-    every = record_interval(shape, len(corpus.valid), BATCH, 1, precision)
+    every, measured = record_plan(shape, len(corpus.valid), BATCH, len(corpus.train) // (BATCH * 35), precision)
     model = TextTransformer(shape).to(device).train()
     columns = Columns(corpus.train, BATCH, 35)
     updates = our_step(model, device, precision)
-    watch = Watch(model, torch.from_numpy(consecutive(corpus.valid, 35)[:, :-1]).to(device))
+    windows = spread(consecutive(corpus.valid, 35), measured)
+    watch = Watch(model, torch.from_numpy(windows[:, :-1]).to(device))
     shares = []
     for b in range(5):
         step = timed(updates.update, columns, b * count, count, device)
@@ -159,7 +160,7 @@ def recording(corpus: Corpus, device: str, layers: int, precision: str, count: i
             shares.append((spent / (every * step), spent, step))
     share, spent, step = sorted(shares)[len(shares) // 2]
     print(f"recording, {layers} layer{'s' * (layers > 1)}, {precision}: {1e3 * spent:.1f} ms for "
-          f"{len(corpus.valid):,} tokens, {share:.2%} of {every} steps of {1e3 * step:.2f} ms", flush=True)  # fmt: skip
+          f"{len(windows):,} windows, {share:.2%} of {every} steps of {1e3 * step:.2f} ms", flush=True)  # fmt: skip
 
 
 def main() -> None:

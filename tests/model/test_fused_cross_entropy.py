@@ -74,6 +74,17 @@ def test_logits_beyond_the_range_of_exponentials_are_no_harm() -> None:
         assert distance(ours, theirs) < 1e-3  # a probability's error is that of a logit in the thousands
 
 
+def test_a_block_of_impossible_tokens_is_no_harm() -> None:
+    weight, bias, hidden, targets = problem(37, 301, 40)
+    bias[128:256] = -torch.inf
+    targets %= 128
+    loss, expected = exact(weight, bias, hidden, targets)
+    found, gradients = fused(weight, bias, hidden, targets)
+    assert float(found) == pytest.approx(float(loss), rel=2e-6)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert distance(ours, theirs) < 3e-6
+
+
 def test_evaluation_learns_nothing_and_batches_may_differ_in_size() -> None:
     weight, bias, *_ = problem(37, 301, 40)
     loss = FusedCrossEntropy(nn.Parameter(weight), nn.Parameter(bias))

@@ -58,6 +58,17 @@ def test_rates_count_and_not_gaps() -> None:
     assert snap.step == 30
 
 
+def test_a_last_record_that_came_early_does_not_undo_a_snap() -> None:
+    """Hopping attention moves as far in 39 steps as in 184, which as a rate would be five times as fast."""
+    steps = np.append(np.arange(0, 2945, 184), 2983)
+    values = np.array([np.nan, 0.5, 0.5, 0.4, 0.2] + [0.045] * 13)
+    assert len(steps) == len(values)
+    assert find_snap(steps[:-1], values[:-1]).step == find_snap(steps, values).step == 736
+    values[8:] = 0.2
+    assert find_snap(steps, values).status == "not yet"
+    assert find_snap(steps, values).later_rate == 0.2 / 184
+
+
 def test_what_never_moved_has_not_frozen() -> None:
     assert find_snap(STEPS, moved(0.01, 0.0005)).status == "never moved"
 

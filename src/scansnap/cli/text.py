@@ -65,7 +65,7 @@ def train(
         int | None,
         typer.Option(
             "--record-every",
-            help="Updates between measurements of attention; at most 3% of the time unless given.",
+            help="Updates between measurements of attention; 16 to 100 of them, in 3% of the time, unless given.",
         ),
     ] = None,
     evaluate_every: Annotated[

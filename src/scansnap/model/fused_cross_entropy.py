@@ -17,8 +17,10 @@ ROWS, TOKENS, DEPTH = 64, 128, 32
 
 
 def fused_kernels_run(weight: Tensor) -> bool:
-    """Whether there is a GPU, and Triton to compile for it."""
-    return weight.is_cuda and weight.dtype == torch.float32 and has_triton()
+    """Whether there is a GPU with the instructions for tf32, Triton to compile for it, and float32 to compute."""
+    if not (weight.is_cuda and weight.dtype == torch.float32 and has_triton()) or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(weight.device) >= (8, 0)
 
 
 class FusedCrossEntropy(LinearCrossEntropy):

@@ -2,7 +2,7 @@
 
 With the defaults it is the published text model: a post-norm encoder layer with a causal mask, one head, a feed-forward
 part as wide as the model, sinusoidal positions, and an embedding and a decoder of their own.  Attention is computed by
-fused kernels while it trains; `attention` gives the weights they use, exactly, from the same queries and keys.
+fused kernels while it trains; `attention` gives the weights they use, to rounding, from the same queries and keys.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from scansnap.model.positions import POSITIONS, RelativeBias, alibi, sinusoidal
 from scansnap.model.rows import rows
 
 NORMS = ("post", "pre")
+MOST = 10**9
+"""No number of a model's shape may be larger."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class TextModel:
     def __post_init__(self) -> None:
         for name, least in (("window", 2), ("layers", 1), ("heads", 1), ("width", 1), ("feed_forward", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name} is {value!r}: give a whole number of at least {least}.")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+                raise InputError(f"{name} is {value!r}: give a whole number from {least} to {MOST:,}.")
         if self.width % self.heads:
             raise InputError(f"width is {self.width}, with {self.heads} heads: give a width that the heads divide.")
         if isinstance(self.dropout, bool) or not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:

@@ -20,11 +20,12 @@ def make_logits(
     block = tl.program_id(1)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     token = block * TOKENS + tl.arange(0, TOKENS)
+    word = decoder + token[None, :].to(tl.int64) * WIDTH
     found = tl.zeros((ROWS, TOKENS), tl.float32)
     for start in range(0, WIDTH, DEPTH):
         k = start + tl.arange(0, DEPTH)
         h = tl.load(hidden + row[:, None] * WIDTH + k[None, :], (row[:, None] < count) & (k[None, :] < WIDTH), 0.0)
-        w = tl.load(decoder + token[None, :] * WIDTH + k[:, None], (token[None, :] < vocab) & (k[:, None] < WIDTH), 0.0)
+        w = tl.load(word + k[:, None], (token[None, :] < vocab) & (k[:, None] < WIDTH), 0.0)
         found = tl.dot(h, w, found, input_precision=PRECISION)
     found += tl.load(bias + token, token < vocab, 0.0)[None, :].to(tl.float32)
     rounded = tl.where(token[None, :] < vocab, found, float("-inf")).to(logits.dtype.element_ty)
@@ -32,6 +33,7 @@ def make_logits(
     found = rounded.to(tl.float32)
     top = tl.max(found, 1)
     tl.store(tops + block * count + row, top, row < count)
+    top = tl.where(top == float("-inf"), 0.0, top)  # where no token of the block is possible
     tl.store(sums + block * count + row, tl.sum(tl.exp(found - top[:, None]), 1), row < count)
 
 

@@ -4,6 +4,9 @@ Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps
 *snapped* at record i if it moved at a peak rate before and every rate after i is at most `FROZEN` of that peak, for at
 least `WATCHED` records that cover at least a fifth of the steps: one quiet record is no evidence.  What moved less
 than `MOVED` in all has not frozen but never begun.
+
+Attention that hops moves as far in a few steps as in many, so that its rate over a short time seems high.  A last
+record that came early, less than half as long after the one before it as that after its own, is left out.
 """
 
 from __future__ import annotations
@@ -42,16 +45,18 @@ class Snap:
             return f"not yet: {peak}; at the end still {share:.0%} of that"
         return {
             "never moved": f"never moved: {peak}",
-            "too short": f"too short to tell: {self.later_records} changes were seen",
+            "too short": f"too short to tell: changes seen: {self.later_records}, needed: {WATCHED + 1}",
         }[self.status]
 
 
 def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
     """The snap of a pattern of which a share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
     s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)[1:]
+    gaps = np.diff(s)
     known = np.isfinite(m)  # a run that diverged has no more records
-    m, gaps = m[known], np.diff(s)[known]
-    ends = s[1:][known]
+    m, gaps, ends = m[known], gaps[known], s[1:][known]
+    if len(m) > 1 and gaps[-1] < gaps[-2] / 2:
+        m, gaps, ends = m[:-1], gaps[:-1], ends[:-1]
     if len(m) <= WATCHED:
         return Snap(None, "too short", float("nan"), 0, float("nan"), len(m))
     rates = m / gaps

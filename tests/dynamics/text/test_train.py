@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.data.text.corpus import Corpus
 from scansnap.dynamics.text import train as module
-from scansnap.dynamics.text.options import record_interval
+from scansnap.dynamics.text.options import record_plan
 from scansnap.dynamics.text.windows import Columns
 from scansnap.errors import InputError, StoreError
 from scansnap.model.text_model_file import load_model, model_folder
@@ -186,17 +187,49 @@ def test_the_trained_model_is_left_with_its_tokenizer(corpus: Corpus, tmp_path: 
         load_model(tmp_path)
 
 
+@pytest.mark.parametrize("where", ["TextTransformer", "Watch"])
+def test_what_does_not_fit_in_memory_is_said(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.")
+
+    if where == "Watch":
+        monkeypatch.setattr(module.Watch, "measure", full)
+    else:
+        monkeypatch.setattr(module, where, full)
+    with pytest.raises(InputError, match=r"width 12, .* do not fit in the memory of this cpu: give less"):
+        ss.train_text(corpus, steps=1, record_every=1, **SMALL)
+
+
+def planned(steps: int = 2983, valid_tokens: int = 217_646, precision: str = "float32", **shape: int) -> Any:
+    return record_plan(TextModel(vocab_size=28_912, **shape), valid_tokens, 20, steps, precision)
+
+
 def test_records_are_as_often_as_they_are_cheap() -> None:
-    """Three quarters of a hundredth of the operations of training, half of that in bf16; a hundred records at most."""
-    wikitext = {"vocab_size": 28_912, "window": 35}
-    assert record_interval(TextModel(**wikitext), 217_646, 20, 2983) == 184
-    assert record_interval(TextModel(**wikitext), 217_646, 20, 2983, "bf16-decoder") == 368
-    assert record_interval(TextModel(**wikitext, layers=3), 217_646, 20, 2983) == 1191
-    assert record_interval(TextModel(**wikitext), 100, 20, 50) == 1
-    assert record_interval(TextModel(**wikitext), 100, 20, 1_000_000) == 10_000
-    # without a vocabulary to speak of the layers are all there is: a forward pass is a third of an update
-    deep = TextModel(vocab_size=2, layers=1000)
-    assert record_interval(deep, 1000, 20, 1) == pytest.approx(1000 / 0.0075 / (3 * 700), abs=1)
+    """The whole split as often as it can be measured, 16 to 100 times; of what is dearer, some windows."""
+    assert planned() == (168, None)
+    assert planned(steps=8949, precision="bf16-decoder") == (336, None)  # half as often
+    assert planned(valid_tokens=100, steps=50) == (1, None)
+    assert planned(valid_tokens=100, steps=1_000_000) == (10_000, None)
+    for dear in ({"layers": 3}, {"heads": 20}, {"precision": "bf16"}, {"valid_tokens": 10**6}):
+        every, windows = planned(**dear)
+        assert every == 2983 // 16
+        assert 64 < windows < dear.get("valid_tokens", 217_646) // 35
+    assert planned(heads=200, precision="bf16") == (2983 // 16, 64)
+
+
+def test_what_measuring_takes_is_what_is_allowed() -> None:
+    """A layer's pass is a third of its update: without words to speak of, so many windows in so many updates."""
+    deep = TextModel(vocab_size=2, layers=1000, width=2000, feed_forward=2000)
+    every, windows = record_plan(deep, 10**8, 20, 10**6, "float32")
+    assert windows * 35 / 3 == pytest.approx(0.0125 * every * 20 * 35, rel=0.01)
+
+
+def test_some_windows_are_measured_where_all_would_take_too_long(corpus: Corpus) -> None:
+    whole, some = (module.text_training(corpus, steps=1, record_every=1, measured=n, **SMALL) for n in (None, 5))
+    found = [training._watch.measure()["entropy"] for training in (whole, some)]
+    assert not np.array_equal(*found)
+    np.testing.assert_allclose(*found, rtol=0.1)
+    assert len(some._watch.sample) == 5
 
 
 @pytest.mark.parametrize(

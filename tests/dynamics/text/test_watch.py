@@ -23,7 +23,7 @@ def made(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:
 
 
 def test_means_are_over_the_rows_of_all_windows(corpus: Corpus, monkeypatch) -> None:
-    monkeypatch.setitem(module.AT_ONCE, "cpu", 3)  # the windows are no multiple of it
+    monkeypatch.setitem(module.AT_ONCE, "cpu", 3 * 7 * (2 * 7 + 3 * 12))  # three windows; their number is no multiple
     model, windows = made(corpus)
     found = Watch(model, windows).measure()
     for layer, weights in enumerate(model.attention(windows)):

@@ -17,7 +17,14 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("float32", "bf16-decoder", "bf16")
 """bf16-decoder rounds the large products of the decoder, bf16 all products; parameters stay in float32."""
 
-MEASURING = 0.0075
+MEASURING = 0.0125
+"""Operations of measuring attention for one of training.  In time it is up to twice that: the products are smaller."""
+
+PER_WEIGHT = 2000
+"""Operations that measuring one weight of attention counts for: softmax, entropy, the search for the largest."""
+
+FEWEST, MOST, SAMPLED = 16, 100, 64
+"""Records that a run has unless told, and windows of the validation split that each measures at least."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class TextOptions:
     seed: int = 0
     evaluate_every: int | None = None
     patterns: int = 4
+    measured: int | None = None
+    """Windows of the validation split, evenly spread, whose attention is measured; all of them if None."""
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 0), ("batch_size", 1), ("record_every", 1), ("seed", 0), ("patterns", 0)):
@@ -74,18 +83,24 @@ class TextOptions:
         return every is not None and record > 0 and bool(steps[record] // every > steps[record - 1] // every)
 
 
-def record_interval(
-    shape: TextModel, valid_tokens: int, batch_size: int, steps: int, precision: str = "float32"
-) -> int:
-    """Updates between records unless told: measuring takes `MEASURING` of the operations of training.
+def record_plan(
+    shape: TextModel, valid_tokens: int, batch_size: int, steps: int, precision: str
+) -> tuple[int, int | None]:
+    """Updates between records unless told, and the windows that each record measures, None for all.
 
-    That is at most 3% of its time, since small products run less fast than the decoder's; in bf16, where training but
-    not measuring takes half the time, half of it.  And there are a hundred records at most.
+    Measuring takes `MEASURING` of the operations of training: as often as the whole split can be measured at that, but
+    `FEWEST` to `MOST` times; where that is too often for the whole, of fewer windows, though not fewer than `SAMPLED`.
+    In bf16 an operation of training takes half the time, and one of measuring does not.
     """
-    measuring = 2 * valid_tokens * ((shape.layers - 1) * shape.layer_size + 2 * shape.width**2)
-    training = 6 * batch_size * shape.window * (shape.vocab_size * shape.width + shape.layers * shape.layer_size)
-    share = MEASURING if precision == "float32" else MEASURING / 2
-    return max(1, math.ceil(measuring / (share * training)), math.ceil(steps / 100))
+    layers, width, window = shape.layers, shape.width, shape.window
+    per_token = 2 * ((layers - 1) * shape.layer_size + 2 * width**2)
+    per_token += layers * window * (2 * width + PER_WEIGHT * shape.heads)
+    training = 6 * batch_size * window * (shape.vocab_size * width + layers * shape.layer_size)
+    allowed = MEASURING * training * (1.0 if precision == "float32" else 0.5)  # for each update
+    every = max(math.ceil(valid_tokens * per_token / allowed), math.ceil(steps / MOST), 1)
+    every = min(every, max(1, steps // FEWEST))
+    windows = max(SAMPLED, int(every * allowed / (per_token * window)))
+    return every, windows if windows * window < valid_tokens else None
 
 
 def _number(name: str, value: object, *, least: float) -> float:

@@ -18,12 +18,19 @@ from scansnap.model.devices import find_device
 
 def this_rank() -> int:
     """The number of this process, from 0."""
-    return int(os.environ.get("RANK", "0"))
+    return _number("RANK", 0)
 
 
 def processes() -> int:
     """How many processes there are."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _number("WORLD_SIZE", 1)
+
+
+def _number(name: str, otherwise: int) -> int:
+    value = os.environ.get(name, str(otherwise))
+    if not value.isdecimal():
+        raise InputError(f"the environment's {name} is '{value}': it is a whole number under torchrun, else not set.")
+    return int(value)
 
 
 class Ranks:
@@ -34,7 +41,7 @@ class Ranks:
         self.rank = this_rank()
         self.device = find_device(device)
         if device == "cuda":
-            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            self.device = torch.device("cuda", _number("LOCAL_RANK", 0))
             torch.cuda.set_device(self.device)
         self._ours = self.count > 1 and not distributed.is_initialized()
         if self._ours:

@@ -18,11 +18,11 @@ import xarray as xr
 from scansnap.data.progress import progress_bar
 from scansnap.data.text.corpus import Corpus
 from scansnap.dynamics.options import whole
-from scansnap.dynamics.text.options import TextOptions, record_interval
+from scansnap.dynamics.text.options import TextOptions, record_plan
 from scansnap.dynamics.text.ranks import Ranks
 from scansnap.dynamics.text.updates import Updates
 from scansnap.dynamics.text.watch import Watch
-from scansnap.dynamics.text.windows import Columns, consecutive
+from scansnap.dynamics.text.windows import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.dynamics.threads import one_thread
 from scansnap.errors import InputError
 from scansnap.model.text_model_file import load_model, model_folder, save_model
@@ -39,8 +39,8 @@ LOOK_SECONDS = 0.5
 SMALL = 1e9
 """Operations of an update below which one thread does them."""
 
-EVALUATED_ROWS = {"cpu": 1024, "cuda": 16384}
-"""Rows of logits held at a time while the validation loss is measured."""
+EVALUATED = {"cpu": 30_000_000, "cuda": 500_000_000}
+"""Logits held at a time while the validation loss is measured."""
 
 
 def train_text(
@@ -90,9 +90,9 @@ def train_text(
     precision :
         "float32"; "bf16-decoder", which rounds the decoder's products only; "bf16", which rounds all.
     record_every, evaluate_every :
-        Updates between measurements of attention over the validation split; unless given, so many that measuring
-        takes at most 3% of the time, and a hundred records at most.  Updates between validation losses, which cost
-        more and are measured at the end only unless this is given.
+        Updates between measurements of attention over the validation split; unless given there are 16 to 100 records,
+        of as many of its windows, evenly spread, as take at most 3% of the time (but 64).  Updates between validation
+        losses, which cost more and are measured at the end only unless this is given.
     patterns : int
         Windows of the validation split whose attention is kept at every record.
     store : path, optional
@@ -130,8 +130,9 @@ def text_training(corpus: Corpus, *, store: str | Path | None = None, **options:
     if rest.get("lr_z") is None:
         rest["lr_z"] = rest.get("lr_y", TextOptions.lr_y)
     if rest.get("record_every") is None:
+        tokens = min(len(corpus.valid), MOST_TOKENS)
         precision = rest.get("precision", TextOptions.precision)
-        rest["record_every"] = record_interval(shape, len(corpus.valid), batch_size, rest["steps"], precision)
+        rest["record_every"], rest["measured"] = record_plan(shape, tokens, batch_size, rest["steps"], precision)
     return TextTraining(corpus, shape, TextOptions(**rest), columns, store=store)
 
 
@@ -146,11 +147,11 @@ class TextTraining:
         windows = consecutive(corpus.valid, shape.window)
         self._ranks = Ranks(options.device)
         self._share = self._ranks.share(options.batch_size)
-        with _own_random_numbers(options.seed):
+        with _own_random_numbers(options.seed), _within_memory(shape, options):
             self.model = TextTransformer(shape).to(self._ranks.device)
         self._updates = Updates(self.model, options, self._ranks)
         self._windows = torch.from_numpy(windows).to(self._ranks.device)  # (N, T + 1)
-        self._watch = Watch(self.model, self._windows[:, :-1])
+        self._watch = Watch(self.model, spread(self._windows, options.measured)[:, :-1])
         self._size = text_dataset.sizes(
             len(options.record_steps), shape.layers, shape.heads, min(options.patterns, len(self._watch.sample)),
             shape.window,
@@ -173,6 +174,7 @@ class TextTraining:
                 return self._template if self._store is None else self._read(self._store)
             with (
                 _own_random_numbers(self.options.seed),
+                _within_memory(self.model.shape, self.options),
                 one_thread() if self._is_small() else nullcontext(),
                 progress_bar(words, self.options.steps, show_bar) as show,
             ):
@@ -245,7 +247,7 @@ class TextTraining:
             kept = self._size["window"]
             self._values["pattern"][0, record] = self._watch.pattern[:, :, :kept].cpu().numpy()
         if self.options.evaluates(record):
-            rows = EVALUATED_ROWS[self._windows.device.type]
+            rows = EVALUATED[self._windows.device.type] // self.corpus.vocab_size
             self._values["valid_loss"][0, record] = self._updates.evaluate(self._windows, rows)
         return True
 
@@ -316,8 +318,23 @@ class TextTraining:
 
 
 @contextmanager
+def _within_memory(shape: TextModel, options: TextOptions) -> Iterator[None]:
+    """One sentence for what does not fit."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        raise InputError(
+            f"{shape.vocab_size:,} token types, width {shape.width:,}, feed-forward {shape.feed_forward:,}, "
+            f"{shape.layers:,} layers and {options.batch_size:,} windows of {shape.window:,} at once do not fit in the "
+            f"memory of this {options.device}: give less of one of them."
+        ) from None
+
+
+@contextmanager
 def _own_random_numbers(seed: int) -> Iterator[None]:
     """Random numbers of a seed within, the caller's own again after."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
         torch.manual_seed(seed)
         yield

@@ -56,6 +56,7 @@ class Updates:
             self._update(inputs.to(self._device), targets.to(self._device))
             return self._result.clone()
         for held, given in zip(self._batch, (inputs, targets), strict=True):
+            assert held.shape == given.shape  # a graph is for one size
             held.copy_(given.pin_memory() if given.device.type == "cpu" else given, non_blocking=True)
         self._graph.replay()
         return self._result.clone()

@@ -12,16 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.dynamics.text.options import SAMPLED
+from scansnap.dynamics.text.windows import spread
 from scansnap.model.text_transformer import TextTransformer
 
 TOP = (1, 5)
 """The sizes k of top-k mass; a row counts where it has more than k keys."""
 
-SAMPLED = 64
-"""Windows, evenly spread, on which the change between records is measured."""
-
-AT_ONCE = {"cpu": 128, "cuda": 8192}
-"""Windows measured together: on a CPU as many as its cache holds."""
+AT_ONCE = {"cpu": 3_000_000, "cuda": 200_000_000}
+"""Numbers held at a time while attention is measured: on a CPU about what its cache holds."""
 
 
 class Watch:
@@ -30,9 +29,8 @@ class Watch:
     def __init__(self, model: TextTransformer, windows: Tensor) -> None:
         """`windows` (N, T) are on the model's device."""
         self._model, self._windows = model, windows
-        count, length = windows.shape
-        places = np.unique(np.linspace(0, count - 1, min(SAMPLED, count)).round().astype(int))
-        self.sample = windows[torch.from_numpy(places).to(windows.device)]
+        length = windows.shape[1]
+        self.sample = spread(windows, SAMPLED)  # on which the change between records is measured
         keys = torch.arange(1, length + 1, device=windows.device)  # a row's support
         self._log_keys = keys[1:].log()
         self._rows = {k: keys > k for k in TOP}
@@ -47,7 +45,9 @@ class Watch:
 
     def measure(self) -> dict[str, NDArray[np.float64]]:
         """Means over all rows: entropy in nats, entropy over its largest value, and top-k mass (layers, heads)."""
-        at_once = AT_ONCE[self._windows.device.type]
+        shape = self._model.shape
+        numbers = shape.window * (shape.heads * shape.window + 3 * shape.width)  # weights; the input, queries and keys
+        at_once = max(1, AT_ONCE[self._windows.device.type] // numbers)
         parts = [self._sums(part) for part in self._windows.split(at_once)]
         count, length = self._windows.shape
         totals = {name: sum(part[name] for part in parts) for name in parts[0]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from torch import Tensor
 from scansnap.errors import InputError
 
 Tokens = NDArray[np.integer]
+Windows = TypeVar("Windows", Tensor, NDArray[np.int64])
 
 MOST_TOKENS = 2_000_000
 """Tokens of the validation split that are measured at most."""
@@ -50,7 +53,12 @@ def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
             f"the validation text has {len(tokens):,} tokens, fewer than one window of {window} and its next token: "
             "give more text, or a smaller window."
         )
-    chosen = np.arange(count)
-    if count * window > MOST_TOKENS:
-        chosen = np.linspace(0, count - 1, MOST_TOKENS // window).astype(np.int64)
+    chosen = spread(np.arange(count), MOST_TOKENS // window)
     return tokens[chosen[:, None] * window + np.arange(window + 1)].astype(np.int64)
+
+
+def spread(windows: Windows, count: int | None) -> Windows:
+    """`count` of the windows, evenly spread from the first to the last, where there are more."""
+    if count is None or count >= len(windows):
+        return windows
+    return windows[np.linspace(0, len(windows) - 1, count).round().astype(np.int64)]
