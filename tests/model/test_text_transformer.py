@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from scansnap.errors import InputError
-from scansnap.model.positions import BUCKETS, alibi, buckets, sinusoidal
+from scansnap.model import text_transformer
+from scansnap.model.positions import BUCKETS, POSITIONS, alibi, buckets, sinusoidal
 from scansnap.model.text_transformer import TextModel, TextTransformer
 
 SHAPE = {"vocab_size": 50, "window": 9, "width": 12, "feed_forward": 16, "dropout": 0.0}
@@ -72,6 +73,24 @@ def test_the_weights_are_those_the_fused_kernels_use(positions: str, norm: str) 
         assert torch.allclose(fused, explicit, atol=1e-12)
         assert not torch.allclose(fused, block(x, bias, weights.flip(0)), atol=1e-6)  # other weights would show
         x = fused
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_without_fused_kernels_it_is_the_same_model(monkeypatch: pytest.MonkeyPatch, positions: str) -> None:
+    """As it is on a GPU with long windows: hidden states and gradients."""
+    ours = model(positions=positions, heads=2, layers=2)
+    if ours.relative is not None:
+        nn.init.normal_(ours.relative.table)
+    found = []
+    for fused in (True, False):
+        monkeypatch.setattr(text_transformer, "_fused", lambda x, fused=fused: fused)
+        ours.zero_grad()
+        hidden = ours(ids())
+        hidden.pow(3).sum().backward()
+        found.append([hidden.detach(), *(p.grad.clone() for p in ours.parameters() if p.grad is not None)])
+    assert len(found[0]) == len(found[1]) > 20
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 def test_no_query_sees_what_comes_after_it() -> None:

@@ -21,6 +21,9 @@ from scansnap.model.positions import POSITIONS, RelativeBias, alibi, sinusoidal
 from scansnap.model.rows import rows
 
 NORMS = ("post", "pre")
+ONE_BLOCK = 64
+"""Keys that a GPU's fused kernels take at once; over more they add up gradients in any order."""
+
 MOST = 10**9
 """No number of a model's shape may be larger."""
 
@@ -95,22 +98,21 @@ class Layer(nn.Module):
         if self.before:
             x = self.norm_attention(x)
         query, key = self._project(x, self.query, self.key)
-        logits = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
-        if bias is not None:
-            logits = logits + bias
-        return logits.masked_fill(_later(x), -math.inf).softmax(3)
+        return _weights(query, key, bias)
 
     def _attend(self, x: Tensor, bias: Tensor | None, weights: Tensor | None) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
         if weights is not None:
             (value,) = self._project(x, self.value)
             mixed = weights @ value
+        elif not _fused(x):
+            query, key, value = self._project(x, self.query, self.key, self.value)
+            mixed = drop(_weights(query, key, bias), dropout).to(value.dtype) @ value
         else:
             if bias is not None:
-                bias = bias.to(x.dtype).masked_fill(_later(x), -math.inf)
+                bias = bias.to(x.dtype).masked_fill(_later(x.shape[1], x.device), -math.inf)
             query, key, value = self._project(x, self.query, self.key, self.value)
-            mixed = functional.scaled_dot_product_attention(
-                query, key, value, bias, self.dropout if self.training else 0.0, is_causal=bias is None
-            )
+            mixed = functional.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal=bias is None)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _project(self, x: Tensor, *parts: nn.Linear) -> list[Tensor]:
@@ -126,9 +128,22 @@ class Layer(nn.Module):
         return drop(x, self.dropout if self.training else 0.0)
 
 
-def _later(x: Tensor) -> Tensor:
+def _fused(x: Tensor) -> bool:
+    """Whether fused kernels give the same numbers when they are repeated."""
+    return x.device.type != "cuda" or x.shape[1] <= ONE_BLOCK
+
+
+def _weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """Attention (B, H, T, T) of queries and keys (B, H, T, d/H)."""
+    logits = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
+    if bias is not None:
+        logits = logits + bias
+    return logits.masked_fill(_later(query.shape[2], query.device), -math.inf).softmax(3)
+
+
+def _later(length: int, device: torch.device) -> Tensor:
     """Which keys (T, T) stand after their query, and are not seen."""
-    return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
 
 
 class TextTransformer(nn.Module):
