@@ -116,7 +116,7 @@ def train(
             "stopped; start the same command again to go on from its last checkpoint (one is made every minute)."
         ) from None
     if this_rank() == 0:
-        _show(dataset, path, picture, json, f"{time.perf_counter() - began:.1f} s; ")
+        _show(dataset, path, picture, time.perf_counter() - began, json)
 
 
 @app.command("show")
@@ -169,7 +169,7 @@ def show(
     print(f"picture: {drawn}")
 
 
-def _show(dataset: xr.Dataset, path: Path, picture: Path | None, json: bool, seconds: str) -> None:
+def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, json: bool) -> None:
     from scansnap.figures import text_over_time
 
     drawn = None
@@ -177,13 +177,15 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, json: bool, sec
         figure = text_over_time.draw(text_over_time.prepare(dataset))
         drawn = save_picture(figure, picture or common.beside(path, ".png"), f"; the result is at {path}")
     if json:
-        facts = {"result": str(path), "picture": str(drawn) if drawn else None, **_facts(dataset)}
+        facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
+        facts.update(_facts(dataset))
         print(json_module.dumps(facts, allow_nan=False))
         return
     _sentences(dataset)
     if drawn:
         print(f"picture: {drawn}")
-    print(f"result: {path}   ({seconds}show it with scansnap text show {path}, open it with scansnap.load('{path}'))")
+    print(f"result: {path}   ({seconds:.1f} s; show it with scansnap text show {path}, open it with "
+          f"scansnap.load('{path}'))")  # fmt: skip
 
 
 def _facts(dataset: xr.Dataset) -> dict[str, Any]:
