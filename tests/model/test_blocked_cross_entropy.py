@@ -35,7 +35,7 @@ def blocked(weight, bias, hidden, targets, factor=1.0, dtype=torch.float64):
     return found, (gradient, weight.grad, bias.grad)
 
 
-@pytest.mark.parametrize("block", [1, 7, 149, 150, 1000])
+@pytest.mark.parametrize("block", [1, 32, 50, 149, 150, 1000])
 def test_it_is_the_cross_entropy(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(blocked_cross_entropy, "CPU_BLOCK", block)
     given_ = problem()
