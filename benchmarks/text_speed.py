@@ -167,17 +167,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("text", help="a text file or folder")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--blocks", type=int, default=9)
+    parser.add_argument("--blocks", type=int, default=0)
     parser.add_argument("--count", type=int, default=0, help="steps in a block")
     parser.add_argument("--compiled", action="store_true", help="torch.compile as well")
     given = parser.parse_args()
-    count = given.count or (5 if given.device == "cpu" else 100)
+    count = given.count or (2 if given.device == "cpu" else 100)
+    blocks = given.blocks or (25 if given.device == "cpu" else 9)
     corpus = read_corpus(given.text)
     name = torch.cuda.get_device_name() if given.device == "cuda" else f"{torch.get_num_threads()} threads"
     print(f"{platform.machine()}, {name}, torch {torch.__version__}, Python {sys.version.split()[0]}; "
           f"{corpus.vocab_size:,} token types, {len(corpus.train):,} training tokens")  # fmt: skip
     for dropout in (0.0, 0.2):
-        compare(corpus, given.device, dropout, given.blocks, count, given.compiled)
+        compare(corpus, given.device, dropout, blocks, count, given.compiled)
     for layers in (1, 3):
         for precision in ("float32", "bf16"):
             recording(corpus, given.device, layers, precision, max(count, 5))
