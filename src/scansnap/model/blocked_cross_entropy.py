@@ -1,7 +1,7 @@
 """`linear_cross_entropy.py` in blocks of the vocabulary: any device, any precision, and fast on a CPU.
 
-Let l = (H W^T + b) / log 2, so that Z_i = sum_v 2^l_iv: powers of two are the faster
-exponentials.  With any shift s_i of the rows let
+Let l = (H W^T + b) / log 2, so that Z_i = sum_v 2^l_iv: powers of two are the faster exponentials.  With any shift s_i
+of the rows let
 
     E = 2^(l - s),    z_i = sum of row i of E,    so that log Z_i = (log2 z_i + s_i) log 2;
 
@@ -147,7 +147,7 @@ class BlockedCrossEntropy(LinearCrossEntropy):
         return z
 
     def _largest(self, left: Tensor) -> Tensor:
-        """Each row's largest logit l, (N, 1), or a little more, as the products will have it."""
+        """Each row's largest logit l, (N, 1), rounded as the products round it."""
         none = self.weight.new_zeros(len(left), 1)
         tops = [self._logits(left, none, part, self._empty(len(left), part)).amax(1) for part in self._blocks]
         return torch.stack(tops).amax(0)[:, None].to(none.dtype)
