@@ -47,10 +47,18 @@ def test_json_for_programs(folder: Path) -> None:
     found = json.loads(run(*words, "--store", "r.zarr", cwd=folder).stdout)
     assert found["status"] == "ok"
     assert found["step"] == 8
+    assert found["seconds"] > 0
     assert [(one["layer"], one["head"]) for one in found["heads"]] == [(0, 0), (0, 1)]
     assert found["valid_perplexity"] == pytest.approx(2.718281828 ** found["valid_loss"], rel=1e-6)
     shown = json.loads(run("text", "show", "r.zarr", "--json", cwd=folder).stdout)
     assert shown["heads"] == found["heads"]
+
+
+def test_an_environment_of_nonsense_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "abc")
+    done = run("text", "train", "text", "--steps", "1", *SMALL, cwd=folder)
+    assert done.returncode != 0
+    assert "the environment's WORLD_SIZE is 'abc': it is a whole number under torchrun" in done.stderr
 
 
 def test_the_same_command_is_not_run_twice(folder: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.dynamics.fixed_data import NUM_FRESH, choose
+from tests.dynamics.interruption import train_interrupted
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 20, "batch_size": 16, "seq_len": 9, "dtype": "float64"}
 
@@ -99,25 +100,9 @@ def test_priors_name_tokens_and_kinds() -> None:
     assert '"attention_prior": {"2": 0.5, "common": -2.0, "the": 1.0}' in one.attrs["options"]
 
 
-def test_an_interrupted_run_on_a_fixed_set_goes_on(tmp_path, monkeypatch) -> None:
-    import scansnap.dynamics.train as module
-
+def test_an_interrupted_run_on_a_fixed_set_goes_on(tmp_path) -> None:
     arguments = {**OPTIONS, "num_sequences": 6, "optimizer": "sign_sgd", "lr_y": 0.05, "lr_z": 0.05, "steps": 40}
     expected = ss.train(short(), **arguments)
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    advance, count = module._Training._advance, 0
-
-    def stopping(self: Any, record: int) -> None:
-        nonlocal count
-        count += 1
-        if count > 15:
-            raise KeyboardInterrupt
-        advance(self, record)
-
-    monkeypatch.setattr(module._Training, "_advance", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        ss.train(short(), **arguments, store=tmp_path / "run.zarr")
-    monkeypatch.setattr(module._Training, "_advance", advance)
-    found = ss.train(short(), **arguments, store=tmp_path / "run.zarr")
+    found = train_interrupted(short(), tmp_path / "run.zarr", advances=15, **arguments)
     for name in expected.data_vars:
         np.testing.assert_array_equal(found[name].values, expected[name].values)

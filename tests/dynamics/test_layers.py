@@ -12,6 +12,7 @@ import torch
 import scansnap as ss
 from scansnap.dynamics.layered_engine import LayeredEngine, _tokens
 from scansnap.dynamics.tensor_engine import TensorEngine
+from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import engine_of, relative
 
 
@@ -73,29 +74,13 @@ def test_counts_do_what_sequences_do(layers: int, nonlinearity: str) -> None:
     assert (attention[0, 0][:, ~np.isin(classes.contextual_tokens, classes.support(0))] == 0).all()
 
 
-def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path, monkeypatch) -> None:
-    import scansnap.dynamics.train as module
-
+def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path) -> None:
     options: dict[str, Any] = {"lr_z": 1.0, "lr_y": 1.0, "steps": 12, "batch_size": 8, "layers": 2}
     whole = ss.train(ss.syn_small(), **options)
     assert whole["attention"].dims == ("run", "step", "class", "layer", "token")
     assert whole["entropy"].dims == ("run", "step", "class", "layer")
     assert "attention_logits" not in whole
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    advance, count = module._Training._advance, 0
-
-    def stopping(self: Any, record: int) -> None:
-        nonlocal count
-        count += 1
-        if count > 5:
-            raise KeyboardInterrupt
-        advance(self, record)
-
-    monkeypatch.setattr(module._Training, "_advance", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        ss.train(ss.syn_small(), **options, store=tmp_path / "run.zarr")
-    monkeypatch.setattr(module._Training, "_advance", advance)
-    again = ss.train(ss.syn_small(), **options, store=tmp_path / "run.zarr")
+    again = train_interrupted(ss.syn_small(), tmp_path / "run.zarr", advances=5, **options)
     np.testing.assert_array_equal(again["attention"].values, whole["attention"].values)
     found = ss.sweep(ss.syn_small(), **{**options, "layers": [1, 2]}, record=("loss",), nonlinearity="tanh")
     np.testing.assert_allclose(found["loss"].values[1], whole["loss"].values[0, [0, -1]], rtol=1e-6)

@@ -10,7 +10,7 @@ from torch import nn
 
 from scansnap.errors import InputError
 from scansnap.model import text_transformer
-from scansnap.model.positions import BUCKETS, POSITIONS, alibi, buckets, sinusoidal
+from scansnap.model.positions import BUCKETS, POSITIONS, RelativeBias, alibi, buckets, sinusoidal
 from scansnap.model.text_transformer import TextModel, TextTransformer
 
 SHAPE = {"vocab_size": 50, "window": 9, "width": 12, "feed_forward": 16, "dropout": 0.0}
@@ -167,6 +167,18 @@ def test_t5_buckets_are_exact_near_and_grow_far() -> None:
     assert int(row[46]) == 24
 
 
+def test_t5s_gradient_adds_up_in_one_order() -> None:
+    """Sixty-five thousand numbers to thirty-two, by two threads: the same to the last bit each time."""
+    bias, gradient = RelativeBias(1, 256), torch.randn(1, 256, 256)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = [torch.autograd.grad(bias(), bias.table, gradient)[0] for _ in range(20)]
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
     torch.manual_seed(0)
@@ -188,6 +200,7 @@ def test_it_starts_as_published() -> None:
         ({"positions": "alibii"}, "did you mean 'alibi'"),
         ({"layers": 0}, "layers is 0"),
         ({"window": 1}, "window is 1"),
+        ({"width": 10**20}, "give a whole number from 1 to 1,000,000,000"),
     ],
 )
 def test_impossible_shapes_are_refused(options: dict, words: str) -> None:

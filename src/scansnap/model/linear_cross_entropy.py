@@ -5,9 +5,10 @@ rows of log Z_i - L_{i y_i}, Z_i = sum_v exp L_iv.  With P = exp(L)/Z and one-ho
 
     dH = (P - 1_y) W / N,        dW = (P - 1_y)^T H / N,        db = (P - 1_y)^T 1 / N,
 
-three products, of which autograd makes the same but with the logits, their logarithms of probabilities and the
-gradient of these as separate arrays (N, V).  Here the gradient of the decoder goes straight to `weight.grad` and
-`bias.grad`, *in place of* what was there: a copy of it, and the memory for one, would cost as much as the softmax.
+which with the logits are three large products.  Autograd makes the same, but keeps logits, log-probabilities and the
+gradients of both as arrays (N, V) of their own; here there is one.  The gradient of the decoder goes straight to
+`weight.grad` and `bias.grad`, *in place of* what was there: a copy of it, and the memory for one, would cost as much
+as the softmax.
 """
 
 from __future__ import annotations

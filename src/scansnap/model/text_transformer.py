@@ -101,18 +101,20 @@ class Layer(nn.Module):
         return _weights(query, key, bias)
 
     def _attend(self, x: Tensor, bias: Tensor | None, weights: Tensor | None) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
         if weights is not None:
             (value,) = self._project(x, self.value)
-            mixed = weights @ value
-        elif not _fused(x):
-            query, key, value = self._project(x, self.query, self.key, self.value)
-            mixed = drop(_weights(query, key, bias), dropout).to(value.dtype) @ value
-        else:
-            if bias is not None:
-                bias = bias.to(x.dtype).masked_fill(_later(x.shape[1], x.device), -math.inf)
-            query, key, value = self._project(x, self.query, self.key, self.value)
-            mixed = functional.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal=bias is None)
+            return self._gather(weights @ value)
+        query, key, value = self._project(x, self.query, self.key, self.value)
+        if not _fused(x):
+            return self._gather(self._drop(_weights(query, key, bias)).to(value.dtype) @ value)
+        if bias is not None:
+            bias = bias.to(x.dtype).masked_fill(_later(x.shape[1], x.device), -math.inf)
+        dropout = self.dropout if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal=bias is None)
+        return self._gather(mixed)
+
+    def _gather(self, mixed: Tensor) -> Tensor:
+        """What the heads have found (B, H, T, d/H), together (B, T, d)."""
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _project(self, x: Tensor, *parts: nn.Linear) -> list[Tensor]:

@@ -30,7 +30,10 @@ DIMENSIONS = {
 ATTRIBUTES = {
     "loss": {"long_name": "cross-entropy, mean over the updates since the last record", "units": "nats"},
     "valid_loss": {"long_name": "cross-entropy over the validation split, where it was measured", "units": "nats"},
-    "entropy": {"long_name": "entropy of attention, mean over the validation split", "units": "nats"},
+    "entropy": {
+        "long_name": "entropy of attention, mean over the measured windows of the validation split",
+        "units": "nats",
+    },
     "normalized_entropy": {"long_name": "entropy of attention over its row's largest possible", "units": "1"},
     "top_1": {"long_name": "largest attention weight, mean over rows of more than one key", "units": "1"},
     "top_5": {

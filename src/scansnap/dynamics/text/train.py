@@ -147,11 +147,12 @@ class TextTraining:
         windows = consecutive(corpus.valid, shape.window)
         self._ranks = Ranks(options.device)
         self._share = self._ranks.share(options.batch_size)
-        with _own_random_numbers(options.seed), _within_memory(shape, options):
-            self.model = TextTransformer(shape).to(self._ranks.device)
-        self._updates = Updates(self.model, options, self._ranks)
-        self._windows = torch.from_numpy(windows).to(self._ranks.device)  # (N, T + 1)
-        self._watch = Watch(self.model, spread(self._windows, options.measured)[:, :-1])
+        with _within_memory(shape, options):
+            with _own_random_numbers(options.seed):
+                self.model = TextTransformer(shape).to(self._ranks.device)
+            self._updates = Updates(self.model, options, self._ranks)
+            self._windows = torch.from_numpy(windows).to(self._ranks.device)  # (N, T + 1)
+            self._watch = Watch(self.model, spread(self._windows, options.measured)[:, :-1])
         self._size = text_dataset.sizes(
             len(options.record_steps), shape.layers, shape.heads, min(options.patterns, len(self._watch.sample)),
             shape.window,

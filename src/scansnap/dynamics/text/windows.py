@@ -53,7 +53,7 @@ def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
             f"the validation text has {len(tokens):,} tokens, fewer than one window of {window} and its next token: "
             "give more text, or a smaller window."
         )
-    chosen = spread(np.arange(count), MOST_TOKENS // window)
+    chosen = spread(np.arange(count), max(1, MOST_TOKENS // window))
     return tokens[chosen[:, None] * window + np.arange(window + 1)].astype(np.int64)
 
 
