@@ -9,12 +9,12 @@ import sys
 
 import torch
 
-from scansnap.data.text.corpus import read_corpus
-from scansnap.dynamics.text.options import TextOptions
-from scansnap.dynamics.text.ranks import Ranks
-from scansnap.dynamics.text.updates import Updates
-from scansnap.dynamics.text.windows import Columns
-from scansnap.model.text_transformer import TextModel, TextTransformer
+from scansnap.text.corpus.corpus import read_corpus
+from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.training.options import TextOptions
+from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.updates import Updates
+from scansnap.text.training.windows import Columns
 
 STEPS = 200
 

@@ -22,14 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scansnap.data.text.corpus import Corpus, read_corpus
-from scansnap.dynamics.text.options import TextOptions, record_plan
-from scansnap.dynamics.text.ranks import Ranks
-from scansnap.dynamics.text.updates import Updates
-from scansnap.dynamics.text.watch import Watch
-from scansnap.dynamics.text.windows import Columns, consecutive, spread
-from scansnap.model.positions import sinusoidal
-from scansnap.model.text_transformer import TextModel, TextTransformer
+from scansnap.text.corpus.corpus import Corpus, read_corpus
+from scansnap.text.model.position_codes import sinusoidal
+from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.training.options import TextOptions, record_plan
+from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.updates import Updates
+from scansnap.text.training.watch import Watch
+from scansnap.text.training.windows import Columns, consecutive, spread
 
 BATCH, LR, CLIP = TextOptions.batch_size, TextOptions.lr_y, TextOptions.clip
 COMPARED = 5

@@ -18,9 +18,9 @@ import numpy as np
 import xarray as xr
 from make_figures import table
 
-from scansnap.data.text.corpus import Corpus, read_corpus
 from scansnap.figures import fig_7, fig_10
 from scansnap.figures.beyond import tokens as fig_tokens
+from scansnap.text.corpus.corpus import Corpus, read_corpus
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data", HERE / "images" / "text"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import scansnap as ss
-from scansnap.data.text.corpus import Corpus
-from scansnap.dynamics.text.options import TextOptions
+from scansnap.text.corpus.corpus import Corpus
+from scansnap.text.training.options import TextOptions
 
 SMALL: dict[str, Any] = {"width": 12, "feed_forward": 8, "window": 7, "batch_size": 4, "heads": 2, "patterns": 2}
 

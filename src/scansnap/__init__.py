@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scansnap import theory as theory
+    from scansnap.base.errors import InputError as InputError
+    from scansnap.base.errors import ScanSnapError as ScanSnapError
+    from scansnap.base.errors import StoreError as StoreError
     from scansnap.claims.verify import verify as verify
     from scansnap.data.classes_file import read_classes as read_classes
     from scansnap.data.classes_file import write_classes as write_classes
     from scansnap.data.named_classes import named_classes as named_classes
-    from scansnap.data.positions import PositionedClasses as PositionedClasses
-    from scansnap.data.positions import near_distinct as near_distinct
+    from scansnap.data.positioned_classes import PositionedClasses as PositionedClasses
+    from scansnap.data.positioned_classes import near_distinct as near_distinct
     from scansnap.data.sampling import sample_counts as sample_counts
     from scansnap.data.sampling import sample_sequences as sample_sequences
     from scansnap.data.sequence_classes import SequenceClasses as SequenceClasses
@@ -23,13 +26,8 @@ if TYPE_CHECKING:
     from scansnap.data.synthetic import syn_medium as syn_medium
     from scansnap.data.synthetic import syn_small as syn_small
     from scansnap.data.synthetic import synthetic as synthetic
-    from scansnap.data.text.corpus import read_corpus as read_corpus
     from scansnap.dynamics.flow import flow as flow
-    from scansnap.dynamics.text.train import train_text as train_text
     from scansnap.dynamics.train import train as train
-    from scansnap.errors import InputError as InputError
-    from scansnap.errors import ScanSnapError as ScanSnapError
-    from scansnap.errors import StoreError as StoreError
     from scansnap.model.layer import YZTransformer as YZTransformer
     from scansnap.model.regular import RegularTransformer as RegularTransformer
     from scansnap.results import measure as measure
@@ -37,11 +35,13 @@ if TYPE_CHECKING:
     from scansnap.results.store import save as save
     from scansnap.sweeps.config import read_sweep as read_sweep
     from scansnap.sweeps.sweep import sweep as sweep
+    from scansnap.text.corpus.corpus import read_corpus as read_corpus
+    from scansnap.text.training.train import train_text as train_text
 
 _HOMES = {
     "SequenceClasses": "data.sequence_classes",
-    "PositionedClasses": "data.positions",
-    "near_distinct": "data.positions",
+    "PositionedClasses": "data.positioned_classes",
+    "near_distinct": "data.positioned_classes",
     "read_classes": "data.classes_file",
     "write_classes": "data.classes_file",
     "sample_counts": "data.sampling",
@@ -51,11 +51,11 @@ _HOMES = {
     "single_common": "data.synthetic",
     "syn_small": "data.synthetic",
     "syn_medium": "data.synthetic",
-    "read_corpus": "data.text.corpus",
+    "read_corpus": "text.corpus.corpus",
     "YZTransformer": "model.layer",
     "RegularTransformer": "model.regular",
     "train": "dynamics.train",
-    "train_text": "dynamics.text.train",
+    "train_text": "text.training.train",
     "flow": "dynamics.flow",
     "verify": "claims.verify",
     "sweep": "sweeps.sweep",
@@ -63,9 +63,9 @@ _HOMES = {
     "named_classes": "data.named_classes",
     "save": "results.store",
     "load": "results.store",
-    "ScanSnapError": "errors",
-    "InputError": "errors",
-    "StoreError": "errors",
+    "ScanSnapError": "base.errors",
+    "InputError": "base.errors",
+    "StoreError": "base.errors",
 }
 
 _MODULES = {"measure": "results.measure", "theory": "theory"}

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.figures import fig_7, fig_10, text_over_time, text_runs, word_attention
 from scansnap.figures.beyond import tokens
 from tests.small_text import SMALL, small_corpus

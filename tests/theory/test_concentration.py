@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scansnap import theory
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 
 
 def test_class_counts_stay_within_the_radius() -> None:

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 
 
 def uneven_classes() -> ss.SequenceClasses:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.theory import growth
 
 

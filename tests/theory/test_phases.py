@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad, solve_ivp
 
 from scansnap import theory
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 
 SETTING = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
 

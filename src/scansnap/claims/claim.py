@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base.errors import InputError
+from scansnap.base.threads import one_thread
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
-from scansnap.dynamics.threads import one_thread
-from scansnap.errors import InputError
 from scansnap.theory import assumptions
 
 ROLES = {

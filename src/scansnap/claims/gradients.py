@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from scansnap import theory
+from scansnap.base.errors import InputError
 from scansnap.claims.claim import Check, Curve, Setting, claim
 from scansnap.claims.population import State, trajectory
 from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.synthetic import single_common, syn_medium
 from scansnap.dynamics.gradients import Batch, LayoutTensors, gradients
 from scansnap.dynamics.start import make_start
-from scansnap.errors import InputError
 from scansnap.model.layer import YZTransformer
 
 MOST_DENSE_TOKENS = 2000

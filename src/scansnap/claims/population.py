@@ -9,11 +9,11 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.start import physical_memory
-from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 from scansnap.theory import MeasuredGradient, directions, measured_gradient
 

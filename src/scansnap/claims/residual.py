@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from scansnap import theory
+from scansnap.base.errors import InputError
 from scansnap.claims.claim import Check, Curve, Setting, claim
 from scansnap.claims.population import FloatArray
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import local_common
 from scansnap.dynamics.flow import flow
-from scansnap.errors import InputError
 
 TIMES = np.geomspace(1, 1e9, 28)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from scansnap.base.errors import InputError, unknown
+from scansnap.base.progress import progress_bar
 from scansnap.claims import (  # noqa: F401  (each module registers its claims, in the paper's order)
     attention,
     beyond,
@@ -14,16 +16,14 @@ from scansnap.claims import (  # noqa: F401  (each module registers its claims, 
     growth,
     overlaps,
     phases,
-    positions,
+    positional_prior,
     readings,
     residual,
     sampling,
 )
 from scansnap.claims.claim import CLAIMS, Claim, Setting, Verdict
-from scansnap.data.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.options import check_classes
-from scansnap.errors import InputError, unknown
 from scansnap.theory.checks import numbers
 
 _KINDS = ("lemma", "theorem", "corollary", "remark", "assumption", "equation", "definition", "figure", "table")

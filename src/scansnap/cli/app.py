@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from scansnap.base.errors import ScanSnapError
 from scansnap.cli import figure, flow, reproduce, sweep, text, train, verify
-from scansnap.errors import ScanSnapError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("train")(train.command)

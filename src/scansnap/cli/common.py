@@ -11,10 +11,10 @@ from typing import Any
 
 import typer
 
+from scansnap.base.errors import InputError
 from scansnap.cli.presets import PRESETS, Preset, preset
 from scansnap.data.classes_file import read_classes
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.errors import InputError
 from scansnap.figures.picture import save_picture
 from scansnap.results.provenance import store_name
 from scansnap.sweeps.config import seeds_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scansnap.base.errors import InputError
 from scansnap.cli import common
 from scansnap.cli.text import TEXT_HELP
-from scansnap.errors import InputError
 from scansnap.figures import catalogue
 from scansnap.figures.picture import save_picture
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from scansnap.base.errors import InputError
 from scansnap.cli import common
-from scansnap.errors import InputError
 
 
 def command(

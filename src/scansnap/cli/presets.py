@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from scansnap.base.errors import unknown
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common, syn_medium, syn_small
-from scansnap.errors import unknown
 
 PUBLISHED: dict[str, Any] = {"steps": 100, "batch_size": 128, "seq_len": 128, "momentum": 0.9}
 

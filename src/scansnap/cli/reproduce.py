@@ -34,7 +34,7 @@ def command(
 
     The page stands alone: open it in a browser, without a network.
     """
-    from scansnap.data.progress import progress_bar
+    from scansnap.base.progress import progress_bar
     from scansnap.dynamics.kernel import compiled_before
     from scansnap.report.page import SEEDS, reproduce
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from scansnap.base.errors import InputError
 from scansnap.cli import common
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.dynamics.options import OPTIMIZERS, RECORDABLE
-from scansnap.errors import InputError
 
 SHOWN = 20
 """Cells in the table; all of them with --json and in the result."""

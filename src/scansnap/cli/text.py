@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.cli import common
-from scansnap.errors import InputError, ScanSnapError
 from scansnap.figures.picture import save_picture
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def train(
     """
     common.check_picture(picture)
 
-    from scansnap.data.text.corpus import read_corpus
-    from scansnap.dynamics.text.ranks import processes, this_rank
-    from scansnap.dynamics.text.train import train_text
+    from scansnap.text.corpus.corpus import read_corpus
+    from scansnap.text.training.ranks import processes, this_rank
+    from scansnap.text.training.train import train_text
 
     corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if json else None)
     options: dict[str, Any] = {
@@ -189,7 +189,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
 
 
 def _facts(dataset: xr.Dataset) -> dict[str, Any]:
-    from scansnap.results.text_summary import summarize_text
+    from scansnap.text.training.summary import summarize_text
 
     return summarize_text(dataset)
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from scansnap.base.errors import ScanSnapError
 from scansnap.cli import common
 from scansnap.dynamics.options import OPTIMIZERS, RECORDABLE
-from scansnap.errors import ScanSnapError
 
 
 def command(

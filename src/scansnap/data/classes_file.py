@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scansnap.data.positions import PositionedClasses
+from scansnap.base.errors import InputError, unknown
+from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.errors import InputError, unknown
 
 FILE_KEYS = ("vocab_size", "token_names", "positions", "class")
 CLASS_KEYS = ("query", "next_token", "tokens", "probs", "weight")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from scansnap.base.errors import unknown
 from scansnap.data.classes_file import SUFFIXES, read_classes
-from scansnap.data.positions import near_distinct
+from scansnap.data.positioned_classes import near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
-from scansnap.errors import unknown
 
 NAMED: dict[str, Callable[[], SequenceClasses]] = {
     "syn-small": syn_small,

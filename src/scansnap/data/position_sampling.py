@@ -12,11 +12,11 @@ import numpy as np
 from numba import int32, njit, uint32
 from numpy.typing import NDArray
 
-from scansnap.data.positions import PositionedClasses
+from scansnap.base.errors import InputError
+from scansnap.base.source_stamp import source_stamp
+from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.random_stream import sequence_key, word
 from scansnap.data.sampling import NEVER, draw_class, find
-from scansnap.data.source_stamp import source_stamp
-from scansnap.errors import InputError
 
 
 def position_thresholds(classes: PositionedClasses) -> NDArray[np.int32]:

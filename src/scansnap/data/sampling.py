@@ -22,12 +22,12 @@ import numpy as np
 from numba import int32, njit, uint32, uint64
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
+from scansnap.base.source_stamp import source_stamp
 from scansnap.data.binomial import binomial
-from scansnap.data.positions import PositionedClasses
+from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.random_stream import sequence_key, uniform, word
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.source_stamp import source_stamp
-from scansnap.errors import InputError
 
 COUNTING_LIMIT = 1279
 """Contextual tokens up to which counting thresholds is used; beyond, binomials cost less (`benchmarks/scaling.py`)."""

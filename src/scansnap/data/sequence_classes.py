@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

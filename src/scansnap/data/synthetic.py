@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.errors import InputError
 
 
 def synthetic(

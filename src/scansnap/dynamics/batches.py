@@ -17,7 +17,7 @@ from torch import Tensor
 from scansnap.data.sampling import SamplingTables, draw_batches
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
 from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.positions import PositionDraws, Positions
+from scansnap.dynamics.position_bias import PositionDraws, Positions
 from scansnap.model.compact import CompactLayout
 
 

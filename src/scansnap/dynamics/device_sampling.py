@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from scansnap.base.devices import has_triton
 from scansnap.data.sampling import SamplingTables, padded_length
 from scansnap.dynamics.gradients import Batch, LayoutTensors
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.model.compact import CompactLayout
-from scansnap.model.devices import has_triton
 
 LONGEST, WIDEST = 1023, 256
 """Contextual tokens in a sequence, and tokens in a class, up to which one warp draws a sequence."""

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.base.source_stamp import source_stamp
 from scansnap.data.random_stream import sequence_key, uniform
-from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.batches import HostSampler, draws_of, make_sampler
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.gradients import Batch, LayoutTensors, measures

@@ -24,7 +24,9 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.data.progress import progress_bar
+from scansnap.base.errors import InputError
+from scansnap.base.progress import progress_bar
+from scansnap.base.threads import one_thread
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.options import (
@@ -39,12 +41,10 @@ from scansnap.dynamics.options import (
     one_of,
     recorded,
 )
-from scansnap.dynamics.positions import described_bias
+from scansnap.dynamics.position_bias import described_bias
 from scansnap.dynamics.prior import described_prior
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, Start, make_start
-from scansnap.dynamics.threads import one_thread
-from scansnap.errors import InputError
 from scansnap.model.architecture import Architecture
 from scansnap.results.dataset import attributes, coordinates
 

@@ -27,9 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.dynamics.positions import Positions, bias_gradient, biased_counts
+from scansnap.base.errors import InputError
+from scansnap.dynamics.position_bias import Positions, bias_gradient, biased_counts
 from scansnap.dynamics.readout import Directions, Readout
-from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 
 

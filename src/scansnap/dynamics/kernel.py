@@ -34,9 +34,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from scansnap.base.source_stamp import source_stamp
 from scansnap.data.random_stream import sequence_key
 from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padded_length
-from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.kernel_lanes import load, multiply, store, total
 from scansnap.dynamics.kernel_math import FAST, add_outer_products, largest, move_row, scaled_exp, weighted_sums
 from scansnap.model.compact import LANES

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.threads import available_threads
 from scansnap.data.sampling import SamplingTables
 from scansnap.dynamics.engine import Array
 from scansnap.dynamics.kernel import ROOM, KernelPlan, KernelRule, KernelState, advance
 from scansnap.dynamics.options import ADAM_BETAS, ADAM_EPSILON, Runs, TrainOptions
 from scansnap.dynamics.start import Start
-from scansnap.dynamics.threads import available_threads
 from scansnap.model.compact import CompactLayout
 
 

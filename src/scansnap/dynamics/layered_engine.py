@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.base.devices import find_device
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch, softmax_residual
 from scansnap.dynamics.options import Runs, TrainOptions
@@ -17,7 +18,6 @@ from scansnap.dynamics.start import Start, uniform_entries
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import make_rule
 from scansnap.model.compact import CompactLayout
-from scansnap.model.devices import find_device
 from scansnap.model.layered import layered_logits
 
 LAYER_STREAM = 2**61

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.data.positions import PositionedClasses
+from scansnap.base.errors import InputError, unknown
+from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sampling import contextual_length
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.errors import InputError, unknown
 from scansnap.model.architecture import BASIC, Architecture
 
 OPTIMIZERS = ("sgd", "adam", "sign_sgd", "normalised_sgd")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError, unknown
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.errors import InputError, unknown
 
 KINDS = ("common", "distinct")
 

@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.dynamics.start import Start, physical_memory
-from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 from scansnap.results.dataset import (
     ATTRIBUTES,

@@ -14,13 +14,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
+from scansnap.base.source_stamp import source_stamp
 from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.source_stamp import source_stamp
 from scansnap.dynamics.options import STARTS, one_of
-from scansnap.dynamics.positions import Positions
+from scansnap.dynamics.position_bias import Positions
 from scansnap.dynamics.prior import prior_logits
-from scansnap.errors import InputError
 from scansnap.model.architecture import BASIC, Architecture
 from scansnap.model.compact import CompactLayout
 

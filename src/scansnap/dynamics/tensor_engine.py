@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.base.devices import find_device, has_triton
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import make_rule
-from scansnap.model.devices import find_device, has_triton
 
 GRAPH_WARMUP = 3
 """Steps taken eagerly before a graph is captured, as CUDA's documentation asks; their effects are undone."""

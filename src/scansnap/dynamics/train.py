@@ -11,12 +11,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.data.progress import progress_bar
+from scansnap.base.progress import progress_bar
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.engine import Engine, SeveralLayers, make_engine
 from scansnap.dynamics.fixed_data import FreshData
 from scansnap.dynamics.options import FRESH, RECORDED, Runs, TrainOptions, check_bias_recorded, check_classes
-from scansnap.dynamics.positions import check_positions, described_bias
+from scansnap.dynamics.position_bias import check_positions, described_bias
 from scansnap.dynamics.prior import described_prior
 from scansnap.dynamics.recorder import Recorder
 from scansnap.dynamics.start import Init, make_start

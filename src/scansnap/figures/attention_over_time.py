@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.figures.heatmap import heatmap
 from scansnap.figures.style import COLOURS, LINES
 from scansnap.results.measure import record_dimension

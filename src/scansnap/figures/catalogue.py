@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from scansnap.errors import unknown
+from scansnap.base.errors import unknown
 from scansnap.figures.picture import save_picture
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from scansnap.base.errors import InputError
 from scansnap.claims.claim import ROLES, Curve, Measurement, Verdict
-from scansnap.errors import InputError
 from scansnap.figures.style import COLOURS, LINES, MARKERS, readable
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from scansnap.data.text.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import Family
 from scansnap.figures.style import label, line, log_axis
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
+from scansnap.text.corpus.corpus import Corpus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from scansnap.data.text.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import exact, rise
@@ -23,6 +22,7 @@ from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
 from scansnap.figures.word_attention import draw_words
 from scansnap.results.snap import find_snap
+from scansnap.text.corpus.corpus import Corpus
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

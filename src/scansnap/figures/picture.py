@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.figures.trend import Trend
 
 LEVEL = 0.05

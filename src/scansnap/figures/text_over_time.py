@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.figures.style import label, legend, line
 from scansnap.results.measure import snaps
 

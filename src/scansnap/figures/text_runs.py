@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.data.text.corpus import Corpus, read_corpus
-from scansnap.dynamics.text.options import TextOptions
-from scansnap.dynamics.text.ranks import processes
-from scansnap.dynamics.text.train import TextTraining, text_training
-from scansnap.dynamics.text.windows import Columns
-from scansnap.errors import InputError
-from scansnap.model.text_transformer import TextModel
+from scansnap.base.errors import InputError
 from scansnap.results.provenance import store_name
+from scansnap.text.corpus.corpus import Corpus, read_corpus
+from scansnap.text.model.transformer import TextModel
+from scansnap.text.training.options import TextOptions
+from scansnap.text.training.ranks import processes
+from scansnap.text.training.train import TextTraining, text_training
+from scansnap.text.training.windows import Columns
 
 FOLDER = Path("results") / "text"
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scansnap.errors import InputError
-from scansnap.model.text_model_file import load_model, model_folder
+from scansnap.base.errors import InputError
 from scansnap.results.store import load
+from scansnap.text.model.model_file import load_model, model_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

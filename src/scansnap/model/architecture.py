@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scansnap.errors import InputError, unknown
+from scansnap.base.errors import InputError, unknown
 
 NORMALIZATIONS = ("l2", "layer")
 NONLINEARITIES = ("tanh", "relu")

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from scansnap import theory
+from scansnap.base.errors import StoreError
 from scansnap.claims import Verdict, verify
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS
 from scansnap.data.synthetic import syn_medium, syn_small
-from scansnap.data.text.corpus import read_corpus
-from scansnap.errors import StoreError
 from scansnap.figures import catalogue, syn_medium_runs
 from scansnap.figures.style import readable
 from scansnap.figures.trend import Trend
 from scansnap.report.scrubber import scrubber_data
 from scansnap.results.provenance import provenance
+from scansnap.text.corpus.corpus import read_corpus
 
 SEEDS = 40
 """Seeds in each cell of Syn-Medium: four times the published number, so that trends can be told from noise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.results import metrics
 from scansnap.results.snap import find_snap
 

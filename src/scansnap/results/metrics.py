@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 
 
 def entropy(weights: ArrayLike) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.errors import StoreError
+from scansnap.base.errors import StoreError
 from scansnap.results.dataset import FORMAT
 
 EAGER_BYTES = 2 * 2**30

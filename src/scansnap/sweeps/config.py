@@ -18,8 +18,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from scansnap.base.errors import InputError, unknown
 from scansnap.data.named_classes import named_classes
-from scansnap.errors import InputError, unknown
 from scansnap.sweeps.grid import MOST_RUNS
 from scansnap.sweeps.sweep import sweep
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.options import (
     Runs,
@@ -25,9 +26,8 @@ from scansnap.dynamics.options import (
     recorded,
     whole,
 )
-from scansnap.dynamics.positions import check_positions
+from scansnap.dynamics.position_bias import check_positions
 from scansnap.dynamics.start import check_layers, check_start
-from scansnap.errors import InputError
 
 BEYOND: dict[str, Any] = {
     "normalization": "l2", "residual": False, "heads": 1, "init_scale_z": 1.0, "attention_prior": None,

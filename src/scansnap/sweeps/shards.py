@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.dynamics.engine import suits_kernel
 from scansnap.dynamics.train import train
-from scansnap.errors import InputError
 from scansnap.model.compact import CompactLayout
 from scansnap.results.dataset import shape_of
 from scansnap.sweeps.grid import Grid, Group

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from scansnap.base.errors import InputError, ScanSnapError, StoreError
+from scansnap.base.progress import progress_bar
 from scansnap.data.classes_file import classes_to_mapping
-from scansnap.data.progress import progress_bar
 from scansnap.dynamics.options import RECORDABLE, whole
 from scansnap.dynamics.start import physical_memory
-from scansnap.errors import InputError, ScanSnapError, StoreError
 from scansnap.model.compact import CompactLayout
 from scansnap.results.dataset import (
     ATTRIBUTES,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.sweeps import shards as shards_module
 from scansnap.sweeps.shards import Arrays, Shard
 

@@ -64,7 +64,7 @@ from scansnap.theory.phases import snap_start as snap_start
 from scansnap.theory.phases import speed as speed
 from scansnap.theory.phases import speed_scanning as speed_scanning
 from scansnap.theory.phases import speed_snapping as speed_snapping
-from scansnap.theory.positions import position_prior as position_prior
+from scansnap.theory.positional_prior import position_prior as position_prior
 from scansnap.theory.residual import residual_beta as residual_beta
 from scansnap.theory.residual import residual_directions as residual_directions
 from scansnap.theory.spurious import spurious_share as spurious_share

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.theory.checks import numbers
 from scansnap.theory.concentration import frequency_radius
 from scansnap.theory.overlap import eigenvalues

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.errors import InputError, unknown
+from scansnap.base.errors import InputError, unknown
 
 FloatArray = NDArray[np.float64]
 

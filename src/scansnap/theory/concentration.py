@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.errors import unknown
+from scansnap.base.errors import unknown
 from scansnap.theory.checks import FloatArray, numbers, probability, sizes
 from scansnap.theory.growth import decoder_growth, growth_crossings
 

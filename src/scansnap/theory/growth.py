@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import lambertw, wrightomega
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.theory.checks import FloatArray, numbers, one_form, sizes
 
 

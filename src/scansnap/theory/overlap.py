@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.theory.checks import FloatArray, matrix, numbers, one_form, square
 
 

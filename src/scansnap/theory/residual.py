@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.errors import InputError
+from scansnap.base.errors import InputError
 from scansnap.theory.checks import FloatArray, matrix
 from scansnap.theory.overlap import overlaps
 

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import solve_ivp
 
-from scansnap.errors import InputError, unknown
+from scansnap.base.errors import InputError, unknown
 from scansnap.theory.checks import FloatArray, numbers, sizes
 
 DECODER_GRADIENTS = ("true", "modified")

@@ -3,7 +3,7 @@
 Theorem 2 says that tokens distinct for a next token gain attention and common ones lose it, Theorem 3 that among
 distinct ones those that co-occur more with the query keep it; both for a decoder that learns faster than attention.
 Without positions the first layer's logit between two tokens is a number z_m(l) that depends on nothing else, as in the
-theory.  Its change over training is compared by ranks with what the training text says: see `results/token_choice.py`.
+theory.  Its change over training is compared by ranks with what the training text says: see `text/token_choice.py`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.data.text.corpus import Corpus
+from scansnap.base.errors import InputError
 from scansnap.dynamics.options import whole
-from scansnap.errors import InputError
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import rise
 from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
-from scansnap.model.text_transformer import TextModel, TextTransformer
-from scansnap.results.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
+from scansnap.text.corpus.corpus import Corpus
+from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

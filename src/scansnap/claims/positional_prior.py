@@ -1,0 +1,77 @@
+"""Section 7's positional encoding: a bias by relative position is a prior on contextual tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap import theory
+from scansnap.base.errors import InputError
+from scansnap.claims.claim import Check, Curve, Setting, claim
+from scansnap.claims.population import FloatArray
+from scansnap.data.positioned_classes import PositionedClasses, near_distinct
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.flow import flow
+from scansnap.dynamics.options import check_classes
+from scansnap.dynamics.train import train
+
+TIMES = np.geomspace(1, 1e5, 21)
+
+
+def weighed(classes: PositionedClasses, bias: ArrayLike) -> SequenceClasses:
+    """The classes without positions that a fixed bias stands for."""
+    probs = theory.position_prior(classes.part_probs, sizes=classes.sizes, bias=bias)
+    rows = [slice(classes.offsets[n], classes.offsets[n + 1]) for n in range(classes.num_classes)]
+    return SequenceClasses.from_supports(
+        tokens=[classes.tokens[row] for row in rows], probs=[probs[row] for row in rows], query=classes.query,
+        next_token=classes.next_token, vocab_size=classes.vocab_size, weights=classes.weights,
+    )  # fmt: skip
+
+
+@claim(
+    "A bias by relative position is a prior on contextual tokens: exp(z + z_0) = exp(z) exp(z_0).",
+    where="Section 7, positional encoding",
+    conditions="fixed bias, T -> infinity",
+    setting=lambda: Setting(near_distinct(), lr_y=1.0, lr_z=0.5),
+    wrong_factor=1.01,
+)
+def positional_prior(check: Check) -> None:
+    """Attention along flows with ALiBi's bias against classes of reweighed P(l|n); sampled training; a learned bias."""
+    classes = check.setting.classes
+    check_classes(classes)
+    if not isinstance(classes, PositionedClasses):
+        raise InputError("positional_prior says nothing about these classes: it needs tokens that depend on position.")
+    rates: dict[str, Any] = {"lr_y": check.setting.lr_y, "lr_z": check.setting.lr_z, "progress": False}
+    distance = np.arange(classes.num_buckets) + 1.0
+    lines: dict[str, FloatArray] = {}
+    for slope in (0.0, 0.25, 1.0):
+        bias = -slope * distance
+        found = flow(classes, **rates, times=TIMES, position_bias=bias, record=("attention",))
+        other = flow(weighed(classes, bias), **rates, times=TIMES, record=("attention",))
+        check.equal(f"attention, slope {slope:g}", other["attention"], found["attention"], tolerance=1e-5)
+        lines[f"slope {slope:g}"] = _on_distinct(found)
+    same = PositionedClasses.from_parts(sizes=classes.sizes, parts=[weighed(classes, 0 * distance)] * len(distance))
+    one, two = (
+        flow(same, **rates, times=TIMES, position_bias=bias, record=("attention",))["attention"].values
+        for bias in (0 * distance, -distance)
+    )
+    check.equal("attention where tokens do not depend on position, slopes 0 and 1", one, two, tolerance=1e-5)
+    learned = flow(classes, **rates, times=TIMES, learn_position_bias=True, record=("attention", "position_bias"))
+    lines["learned"] = _on_distinct(learned)
+    last = learned["position_bias"].values[0, -1]
+    check.positive("a learned bias falls with the distance from the query", -np.diff(last), role="contrast")
+    length = int(classes.sizes.sum()) + 1
+    options: dict[str, Any] = {**rates, "steps": 100, "seq_len": length, "seeds": range(8), "record_every": 100}
+    bias = -0.25 * distance
+    biased = train(classes, **options, position_bias=bias, record=("attention",))["attention"].isel(step=-1)
+    plain = train(weighed(classes, bias), **options, record=("attention",))["attention"].isel(step=-1)
+    check.equal(f"attention after sampled training, T = {length}, slope 0.25, mean of 8 runs", plain.mean("run"),
+                biased.mean("run"), tolerance=0.05, role="beyond")  # fmt: skip
+    check.curve = Curve(TIMES, lines, "steps", "attention on distinct tokens (share)")
+
+
+def _on_distinct(found: Any) -> FloatArray:
+    kept = found["attention"].isel(run=0, token=found["token_kind"].values == "distinct")
+    return np.asarray(kept.sum("token").mean("class").values, np.float64)

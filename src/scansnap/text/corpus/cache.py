@@ -1,0 +1,124 @@
+"""What is made once and kept: folders of plain files under the user's cache.
+
+A folder is filled beside its final name and renamed, so that a process that is killed leaves nothing half-made and two
+processes that make the same folder do not meet.  A list of its files with their sizes and checksums is in it; a folder
+that does not agree with its list is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scansnap.base.errors import StoreError
+
+VARIABLE = "SCANSNAP_CACHE"
+LIST = "files.json"
+DRAFT = ".draft-"
+ABANDONED_SECONDS = 24 * 3600
+"""A draft as old as this was left by a process that was killed."""
+READ_BYTES = 2**20
+
+
+def cache_folder() -> Path:
+    """$SCANSNAP_CACHE, or `scansnap` in the platform's folder for caches (`~/.cache`, $XDG_CACHE_HOME, ...)."""
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE]).expanduser().absolute()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise StoreError(f"there is no home folder to keep a cache in: set ${VARIABLE} to a folder.") from None
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "scansnap"
+
+
+def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+    """The folder `kind/key` of the cache; where it is missing or damaged, `fill` writes it into the folder given it."""
+    folder = cache_folder() / kind / key
+    try:
+        if is_intact(folder):
+            return folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder.parent)
+        draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    try:
+        fill(draft)
+        (draft / LIST).write_text(json.dumps(_list_files(draft), indent=1) + "\n", encoding="utf-8")
+        _put(draft, folder)
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def is_intact(folder: Path) -> bool:
+    """Whether the folder holds exactly what was written into it."""
+    try:
+        listed = json.loads((folder / LIST).read_text(encoding="utf-8"))
+        return listed == _list_files(folder)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+
+
+def _list_files(folder: Path) -> dict[str, Any]:
+    """The size and the checksum of every file in the folder but the list itself."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / LIST)
+    return {path.relative_to(folder).as_posix(): [path.stat().st_size, _checksum(path)] for path in files}
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            value = zlib.crc32(block, value)
+    return value
+
+
+def _put(draft: Path, folder: Path) -> None:
+    """Give the draft its name, unless another process was first; what is damaged there makes way."""
+    draft.chmod(0o755)  # drafts are made for their owner alone, caches may be shared
+    for _ in range(3):
+        try:
+            draft.rename(folder)
+            return
+        except OSError:
+            if not folder.exists():
+                raise
+        if is_intact(folder):
+            return
+        with contextlib.suppress(FileNotFoundError):  # another process took it away
+            damaged = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
+            folder.rename(damaged / "damaged")
+            shutil.rmtree(damaged, ignore_errors=True)
+    raise OSError(f"{folder} is being changed by other processes")
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for draft in parent.glob(f"{DRAFT}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - max(path.stat().st_mtime for path in (draft, *draft.rglob("*"))) > ABANDONED_SECONDS:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def _unusable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot keep {folder} in the cache ({error.strerror or error}): set ${VARIABLE} to a folder that can be "
+        "written."
+    )

@@ -1,0 +1,122 @@
+"""What the theory talks about, counted in text: which tokens precede a query token, and which token follows it.
+
+An occurrence is a position t with ids[t] = m, the query token, and a token n = ids[t + 1] after it.  Its contextual
+tokens l are the window's w − 1 tokens before it, ids[t − w + 1], ..., ids[t − 1], fewer at the start of the text, each
+as often as it occurs there.  From the counts c(l, n):
+
+    P(l|m) = c(l) / Σ_l' c(l')               how often l is seen beside m
+    P(n|m) = c(n) / (number of occurrences)  what follows m
+    D(l|m) = Σ_n P(n|l, m) log(P(n|l, m) / P(n|m)),  P(n|l, m) = c(l, n) / c(l)
+
+D, in nats, is how much a contextual token says about the next token.  It is 0 for a token that is common to all next
+tokens in proportion and −log P(n|m) for one that is distinct to n.  Few counts alone make it positive: `shuffled` gives
+what is left of it when next tokens have nothing to do with their contexts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from scansnap.base.errors import InputError
+
+CHUNK_PAIRS = 2**21
+"""Pairs (l, n) counted at once, about 100 MB."""
+
+
+@dataclass(frozen=True, eq=False)
+class ContextCounts:
+    """The counts of contextual and next tokens of one query token.  Make them with `count_contexts`."""
+
+    query: int
+    window: int
+    ids: NDArray[np.integer]
+    positions: NDArray[np.int64]
+    """Where the query token occurs with a next token."""
+    next_tokens: NDArray[np.integer]
+    """The next token of each occurrence."""
+    counts: sparse.csr_array
+    """c(l, n), (vocab_size, vocab_size) of int64."""
+
+    @property
+    def num_occurrences(self) -> int:
+        """How often the query token occurs with a next token."""
+        return len(self.positions)
+
+    @cached_property
+    def token_counts(self) -> NDArray[np.int64]:
+        """c(l): how often each token is a contextual token, (vocab_size,)."""
+        return self.counts.sum(axis=1)
+
+    @cached_property
+    def next_counts(self) -> NDArray[np.int64]:
+        """c(n): how often each token is the next token, (vocab_size,)."""
+        return np.bincount(self.next_tokens, minlength=self.counts.shape[1])
+
+    @cached_property
+    def cooccurrence(self) -> NDArray[np.float64]:
+        """P(l|m), (vocab_size,)."""
+        return self.token_counts / max(1, self.token_counts.sum())
+
+    @cached_property
+    def distinctness(self) -> NDArray[np.float64]:
+        """D(l|m) in nats, (vocab_size,); NaN for tokens that never are contextual."""
+        rows = np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
+        given_token = self.counts.data / self.token_counts[rows]  # P(n|l, m)
+        overall = self.next_counts[self.counts.indices] / self.num_occurrences  # P(n|m)
+        divergence = np.bincount(rows, given_token * np.log(given_token / overall), minlength=self.counts.shape[0])
+        # a divergence is not negative, but its rounding may be
+        return np.where(self.token_counts > 0, np.maximum(divergence, 0.0), np.nan)
+
+    def shuffled(self, rng: np.random.Generator) -> ContextCounts:
+        """The same contexts with the next tokens permuted over the occurrences."""
+        return _count(
+            self.ids, self.query, self.window, self.positions, rng.permutation(self.next_tokens), self.counts.shape[0]
+        )
+
+
+def count_contexts(
+    ids: NDArray[np.integer], query: int, window: int, *, vocab_size: int | None = None
+) -> ContextCounts:
+    """Count the contexts of a query token in windows of `window` tokens, of which the query is the last.
+
+    Unless told, `vocab_size` is that of the largest id.
+    """
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or ids.size < 2:
+        raise InputError("ids must be at least two whole numbers in one dimension.")
+    if window < 2:
+        raise InputError(f"window is {window}: give at least 2, for the query and one token before it.")
+    largest = int(ids.max())
+    vocab_size = largest + 1 if vocab_size is None else vocab_size
+    if largest >= vocab_size or ids.min() < 0:
+        raise InputError(f"ids go from {ids.min()} to {largest}: with vocab_size {vocab_size} they must lie below it.")
+    positions = np.flatnonzero(ids[:-1] == query)
+    if not positions.size:
+        raise InputError(f"token {query} never occurs with a next token: choose a query token of the text.")
+    return _count(ids, query, window, positions, np.asarray(ids[positions + 1]), vocab_size)
+
+
+def _count(
+    ids: NDArray[np.integer],
+    query: int,
+    window: int,
+    positions: NDArray[np.int64],
+    next_tokens: NDArray[np.integer],
+    vocab_size: int,
+) -> ContextCounts:
+    shape = (vocab_size, vocab_size)
+    counts = sparse.csr_array(shape, dtype=np.int64)
+    chunk = max(1, CHUNK_PAIRS // (window - 1))
+    back = np.arange(1 - window, 0)
+    for first in range(0, len(positions), chunk):
+        places = positions[first : first + chunk, None] + back  # (occurrences, window - 1)
+        inside = places >= 0
+        tokens = ids[places[inside]]
+        following = np.broadcast_to(next_tokens[first : first + chunk, None], places.shape)[inside]
+        pairs = sparse.coo_array((np.ones(tokens.size, np.int64), (tokens, following)), shape)
+        counts = counts + pairs.tocsr()
+    return ContextCounts(query, window, ids, positions, next_tokens, counts)

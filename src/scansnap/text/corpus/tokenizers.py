@@ -1,0 +1,249 @@
+"""How text becomes tokens: words, as in the published runs, or any Hugging Face tokenizer.
+
+A tokenizer is saved as plain files in a folder: what it is in `tokenizer_info.json`, and its vocabulary in `words.txt`
+(one word a line, in order of ids) or in Hugging Face's own `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.base.errors import InputError
+
+LINE_END = "<eos>"
+UNKNOWN = "<unk>"
+WORDS = "words"
+"""The name of the tokenisation into words."""
+
+FORMAT = 1
+INFO, WORDS_FILE, HUGGING_FACE_FILE = "tokenizer_info.json", "words.txt", "tokenizer.json"
+BLOCK_CHARACTERS = 2**18
+"""Text encoded at once."""
+
+
+class Tokenizer(ABC):
+    """Text to token ids 0, ..., `vocab_size` − 1."""
+
+    name: str
+    fingerprint: str
+    """A hash of everything that the ids depend on."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+
+    @abstractmethod
+    def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
+        """The ids of text given in pieces, in blocks; a piece that ends a line ends in a newline."""
+
+    @abstractmethod
+    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        """What each token reads, for people."""
+
+    @abstractmethod
+    def _write(self, folder: Path) -> str:
+        """Write the vocabulary; the kind of tokenizer."""
+
+    @final
+    def encode(self, text: str | Iterable[str]) -> NDArray[np.int32]:
+        """The ids of a text, or of one given in pieces."""
+        pieces = StringIO(text.replace("\r\n", "\n")) if isinstance(text, str) else text
+        return np.concatenate([np.empty(0, np.int32), *self.encode_blocks(pieces)])
+
+    @final
+    def save(self, folder: str | Path) -> None:
+        """Write it to a folder, from which `load_tokenizer` reads it back."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        kind = self._write(folder)
+        info = {"format": FORMAT, "kind": kind, "name": self.name, "fingerprint": self.fingerprint}
+        (folder / INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+
+
+@final
+class WordTokenizer(Tokenizer):
+    """Lower-cased words between whitespace, and `<eos>` at each line end; other words are `<unk>`."""
+
+    def __init__(self, vocabulary: Sequence[str], name: str = WORDS) -> None:
+        self.name = name
+        self.vocabulary = tuple(vocabulary)
+        self.fingerprint = _hash("words", *self.vocabulary)
+        self._ids = _Ids({word: i for i, word in enumerate(self.vocabulary)})
+        if len(self._ids) != len(self.vocabulary) or not {LINE_END, UNKNOWN} <= set(self.vocabulary):
+            raise InputError(f"a vocabulary must hold {LINE_END} and {UNKNOWN}, and no word twice.")
+        self._ids.unknown = self._ids[UNKNOWN]
+
+    @classmethod
+    def count(cls, pieces: Iterable[str], min_count: int = 1) -> WordTokenizer:
+        """The words that occur at least `min_count` times, by falling count and then alphabetically."""
+        counts: Counter[str] = Counter()
+        for piece in pieces:
+            counts.update(_split(piece))
+        rare = [word for word, count in counts.items() if count < min_count and word not in (LINE_END, UNKNOWN)]
+        counts[LINE_END] += 0
+        counts[UNKNOWN] += sum(counts.pop(word) for word in rare)
+        return cls(sorted(counts, key=lambda word: (-counts[word], word)))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocabulary)
+
+    def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
+        for block in _blocks(pieces):
+            ids = [i for piece in block for i in map(self._ids.__getitem__, _split(piece))]
+            yield np.array(ids, np.int32)
+
+    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        return [self.vocabulary[i] for i in _checked(ids, self.vocab_size)]
+
+    def _write(self, folder: Path) -> str:
+        (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in self.vocabulary), "utf-8", newline="\n")
+        return WORDS
+
+
+@final
+class HuggingFaceTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` package, used without special tokens, line by line."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self.name = name
+        self.fingerprint = _hash("hugging-face", tokenizer.to_str())
+        self._tokenizer = tokenizer
+        # ids may have gaps, so this is not the number of entries
+        self._vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @classmethod
+    def find(cls, source: str | Path) -> HuggingFaceTokenizer:
+        """From a tokenizer.json file, a folder with one, or the name of a model on the Hugging Face hub."""
+        try:
+            from tokenizers import Tokenizer as Fast
+        except ImportError:
+            raise InputError(
+                f"the tokenizer '{source}' needs Hugging Face tokenizers, which is not installed: "
+                f"pip install 'scansnap[text]', or choose '{WORDS}'."
+            ) from None
+        path = Path(source).expanduser()
+        file = path / HUGGING_FACE_FILE if path.is_dir() else path
+        allowed = f"choose '{WORDS}', a tokenizer.json file, a folder with one, or a model's name on the hub"
+        if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
+            raise InputError(f"there is no tokenizer at {file}: {allowed}.")
+        try:
+            if file.is_file():
+                return cls(Fast.from_file(str(file)), path.name if path.is_dir() else path.stem)
+            return cls(Fast.from_pretrained(str(source)), str(source))
+        except Exception as error:  # the package raises plain Exceptions, and the hub many kinds
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
+            raise InputError(f"the tokenizer '{source}' cannot be had ({reason}): {allowed}.") from None
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
+        for block in _blocks(pieces):
+            try:
+                encoded = self._tokenizer.encode_batch(block, add_special_tokens=False)
+            except Exception as error:  # the package raises nothing more special
+                reason = str(error).splitlines()[0][:120]
+                raise InputError(
+                    f"the tokenizer {self.name} cannot encode this text ({reason}): give another."
+                ) from None
+            yield np.array([i for line in encoded for i in line.ids], np.int32)
+
+    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        return [self._word(i) for i in _checked(ids, self.vocab_size)]
+
+    def _word(self, token: int) -> str:
+        text = self._tokenizer.decode([token], skip_special_tokens=False)
+        # part of a character, or a token that reads as nothing, is known by its entry in the vocabulary
+        return text if text and "\ufffd" not in text else self._tokenizer.id_to_token(token) or f"<{token}>"
+
+    def _write(self, folder: Path) -> str:
+        (folder / HUGGING_FACE_FILE).write_text(self._tokenizer.to_str(pretty=True), "utf-8", newline="\n")
+        return "hugging-face"
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokenizer that `save` wrote there."""
+    folder = Path(folder)
+    try:
+        info = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        if info["format"] != FORMAT:
+            raise InputError(
+                f"the tokenizer in {folder} has format {info['format']}, and this version of scansnap reads {FORMAT}: "
+                "use the version that wrote it."
+            )
+        tokenizer: Tokenizer
+        if info["kind"] == WORDS:
+            words = (folder / WORDS_FILE).read_text(encoding="utf-8").split("\n")[:-1]
+            tokenizer = WordTokenizer(words, info["name"])
+        else:
+            tokenizer = HuggingFaceTokenizer.find(folder)
+            tokenizer.name = info["name"]
+        intact = tokenizer.fingerprint == info["fingerprint"]
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} holds no saved tokenizer: {error.filename} is missing.") from None
+    except OSError as error:
+        raise InputError(f"cannot read the tokenizer in {folder}: {error.strerror or error}.") from None
+    except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+        intact = False
+    if not intact:
+        raise InputError(f"the tokenizer in {folder} is damaged: save it again.")
+    return tokenizer
+
+
+def find_tokenizer(source: str | Path) -> Tokenizer:
+    """A tokenizer that was saved to a folder, or a Hugging Face tokenizer."""
+    if (Path(source) / INFO).is_file():
+        return load_tokenizer(source)
+    return HuggingFaceTokenizer.find(source)
+
+
+class _Ids(dict[str, int]):
+    """Words and their ids, of which any other word has that of `<unk>`."""
+
+    unknown: int
+
+    def __missing__(self, word: str) -> int:
+        return self.unknown
+
+
+def _split(piece: str) -> list[str]:
+    return piece.lower().replace("\n", f" {LINE_END} ").split()
+
+
+def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:
+    block, size = [], 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece)
+        if size >= BLOCK_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _checked(ids: Iterable[int] | NDArray[np.integer[Any]], vocab_size: int) -> list[int]:
+    found = [int(i) for i in ids]
+    for i in found:
+        if not 0 <= i < vocab_size:
+            raise InputError(f"there is no token {i}: ids go from 0 to {vocab_size - 1}.")
+    return found
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.blake2b("\n".join(parts).encode("utf-8"), digest_size=16).hexdigest()

@@ -1,0 +1,1 @@
+"""The transformer for text and the loss of its decoder."""

@@ -1,0 +1,61 @@
+"""A trained text model on disk: a folder with its parameters (safetensors), its shape (JSON) and its tokenizer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from scansnap.base.errors import StoreError
+from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
+from scansnap.text.model.transformer import TextModel, TextTransformer
+
+SHAPE = "shape.json"
+PARAMETERS = "model.safetensors"
+
+
+def model_folder(store: str | Path) -> Path:
+    """Where the model of a result lies: beside it."""
+    store = Path(store)
+    return store.with_name(f"{store.name}.model")
+
+
+def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write the model; the shape is written last, so that a folder that has one is whole."""
+    from safetensors.torch import save_file
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SHAPE).unlink(missing_ok=True)
+        parameters = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+        save_file(parameters, folder / PARAMETERS)
+        tokenizer.save(folder)
+        described = {**asdict(model.shape), "tokenizer": tokenizer.fingerprint}
+        (folder / SHAPE).write_text(json.dumps(described, indent=1) + "\n")
+    except OSError as error:
+        raise StoreError(f"cannot write the model to {folder}: {error.strerror or error}.") from None
+
+
+def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTransformer, Tokenizer]:
+    """The model and its tokenizer; `tokenizer` is one that must be the same."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not (folder / SHAPE).is_file():
+        raise StoreError(f"{folder} holds no trained text model: give the folder that a finished run left.")
+    try:
+        described = json.loads((folder / SHAPE).read_text())
+        expected = described.pop("tokenizer")
+        model = TextTransformer(TextModel(**described))
+        model.load_state_dict(load_file(folder / PARAMETERS))
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise StoreError(f"the model in {folder} is damaged: {reason}.") from None
+    found = load_tokenizer(folder)
+    for one, where in ((found, f"in {folder}"), (tokenizer, "given")):
+        if one is not None and one.fingerprint != expected:
+            raise StoreError(
+                f"the tokenizer {where} has {one.vocab_size:,} tokens and is not the one that the model in {folder} "
+                f"was trained with ({described['vocab_size']:,} tokens): read the text with the model's own."
+            )
+    return model.eval(), found

@@ -1,0 +1,109 @@
+"""What a text training run is asked to do, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.base.errors import InputError
+from scansnap.dynamics.options import DEVICES, one_of, whole
+from scansnap.text.model.transformer import TextModel
+
+OPTIMIZERS = ("sgd", "adam", "adamw")
+PRECISIONS = ("float32", "bf16-decoder", "bf16")
+"""bf16-decoder rounds the large products of the decoder, bf16 all products; parameters stay in float32."""
+
+MEASURING = 0.0125
+"""Operations of measuring attention for one of training.  In time it is up to twice that: the products are smaller."""
+
+PER_WEIGHT = 2000
+"""Operations that measuring one weight of attention counts for: softmax, entropy, the search for the largest."""
+
+FEWEST, MOST, SAMPLED = 16, 100, 64
+"""Records that a run has unless told, and windows of the validation split that each measures at least."""
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The options of `train_text` beside the model's shape; the defaults are the published ones."""
+
+    steps: int
+    record_every: int
+    lr_y: float = 5.0
+    lr_z: float = 5.0
+    batch_size: int = 20
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = 0.5
+    precision: str = "float32"
+    compile: bool = False
+    device: str = "cpu"
+    seed: int = 0
+    evaluate_every: int | None = None
+    patterns: int = 4
+    measured: int | None = None
+    """Windows of the validation split, evenly spread, whose attention is measured; all of them if None."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 0), ("batch_size", 1), ("record_every", 1), ("seed", 0), ("patterns", 0)):
+            whole(name, getattr(self, name), least=least)
+        for name in ("lr_y", "lr_z", "weight_decay"):
+            _number(name, getattr(self, name), least=0.0)
+        if self.clip is not None and not _number("clip", self.clip, least=0.0) > 0:
+            raise InputError("clip is 0, which stops all learning: give the largest norm of a gradient, or None.")
+        one_of("optimizer", self.optimizer, OPTIMIZERS)
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("device", self.device, DEVICES)
+        if not 0 <= _number("momentum", self.momentum, least=0.0) < 1:
+            raise InputError(f"momentum is {self.momentum}: give a number from 0 up to, but not including, 1.")
+        if self.momentum and self.optimizer != "sgd":
+            raise InputError(f"momentum is {self.momentum} but the optimizer is {self.optimizer}: it belongs to sgd.")
+        if self.evaluate_every is not None:
+            whole("evaluate_every", self.evaluate_every, least=1)
+
+    @property
+    def record_steps(self) -> NDArray[np.int64]:
+        """0, record_every, 2 record_every, ..., and the last step."""
+        return np.unique(np.append(np.arange(0, self.steps + 1, self.record_every), self.steps))
+
+    def evaluates(self, record: int) -> bool:
+        """Whether the validation loss is measured at this record.
+
+        At the last, and at the first after each so many steps.
+        """
+        steps = self.record_steps
+        if record == len(steps) - 1:
+            return True
+        every = self.evaluate_every
+        return every is not None and record > 0 and bool(steps[record] // every > steps[record - 1] // every)
+
+
+def record_plan(
+    shape: TextModel, valid_tokens: int, batch_size: int, steps: int, precision: str
+) -> tuple[int, int | None]:
+    """Updates between records unless told, and the windows that each record measures, None for all.
+
+    Measuring takes `MEASURING` of the operations of training: as often as the whole split can be measured at that, but
+    `FEWEST` to `MOST` times; where that is too often for the whole, of fewer windows, though not fewer than `SAMPLED`.
+    In bf16 an operation of training takes half the time, and one of measuring does not.
+    """
+    layers, width, window = shape.layers, shape.width, shape.window
+    per_token = 2 * ((layers - 1) * shape.layer_size + 2 * width**2)
+    per_token += layers * window * (2 * width + PER_WEIGHT * shape.heads)
+    training = 6 * batch_size * window * (shape.vocab_size * width + layers * shape.layer_size)
+    allowed = MEASURING * training * (1.0 if precision == "float32" else 0.5)  # for each update
+    every = max(math.ceil(valid_tokens * per_token / allowed), math.ceil(steps / MOST), 1)
+    every = min(every, max(1, steps // FEWEST))
+    windows = max(SAMPLED, int(every * allowed / (per_token * window)))
+    return every, windows if windows * window < valid_tokens else None
+
+
+def _number(name: str, value: object, *, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < least:
+        raise InputError(f"{name} is {value!r}: give a finite number of at least {least:g}.")
+    return float(value)

@@ -1,0 +1,172 @@
+"""One update after another: loss, gradients, clipping, optimiser; on a GPU recorded once and replayed as a graph."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from scansnap.text.model.blocked_cross_entropy import BlockedCrossEntropy
+from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy, fused_kernels_run
+from scansnap.text.model.rows import rows
+from scansnap.text.model.transformer import TextTransformer
+from scansnap.text.training.options import TextOptions
+from scansnap.text.training.plain_sgd import PlainSGD
+from scansnap.text.training.ranks import Ranks
+
+WARM_UP = 3
+"""Updates made, and undone, before a graph is recorded, so that libraries have set themselves up."""
+
+
+class Updates:
+    """A model in training."""
+
+    def __init__(self, model: TextTransformer, options: TextOptions, ranks: Ranks) -> None:
+        self.model, self._options, self._ranks = model, options, ranks
+        self._device = ranks.device
+        self._rounds = options.precision == "bf16"
+        decoder_dtype = model.decoder.dtype if options.precision == "float32" else torch.bfloat16
+        loss = FusedCrossEntropy if fused_kernels_run(model.decoder) else BlockedCrossEntropy
+        self._loss = loss(model.decoder, model.decoder_bias, decoder_dtype)
+        self._hidden: Callable[[Tensor], Tensor] = torch.compile(model.hidden) if options.compile else model.hidden
+        self._parameters = list(model.parameters())
+        self._optimizer = _optimizer(model, options)
+        plain = options.optimizer == "sgd" and not options.momentum and not options.weight_decay
+        one_cpu = self._device.type == "cpu" and ranks.count == 1
+        self._plain_sgd = PlainSGD(model, options) if plain and one_cpu else None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._batch: tuple[Tensor, Tensor] | None = None
+        self._result = torch.zeros((), dtype=model.decoder.dtype, device=self._device)
+
+    def update(self, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Learn from a batch (B, T) and return its loss before that, still on the device.
+
+        What dropout drops depends on the seed, the process and the step alone, so that a run can be taken up anywhere.
+        """
+        if self._replays and self._batch is None:
+            self._batch = (inputs.to(self._device), targets.to(self._device))
+            self._record()
+        torch.manual_seed(_seed_of(self._options.seed, self._ranks.rank, step))
+        if self._graph is None or self._batch is None:
+            self._update(inputs.to(self._device), targets.to(self._device))
+            return self._result.clone()
+        for held, given in zip(self._batch, (inputs, targets), strict=True):
+            assert held.shape == given.shape  # a graph is for one size
+            held.copy_(given.pin_memory() if given.device.type == "cpu" else given, non_blocking=True)
+        self._graph.replay()
+        return self._result.clone()
+
+    @torch.no_grad()
+    def evaluate(self, windows: Tensor, rows_at_once: int) -> float:
+        """The mean loss over windows (N, T + 1)."""
+        self.model.eval()
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        for part in windows.split(max(1, rows_at_once // windows.shape[1])):
+            with self._autocast():
+                hidden = self.model.hidden(self.model.embedding[part[:, :-1]]).to(self.model.decoder.dtype)
+            total += self._loss.evaluate(hidden.flatten(0, 1), part[:, 1:].flatten())
+        self.model.train()
+        return float(total) / (windows.shape[0] * (windows.shape[1] - 1))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything needed to continue to identical numbers."""
+        found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        for i, parameter in enumerate(self._parameters):
+            for name, value in self._optimizer.state.get(parameter, {}).items():
+                if torch.is_tensor(value):
+                    found[f"optimizer.{i}.{name}"] = value
+        return {name: value.detach().cpu().numpy() for name, value in found.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` gave."""
+        saved = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
+        prefix = "model."
+        self.model.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)})
+        for i, parameter in enumerate(self._parameters):
+            prefix = f"optimizer.{i}."
+            own = {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
+            if own:
+                self._optimizer.state[parameter].update({k: v.to(self._device) for k, v in own.items()})
+
+    @property
+    def _replays(self) -> bool:
+        return self._device.type == "cuda" and self._ranks.count == 1
+
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        return torch.autocast(self._device.type, torch.bfloat16) if self._rounds else contextlib.nullcontext()
+
+    def _update(self, inputs: Tensor, targets: Tensor) -> None:
+        with self._autocast():
+            hidden = self._hidden(rows(self.model.embedding, inputs))
+        loss = self._loss(hidden.to(self.model.decoder.dtype).flatten(0, 1), targets.flatten())
+        loss.backward()
+        self._result.copy_(loss.detach())
+        self._ranks.average([*(p.grad for p in self._parameters if p.grad is not None), self._result])
+        if self._plain_sgd is not None:
+            self._plain_sgd.step(inputs)
+        else:
+            if self._options.clip is not None:
+                nn.utils.clip_grad_norm_(self._parameters, self._options.clip)
+            self._optimizer.step()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forget the gradients, but for the decoder's, which the next batch overwrites."""
+        model = self.model
+        for parameter in self._parameters:
+            if parameter is model.embedding and self._device.type == "cpu":
+                if self._plain_sgd is None and parameter.grad is not None:
+                    parameter.grad.zero_()  # its array is used again
+            elif parameter is not model.decoder and parameter is not model.decoder_bias:
+                parameter.grad = None
+
+    def _record(self) -> None:
+        """Record an update of the batch held as a graph, leaving everything as it was."""
+        assert self._batch is not None
+        before = self.state()
+        fresh = not self._optimizer.state
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                self._update(*self._batch)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._update(*self._batch)
+        if fresh:  # what warming up left in the optimiser, back to where it starts
+            for kept in self._optimizer.state.values():
+                for value in kept.values():
+                    if torch.is_tensor(value):
+                        value.zero_()
+        self._restore_in_place(before)
+
+    def _restore_in_place(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """`restore`, into the very arrays that the graph uses."""
+        for i, parameter in enumerate(self._parameters):
+            for name, value in self._optimizer.state.get(parameter, {}).items():
+                if torch.is_tensor(value) and f"optimizer.{i}.{name}" in state:
+                    value.copy_(torch.from_numpy(np.array(state[f"optimizer.{i}.{name}"])))
+        self.restore({name: value for name, value in state.items() if not name.startswith("optimizer.")})
+
+
+def _seed_of(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _optimizer(model: TextTransformer, options: TextOptions) -> torch.optim.Optimizer:
+    attention = model.attention_parameters()
+    own = {id(parameter) for parameter in attention}
+    groups = [
+        {"params": [p for p in model.parameters() if id(p) not in own], "lr": options.lr_y},
+        {"params": attention, "lr": options.lr_z},
+    ]
+    if options.optimizer == "sgd":
+        return torch.optim.SGD(groups, momentum=options.momentum, weight_decay=options.weight_decay)
+    kind = torch.optim.Adam if options.optimizer == "adam" else torch.optim.AdamW
+    return kind(groups, weight_decay=options.weight_decay, capturable=options.device == "cuda")

@@ -1,0 +1,28 @@
+"""A bias by relative position as a prior on contextual tokens (Section 7).
+
+Added to the attention logits of all positions of bucket g, a bias b_g multiplies their weights by exp(b_g).  For T ->
+infinity the buckets hold sizes[g] P_g(l|n) of each token, so that attention is that of classes with
+
+    P(l|n) = sum_g w_g P_g(l|n),      w_g in proportion to sizes[g] exp(b_g).
+
+Where P_g does not depend on g this is P(l|n) again, whatever the bias.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.base.errors import InputError
+from scansnap.theory.checks import FloatArray, numbers
+
+
+def position_prior(part_probs: ArrayLike, *, sizes: ArrayLike, bias: ArrayLike) -> FloatArray:
+    """The P(l|n) that a fixed bias stands for, from P_g(l|n) with buckets on the last axis."""
+    p, s, b = np.asarray(part_probs, np.float64), numbers("sizes", sizes, above=0), numbers("bias", bias)
+    if p.shape[-1:] != s.shape or s.shape != b.shape:
+        raise InputError(
+            f"part_probs ends in {p.shape[-1:]}, sizes has {s.shape} and bias {b.shape}: give one per bucket."
+        )
+    weights = s * np.exp(b - b.max())
+    return p @ (weights / weights.sum())

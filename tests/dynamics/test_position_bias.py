@@ -1,0 +1,207 @@
+"""Sequences that depend on position, and a bias by position: autograd, sampling, limits, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scansnap as ss
+from scansnap import theory
+from scansnap.claims.positional_prior import weighed
+from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.start import make_start
+from scansnap.dynamics.tensor_engine import TensorEngine
+from tests.dynamics.reference import OPTIONS, relative
+
+RATE = 2.0**40
+
+
+def bucketed() -> ss.PositionedClasses:
+    """Two buckets of 2 and 3 positions, three classes of two queries, a token that only the far bucket has."""
+    common: dict[str, Any] = {"query": [5, 5, 6], "next_token": [7, 8, 0], "vocab_size": 9, "weights": [0.5, 0.3, 0.2]}
+    near = ss.SequenceClasses(
+        probs=[[0.6, 0.4, 0, 0, 0, 0, 0, 0, 0], [0.1, 0, 0.9, 0, 0, 0, 0, 0, 0], [0.5, 0, 0, 0.5, 0, 0, 0, 0, 0]],
+        **common,
+    )
+    far = ss.SequenceClasses(
+        probs=[[0.2, 0, 0, 0.8, 0, 0, 0, 0, 0], [0.7, 0, 0.3, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0.1, 0.9, 0, 0, 0, 0]],
+        **common,
+    )
+    return ss.PositionedClasses.from_parts(sizes=[2, 3], parts=[near, far])
+
+
+class Biased(ss.YZTransformer):
+    """The plain model with a bias by bucket, written on positions."""
+
+    def __init__(self, classes: ss.PositionedClasses, bias: np.ndarray, **architecture: Any) -> None:
+        super().__init__(classes.vocab_size, dtype=torch.float64, **architecture)
+        self.bias = torch.nn.Parameter(torch.tensor(bias))
+        self._bucket = np.repeat(np.arange(classes.num_buckets), classes.sizes)[::-1].copy()  # farthest first
+
+    def _head(self, decoder: torch.Tensor, attention_logits: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
+        context, query = sequences[:, :-1], sequences[:, -1]
+        one_hot = torch.nn.functional.one_hot(context, self.vocab_size).to(decoder.dtype)
+        scores = attention_logits[query].gather(1, context) + self.bias[torch.from_numpy(self._bucket)]
+        c = (torch.softmax(scores, 1)[:, None] @ one_hot).squeeze(1)
+
+        def normalize(x: torch.Tensor) -> torch.Tensor:
+            if self.architecture.normalization == "layer":
+                x = x - x.mean(-1, keepdim=True)
+            return x / x.norm(dim=-1, keepdim=True)
+
+        v = normalize(c)
+        if self.architecture.residual:
+            v = normalize(v + torch.nn.functional.one_hot(query, self.vocab_size).to(v.dtype))
+        return v @ decoder
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        {"normalization": n, "residual": r, "heads": h}
+        for n, r, h in itertools.product(("l2", "layer"), (False, True), (1, 2))
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("classes", [bucketed(), ss.near_distinct(num_positions=6)], ids=["buckets", "positions"])
+@pytest.mark.parametrize("seed", range(3))
+def test_against_autograd(classes: ss.PositionedClasses, architecture: dict[str, Any], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    heads, size = architecture["heads"], classes.vocab_size
+    shape = (size, size) if heads == 1 else (heads, size, size)
+    decoder, attention = rng.normal(size=shape), rng.normal(size=shape)
+    bias, prior = rng.normal(size=classes.num_buckets), rng.normal(size=size)
+    length = int(classes.sizes.sum()) + 1
+    sequences, owner = ss.sample_sequences(classes, num=8, seq_len=length, seed=seed)
+    model = Biased(classes, bias, **architecture)
+    with torch.no_grad():
+        model.decoder.copy_(torch.from_numpy(decoder))
+        model.attention_logits.copy_(torch.from_numpy(attention + prior))
+    loss = model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner]))
+    loss.backward()
+    runs = Runs.checked(lr_y=RATE, lr_z=RATE, seeds=seed)
+    options = TrainOptions.checked(**{**OPTIONS, "seq_len": length, "batch_size": 8, **architecture})
+    start = make_start(
+        classes, (decoder, attention), runs.seed, "float64", options.architecture, attention_prior=prior,
+        position_bias=bias, learn_position_bias=True,
+    )  # fmt: skip
+    engine = TensorEngine(start, options, runs)
+    before = engine.decoder()[0], engine.attention_logits()[0], engine.position_bias()[0]
+    found_loss = engine.advance(1)[0][0, 0]
+    after = engine.decoder()[0], engine.attention_logits()[0], engine.position_bias()[0]
+    dy, dz, db = ((b - a) / RATE for a, b in zip(before, after, strict=True))
+    assert found_loss == pytest.approx(loss.item(), rel=1e-12)
+    gradient = -model.decoder.grad.numpy().reshape(heads, size, size)
+    layout = start.layout
+    rows = dy.reshape(heads, layout.num_decoder_rows, -1)[:, : len(layout.decoder_tokens), layout.column_of_token]
+    assert relative(rows, gradient[:, layout.decoder_tokens]) < 1e-12
+    whole = -model.attention_logits.grad.numpy().reshape(heads, size, size)[:, classes.queries][:, :, layout.rows]
+    scale = max(np.linalg.norm(whole), np.linalg.norm(gradient))
+    assert np.linalg.norm(dz - whole.swapaxes(0, 1).reshape(dz.shape)) < 1e-12 * scale
+    assert np.linalg.norm(db + model.bias.grad.numpy()) < 1e-12 * scale
+
+
+def test_sequences_follow_their_positions() -> None:
+    """20,000 sequences: the share of each token at each position within five standard errors (40 shares)."""
+    classes = bucketed()
+    sequences, owner = ss.sample_sequences(classes, num=20_000, seq_len=6, seed=2)
+    first = sequences[owner == 0][:, :-1]
+    for place, bucket in enumerate([1, 1, 1, 0, 0]):
+        for token, p in zip(classes.support(0), classes.part_probs[:3, bucket], strict=True):
+            assert abs((first[:, place] == token).mean() - p) <= 5 * math.sqrt(p * (1 - p) / len(first))
+    assert (sequences[:, -1] == classes.query[owner]).all()
+    near = first[:, 3:]  # two positions of one bucket are drawn by themselves
+    assert abs(np.corrcoef(near[:, 0] == 0, near[:, 1] == 0)[0, 1]) < 5 / math.sqrt(len(near))
+    counts, _ = ss.sample_counts(classes, num=50, seq_len=6, seed=2)
+    assert (counts.sum(1) == 5).all()
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_a_fixed_bias_is_other_classes(batch_size: int | None) -> None:
+    """At T -> infinity, in steps, with a residual connection too; a wrong weight would be seen."""
+    classes = bucketed()
+    bias = np.array([0.7, -0.4])
+    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 30, "batch_size": batch_size, "seq_len": math.inf,
+                               "dtype": "float64", "residual": True}  # fmt: skip
+    biased = ss.train(classes, **options, position_bias=bias)
+    plain = ss.train(weighed(classes, bias), **options)
+    np.testing.assert_allclose(biased["attention"], plain["attention"], atol=1e-12)
+    np.testing.assert_allclose(biased["loss"], plain["loss"], rtol=1e-10)
+    other = ss.train(weighed(classes, 1.1 * bias), **options)
+    assert np.abs(biased["attention"] - other["attention"]).max() > 1e-3
+
+
+def test_the_whole_is_the_mixture() -> None:
+    classes = bucketed()
+    np.testing.assert_allclose(classes.probs[0, [0, 1, 3]], [0.4 * 0.6 + 0.6 * 0.2, 0.4 * 0.4, 0.6 * 0.8])
+    assert classes != ss.PositionedClasses.from_parts(sizes=[3, 2], parts=[weighed(classes, np.zeros(2))] * 2)
+    np.testing.assert_allclose(
+        theory.position_prior(classes.part_probs, sizes=classes.sizes, bias=[0.3, 0.3]), classes.token_probs
+    )
+    with pytest.raises(ss.InputError, match="give one per bucket"):
+        theory.position_prior(classes.part_probs, sizes=[1, 1, 1], bias=[0, 0, 0])
+
+
+def test_files_keep_positions(tmp_path) -> None:
+    for ending in ("toml", "json"):
+        path = ss.write_classes(bucketed(), tmp_path / f"classes.{ending}")
+        again = ss.read_classes(path)
+        assert isinstance(again, ss.PositionedClasses)
+        assert again == bucketed()
+    text = (tmp_path / "classes.toml").read_text().replace("positions = [\n    2,\n    3,\n]", "positions = [2, 3, 1]")
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(ss.InputError, match="probs of class 0 must hold 3 lists"):
+        ss.read_classes(tmp_path / "bad.toml")
+
+
+def test_a_learned_bias_is_recorded_swept_and_kept(tmp_path) -> None:
+    classes = ss.near_distinct(num_positions=6)
+    options: dict[str, Any] = {"lr_z": 1.0, "lr_y": 1.0, "steps": 20, "seq_len": 7, "record": ("loss", "position_bias")}
+    run = ss.train(classes, **options, learn_position_bias=True, record_every=20, store=tmp_path / "run.zarr")
+    assert run["position_bias"].dims == ("run", "step", "bucket")
+    assert run["position_bias"].values[0, -1, 0] > run["position_bias"].values[0, -1, -1]
+    fixed = ss.train(classes, **options, position_bias={"alibi": 0.5}, record_every=20)
+    assert np.allclose(fixed["position_bias"].values[0, -1], -0.5 * np.arange(1, 7))
+    found = ss.sweep(classes, **options, learn_position_bias=[False, True], position_bias=[None, {"alibi": 0.5}])
+    assert found.sizes["run"] == 4
+    np.testing.assert_allclose(found["position_bias"].values[1], run["position_bias"].values[0], atol=1e-6)
+    single = ss.sweep(classes, **options, position_bias=[0.0, -1.0, -1.0, -2.0, -2.0, -2.0])
+    assert single.sizes["run"] == 1
+
+
+@pytest.mark.parametrize(
+    ("classes", "options", "sentence"),
+    [
+        (ss.syn_small(), {"position_bias": [0.0]}, "tokens of these classes do not depend on their position"),
+        (ss.syn_small(), {"record": ("position_bias",)}, "position_bias cannot be recorded"),
+        (bucketed(), {}, "seq_len is 128 but these classes have 5 positions: give 6, or math.inf"),
+        (bucketed(), {"seq_len": 6, "position_bias": [1.0]}, "give 2 finite numbers, one for each bucket"),
+        (bucketed(), {"seq_len": 6, "position_bias": {"alibi": 1.0}}, "give buckets of one position each"),
+        (bucketed(), {"seq_len": 6, "position_bias": {"t5": 1.0}}, "or {'alibi': slope}"),
+        (bucketed(), {"seq_len": 6, "num_sequences": 4}, "fixed sets are for other classes"),
+        (bucketed(), {"seq_len": 6, "batch_size": None}, "give a batch size, or seq_len=math.inf"),
+        (bucketed(), {"seq_len": 6, "learn_position_bias": 1}, "learn_position_bias is 1: give True or False"),
+    ],
+)
+def test_refusals(classes: ss.SequenceClasses, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ss.InputError, match=sentence):
+        ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, **options)
+
+
+def test_parts_must_match() -> None:
+    one = ss.syn_small()
+    with pytest.raises(ss.InputError, match="sizes is"):
+        ss.PositionedClasses.from_parts(sizes=[0], parts=[one])
+    with pytest.raises(ss.InputError, match="there are 2 sizes but 1 parts"):
+        ss.PositionedClasses.from_parts(sizes=[1, 2], parts=[one])
+    with pytest.raises(ss.InputError, match="part 1 differs from part 0 in query"):
+        ss.PositionedClasses.from_parts(sizes=[1, 2], parts=[one, ss.syn_medium(num_query=1)])
+    with pytest.raises(ss.InputError, match="num_positions is 0"):
+        ss.near_distinct(num_positions=0)
+    with pytest.raises(ss.InputError, match="near is 2"):
+        ss.near_distinct(near=2)

@@ -1,0 +1,194 @@
+"""A corpus says the same numbers cold and warm, and notices what changed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers as hugging_face
+
+import scansnap as ss
+from scansnap.text.corpus import cache as cache_module
+from scansnap.text.corpus import corpus as module
+from scansnap.text.corpus import files, tokenizers
+from scansnap.text.corpus.tokenizers import load_tokenizer
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    folder = tmp_path / "pets"
+    folder.mkdir()
+    (folder / "train.txt").write_text("The cat sat\n\nthe dog sat\n")
+    (folder / "valid.txt").write_text("the zebra sat\n")
+    return folder
+
+
+@pytest.fixture
+def fills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was read anew."""
+    done = []
+    fill = module._fill
+    monkeypatch.setattr(
+        module, "_fill", lambda folder, text, *rest: (done.append(text.name), fill(folder, text, *rest))
+    )
+    return done
+
+
+def test_words_of_the_training_split(pets: Path) -> None:
+    corpus = ss.read_corpus(pets)
+    assert corpus.name == "pets"
+    assert corpus.words(range(corpus.vocab_size)) == ["<eos>", "sat", "the", "cat", "dog", "<unk>"]
+    assert corpus.train.tolist() == [2, 3, 1, 0, 0, 2, 4, 1, 0]
+    assert corpus.valid.tolist() == [2, 5, 1, 0]
+    assert list(corpus.splits) == ["train", "valid"]
+
+
+def test_ids_are_read_only_maps_of_little_endian_int32(pets: Path, cache: Path) -> None:
+    corpus = ss.read_corpus(pets)
+    (kept,) = (cache / "corpora").iterdir()
+    assert kept.name == corpus.fingerprint
+    assert (np.frombuffer((kept / "train.bin").read_bytes(), "<i4") == corpus.train).all()
+    assert isinstance(corpus.train, np.memmap)
+    assert corpus.train.dtype == np.int32
+    with pytest.raises(ValueError, match="read-only"):
+        corpus.train[0] = 1
+    with pytest.raises(TypeError):
+        corpus.splits["train"] = corpus.valid  # type: ignore[index]
+
+
+def test_reading_again_takes_what_is_kept(pets: Path, fills: list[str], tmp_path: Path) -> None:
+    cold = ss.read_corpus(pets)
+    warm = ss.read_corpus(pets)
+    moved = ss.read_corpus(pets.rename(tmp_path / "animals"))
+    assert fills == ["pets"]
+    assert moved.name == "animals"
+    for other in (warm, moved):
+        assert other.fingerprint == cold.fingerprint
+        assert other.tokenizer.fingerprint == cold.tokenizer.fingerprint
+        assert all((other.splits[split] == cold.splits[split]).all() for split in cold.splits)
+
+
+def test_changed_text_and_other_settings_are_read_anew(pets: Path, fills: list[str]) -> None:
+    first = ss.read_corpus(pets)
+    fewer = ss.read_corpus(pets, min_count=2)
+    assert fewer.words(fewer.train) == ["the", "<unk>", "sat", "<eos>", "<eos>", "the", "<unk>", "sat", "<eos>"]
+    (pets / "train.txt").write_text("The cat ran\n\nthe dog sat\n")  # as long as it was
+    changed = ss.read_corpus(pets)
+    assert changed.words(changed.train)[2] == "ran"
+    assert len({first.fingerprint, fewer.fingerprint, changed.fingerprint}) == len(fills) == 3
+    # what is mapped stays what it was
+    assert first.words(first.train)[2] == "sat"
+
+
+def test_a_truncated_entry_is_read_anew(pets: Path, cache: Path, fills: list[str]) -> None:
+    first = ss.read_corpus(pets)
+    file = cache / "corpora" / first.fingerprint / "train.bin"
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content[:-4])
+    assert ss.read_corpus(pets).train.tolist() == first.train.tolist()
+    assert file.read_bytes() == content
+    assert len(fills) == 2
+
+
+def test_processes_at_once(pets: Path, cache: Path) -> None:
+    code = f"import scansnap; print(scansnap.read_corpus({str(pets)!r}).train.tolist())"
+    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = {process.communicate(timeout=60)[0] for process in running}
+    assert answers == {"[2, 3, 1, 0, 0, 2, 4, 1, 0]\n"}
+    assert len(list((cache / "corpora").iterdir())) == 1
+
+
+def test_hugging_face_tokens(pets: Path, tmp_path: Path, fills: list[str]) -> None:
+    tokenizer = hugging_face.Tokenizer(hugging_face.models.WordLevel({"sat": 0, "the": 1, "?": 2}, unk_token="?"))
+    tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for _ in range(2):
+        corpus = ss.read_corpus(pets, tokenizer=tmp_path / "tokenizer.json")
+        assert corpus.words(corpus.train) == ["?", "?", "sat", "the", "?", "sat"]
+        assert corpus.vocab_size == 3
+    assert fills == ["pets"]
+    corpus.tokenizer.save(tmp_path / "saved")
+    assert ss.read_corpus(pets, tokenizer=load_tokenizer(tmp_path / "saved")).fingerprint == corpus.fingerprint
+
+
+def test_other_text_with_the_words_of_a_first(pets: Path, tmp_path: Path) -> None:
+    first = ss.read_corpus(pets)
+    first.tokenizer.save(tmp_path / "saved")
+    (tmp_path / "other.txt").write_text("the bird sat\n" * 20)
+    other = ss.read_corpus(tmp_path / "other.txt", tokenizer=tmp_path / "saved")
+    assert other.vocab_size == first.vocab_size
+    assert other.words(other.valid) == ["the", "<unk>", "sat", "<eos>"]
+
+
+def test_text_without_splits(tmp_path: Path) -> None:
+    (tmp_path / "story.txt").write_text("the cat sat")
+    corpus = ss.read_corpus(tmp_path / "story.txt")
+    assert corpus.words(corpus.train) == ["the", "cat"]
+    assert corpus.words(corpus.valid) == ["<unk>", "<eos>"]
+
+
+def test_what_cannot_be_used_is_refused(pets: Path, tmp_path: Path) -> None:
+    for wrong in (0, -1, 1.5, True, "2"):
+        with pytest.raises(ss.InputError, match="give a whole number of at least 1"):
+            ss.read_corpus(pets, min_count=wrong)  # type: ignore[arg-type]
+    hugging_face.Tokenizer(hugging_face.models.WordLevel({"bird": 0}, "none")).save(str(tmp_path / "t.json"))
+    with pytest.raises(ss.InputError, match="min_count counts words"):
+        ss.read_corpus(pets, tokenizer=tmp_path / "t.json", min_count=2)
+
+
+def test_a_tokenizer_that_finds_nothing_is_refused(pets: Path, tmp_path: Path, cache: Path) -> None:
+    nothing = hugging_face.Tokenizer(hugging_face.models.BPE({"z": 0}, []))
+    nothing.save(str(tmp_path / "nothing.json"))
+    (pets / "train.txt").write_text("abc\n")
+    with pytest.raises(ss.InputError, match="'nothing' finds no tokens in the train text of pets"):
+        ss.read_corpus(pets, tokenizer=tmp_path / "nothing.json")
+    assert list((cache / "corpora").iterdir()) == []
+
+
+def test_progress_goes_to_the_end(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars, shown = [], []
+
+    @contextmanager
+    def progress_bar(*args):
+        bars.append(args)
+        yield shown.append
+
+    monkeypatch.setattr(module, "progress_bar", progress_bar)
+    (pets / "train.txt").write_text("é 漢\n" * 100)
+    ss.read_corpus(pets, progress=False)
+    total = 2 * 700 + len("the zebra sat\n")  # training text is read to count words, and again
+    assert bars == [("reading pets", total, False)]
+    assert shown == sorted(shown)
+    assert shown[-1] == total
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PIECE_BYTES", 2**12)
+    monkeypatch.setattr(files, "SEARCH_BYTES", 2**12)
+    monkeypatch.setattr(tokenizers, "BLOCK_CHARACTERS", 2**12)
+    monkeypatch.setattr(cache_module, "READ_BYTES", 2**12)
+    path = tmp_path / "large.txt"
+    path.write_text("some words on a single enormous line " * 100_000)  # 3.7 MB, 2.8 MB as ids
+    tracemalloc.start()
+    try:
+        corpus = ss.read_corpus(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert corpus.train.size + corpus.valid.size == 700_001
+    assert peak < 1e6
+
+
+def test_the_example(fills: list[str]) -> None:
+    corpus = ss.read_corpus("example")
+    assert corpus.name == "example"
+    assert list(corpus.splits) == ["train", "valid", "test"]
+    assert corpus.words(corpus.train[-2:]) == [".", "<eos>"]
+    ss.read_corpus("example")
+    assert fills == ["example"]

@@ -1,0 +1,82 @@
+"""Text training on a GPU, where an update is a graph and the loss is in kernels of its own: `pytest -m gpu`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scansnap as ss
+from scansnap.text.corpus.corpus import Corpus
+from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy
+from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.updates import Updates
+from scansnap.text.training.windows import Columns, consecutive
+from tests.small_text import SMALL, options
+
+pytestmark = pytest.mark.gpu
+
+RUNS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "adamw": {"optimizer": "adamw", "lr_y": 0.01, "lr_z": 0.01},
+    "momentum": {"momentum": 0.9, "lr_y": 0.1, "lr_z": 0.1},
+    "bf16": {"precision": "bf16"},
+    "bf16 decoder": {"precision": "bf16-decoder"},
+    "pre-norm, learned bias": {"norm": "pre", "layers": 2, "positions": "t5"},
+    "long windows": {"window": 250, "batch_size": 2, "positions": "t5", "width": 64},
+    "long windows, heads": {"window": 250, "batch_size": 2, "positions": "alibi", "width": 64, "heads": 4},
+    "long windows, no bias": {"window": 250, "batch_size": 2, "width": 64, "heads": 4, "layers": 2},
+}
+
+
+class Run:
+    """Updates of a small model on a device."""
+
+    def __init__(self, corpus: Corpus, device: str, **changes: Any) -> None:
+        shaping = {"window": 7, "width": 12, "feed_forward": 8, "dropout": 0.2}
+        names = ("layers", "heads", "norm", "positions")
+        shape = {k: changes.pop(k, v) for k, v in shaping.items()} | {k: changes.pop(k) for k in names if k in changes}
+        given = options(device=device, **changes)
+        torch.manual_seed(3)
+        model = TextTransformer(TextModel(vocab_size=corpus.vocab_size, **shape)).to(device).train()
+        self.updates = Updates(model, given, Ranks(device))
+        self._columns = Columns(corpus.train, given.batch_size, shape["window"])
+        self._valid = torch.from_numpy(consecutive(corpus.train, shape["window"])).to(device)
+
+    def losses(self, first: int, last: int) -> list[float]:
+        return [float(self.updates.update(s, *self._columns.at(s))) for s in range(first, last)]
+
+    def evaluate(self) -> float:
+        return self.updates.evaluate(self._valid, 50)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16-decoder", "bf16"])
+def test_devices_agree(corpus: Corpus, precision: str) -> None:
+    cpu, gpu = (Run(corpus, device, dropout=0.0, lr_y=0.5, lr_z=0.5, precision=precision) for device in ("cpu", "cuda"))
+    assert isinstance(gpu.updates._loss, FusedCrossEntropy)
+    close = 2e-5 if precision == "float32" else 3e-2
+    np.testing.assert_allclose(gpu.losses(0, 30), cpu.losses(0, 30), rtol=close)
+    assert gpu.evaluate() == pytest.approx(cpu.evaluate(), rel=close)
+
+
+@pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
+def test_repeated_or_taken_up_it_gives_identical_numbers(corpus: Corpus, changes: dict[str, Any]) -> None:
+    whole = Run(corpus, "cuda", **changes).losses(0, 30)
+    assert len(set(whole)) > 20
+    assert Run(corpus, "cuda", **changes).losses(0, 30) == whole
+    first, second = (Run(corpus, "cuda", **changes) for _ in range(2))
+    before = first.losses(0, 13)
+    first.evaluate()  # is no part of what is learned
+    second.updates.restore(first.updates.state())
+    assert before + second.losses(13, 30) == whole
+    assert first.losses(13, 30) == whole[13:]
+
+
+def test_a_run_is_what_it_is_on_a_cpu(corpus: Corpus) -> None:
+    arguments = {"steps": 12, "record_every": 4, "evaluate_every": 4, "lr_y": 0.5, "dropout": 0.0, **SMALL}
+    cpu, gpu = (ss.train_text(corpus, device=device, **arguments) for device in ("cpu", "cuda"))
+    for name in ("loss", "valid_loss", "entropy", "normalized_entropy", "top_1", "top_5", "pattern"):
+        np.testing.assert_allclose(gpu[name], cpu[name], rtol=1e-4, atol=1e-5, err_msg=name)
