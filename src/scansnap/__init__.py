@@ -21,63 +21,90 @@ if TYPE_CHECKING:
     from scansnap.data.sampling import sample_counts as sample_counts
     from scansnap.data.sampling import sample_sequences as sample_sequences
     from scansnap.data.sequence_classes import SequenceClasses as SequenceClasses
+    from scansnap.data.source import DataSource as DataSource
+    from scansnap.data.source import Draw as Draw
     from scansnap.data.synthetic import local_common as local_common
     from scansnap.data.synthetic import single_common as single_common
     from scansnap.data.synthetic import syn_medium as syn_medium
     from scansnap.data.synthetic import syn_small as syn_small
     from scansnap.data.synthetic import synthetic as synthetic
     from scansnap.dynamics.flow import flow as flow
+    from scansnap.dynamics.gradient_check import compare_gradients as compare_gradients
+    from scansnap.dynamics.options import FlowOptions as FlowOptions
+    from scansnap.dynamics.options import TrainOptions as TrainOptions
+    from scansnap.dynamics.published import PUBLISHED as PUBLISHED
+    from scansnap.dynamics.published import Experiment as Experiment
     from scansnap.dynamics.train import train as train
+    from scansnap.dynamics.update_rules import OPTIMIZERS as OPTIMIZERS
+    from scansnap.dynamics.update_rules import SGD as SGD
+    from scansnap.dynamics.update_rules import Adam as Adam
+    from scansnap.dynamics.update_rules import Update as Update
+    from scansnap.dynamics.update_rules import UpdateRule as UpdateRule
+    from scansnap.model.architecture import Addition as Addition
+    from scansnap.model.attention import ATTENTION_MAPS as ATTENTION_MAPS
+    from scansnap.model.attention import AttentionMap as AttentionMap
     from scansnap.model.layer import YZTransformer as YZTransformer
+    from scansnap.model.normalization import NORMALIZATIONS as NORMALIZATIONS
+    from scansnap.model.normalization import Normalization as Normalization
     from scansnap.model.regular import RegularTransformer as RegularTransformer
     from scansnap.results import measure as measure
+    from scansnap.results.quantities import QUANTITIES as QUANTITIES
+    from scansnap.results.quantities import Quantity as Quantity
+    from scansnap.results.quantities import quantity as quantity
+    from scansnap.results.snapshot import Snapshot as Snapshot
     from scansnap.results.store import load as load
     from scansnap.results.store import save as save
+    from scansnap.sweeps.config import read_experiment as read_experiment
     from scansnap.sweeps.config import read_sweep as read_sweep
+    from scansnap.sweeps.config import write_experiment as write_experiment
     from scansnap.sweeps.sweep import sweep as sweep
     from scansnap.text.corpus.corpus import read_corpus as read_corpus
     from scansnap.text.training.train import train_text as train_text
 
 _HOMES = {
-    "SequenceClasses": "data.sequence_classes",
-    "PositionedClasses": "data.positioned_classes",
-    "near_distinct": "data.positioned_classes",
-    "read_classes": "data.classes_file",
-    "write_classes": "data.classes_file",
-    "sample_counts": "data.sampling",
-    "sample_sequences": "data.sampling",
-    "synthetic": "data.synthetic",
-    "local_common": "data.synthetic",
-    "single_common": "data.synthetic",
-    "syn_small": "data.synthetic",
-    "syn_medium": "data.synthetic",
-    "read_corpus": "text.corpus.corpus",
-    "YZTransformer": "model.layer",
-    "RegularTransformer": "model.regular",
-    "train": "dynamics.train",
-    "train_text": "text.training.train",
-    "flow": "dynamics.flow",
-    "verify": "claims.verify",
-    "sweep": "sweeps.sweep",
-    "read_sweep": "sweeps.config",
-    "named_classes": "data.named_classes",
-    "save": "results.store",
-    "load": "results.store",
-    "ScanSnapError": "base.errors",
-    "InputError": "base.errors",
-    "StoreError": "base.errors",
+    "base.errors": ("InputError", "ScanSnapError", "StoreError"),
+    "claims.verify": ("verify",),
+    "data.classes_file": ("read_classes", "write_classes"),
+    "data.named_classes": ("named_classes",),
+    "data.positioned_classes": ("PositionedClasses", "near_distinct"),
+    "data.sampling": ("sample_counts", "sample_sequences"),
+    "data.sequence_classes": ("SequenceClasses",),
+    "data.source": ("DataSource", "Draw"),
+    "data.synthetic": ("local_common", "single_common", "syn_medium", "syn_small", "synthetic"),
+    "dynamics.flow": ("flow",),
+    "dynamics.gradient_check": ("compare_gradients",),
+    "dynamics.options": ("FlowOptions", "TrainOptions"),
+    "dynamics.published": ("PUBLISHED", "Experiment"),
+    "dynamics.train": ("train",),
+    "dynamics.update_rules": ("OPTIMIZERS", "SGD", "Adam", "Update", "UpdateRule"),
+    "model.architecture": ("Addition",),
+    "model.attention": ("ATTENTION_MAPS", "AttentionMap"),
+    "model.layer": ("YZTransformer",),
+    "model.normalization": ("NORMALIZATIONS", "Normalization"),
+    "model.regular": ("RegularTransformer",),
+    "results.quantities": ("QUANTITIES", "Quantity", "quantity"),
+    "results.snapshot": ("Snapshot",),
+    "results.store": ("load", "save"),
+    "sweeps.config": ("read_experiment", "read_sweep", "write_experiment"),
+    "sweeps.sweep": ("sweep",),
+    "text.corpus.corpus": ("read_corpus",),
+    "text.training.train": ("train_text",),
 }
-
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = {"measure": "results.measure", "theory": "theory"}
 
-__all__ = sorted([*_HOMES, *_MODULES])
+__all__ = sorted([*_HOME_OF, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = import_module(f"scansnap.{_MODULES[name]}")
-    elif name in _HOMES:
-        value = getattr(import_module(f"scansnap.{_HOMES[name]}"), name)
+    elif name in _HOME_OF:
+        value = getattr(import_module(f"scansnap.{_HOME_OF[name]}"), name)
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version("scansnap")
     else:
         raise AttributeError(f"module 'scansnap' has no attribute '{name}'")
     globals()[name] = value

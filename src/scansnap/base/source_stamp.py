@@ -1,22 +1,48 @@
 """A number that changes when the code behind a compiled function changes.
 
 Numba keeps compiled functions on disk and compiles again when the file that defines one has changed, but not when a
-function that it calls, in another file, has: the old machine code would go on giving the old numbers.  Its cache is
-also keyed by the values that a function closes over.  So every function that is kept closes over the stamp of the
-modules it calls.
+function that it calls, in another file, has changed: the old machine code would go on giving the old numbers.  Its
+cache is also keyed by the values that a function closes over.  So every function that is kept closes over the stamp of
+its module.
 """
 
 from __future__ import annotations
 
+import ast
 import zlib
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
 
 
-def source_stamp(*modules: str) -> int:
-    """A checksum of the sources of modules of this package, given as "data.sampling"."""
+def source_stamp(module: str) -> int:
+    """A checksum of the sources of all modules of this package that `module` imports, directly or through others."""
     stamp = 0
-    for module in modules:
-        stamp = zlib.crc32(PACKAGE.joinpath(*module.split(".")).with_suffix(".py").read_bytes(), stamp)
+    for name in sorted(_imported(module)):
+        stamp = zlib.crc32(_file(name).read_bytes(), stamp)
     return stamp
+
+
+def _imported(module: str) -> set[str]:
+    """The modules of this package that a module imports when it is loaded, and those that they import."""
+    reached: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in _direct(waiting.pop()) - reached:
+            reached.add(name)
+            waiting.append(name)
+    return reached
+
+
+@cache
+def _direct(module: str) -> frozenset[str]:
+    names = set()
+    for node in ast.parse(_file(module).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("scansnap."):
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(name for name in names if _file(name).is_file())
+
+
+def _file(module: str) -> Path:
+    return PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")

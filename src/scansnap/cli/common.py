@@ -1,54 +1,36 @@
-"""What the commands share: options, reading lists, and showing a result."""
+"""What the commands share: where classes come from, and showing a result."""
 
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from scansnap.base.errors import InputError
-from scansnap.cli.presets import PRESETS, Preset, preset
-from scansnap.data.classes_file import read_classes
+from scansnap.base.errors import InputError, unknown
+from scansnap.base.options import Options, required_of
+from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.published import PUBLISHED, Experiment
 from scansnap.figures.picture import save_picture
 from scansnap.results.provenance import store_name
-from scansnap.sweeps.config import seeds_of
 
+if TYPE_CHECKING:
+    import xarray as xr
 
-def _preset_option(names: Iterable[str]) -> Any:
-    about = "; ".join(f"[bold]{name}[/bold] ({PRESETS[name].about})" for name in names)
-    return typer.Option("--preset", help=f"A named setting: {about}.", show_default=False)
-
-
-PRESET_OPTION = _preset_option(PRESETS)
-FLOW_PRESET_OPTION = _preset_option(name for name, chosen in PRESETS.items() if chosen.flow is not None)
-CLASSES_OPTION = typer.Option("--classes", help="Your own sequence classes: a .toml or .json file.", show_default=False)
-LR_Y_OPTION = typer.Option("--lr-y", help="Learning rate of the decoder Y; several, as 1,2,5, make several runs.")
-LR_Z_OPTION = typer.Option("--lr-z", help="Learning rate of the attention logits Z; one, or as many as there are runs.")
-SEEDS_OPTION = typer.Option("--seeds", help="Seeds, as 0 or 0,1,2 or 0:10; one run each.")
-INIT_OPTION = typer.Option("--init", help="Start: zeros, or uniform in ±1/√M.")
-GRADIENT_OPTION = typer.Option("--decoder-gradient", help="true (SGD's) or modified (Lemma 3's).")
-NORMALIZATION_OPTION = typer.Option("--normalization", help="l2, or layer (standard LayerNorm, mean subtracted).")
-RESIDUAL_OPTION = typer.Option("--residual/--no-residual", help="Add the query to what is attended to (Section 7).")
-HEADS_OPTION = typer.Option("--heads", help="Heads, each with a Y and a Z of its own.")
-LAYERS_OPTION = typer.Option("--layers", help="Layers on top of each other.")
-NONLINEARITY_OPTION = typer.Option("--nonlinearity", help="Between layers: tanh or relu.")
-INIT_SCALE_OPTION = typer.Option("--init-scale-z", help="How many times as wide Z's uniform start is.")
-PRIOR_OPTION = typer.Option(
-    "--attention-prior", help="Logits added to Z for tokens or kinds of tokens, as common=-2 or the=-1,cat=0.5."
+PRESETS_HELP = "; ".join(f"[bold]{name}[/bold] ({experiment.about})" for name, experiment in PUBLISHED.items())
+PRESET_OPTION = typer.Option("--preset", help=f"A published setting: {PRESETS_HELP}.", show_default=False)
+CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
+CLASSES_OPTION = typer.Option(
+    "--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.", show_default=False
 )
-BIAS_OPTION = typer.Option(
-    "--position-bias", help="Logits by bucket of positions, nearest first, as 0,-1,-2; or alibi=SLOPE."
+CONFIG_OPTION = typer.Option(
+    "--config", help="A .toml file with the same words; flags given here come first.", show_default=False
 )
-LEARN_BIAS_OPTION = typer.Option(
-    "--learn-position-bias/--fix-position-bias", help="Whether the logits by position are learned."
-)
-NUM_SEQUENCES_OPTION = typer.Option("--num-sequences", help="Train on a fixed set of so many sequences.")
 STORE_OPTION = typer.Option(
     "--store", help="Where to write the result (zarr); a name of its own in results/ unless given."
 )
@@ -57,98 +39,41 @@ PICTURE_OPTION = typer.Option(
 )
 JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
 
-
-def setting(
-    preset_name: str | None, classes_file: Path | None, verb: str
-) -> tuple[str, SequenceClasses, dict[str, Any]]:
-    """The name, classes and preset options that the command asks for; syn-small unless told."""
-    if preset_name is not None and classes_file is not None:
-        raise InputError("both --preset and --classes are given: choose one source of classes.")
-    if classes_file is not None:
-        return classes_file.stem, read_classes(classes_file), {}
-    name = preset_name or "syn-small"
-    chosen: Preset = preset(name)
-    options = chosen.train if verb == "train" else chosen.flow
-    if options is None:
-        raise InputError(
-            f"preset {name} is trained by {chosen.train['optimizer']}, but flow and verify are about SGD: use scansnap "
-            "train, or another preset."
-        )
-    return name, chosen.classes(), dict(options)
+DRAWN = {"attention", "loss", "entropy"}
 
 
-def numbers(name: str, text: str | None) -> list[float] | None:
-    """`1,2,5` as numbers."""
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"{name} is '{text}': give a number, or several separated by commas, as 1,2,5.") from None
+def published(name: str) -> Experiment:
+    """The published setting of that name."""
+    if name not in PUBLISHED:
+        raise unknown("preset", name, PUBLISHED)
+    return PUBLISHED[name]
 
 
-def integers(name: str, text: str | None) -> list[int] | None:
-    """`0`, `0,1,2` or `0:10` as whole numbers."""
-    return None if text is None else seeds_of(text, name)
+def classes_of(name: str) -> SequenceClasses:
+    """The classes of a name, of a published setting, or of a file."""
+    return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED else named_classes(name)
 
 
-def length(text: str | None) -> float | None:
-    """A sequence length: a whole number or `inf`."""
-    if text is None:
-        return None
-    if text.lower() in ("inf", "infinity"):
-        return math.inf
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"--seq-len is '{text}': give a whole number, or inf for T → ∞.") from None
+def setting(preset: str | None, classes: str | None) -> tuple[str, SequenceClasses, Experiment | None]:
+    """The name, the classes and the published setting that a command asks for; syn-small unless told."""
+    experiment = published(preset or "syn-small") if preset is not None or classes is None else None
+    if classes is not None:
+        return Path(classes).stem, classes_of(classes), experiment
+    assert experiment is not None
+    return preset or "syn-small", experiment.classes, experiment
 
 
-def batch(text: str | None) -> tuple[bool, int | None]:
-    """Whether a batch size was given, and it: a whole number or `none`."""
-    if text is None:
-        return False, None
-    if text.lower() == "none":
-        return True, None
-    try:
-        return True, int(text)
-    except ValueError:
-        raise InputError(f"--batch-size is '{text}': give a whole number, or none for the expected update.") from None
+def values_of(options: Options) -> dict[str, Any]:
+    """Options by name."""
+    return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
-def prior(text: str | None) -> dict[str, float] | None:
-    """`common=-2,the=1` as logits by token or kind of tokens."""
-    if text is None:
-        return None
-    try:
-        return {key.strip(): float(value) for key, value in (part.rsplit("=", 1) for part in text.split(","))}
-    except ValueError:
-        raise InputError(
-            f"--attention-prior is '{text}': give tokens or kinds with their logits, as common=-2 or the=-1,cat=0.5."
-        ) from None
-
-
-def bias(text: str | None) -> list[float] | dict[str, float] | None:
-    """`0,-1,-2` as numbers, or `alibi=0.5`."""
-    if text is None:
-        return None
-    try:
-        if text.startswith("alibi="):
-            return {"alibi": float(text.removeprefix("alibi="))}
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--position-bias is '{text}': give numbers as 0,-1,-2, or alibi=0.5.") from None
-
-
-def needed(options: dict[str, Any], *names: str) -> None:
-    """Say which options a classes file leaves open."""
-    missing = [name for name in names if options.get(name) is None]
+def check_required(cls: type[Options], words: Mapping[str, Any]) -> None:
+    """Say which flags are missing that only presets could spare."""
+    missing = [name for name in required_of(cls) if words.get(name) is None]
     if missing:
         flags = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise InputError(f"{flags} must be given: only presets have rates and lengths of their own.")
-
-
-DRAWN = {"attention", "loss", "entropy"}
 
 
 def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
@@ -166,28 +91,28 @@ def beside(store: Path, ending: str) -> Path:
     return store.with_name(store.name.removesuffix(".zarr") + ending)
 
 
-def default_store(name: str, fingerprint: Any, options: dict[str, Any]) -> Path:
+def default_store(name: str, described: Mapping[str, Any]) -> Path:
     """A name that is the same for the same command, so that an interrupted one goes on."""
-    return Path("results") / store_name(name, {**options, "classes": fingerprint})
+    return Path("results") / store_name(name, described)
 
 
-def show(dataset: Any, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
+def say_compiling() -> None:
+    """Tell a user who waits for the first compilation on this machine what is going on."""
+    from scansnap.dynamics.kernel import compiled_before
+
+    if not compiled_before():
+        print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
+
+
+def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
     """Draw the picture and say what happened and where the result is."""
     from scansnap.results.summary import summarize
 
     runs = summarize(dataset)
     drawn = _draw(dataset, path, picture)
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "result": str(path),
-                    "picture": str(drawn) if drawn else None,
-                    "seconds": round(seconds, 3),
-                    "runs": runs,
-                }
-            )
-        )
+        facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
+        print(json.dumps({**facts, "runs": runs}))
         return
     for run in runs[:12]:
         print(_sentence(run))
@@ -201,7 +126,7 @@ def show(dataset: Any, path: Path, picture: Path | None, seconds: float, as_json
     print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 
-def _draw(dataset: Any, path: Path, picture: Path | None) -> Path | None:
+def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
     from scansnap.figures import attention_over_time
 
     records = dataset.sizes.get("step", dataset.sizes.get("time", 0))

@@ -84,7 +84,7 @@ def classes_to_mapping(classes: SequenceClasses) -> dict[str, Any]:
     content: dict[str, Any] = {"vocab_size": classes.vocab_size}
     if classes.token_names is not None:
         content["token_names"] = list(classes.token_names)
-    if isinstance(classes, PositionedClasses):
+    if classes.num_buckets:
         content["positions"] = classes.sizes.tolist()
     content["class"] = [
         {
@@ -92,18 +92,11 @@ def classes_to_mapping(classes: SequenceClasses) -> dict[str, Any]:
             "next_token": label(classes.next_token[i]),
             "weight": float(classes.weights[i]),
             "tokens": [label(token) for token in classes.support(i)],
-            "probs": _probs(classes, i),
+            "probs": classes.listed_probs(i),
         }
         for i in range(classes.num_classes)
     ]
     return content
-
-
-def _probs(classes: SequenceClasses, index: int) -> list[Any]:
-    """P(l|n) of a class, or one such list for each bucket of positions."""
-    if isinstance(classes, PositionedClasses):
-        return classes.part_probs[classes.offsets[index] : classes.offsets[index + 1]].T.tolist()
-    return classes.support_probs(index).tolist()
 
 
 def classes_from_mapping(content: Any) -> SequenceClasses:
@@ -166,12 +159,12 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
     return PositionedClasses.from_parts(sizes=sizes, parts=parts)
 
 
-def _check_keys(found: Mapping[str, Any], allowed: Sequence[str], *, required: Sequence[str], where: str) -> None:
-    for key in found:
+def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], *, required: Sequence[str], where: str) -> None:
+    for key in content:
         if key not in allowed:
             raise unknown(f"key in {where}", key, allowed)
     for key in required:
-        if key not in found:
+        if key not in content:
             raise InputError(f"{where} has no '{key}': it needs {', '.join(required)}.")
 
 

@@ -1,4 +1,4 @@
-"""Class settings that have a name, so that files and commands can ask for them."""
+"""Class settings that have a name, so that files, commands and calls can ask for them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from scansnap.base.errors import unknown
+from scansnap.base.errors import InputError, unknown
 from scansnap.data.classes_file import SUFFIXES, read_classes
 from scansnap.data.positioned_classes import near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source import DataSource
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
 
 NAMED: dict[str, Callable[[], SequenceClasses]] = {
@@ -28,3 +29,15 @@ def named_classes(name: str, folder: Path | None = None) -> SequenceClasses:
     if name not in NAMED:
         raise unknown("class setting", name, [*NAMED, "a .toml or .json file"])
     return NAMED[name]()
+
+
+def as_source(classes: object) -> DataSource:
+    """The data source that an argument `classes` means: itself, or that of a name or of a file."""
+    if isinstance(classes, DataSource):
+        return classes
+    if isinstance(classes, str | Path):
+        return named_classes(str(classes))
+    raise InputError(
+        f"classes is {type(classes).__name__} and not SequenceClasses: make them with SequenceClasses(...), "
+        "syn_small() or read_classes(path), or give a name."
+    )

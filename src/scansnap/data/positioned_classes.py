@@ -4,12 +4,13 @@ Positions before the query are counted from it: distance 1 is next to it.  They 
 T5's relative positions; bucket g holds `sizes[g]` positions, and a token there is drawn from P_g(l|n).  Buckets of one
 position each let the distribution depend on every distance.
 
-To whom it does not matter where a token is, such classes are the mixture P(l|n) = sum_g sizes[g] P_g(l|n) / (T-1),
-which is what they are as `SequenceClasses`.
+Where positions do not matter, such classes are the mixture P(l|n) = sum_g sizes[g] P_g(l|n) / (T-1): their
+probabilities as `SequenceClasses`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base import checks
 from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
+from scansnap.data.source import Draw
 from scansnap.data.synthetic import synthetic
 
 
@@ -26,8 +29,10 @@ from scansnap.data.synthetic import synthetic
 class PositionedClasses(SequenceClasses):
     """Sequence classes with a distribution for each bucket of positions; made by `from_parts`."""
 
-    sizes: IntArray  # (G,) positions in each bucket, nearest the query first
+    position_counts: IntArray  # (G,) positions in each bucket, nearest the query first
     part_probs: FloatArray  # (entries of `tokens`, G) P_g(l|n)
+
+    independent = False
 
     @classmethod
     def from_parts(cls, *, sizes: ArrayLike, parts: Sequence[SequenceClasses]) -> PositionedClasses:
@@ -44,23 +49,65 @@ class PositionedClasses(SequenceClasses):
                     raise InputError(f"part {i} differs from part 0 in {name}: only probabilities may differ.")
         share = counts / counts.sum()
         dense = [np.stack([part.probs[n] for part in parts], 1) for n in range(first.num_classes)]  # (M, G) each
-        tokens = [np.flatnonzero(one.sum(1)) for one in dense]
+        tokens = [np.flatnonzero(probs.sum(1)) for probs in dense]
         classes = cls.__new__(cls)
         classes._fill(
-            tokens, [one[ids] @ share for one, ids in zip(dense, tokens, strict=True)], first.query, first.next_token,
-            first.vocab_size, first.weights, first.token_names,
+            tokens, [probs[ids] @ share for probs, ids in zip(dense, tokens, strict=True)], first.query,
+            first.next_token, first.vocab_size, first.weights, first.token_names,
         )  # fmt: skip
-        own = {"sizes": counts.astype(np.int64),
-               "part_probs": np.concatenate([one[ids] for one, ids in zip(dense, tokens, strict=True)])}  # fmt: skip
-        for name, array in own.items():
+        part_probs = np.concatenate([probs[ids] for probs, ids in zip(dense, tokens, strict=True)])
+        for name, array in (("position_counts", counts.astype(np.int64)), ("part_probs", part_probs)):
             array.flags.writeable = False
             object.__setattr__(classes, name, array)
         return classes
 
     @property
     def num_buckets(self) -> int:
-        """G."""
-        return len(self.sizes)
+        return len(self.position_counts)
+
+    @property
+    def sizes(self) -> IntArray:
+        return self.position_counts
+
+    @property
+    def bucket_probs(self) -> FloatArray:
+        tokens = self.contextual_tokens
+        probs = np.zeros((self.num_classes, self.num_buckets, len(tokens)))
+        share = self.sizes / self.sizes.sum()
+        for n in range(self.num_classes):
+            columns = np.searchsorted(tokens, self.support(n))
+            probs[n][:, columns] = share[:, None] * self._parts_of(n).T
+        return probs
+
+    def listed_probs(self, index: int) -> list[Any]:
+        return self._parts_of(index).T.tolist()
+
+    def _parts_of(self, index: int) -> FloatArray:
+        """P_g(l|n) of the tokens of a class (W, G)."""
+        return self.part_probs[self.offsets[index] : self.offsets[index + 1]]
+
+    def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
+        """Token counts by bucket of positions."""
+        from scansnap.data.position_sampling import draw_positioned
+
+        if num_sequences is None:
+            raise InputError(
+                "batch_size is None and tokens depend on their position: give a batch size, or seq_len=math.inf."
+            )
+        return draw_positioned(self, seeds, step, num_sequences)
+
+    def check_length(self, seq_len: float) -> None:
+        own = int(self.sizes.sum()) + 1
+        if seq_len not in (own, math.inf):
+            raise InputError(
+                f"seq_len is {seq_len} but these classes have {own - 1} positions: give {own}, or math.inf."
+            )
+
+    def sample_sequences(self, *, num: int, length: int, seed: int) -> tuple[IntArray, IntArray]:
+        from scansnap.data.position_sampling import positioned_sequences
+
+        self.check_length(length + 1)
+        return positioned_sequences(self, num, seed)
 
     def _identity(self) -> Iterable[NDArray[Any]]:
         return (*super()._identity(), self.sizes, self.part_probs)
@@ -81,8 +128,7 @@ def near_distinct(
     Common and distinct tokens are those of `synthetic`, each kind's probabilities in proportion.  Every position is a
     bucket.
     """
-    if isinstance(num_positions, bool) or not isinstance(num_positions, int | np.integer) or num_positions < 1:
-        raise InputError(f"num_positions is {num_positions!r}: give a whole number of at least 1.")
+    checks.whole("num_positions", num_positions, least=1)
     if not (0 < near < 1 and 0 < decay <= 1):
         raise InputError(f"near is {near} and decay {decay}: give a share between 0 and 1, and a factor of at most 1.")
     same = synthetic(
@@ -95,8 +141,8 @@ def near_distinct(
         rows = []
         for i in range(same.num_classes):
             p = same.support_probs(i)
-            mine = np.isin(same.support(i), common)
-            rows.append(np.where(mine, (1 - share) * p / p[mine].sum(), share * p / p[~mine].sum()))
+            shared = np.isin(same.support(i), common)
+            rows.append(np.where(shared, (1 - share) * p / p[shared].sum(), share * p / p[~shared].sum()))
         parts.append(
             SequenceClasses.from_supports(
                 tokens=[same.support(i) for i in range(same.num_classes)], probs=rows, query=same.query,

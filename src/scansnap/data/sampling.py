@@ -14,32 +14,28 @@ Which one is used depends on the sequence length alone, so that a seed means the
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from numbers import Real
+from functools import lru_cache
 
 import numpy as np
-from numba import int32, njit, uint32, uint64
+from numba import njit
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
+from scansnap.base import checks
 from scansnap.base.source_stamp import source_stamp
-from scansnap.data.binomial import binomial
-from scansnap.data.positioned_classes import PositionedClasses
-from scansnap.data.random_stream import sequence_key, uniform, word
+from scansnap.data.compiled_draws import (
+    COUNTING_LIMIT,
+    NEVER,
+    draw_class,
+    draw_counts,
+    fill_draws,
+    find,
+    padded_length,
+)
+from scansnap.data.random_stream import sequence_key
 from scansnap.data.sequence_classes import SequenceClasses
-
-COUNTING_LIMIT = 1279
-"""Contextual tokens up to which counting thresholds is used; beyond, binomials cost less (`benchmarks/scaling.py`)."""
-
-WIDE = 256
-"""Tokens in a class, or classes, from which a binary search per draw beats counting against every threshold."""
-
-BLOCK = 64
-"""Draws are counted in blocks of a fixed size, padded, so that the compiler unrolls the loop over whole registers."""
-
-NEVER = np.int32(2**31 - 1)
-"""A padding draw: below no threshold."""
+from scansnap.data.sequence_length import contextual_length
+from scansnap.data.source import DataSource, Draw
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,9 @@ class SamplingTables:
     class_thresholds: NDArray[np.float64]  # (K,) cumulative P(n)
 
     @classmethod
+    @lru_cache(maxsize=32)
     def of(cls, classes: SequenceClasses) -> SamplingTables:
+        """The tables of these classes, made once."""
         size = np.diff(classes.offsets).astype(np.int32)
         thresholds = np.full((classes.num_classes, size.max()), NEVER, dtype=np.int32)
         conditional = np.ones(thresholds.shape)
@@ -65,101 +63,6 @@ class SamplingTables:
             conditional[i, : size[i]] = p / tail
         class_thresholds = np.cumsum(classes.weights)
         return cls(size, thresholds, conditional, class_thresholds / class_thresholds[-1])
-
-
-@njit(forceinline=True)
-def find(table, stop, value):
-    """How many of the increasing table[0 .. stop-1] are at most `value`: a searchsorted without its checks."""
-    low, high = 0, stop
-    while low < high:
-        middle = (low + high) // 2
-        if table[middle] <= value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@njit(forceinline=True)
-def draw_class(key, class_thresholds):
-    """The class of the sequence with this key (word 0 of its stream)."""
-    u = uniform(key, 0)
-    last = class_thresholds.shape[0] - 1
-    if last > WIDE:
-        return find(class_thresholds, last, u)
-    n = 0  # the same count without branches that cannot be foreseen
-    for k in range(last):
-        n += 1 if class_thresholds[k] <= u else 0
-    return n
-
-
-@njit(forceinline=True)
-def fill_draws(key, length, draws):
-    """32 random bits for each contextual token, two to a word: the first half from low bits, the second from high."""
-    half = draws.shape[0] // 2
-    for j in range(half):
-        bits = word(key, j + 1)
-        draws[j] = int32(uint32(bits) ^ uint32(0x80000000))
-        draws[half + j] = int32(uint32(bits >> uint64(32)) ^ uint32(0x80000000))
-    for j in range(length, draws.shape[0]):
-        draws[j] = NEVER
-
-
-@njit(forceinline=True)
-def padded_length(length):
-    """The number of draws made for `length` tokens: whole blocks."""
-    return (length + BLOCK - 1) // BLOCK * BLOCK
-
-
-@njit(forceinline=True)
-def count_by_thresholds(draws, length, table, n, size, counts):
-    """counts[w] = draws that fall between thresholds w-1 and w."""
-    for w in range(size):
-        counts[w] = 0
-    for start in range(0, draws.shape[0], BLOCK):
-        block = draws[start : start + BLOCK]
-        for w in range(size - 1):
-            threshold = table[n, w]
-            below = int32(0)
-            for j in range(BLOCK):
-                below += int32(block[j] < threshold)
-            counts[w] += below  # so far cumulative
-    counts[size - 1] = length
-    for w in range(size - 1, 0, -1):
-        counts[w] -= counts[w - 1]
-
-
-@njit(forceinline=True)
-def count_by_search(draws, length, thresholds, size, counts):
-    """The same counts, one binary search per draw: cheaper for classes of many tokens."""
-    for w in range(size):
-        counts[w] = 0
-    for j in range(length):
-        counts[find(thresholds, size - 1, draws[j])] += 1
-
-
-@njit(forceinline=True)
-def count_by_binomials(key, length, conditional, size, counts):
-    """Multinomial counts as one binomial per token given the tokens before it."""
-    counter = 1
-    left = length
-    for w in range(size):
-        value, counter = binomial(left, conditional[w], key, counter)
-        counts[w] = value
-        left -= value
-
-
-@njit(forceinline=True)
-def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
-    """The token counts of the sequence of class n with this key; `draws` is scratch of `padded_length(length)`."""
-    if length > COUNTING_LIMIT:
-        count_by_binomials(key, length, conditional[n], size, counts)
-        return
-    fill_draws(key, length, draws)
-    if size > WIDE:
-        count_by_search(draws, length, thresholds[n], size, counts)
-    else:
-        count_by_thresholds(draws, length, thresholds, n, size, counts)
 
 
 def _compile(stamp: int):
@@ -201,35 +104,27 @@ def _compile(stamp: int):
     return draw_batches, draw_sequences
 
 
-draw_batches, _draw_sequences = _compile(source_stamp("data.random_stream", "data.binomial"))
+draw_batches, _draw_sequences = _compile(source_stamp(__name__))
 
 
-def contextual_length(seq_len: float) -> int:
-    """T - 1, the contextual tokens of a sequence of finite length T, checked."""
-    real = isinstance(seq_len, Real) and not isinstance(seq_len, bool)
-    if not real or not math.isfinite(seq_len) or seq_len != int(seq_len) or not 2 <= seq_len < 2**31:
-        raise InputError(
-            f"seq_len is {seq_len}: give a whole number from 2 (one contextual token and the query) to 2^31."
-        )
-    return int(seq_len) - 1
+def draw_independent(
+    classes: SequenceClasses, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int
+) -> Draw:
+    """Token counts of the sequences of an update; with a length of 0 the classes alone are drawn."""
+    tables = SamplingTables.of(classes)
+    class_index = np.empty((len(seeds), num_sequences or classes.num_classes), np.int64)
+    counts = np.empty((*class_index.shape, tables.thresholds.shape[1]), np.int32)
+    draw_batches(
+        seeds, step, length, num_sequences is None, tables.size, tables.thresholds, tables.conditional,
+        tables.class_thresholds, class_index, counts,
+    )  # fmt: skip
+    return Draw(class_index, counts)
 
 
-def _check_request(num: int, seed: int) -> None:
-    for name, value, most in (("num", num, 10**9), ("seed", seed, 2**63 - 1)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value <= most:
-            raise InputError(f"{name} is {value!r}: give a whole number from 0 to {most:,}.")
-
-
-def sample_sequences(
-    classes: SequenceClasses, *, num: int, seq_len: int, seed: int = 0
+def sequences_of_seed(
+    classes: SequenceClasses, num: int, length: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num)."""
-    length = contextual_length(seq_len)
-    _check_request(num, seed)
-    if isinstance(classes, PositionedClasses):
-        from scansnap.data.position_sampling import sample_positions
-
-        return sample_positions(classes, num=num, seq_len=seq_len, seed=seed)
+    """The sequences that `sample_sequences` gives for independent tokens."""
     tables = SamplingTables.of(classes)
     class_index = np.empty(num, np.int64)
     sequences = np.empty((num, length + 1), np.int64)
@@ -241,26 +136,33 @@ def sample_sequences(
     return sequences, class_index
 
 
+def sample_sequences(
+    source: DataSource, *, num: int, seq_len: int, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num)."""
+    return source.sample_sequences(**_checked(num, seq_len, seed))
+
+
 def sample_counts(
-    classes: SequenceClasses, *, num: int, seq_len: int, seed: int = 0
+    source: DataSource, *, num: int, seq_len: int, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """How often each token occurs before the query in `num` sequences (num x M), and the class of each (num)."""
-    length = contextual_length(seq_len)
-    _check_request(num, seed)
-    if isinstance(classes, PositionedClasses):
-        sequences, owner = sample_sequences(classes, num=num, seq_len=seq_len, seed=seed)
-        found = np.zeros((num, classes.vocab_size), np.int64)
-        np.add.at(found, (np.arange(num)[:, None], sequences[:, :-1]), 1)
-        return found, owner
-    tables = SamplingTables.of(classes)
-    class_index = np.empty((1, num), np.int64)
-    counts = np.empty((1, num, tables.thresholds.shape[1]), np.int32)
-    draw_batches(
-        np.array([seed], np.uint64), 0, length, False, tables.size, tables.thresholds, tables.conditional,
-        tables.class_thresholds, class_index, counts,
-    )  # fmt: skip
-    dense = np.zeros((num, classes.vocab_size), np.int64)
-    for n in range(classes.num_classes):
-        rows = np.flatnonzero(class_index[0] == n)
-        dense[np.ix_(rows, classes.support(n))] = counts[0][rows, : tables.size[n]]
-    return dense, class_index[0]
+    request = _checked(num, seq_len, seed)
+    source.check_length(seq_len)
+    draw = source.draw(seeds=np.array([seed], np.uint64), step=0, num_sequences=num, length=request["length"])
+    class_index, counts = draw.class_index[0], draw.counts[0]
+    if counts.ndim == 3:  # by bucket of positions
+        counts = counts.sum(1)
+    dense = np.zeros((num, source.classes.vocab_size), np.int64)
+    for n in range(source.classes.num_classes):
+        rows, tokens = np.flatnonzero(class_index == n), source.classes.support(n)
+        dense[np.ix_(rows, tokens)] = counts[rows, : len(tokens)]
+    return dense, class_index
+
+
+def _checked(num: int, seq_len: int, seed: int) -> dict[str, int]:
+    return {
+        "num": checks.whole("num", num),
+        "length": contextual_length(seq_len),
+        "seed": checks.whole("seed", seed, most=2**63 - 1),
+    }

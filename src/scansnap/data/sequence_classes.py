@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base import checks
 from scansnap.base.errors import InputError
+from scansnap.data.source import DataSource, Draw
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -33,7 +35,7 @@ MOST_TOKENS = 10**8
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class SequenceClasses:
+class SequenceClasses(DataSource):
     """K sequence classes over a vocabulary of M tokens.  Immutable; validated when made.
 
     Parameters
@@ -71,7 +73,7 @@ class SequenceClasses:
         weights: ArrayLike | None = None,
         token_names: Sequence[str] | None = None,
     ) -> None:
-        size = _vocab_size(vocab_size)
+        size = checks.whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS)
         if hasattr(probs, "tocsr"):
             rows = probs.tocsr()
             shape = rows.shape
@@ -83,7 +85,7 @@ class SequenceClasses:
             if dense.ndim != 2:
                 raise InputError(f"probs has shape {shape}: give one row per class and one column per token (K x M).")
             supports = [np.flatnonzero(row) for row in dense]  # keeps NaN and negatives for the checks below
-            values = [row[found] for row, found in zip(dense, supports, strict=True)]
+            values = [row[ids] for row, ids in zip(dense, supports, strict=True)]
         if shape[1] != size:
             raise InputError(f"probs has {shape[1]} columns but vocab_size is {size}: give one column per token.")
         self._fill(supports, values, query, next_token, size, weights, token_names)
@@ -108,7 +110,15 @@ class SequenceClasses:
         classes = cls.__new__(cls)
         supports = [_ids(ids, f"tokens of class {i}") for i, ids in enumerate(tokens)]
         values = [_floats(row, f"probs of class {i}").ravel() for i, row in enumerate(probs)]
-        classes._fill(supports, values, query, next_token, _vocab_size(vocab_size), weights, token_names)
+        classes._fill(
+            supports,
+            values,
+            query,
+            next_token,
+            checks.whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS),
+            weights,
+            token_names,
+        )
         return classes
 
     def _fill(
@@ -146,12 +156,51 @@ class SequenceClasses:
         object.__setattr__(self, "vocab_size", vocab_size)
         object.__setattr__(self, "token_names", _names(token_names, vocab_size))
 
+    # --- drawing sequences --------------------------------------------------------------------------------------------
+
+    independent = True
+
+    @property
+    def classes(self) -> SequenceClasses:
+        """The classes themselves."""
+        return self
+
+    def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
+        """Token counts of sequences whose contextual tokens are drawn independently from P(l|n)."""
+        from scansnap.data.sampling import draw_independent
+
+        return draw_independent(self, seeds, step, num_sequences, length)
+
+    def sample_sequences(self, *, num: int, length: int, seed: int) -> tuple[IntArray, IntArray]:
+        from scansnap.data.sampling import sequences_of_seed
+
+        return sequences_of_seed(self, num, length, seed)
+
     # --- sizes and rows ---------------------------------------------------------------------------------------------
 
     @property
     def num_classes(self) -> int:
         """K."""
         return len(self.query)
+
+    @property
+    def num_buckets(self) -> int:
+        """G: the buckets of positions; 0 where tokens do not depend on their position."""
+        return 0
+
+    @property
+    def sizes(self) -> IntArray:
+        """(G,) the positions in each bucket, nearest the query first."""
+        return np.zeros(0, np.int64)
+
+    @property
+    def bucket_probs(self) -> FloatArray:
+        """(K, G, S) sizes[g] P_g(l|n) / (T-1): the part of P(l|n) that comes from each bucket."""
+        return np.zeros((self.num_classes, 0, len(self.contextual_tokens)))
+
+    def listed_probs(self, index: int) -> list[Any]:
+        """P(l|n) of a class's tokens as a file lists it: numbers, or a list of them for each bucket of positions."""
+        return self.support_probs(index).tolist()
 
     @cached_property
     def queries(self) -> IntArray:
@@ -183,10 +232,12 @@ class SequenceClasses:
 
     def of_query(self, token: int) -> IntArray:
         """psi^-1(m): the classes whose query is `token`."""
-        found = np.flatnonzero(self.query == token)
-        if not len(found):
-            raise InputError(f"token {token} is no query of these classes: the queries are {_some(self.queries)}.")
-        return found
+        indices = np.flatnonzero(self.query == token)
+        if not len(indices):
+            raise InputError(
+                f"token {token} is no query of these classes: their queries are {checks.listed(self.queries)}."
+            )
+        return indices
 
     # --- common and distinct tokens -----------------------------------------------------------------------------------
 
@@ -269,14 +320,6 @@ class SequenceClasses:
 # --- checks: each says what was given, what is allowed and what to do -------------------------------------------------
 
 
-def _vocab_size(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 2 <= value <= MOST_TOKENS:
-        raise InputError(
-            f"vocab_size is {value!r}: give the number of tokens, a whole number from 2 to {MOST_TOKENS:,}."
-        )
-    return int(value)
-
-
 def _floats(values: ArrayLike, what: str) -> FloatArray:
     try:
         return np.asarray(values, dtype=np.float64)
@@ -307,7 +350,7 @@ def _check_next_tokens(next_ids: IntArray, query_ids: IntArray) -> None:
         shared = int(ids[counts > 1][0])
         owners = np.flatnonzero(next_ids == shared)
         queries = np.unique(query_ids[owners])
-        what = f"two queries ({_some(queries)})" if len(queries) > 1 else f"classes {_some(owners)}"
+        what = f"two queries ({checks.listed(queries)})" if len(queries) > 1 else f"classes {checks.listed(owners)}"
         raise InputError(
             f"next token {shared} belongs to {what}: the next token determines its class and its query, "
             "so give each class a next token of its own."
@@ -355,9 +398,3 @@ def _names(names: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] | No
     if len(names) != vocab_size:
         raise InputError(f"token_names holds {len(names)} names for {vocab_size} tokens: give one name per token.")
     return tuple(str(name) for name in names)
-
-
-def _some(ids: Sequence[int] | IntArray, most: int = 8) -> str:
-    """A readable list of at most `most` ids."""
-    shown = ", ".join(str(int(i)) for i in ids[:most])
-    return shown + (", ..." if len(ids) > most else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scansnap.base import checks
 from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import SequenceClasses
 
@@ -31,9 +32,7 @@ def synthetic(
         "num_distinct": num_distinct,
     }
     for name, value in sizes.items():
-        least = 0 if name == "num_common" else 1
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name} is {value!r}: give a whole number of at least {least}.")
+        checks.whole(name, value, least=0 if name == "num_common" else 1)
     num_classes = num_query * next_per_query
     first_query = num_common + num_classes * num_distinct
     used = first_query + num_query + num_classes
@@ -73,8 +72,7 @@ def local_common(*, num_distinct: int = 8, vocab_size: int = 1600) -> SequenceCl
     for a residual connection.  Ids are distinct tokens class by class, the two tokens shared across queries, the two
     shared within them, query tokens, next tokens.
     """
-    if isinstance(num_distinct, bool) or not isinstance(num_distinct, int | np.integer) or num_distinct < 1:
-        raise InputError(f"num_distinct is {num_distinct!r}: give a whole number of at least 1.")
+    checks.whole("num_distinct", num_distinct, least=1)
     across = 4 * num_distinct
     used = across + 10
     if vocab_size < used:

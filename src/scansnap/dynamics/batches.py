@@ -1,7 +1,7 @@
 """The sequences of an update, as tensors.
 
-On a GPU with Triton they are drawn there (`device_sampling.py`); otherwise the CPU sampler draws them and they are
-copied.  Both give the same sequences for the same seed.
+On a GPU with Triton, independent tokens are drawn there (`device_sampling.py`); otherwise the data source draws them on
+the CPU and they are copied.  Both give the same sequences for the same seed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.data.sampling import SamplingTables, draw_batches
+from scansnap.data.source import DataSource
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.position_bias import PositionDraws, Positions
+from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.model.compact import CompactLayout
 
 
@@ -31,25 +30,31 @@ class Sampler(Protocol):
         """The batch of update t; `step` holds t on the device."""
 
 
+@dataclass(frozen=True)
+class Request:
+    """What is drawn at each update: for every seed so many sequences, or one of each class, of so many tokens."""
+
+    seeds: NDArray[np.uint64]
+    num_sequences: int | None  # None: one of each class
+    length: int  # 0: P(l|n) for the counts
+
+
 def make_sampler(
-    layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs, positions: Positions | None = None
+    source: DataSource, layout: CompactLayout, tensors: LayoutTensors, options: StepOptions, runs: Runs
 ) -> Sampler:
     """The sampler for these options."""
-    if positions is not None and options.length:
-        assert options.batch_size is not None  # `check_positions` refuses others
-        return PositionSampler(positions, tensors, runs.seed, options.batch_size)
     if options.num_sequences is not None:
         from scansnap.dynamics.fixed_data import FixedSampler
 
-        return FixedSampler(layout, tensors, options, runs)
+        return FixedSampler(source, tensors, options, runs)
     if options.batch_size is None and options.length == 0:
         return PopulationSampler(tensors, len(runs))
-    if options.device == "cuda":
+    if options.device == "cuda" and source.independent:
         from scansnap.dynamics import device_sampling
 
         if device_sampling.suits(layout, options):
             return device_sampling.DeviceSampler(layout, tensors, options, runs)
-    return HostSampler(layout, tensors, draws_of(options, runs, options.batch_size))
+    return HostSampler(source, tensors, Request(runs.seed, options.batch_size, options.length))
 
 
 class PopulationSampler:
@@ -64,66 +69,36 @@ class PopulationSampler:
         return self._batch
 
 
-class PositionSampler:
-    """Sequences whose tokens depend on their position, counted by bucket."""
-
-    capturable = False
-
-    def __init__(
-        self, positions: Positions, tensors: LayoutTensors, seeds: NDArray[np.uint64], batch_size: int
-    ) -> None:
-        self._draws = PositionDraws(positions.classes, seeds, batch_size)
-        self._tensors = tensors
-        self._weights = tensors.probs.new_full((len(seeds), batch_size), 1.0 / batch_size)
-
-    def draw(self, t: int, step: Tensor) -> Batch:
-        class_index, buckets = self._draws.draw(t, self._tensors.support, self._tensors.probs)
-        return Batch(class_index, buckets.sum(2), self._weights, buckets)
-
-
-@dataclass(frozen=True)
-class Draws:
-    """What is drawn at each update: for every seed so many sequences, or one of each class, of so many tokens."""
-
-    seeds: NDArray[np.uint64]
-    num_sequences: int | None  # None: one of each class
-    length: int  # 0: P(l|n) for the counts
-
-
-def draws_of(options: TrainOptions, runs: Runs, num_sequences: int | None) -> Draws:
-    """Sequences of the options' length for each run."""
-    return Draws(runs.seed, num_sequences, options.length)
-
-
 class HostSampler:
-    """Batches drawn by the CPU sampler and copied to the device."""
+    """Batches drawn by the data source on the CPU and copied to the device."""
 
     capturable = False
 
-    def __init__(self, layout: CompactLayout, tensors: LayoutTensors, draws: Draws) -> None:
-        self._tables = SamplingTables.of(layout.classes)
+    def __init__(self, source: DataSource, tensors: LayoutTensors, request: Request) -> None:
+        self._source = source
         self._tensors = tensors
-        self._draws = draws
-        num_classes, width = layout.support.shape
-        batch, runs = draws.num_sequences or num_classes, len(draws.seeds)
-        self._class_index = np.empty((runs, batch), np.int64)
-        self._counts = np.empty((runs, batch, width), np.int32)
-        weights = np.full(batch, 1.0 / batch) if draws.num_sequences else layout.classes.weights
-        self._weights = torch.tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(runs, -1)
+        self._request = request
+        count = request.num_sequences
+        weights = np.full(count, 1.0 / count) if count else source.classes.weights
+        self._weights = torch.tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(
+            len(request.seeds), -1
+        )
 
     def draw(self, t: int, step: Tensor) -> Batch:
-        tables, draws = self._tables, self._draws
-        draw_batches(
-            draws.seeds, t, draws.length, draws.num_sequences is None, tables.size, tables.thresholds,
-            tables.conditional, tables.class_thresholds, self._class_index, self._counts,
-        )  # fmt: skip
-        probs = self._tensors.probs
-        class_index = torch.tensor(self._class_index, device=probs.device)
-        if draws.length == 0:
-            buckets = self._tensors.bucket_probs
+        request, tensors, probs = self._request, self._tensors, self._tensors.probs
+        draw = self._source.draw(
+            seeds=request.seeds, step=t, num_sequences=request.num_sequences, length=request.length
+        )
+        class_index = torch.tensor(draw.class_index, device=probs.device)
+        if request.length == 0:
+            buckets = tensors.bucket_probs
             parts = None if buckets is None else buckets[class_index]
             return Batch(class_index, probs[class_index], self._weights, parts)
-        counts = torch.from_numpy(self._counts).to(probs.device, probs.dtype)
-        dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1)  # the last column takes the padding
-        dense.scatter_(2, self._tensors.support[class_index], counts)
-        return Batch(class_index, dense[..., :-1], self._weights)
+        counts = torch.from_numpy(draw.counts).to(probs.device, probs.dtype)
+        rows = tensors.support[class_index]  # (R, B, W); padding points one past the last row
+        if counts.ndim == 3:
+            dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1).scatter_(2, rows, counts)
+            return Batch(class_index, dense[..., :-1], self._weights)
+        rows = rows[:, :, None].expand_as(counts)
+        by_bucket = probs.new_zeros(*counts.shape[:3], probs.shape[1] + 1).scatter_(3, rows, counts)[..., :-1]
+        return Batch(class_index, by_bucket.sum(2), self._weights, by_bucket)

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 
 from scansnap.base.devices import has_triton
-from scansnap.data.sampling import SamplingTables, padded_length
+from scansnap.data.compiled_draws import padded_length
+from scansnap.data.sampling import SamplingTables
 from scansnap.dynamics.gradients import Batch, LayoutTensors
-from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.model.compact import CompactLayout
 
 LONGEST, WIDEST = 1023, 256
 """Contextual tokens in a sequence, and tokens in a class, up to which one warp draws a sequence."""
 
 
-def suits(layout: CompactLayout, options: TrainOptions) -> bool:
+def suits(layout: CompactLayout, options: StepOptions) -> bool:
     """Whether a program's draws and thresholds fit its registers, and the CPU sampler would make the same draws."""
     small = options.length <= LONGEST and layout.support.shape[1] <= WIDEST
     return has_triton() and options.batch_size is not None and options.length > 0 and small
@@ -30,7 +31,7 @@ class DeviceSampler:
 
     capturable = True
 
-    def __init__(self, layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs) -> None:
+    def __init__(self, layout: CompactLayout, tensors: LayoutTensors, options: StepOptions, runs: Runs) -> None:
         tables = SamplingTables.of(layout.classes)
         device, dtype = tensors.probs.device, tensors.probs.dtype
         batch = options.batch_size

@@ -1,27 +1,85 @@
-"""What advances runs: one contract, kept by the CPU kernel and by the tensor path.
+"""What advances runs: one contract, kept by every engine.
 
-Both draw the same sequences for the same seed and do the same arithmetic in another order, so they agree to rounding.
-`make_engine` picks one: the kernel for the basic setting on a CPU, tensors on a GPU, for Lemma 3's modified gradient
-and for everything beyond the basic setting.  A user never chooses.
+All engines draw the same sequences for the same seed and do the same arithmetic in another order, so they agree to
+rounding.  An engine says itself which work it serves and what memory a run takes; `make_engine` picks the first that
+serves: compiled code for the basic setting on a CPU, autograd for several layers, tensors for everything else.  A user
+never chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.data.source import DataSource
 from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import Start
-from scansnap.model.architecture import BASIC
+from scansnap.dynamics.start import Start, make_start, start_layout
+from scansnap.model.architecture import Layer
+from scansnap.model.compact import CompactLayout
+from scansnap.results.snapshot import Parts
 
 Array = NDArray[np.generic]
 
 
+@dataclass(frozen=True)
+class Work:
+    """What an engine is asked to do: options that were checked with the data they are used on."""
+
+    source: DataSource
+    options: TrainOptions
+
+    @classmethod
+    def checked(cls, source: DataSource, options: TrainOptions) -> Work:
+        """The work, or an `InputError` that says why it cannot be done."""
+        options.check_data(source)
+        return cls(source, options)
+
+    def with_runs(self, runs: Runs) -> Work:
+        """The same work for other runs."""
+        values = {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seeds": runs.seed}
+        return replace(self, options=replace(self.options, **values))  # type: ignore[arg-type]
+
+    @property
+    def layer(self) -> Layer:
+        return self.options.part(Layer)
+
+    @property
+    def layout(self) -> CompactLayout:
+        """The layout of what is recorded, whatever the start."""
+        return CompactLayout.of(self.source.classes, layer=self.layer)
+
+    @property
+    def start_layout(self) -> CompactLayout:
+        """The layout of what is trained."""
+        return start_layout(self.source.classes, self.options, self.layer)
+
+    def start(self, runs: Runs) -> Start:
+        """Y(0) and Z(0) of the runs."""
+        return make_start(self.source.classes, self.options, runs.seed, self.options.dtype, self.layer)
+
+    @property
+    def batch(self) -> int:
+        """Sequences in an update."""
+        return self.options.batch_size or self.options.num_sequences or self.source.classes.num_classes
+
+
 class Engine(Protocol):
     """Runs in progress.  Update number s uses batch number s; `step` updates have been made."""
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None: ...
+
+    @staticmethod
+    def serves(work: Work) -> bool:
+        """Whether the engine does all that this work asks for."""
+
+    @staticmethod
+    def numbers_per_run(work: Work) -> float:
+        """How many numbers a run takes in memory while it trains, beside its records."""
 
     @property
     def step(self) -> int:
@@ -33,14 +91,8 @@ class Engine(Protocol):
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Loss and accuracy (R,) of the batch that the next update would use, learning nothing."""
 
-    def attention_logits(self) -> NDArray[np.floating]:
-        """z as it is now (R, Q, S)."""
-
-    def decoder(self) -> NDArray[np.floating]:
-        """Compact y as it is now (R, S, C)."""
-
-    def position_bias(self) -> NDArray[np.floating] | None:
-        """The positions' bias as it is now (R, G); None where there is none."""
+    def show(self, needs: Collection[str]) -> Parts:
+        """The parts of the state, copied, that quantities with these needs are computed from."""
 
     def diverged(self) -> NDArray[np.int64]:
         """The step at which each run's loss was first not finite; -1 where it never was (R,)."""
@@ -52,35 +104,29 @@ class Engine(Protocol):
         """Continue from what `state` gave after `step` updates."""
 
 
-@runtime_checkable
-class SeveralLayers(Protocol):
-    """An engine whose attention is not a softmax of logits by query and token."""
-
-    def layer_attention(self) -> NDArray[np.float64]:
-        """Attention of every layer (R, K, L, S)."""
-
-
-def suits_kernel(options: TrainOptions) -> bool:
-    """Whether the CPU kernel does all that these options ask for."""
-    return (
-        options.device == "cpu"
-        and options.decoder_gradient == "true"
-        and options.architecture == BASIC
-        and options.optimizer in ("sgd", "adam")
-        and options.num_sequences is None
-    )
+ENGINES = {
+    "kernel_engine": "KernelEngine",
+    "layered_engine": "LayeredEngine",
+    "tensor_engine": "TensorEngine",
+}
+"""Modules and classes, in the order in which they are asked; each is imported when it is."""
 
 
-def make_engine(start: Start, options: TrainOptions, runs: Runs) -> Engine:
-    """The engine for these options."""
-    if options.architecture.layers > 1:
-        from scansnap.dynamics.layered_engine import LayeredEngine
+def engine_for(work: Work) -> type[Engine]:
+    """The first engine that serves."""
+    for module, name in ENGINES.items():
+        engine: type[Engine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
+        if engine.serves(work):
+            return engine
+    raise AssertionError("the tensor engine serves everything that options allow")
 
-        return LayeredEngine(start, options, runs)
-    if suits_kernel(options) and start.positions is None:
-        from scansnap.dynamics.kernel_engine import KernelEngine
 
-        return KernelEngine(start, options, runs)
-    from scansnap.dynamics.tensor_engine import TensorEngine
+def matrix_entries(layout: CompactLayout) -> int:
+    """Entries of Y and Z of a run."""
+    heads = layout.layer.heads
+    return heads * (layout.num_decoder_rows * len(layout.multiplicity) + layout.num_queries * layout.num_rows)
 
-    return TensorEngine(start, options, runs)
+
+def needs_decoder(needs: Collection[str]) -> bool:
+    """Whether Y is among what these needs are computed from."""
+    return bool({"decoder", "query_decoder", "fresh_loss", "fresh_accuracy"} & set(needs))

@@ -7,22 +7,18 @@ have a random stream of their own, and are the same at every record.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.source_stamp import source_stamp
-from scansnap.data.random_stream import sequence_key, uniform
-from scansnap.dynamics.batches import HostSampler, draws_of, make_sampler
-from scansnap.dynamics.engine import Engine
+from scansnap.data.source import DataSource
+from scansnap.dynamics.batches import HostSampler, Request
 from scansnap.dynamics.gradients import Batch, LayoutTensors, measures
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import Start
+from scansnap.dynamics.options import Runs, StepOptions
+from scansnap.dynamics.random_entries import choose
 from scansnap.model.compact import CompactLayout
+from scansnap.results.snapshot import Parts
 
 NUM_FRESH = 1024
 """Fresh sequences that a run is tested on."""
@@ -35,10 +31,9 @@ CHOICE_STREAM = 2**62
 class FixedSampler:
     """Batches from a fixed set."""
 
-    def __init__(self, layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs) -> None:
-        assert options.num_sequences is not None
-        whole = HostSampler(layout, tensors, draws_of(options, runs, options.num_sequences)).draw(0, torch.tensor(0))
-        self._set = whole
+    def __init__(self, source: DataSource, tensors: LayoutTensors, options: StepOptions, runs: Runs) -> None:
+        whole = Request(runs.seed, options.num_sequences, options.length)
+        self._set = HostSampler(source, tensors, whole).draw(0, torch.tensor(0))
         self._size = options.batch_size
         self._seeds = runs.seed
         self.capturable = options.batch_size is None
@@ -46,9 +41,9 @@ class FixedSampler:
     def draw(self, t: int, step: Tensor) -> Batch:
         if self._size is None:
             return self._set
-        chosen = np.empty((len(self._seeds), self._size), np.int64)
-        choose(self._seeds, CHOICE_STREAM + t, self._set.class_index.shape[1], chosen)
-        index = torch.from_numpy(chosen).to(self._set.class_index.device)
+        choice = np.empty((len(self._seeds), self._size), np.int64)
+        choose(self._seeds, CHOICE_STREAM + t, self._set.class_index.shape[1], choice)
+        index = torch.from_numpy(choice).to(self._set.class_index.device)
         tokens = self._set.token_weights
         return Batch(
             self._set.class_index.gather(1, index),
@@ -60,35 +55,17 @@ class FixedSampler:
 class FreshData:
     """Sequences that no update sees."""
 
-    def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
-        self._tensors = LayoutTensors.of(start.layout, dtype=getattr(torch, options.dtype), positions=start.positions)
-        many = replace(options, batch_size=NUM_FRESH, num_sequences=None, device="cpu")
-        self._batch = make_sampler(start.layout, self._tensors, many, runs, start.positions).draw(
-            FRESH_STREAM, torch.tensor(0)
+    def __init__(self, source: DataSource, layout: CompactLayout, options: StepOptions, runs: Runs) -> None:
+        self._tensors = LayoutTensors.of(layout, dtype=getattr(torch, options.dtype))
+        request = Request(runs.seed, NUM_FRESH, options.length)
+        self._batch = HostSampler(source, self._tensors, request).draw(FRESH_STREAM, torch.tensor(0))
+
+    def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
+        """Loss and accuracy (R,) of runs in the state that an engine shows."""
+        assert parts.decoder is not None
+        assert parts.attention_logits is not None
+        bias = None if parts.position_bias is None else torch.from_numpy(parts.position_bias)[:, None]
+        loss, accuracy = measures(
+            self._tensors, torch.from_numpy(parts.decoder), torch.from_numpy(parts.attention_logits), self._batch, bias
         )
-
-    def measure(self, engine: Engine) -> dict[str, NDArray[np.float64]]:
-        """Loss and accuracy (R,) of the engine's runs as they are now."""
-        y, z = torch.from_numpy(engine.decoder()), torch.from_numpy(engine.attention_logits())
-        bias = engine.position_bias()
-        b = None if bias is None else torch.from_numpy(bias)[:, None]
-        loss, accuracy = measures(self._tensors, y, z, self._batch, b)
         return {"fresh_loss": loss.double().numpy(), "fresh_accuracy": accuracy.double().numpy()}
-
-
-def _compile(stamp: int):  # type: ignore[no-untyped-def]
-    """The function kept on disk; `stamp` makes the cache notice changes in what it calls."""
-
-    @njit(cache=True)
-    def choose(seeds, step, count, out):  # type: ignore[no-untyped-def]
-        """out[r, b] uniform over 0 .. count - 1."""
-        if stamp < 0:
-            return
-        for r in range(out.shape[0]):
-            for b in range(out.shape[1]):
-                out[r, b] = int(uniform(sequence_key(seeds[r], step, b), 0) * count)
-
-    return choose
-
-
-choose = _compile(source_stamp("data.random_stream"))

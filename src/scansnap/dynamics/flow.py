@@ -14,120 +14,100 @@ thing to choose.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_thread
-from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.named_classes import as_source
+from scansnap.data.source import DataSource
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
-from scansnap.dynamics.options import (
-    DECODER_GRADIENTS,
-    FRESH,
-    RECORDABLE,
-    RECORDED,
-    Runs,
-    check_bias_recorded,
-    check_classes,
-    check_recorded,
-    one_of,
-    recorded,
+from scansnap.dynamics.options import FlowOptions, Runs
+from scansnap.dynamics.start import Start, make_start
+from scansnap.dynamics.verb import Call, verb
+from scansnap.model.architecture import Layer
+from scansnap.results.dataset import (
+    coordinates,
+    run_dataset,
+    run_variables,
+    shape_of,
+    sizes,
+    source_attributes,
 )
-from scansnap.dynamics.position_bias import described_bias
-from scansnap.dynamics.prior import described_prior
-from scansnap.dynamics.recorder import Recorder
-from scansnap.dynamics.start import Init, Start, make_start
-from scansnap.model.architecture import Architecture
-from scansnap.results.dataset import attributes, coordinates
+from scansnap.results.recorder import Recorder, Records
+from scansnap.results.snapshot import Parts, Snapshot
+
+TITLE = "population dynamics of a 1-layer (Y, Z) transformer"
 
 
+@dataclass(frozen=True, kw_only=True)
+class FlowCall(FlowOptions, Call):
+    """A call of `flow` in its flat form."""
+
+
+@verb(FlowOptions, FlowCall)
 def flow(
-    classes: SequenceClasses,
-    *,
-    lr_y: Any,
-    lr_z: Any,
-    times: Any,
-    init: Init = "zeros",
-    decoder_gradient: str = "true",
-    normalization: str = "l2",
-    residual: bool = False,
-    heads: int = 1,
-    init_scale_z: float = 1.0,
-    attention_prior: Any = None,
-    position_bias: Any = None,
-    learn_position_bias: bool = False,
-    seeds: Any = 0,
-    record: Iterable[str] = RECORDED,
-    rtol: float = 1e-8,
-    atol: float = 1e-10,
-    store: str | Path | None = None,
-    progress: bool | None = None,
+    classes: DataSource | str, options: FlowOptions, store: str | Path | None, progress: bool | None
 ) -> xr.Dataset:
-    """Integrate the population dynamics and return the state at each of `times` (in expected batch-1 steps).
+    """Integrate the population dynamics and return the state at each of `times`.
 
-    `lr_y`, `lr_z`, `seeds` (which matter only for init="uniform"), the start, the prior and the layer are as in
-    `train`; `rtol` and `atol` bound the error of each step of the integration.  Arithmetic is float64.  With `store`
-    the result is written there, and read from there if the same flow was finished before.  A run that cannot be
-    integrated to the end has the status "failed" and NaN from there on.
+    One unit of time is one expected update with batch size 1 at T -> infinity.  Arithmetic is float64.
+
+    Parameters
+    ----------
+    classes : SequenceClasses, or any DataSource, or a name
+        What to learn from; its P(l|n) alone matter.
+    {options}
+
+    Returns
+    -------
+    xarray.Dataset
+        A run that cannot be integrated to the end has the status "failed" and NaN from there on.
     """
-    check_classes(classes)
-    one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
-    architecture = Architecture.checked(normalization=normalization, residual=residual, heads=heads)
-    variables = recorded(record, [name for name in RECORDABLE if name not in FRESH])
-    check_recorded(variables, residual)
-    when = _times(times)
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if not (isinstance(value, int | float) and 1e-14 <= value <= 1e-1):
-            raise InputError(f"{name} is {value!r}: give a tolerance from 1e-14 to 0.1.")
-    runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
-    start = make_start(
-        classes, init, runs.seed, "float64", architecture, init_scale_z=init_scale_z, attention_prior=attention_prior,
-        position_bias=position_bias, learn_position_bias=learn_position_bias,
+    source = as_source(classes)
+    options.check_data(source)
+    runs, times, record = options.runs, np.array(options.times), options.quantities
+    start = make_start(source.classes, options, runs.seed, "float64", options.part(Layer))
+    template = run_dataset(
+        {**runs.coordinates(), "status": np.full(len(runs), "running", "U8")}, "time", times,
+        coordinates(start.layout, record), source_attributes("flow", TITLE, options.described(), source),
     )  # fmt: skip
-    check_bias_recorded(variables, classes)
-    layout = LayoutTensors.of(start.layout, dtype=torch.float64, positions=start.positions)
-    described = {
-        "init": start.name, "init_scale_z": float(init_scale_z), "attention_prior": described_prior(attention_prior),
-        "position_bias": described_bias(position_bias), "learn_position_bias": bool(learn_position_bias),
-        "decoder_gradient": decoder_gradient, **asdict(architecture),
-        "record": variables, "rtol": rtol, "atol": atol, "times": when.tolist(),
-        "lr_y": runs.lr_y.tolist(), "lr_z": runs.lr_z.tolist(), "seeds": runs.seed.tolist(),
-    }  # fmt: skip
-    unfinished = {"status": np.full(len(runs), "running", "U8")}
-    template = coordinates(
-        start.layout, "time", when,
-        {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seed": runs.seed.astype(np.int64), **unfinished}, variables,
-    )  # fmt: skip
-    template.attrs = attributes(classes, "flow", described, "population dynamics of a 1-layer (Y, Z) transformer")
-    recorder = Recorder(start.layout, template, "time", variables, "float64", store, start=start)
-    if (done := recorder.finished()) is not None:
-        return done
-
-    states = []
-    with recorder, progress_bar(f"integrating {len(runs)} run{'s' * (len(runs) > 1)}", len(runs), progress) as show:
-        for r in range(len(runs)):
-            system = _System(layout, start, r, runs, decoder_gradient)
-            states.append(system.solve(when, rtol, atol, lambda share, r=r: show(r + share)))  # type: ignore[misc]
-    for i in range(len(when)):
-        y = torch.stack([state[0][i] for state in states])
-        z = torch.stack([state[1][i] for state in states])
-        b = torch.stack([state[2][i] for state in states]) if start.positions is not None else None
-        found = gradients(layout, y, z, population_batch(layout, len(runs)), bias=b)
-        values = recorder.observe(
-            z.numpy(), y.numpy() if recorder.wants_decoder else None, None if b is None else b[:, 0].numpy()
-        )
-        recorder.put(i, {**values, "loss": found.loss.numpy(), "accuracy": found.accuracy.numpy()})
-        recorder.blank(i, np.array([bool(torch.isnan(state[1][i]).any()) for state in states]))
-    failed = np.array([bool(torch.isnan(state[1][-1]).any()) for state in states])
-    return recorder.finish({"status": np.where(failed, "failed", "ok").astype("U8")})
+    dimension_sizes = sizes(start.layout)
+    variables = run_variables(record, dimension_sizes, "time", len(runs), len(times), "float64")
+    recorder = Recorder(template, variables, store)
+    if (finished := recorder.finished()) is not None:
+        return finished
+    layout = LayoutTensors.of(start.layout, dtype=torch.float64)
+    words = f"integrating {len(runs)} run{'s' * (len(runs) > 1)}"
+    with recorder, progress_bar(words, len(runs), progress) as show:
+        states = [
+            _System(layout, start, r, runs, options).solve(
+                times,
+                options.rtol,
+                options.atol,
+                lambda share, r=r: show(r + share),  # type: ignore[misc]
+            )
+            for r in range(len(runs))
+        ]
+        records = Records(recorder, variables, len(times))
+        for i in range(len(times)):
+            y, z, *bias = (torch.stack(part) for part in zip(*([array[i] for array in s] for s in states), strict=True))
+            gradient = gradients(layout, y, z, population_batch(layout, len(runs)), bias=bias[0] if bias else None)
+            parts = Parts(
+                attention_logits=z.numpy(), decoder=y.numpy(), position_bias=bias[0][:, 0].numpy() if bias else None
+            )
+            measures = {"loss": gradient.loss.numpy(), "accuracy": gradient.accuracy.numpy()}
+            snapshot = Snapshot(start.layout, parts, measures, start.prior)
+            values = {q.name: q.values(snapshot, (len(runs), *shape_of(q, dimension_sizes))) for q in record}
+            lost = torch.isnan(z).flatten(1).any(1).numpy()
+            records.put(i, values, lost=lost)
+        return records.finish({"status": np.where(lost, "failed", "ok").astype("U8")})
 
 
 SMALL_STATE = 200_000
@@ -144,16 +124,16 @@ class _TooHard(Exception):
 class _System:
     """One run's differential equation for the flattened (y, z), and the bias of positions where there is one."""
 
-    def __init__(self, layout: LayoutTensors, start: Start, run: int, runs: Runs, gradient: str) -> None:
+    def __init__(self, layout: LayoutTensors, start: Start, run: int, runs: Runs, options: FlowOptions) -> None:
         self._layout = layout
         self._batch = population_batch(layout, 1)
-        self._modified = gradient == "modified"
+        self._modified = options.decoder_gradient == "modified"
         self._lr_y, self._lr_z = float(runs.lr_y[run]), float(runs.lr_z[run])
         self._entry_rates = self._lr_y * layout.entry_rate
-        parts = [start.decoder[run], start.attention[run]]
-        if start.positions is not None:
-            self._lr_bias = self._lr_z if start.positions.learned else 0.0
-            parts.append(start.positions.bias[None])
+        parts = [start.decoder[run], start.attention_logits[run]]
+        if start.position_bias is not None:
+            self._lr_bias = self._lr_z if options.learn_position_bias else 0.0
+            parts.append(start.position_bias[None])
         ends = np.cumsum([0] + [part.size for part in parts]).tolist()
         self._places = [(a, b, part.shape) for a, b, part in zip(ends[:-1], ends[1:], parts, strict=True)]
         self._start = np.concatenate([part.ravel() for part in parts])
@@ -178,14 +158,14 @@ class _System:
             show(u / end)
             return self._velocity(state) * (scale * np.exp(u))  # t + s
 
-        found = np.full((len(times), len(self._start)), np.nan)
+        states = np.full((len(times), len(self._start)), np.nan)
         alone = one_thread() if len(self._start) <= SMALL_STATE else contextlib.nullcontext()
         with contextlib.suppress(_TooHard), alone:
             solution = solve_ivp(
                 slope, (0.0, end), self._start, method="DOP853", t_eval=log_times, rtol=rtol, atol=atol
             )
-            found[: solution.y.shape[1]] = solution.y.T
-        return self._split(found)
+            states[: solution.y.shape[1]] = solution.y.T
+        return self._split(states)
 
     def _split(self, states: NDArray[np.float64]) -> list[torch.Tensor]:
         """(y, z), or (y, z, b), of flattened states (n, ...)."""
@@ -194,24 +174,8 @@ class _System:
 
     def _velocity(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
         y, z, *bias = self._split(state[None])
-        found = gradients(self._layout, y, z, self._batch, modified=self._modified, bias=bias[0] if bias else None)
-        moved = [self._entry_rates * found.decoder, self._lr_z * found.attention]
-        if found.position_bias is not None:
-            moved.append(self._lr_bias * found.position_bias)
-        return np.concatenate([one.numpy().ravel() for one in moved])
-
-
-def _times(values: Any) -> NDArray[np.float64]:
-    try:
-        times = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError(f"times is {values!r}: give increasing numbers of steps, such as [1, 1e3, 1e6].") from None
-    if (
-        times.ndim != 1
-        or not times.size
-        or not np.isfinite(times).all()
-        or (times < 0).any()
-        or (np.diff(times) <= 0).any()
-    ):
-        raise InputError(f"times is {values!r}: give increasing numbers of steps of at least 0, such as [1, 1e3, 1e6].")
-    return times
+        gradient = gradients(self._layout, y, z, self._batch, modified=self._modified, bias=bias[0] if bias else None)
+        velocities = [self._entry_rates * gradient.decoder, self._lr_z * gradient.attention_logits]
+        if gradient.position_bias is not None:
+            velocities.append(self._lr_bias * gradient.position_bias)
+        return np.concatenate([velocity.numpy().ravel() for velocity in velocities])

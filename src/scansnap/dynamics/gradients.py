@@ -9,7 +9,7 @@ For one sequence of class n with query m and token weights a_l (its counts, or P
 
 because X^T diag(b) X = diag(c) and diag(c) / |c|_2 = diag(f).  All gradients are of the log-likelihood J: parameters
 move along them.  Rows and columns are those of `CompactLayout`; x is the residual of column groups.  What other
-architectures put between c and the decoder, and the gradient back, is in `readout.py`: f becomes their direction v.  Of
+layers put between z and the decoder, and the gradient back, is in `readout.py`: f becomes their direction v.  Of
 several heads the directions are stacked, as their Y are: logits = sum_h Y_h^T v_h, and all else is the same.
 
 The modified decoder gradient (Lemma 3, Eq. 26) replaces f in dY by f - F E' e_n, with F = [f_1 ... f_K] the directions
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.base.errors import InputError
-from scansnap.dynamics.position_bias import Positions, bias_gradient, biased_counts
+from scansnap.dynamics.biased_counts import bias_gradient, biased_counts
 from scansnap.dynamics.readout import Directions, Readout
 from scansnap.model.compact import CompactLayout
 
@@ -50,19 +50,9 @@ class LayoutTensors:
     bucket_probs: Tensor | None = None  # (K, G, S) P_g(l|n) by bucket of positions, times its share
 
     @classmethod
-    def of(
-        cls,
-        layout: CompactLayout,
-        *,
-        dtype: torch.dtype,
-        device: torch.device | str = "cpu",
-        positions: Positions | None = None,
-    ) -> LayoutTensors:
+    def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> LayoutTensors:
         inside = np.arange(layout.support.shape[1]) < layout.size[:, None]
-        probs = np.zeros((len(layout.size), layout.num_rows))
-        for i, size in enumerate(layout.size):
-            probs[i, layout.support[i, :size]] = layout.support_probs[i, :size]
-        heads = layout.architecture.heads
+        heads, classes = layout.layer.heads, layout.classes
         with np.errstate(divide="ignore"):
             log_multiplicity = np.log(layout.multiplicity)
 
@@ -71,16 +61,16 @@ class LayoutTensors:
 
         return cls(
             support=put(np.where(inside, layout.support, layout.num_rows), torch.int64),
-            probs=put(probs, dtype),
+            probs=put(layout.dense_probs, dtype),
             attention_row=put(layout.query_index[:, None] * heads + np.arange(heads), torch.int64),
             query_one_hot=put(np.eye(layout.num_queries)[layout.query_index], dtype),
             next_column=put(layout.next_column, torch.int64),
-            class_weights=put(layout.classes.weights, dtype),
+            class_weights=put(classes.weights, dtype),
             log_multiplicity=put(log_multiplicity, dtype),
             entry_rate=put(layout.entry_rate, dtype),
             num_columns=layout.num_columns,
             readout=Readout.of(layout, dtype=dtype, device=device),
-            bucket_probs=None if positions is None else put(positions.probs, dtype),
+            bucket_probs=put(classes.bucket_probs, dtype) if classes.num_buckets else None,
         )
 
 
@@ -112,7 +102,7 @@ class Gradients:
     """The gradient of J, and the loss and accuracy that come with it."""
 
     decoder: Tensor  # (R, H D, C), of the groups: each of a group's mu nu entries moves by 1/(mu nu) of it
-    attention: Tensor  # (R, Q H, S)
+    attention_logits: Tensor  # (R, Q H, S)
     loss: Tensor  # (R,) -J
     accuracy: Tensor  # (R,) share of the batch whose next token alone has the largest logit
     position_bias: Tensor | None = None  # (R, 1, G), where there is one
@@ -121,46 +111,45 @@ class Gradients:
 def gradients(
     layout: LayoutTensors,
     decoder: Tensor,
-    attention: Tensor,
+    attention_logits: Tensor,
     batch: Batch,
     *,
     modified: bool = False,
     bias: Tensor | None = None,
 ) -> Gradients:
-    """Lemma 1 for decoder y (R, H D, C) and attention z (R, Q H, S); Lemma 3's decoder gradient if `modified`.
+    """Lemma 1 for y (R, H D, C) and z (R, Q H, S); Lemma 3's decoder gradient if `modified`.
 
-    `bias` (R, 1, G) is added to z by bucket of positions (`positions.py`), for batches that have them.
+    `bias` (R, 1, G) is added to z by bucket of positions (`position_bias.py`), for batches that have them.
     """
     counts = token_weights(batch, bias)
-    found = directions(layout, attention, batch, counts)
-    weighed = layout.readout.weigh(found.value).flatten(2)  # (R, B, H D)
+    direction = directions(layout, attention_logits, batch, counts)
+    weighed = layout.readout.rows.weigh(direction.value).flatten(2)  # (R, B, H D)
     logits = weighed @ decoder  # (R, B, C)
     residual, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
     residual = residual * batch.sample_weights[..., None]
 
-    g = (residual @ decoder.mT).unflatten(2, found.value.shape[2:])  # (R, B, H, D)
-    dz = found.backward(g)  # (R, B, H, S)
+    g = (residual @ decoder.mT).unflatten(2, direction.value.shape[2:])  # (R, B, H, D)
+    dz, dlog_a = direction.backward(g)  # (R, B, H, S)
     if modified:
-        weighed = (
-            weighed + _modification(layout, attention, bias)[torch.arange(len(weighed))[:, None], batch.class_index]
-        )
+        modification = _modification(layout, attention_logits, bias)
+        weighed = weighed + modification[torch.arange(len(weighed))[:, None], batch.class_index]
     return Gradients(
         decoder=weighed.mT @ residual,
-        attention=(layout.query_one_hot[batch.class_index].mT @ dz.flatten(2)).reshape(attention.shape),
+        attention_logits=(layout.query_one_hot[batch.class_index].mT @ dz.flatten(2)).reshape(attention_logits.shape),
         loss=(loss * batch.sample_weights).sum(1),
         accuracy=(correct * batch.sample_weights).sum(1),
         position_bias=None
         if bias is None or batch.buckets is None
-        else bias_gradient(batch.buckets, bias, counts, dz.sum(2)),
+        else bias_gradient(batch.buckets, bias, counts, dlog_a.sum(2)),
     )
 
 
 def measures(
-    layout: LayoutTensors, decoder: Tensor, attention: Tensor, batch: Batch, bias: Tensor | None = None
+    layout: LayoutTensors, decoder: Tensor, attention_logits: Tensor, batch: Batch, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Loss and accuracy (R,) alone."""
-    value = directions(layout, attention, batch, token_weights(batch, bias)).value
-    logits = layout.readout.weigh(value).flatten(2) @ decoder
+    value = directions(layout, attention_logits, batch, token_weights(batch, bias)).value
+    logits = layout.readout.rows.weigh(value).flatten(2) @ decoder
     _, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
     return (loss * batch.sample_weights).sum(1), (correct * batch.sample_weights).sum(1)
 
@@ -170,15 +159,15 @@ def token_weights(batch: Batch, bias: Tensor | None = None) -> Tensor:
     return batch.token_weights if bias is None or batch.buckets is None else biased_counts(batch.buckets, bias)
 
 
-def directions(layout: LayoutTensors, attention: Tensor, batch: Batch, counts: Tensor) -> Directions:
-    """v (R, B, H, D): softmax(z + ln a) is the l1-normalised c, whatever the size of the logits."""
+def directions(layout: LayoutTensors, attention_logits: Tensor, batch: Batch, counts: Tensor) -> Directions:
+    """v (R, B, H, D) of every sequence, from z and its counts a."""
     rows = (
-        layout.attention_row[batch.class_index].flatten(1)[..., None].expand(-1, -1, attention.shape[2])
+        layout.attention_row[batch.class_index].flatten(1)[..., None].expand(-1, -1, attention_logits.shape[2])
     )  # (R, B H, S)
-    z = attention.gather(1, rows).unflatten(1, (batch.class_index.shape[1], -1))  # (R, B, H, S)
+    z = attention_logits.gather(1, rows).unflatten(1, (batch.class_index.shape[1], -1))  # (R, B, H, S)
     known = batch.log_weights if counts is batch.token_weights else None
-    c = torch.softmax(z + (torch.log(counts) if known is None else known)[:, :, None], dim=3)
-    return layout.readout.forward(c, batch.class_index)
+    log_a = torch.log(counts) if known is None else known
+    return layout.readout.forward(z, log_a[:, :, None], batch.class_index)
 
 
 def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,11 +187,11 @@ def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor)
     return others.neg_().scatter_(2, index, rest), loss.squeeze(2), correct.squeeze(2)
 
 
-def _modification(layout: LayoutTensors, attention: Tensor, bias: Tensor | None) -> Tensor:
+def _modification(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor | None) -> Tensor:
     """-V E' e_n for every class (R, K, H D), entries of merged rows weighed."""
-    batch = population_batch(layout, len(attention))
-    value = directions(layout, attention, batch, token_weights(batch, bias)).value  # (R, K, H, D), rows v_n
-    v, weighed = value.flatten(2), layout.readout.weigh(value).flatten(2)
+    batch = population_batch(layout, len(attention_logits))
+    value = directions(layout, attention_logits, batch, token_weights(batch, bias)).value  # (R, K, H, D), rows v_n
+    v, weighed = value.flatten(2), layout.readout.rows.weigh(value).flatten(2)
     inverse, singular = torch.linalg.inv_ex(v @ weighed.mT)
     if bool((singular != 0).all()):
         raise InputError(

@@ -35,11 +35,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
+from scansnap.data.compiled_draws import COUNTING_LIMIT, draw_class, draw_counts, padded_length
 from scansnap.data.random_stream import sequence_key
-from scansnap.data.sampling import COUNTING_LIMIT, draw_class, draw_counts, padded_length
 from scansnap.dynamics.kernel_lanes import load, multiply, store, total
 from scansnap.dynamics.kernel_math import FAST, add_outer_products, largest, move_row, scaled_exp, weighted_sums
-from scansnap.model.compact import LANES
+from scansnap.model.lanes import LANES
 
 ROOM = 512
 """Entries left free around arrays that compiled loops write: more than any loop handles at once."""
@@ -78,7 +78,7 @@ class KernelState(NamedTuple):
     decoder: NDArray[np.floating]  # (R, S, C) y
     decoder_velocity: NDArray[np.floating]  # (R, S, C) u = mu v
     decoder_age: NDArray[np.int64]  # (R, S) updates seen
-    attention: NDArray[np.floating]  # (R, Q, S) z
+    attention_logits: NDArray[np.floating]  # (R, Q, S) z
     attention_velocity: NDArray[np.floating]  # (R, Q, S)
     attention_age: NDArray[np.int64]  # (R, Q)
     decoder_moments: NDArray[np.floating]  # (R, 2, S, C) Adam's; (R, 2, 0, 0) otherwise
@@ -102,7 +102,7 @@ class KernelRule(NamedTuple):
 def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, update, losses, accuracies):
     """Take update `start` of run r and those after it, one with each of the batches (`_draw_batch`)."""
     y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
-    z, vz, query_age = state.attention[r], state.attention_velocity[r], state.attention_age[r]
+    z, vz, query_age = state.attention_logits[r], state.attention_velocity[r], state.attention_age[r]
     kind = y.dtype.type
     num_classes, width = plan.support.shape
     columns = y.shape[1]
@@ -432,16 +432,7 @@ def _compile(stamp: int):
     return advance
 
 
-advance = _compile(
-    source_stamp(
-        "data.random_stream",
-        "data.binomial",
-        "data.sampling",
-        "model.compact",
-        "dynamics.kernel_lanes",
-        "dynamics.kernel_math",
-    )
-)
+advance = _compile(source_stamp(__name__))
 
 
 def compiled_before() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,29 +10,53 @@ from numpy.typing import NDArray
 
 from scansnap.base.threads import available_threads
 from scansnap.data.sampling import SamplingTables
-from scansnap.dynamics.engine import Array
+from scansnap.dynamics.engine import Array, Work, matrix_entries, needs_decoder
 from scansnap.dynamics.kernel import ROOM, KernelPlan, KernelRule, KernelState, advance
-from scansnap.dynamics.options import ADAM_BETAS, ADAM_EPSILON, Runs, TrainOptions
+from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.update_rules import SGD, Adam
+from scansnap.model.architecture import BASIC
 from scansnap.model.compact import CompactLayout
+from scansnap.results.snapshot import Parts
 
 
 class KernelEngine:
     """Compiled code that holds no lock: one run per core at a time, each computed by itself."""
 
-    def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
+    @staticmethod
+    def serves(work: Work) -> bool:
+        """The paper's basic setting on a CPU, under SGD and Adam."""
+        options = work.options
+        return (
+            options.device == "cpu"
+            and options.decoder_gradient == "true"
+            and work.layer == BASIC
+            and options.layers == 1
+            and isinstance(options.rule, SGD | Adam)
+            and options.num_sequences is None
+            and work.source.independent
+        )
+
+    @staticmethod
+    def numbers_per_run(work: Work) -> float:
+        """Y and Z with their velocities, and Adam's moments."""
+        return (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
         self.step = 0
         self._runs = runs
+        options, rule = work.options, work.options.rule
         dtype = np.dtype(options.dtype)
         self._plan = _plan(start.layout, dtype)
+        adam = rule if isinstance(rule, Adam) else Adam()
         self._rule = KernelRule(
             batch_size=options.batch_size or 0,
             length=options.length,
-            momentum=options.momentum,
-            adam=options.optimizer == "adam",
-            beta_1=ADAM_BETAS[0],
-            beta_2=ADAM_BETAS[1],
-            epsilon=ADAM_EPSILON,
+            momentum=rule.momentum if isinstance(rule, SGD) else 0.0,
+            adam=rule is adam,
+            beta_1=adam.beta_1,
+            beta_2=adam.beta_2,
+            epsilon=adam.epsilon,
         )
         self._state = _state(start, adam=self._rule.adam)
         threads = available_threads()
@@ -66,20 +90,16 @@ class KernelEngine:
         list(self._pool.map(take, self._groups))
         return losses, accuracies
 
-    def attention_logits(self) -> NDArray[np.floating]:
+    def show(self, needs: Collection[str]) -> Parts:
         state = self._state
-        drift = self._drift(state.attention_age, self._runs.lr_z)
         with np.errstate(invalid="ignore", over="ignore"):  # in runs that have diverged
-            return state.attention + drift[..., None] * state.attention_velocity
-
-    def decoder(self) -> NDArray[np.floating]:
-        state = self._state
-        drift = self._drift(state.decoder_age, self._runs.lr_y)
-        with np.errstate(invalid="ignore", over="ignore"):
-            return state.decoder + drift[..., None] * self._plan.column_rate[0] * state.decoder_velocity
-
-    def position_bias(self) -> None:
-        return None
+            drift = self._drift(state.attention_age, self._runs.lr_z)
+            logits = state.attention_logits + drift[..., None] * state.attention_velocity
+            if not needs_decoder(needs):
+                return Parts(attention_logits=logits)
+            drift = self._drift(state.decoder_age, self._runs.lr_y)
+            decoder = state.decoder + drift[..., None] * self._plan.column_rate[0] * state.decoder_velocity
+        return Parts(attention_logits=logits, decoder=decoder)
 
     def _drift(self, age: NDArray[np.int64], rates: NDArray[np.float64]) -> NDArray[np.floating]:
         """eta (1 + mu + ... + mu^(k-1)): how far rows have moved that have been idle for k steps, per unit of velocity.
@@ -134,14 +154,14 @@ def _plan(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelPlan:
 
 def _state(start: Start, *, adam: bool) -> KernelState:
     runs, rows, columns = start.decoder.shape
-    queries = start.attention.shape[1]
+    queries = start.attention_logits.shape[1]
     dtype = start.decoder.dtype
     return KernelState(
         decoder=_apart(start.decoder),
         decoder_velocity=_apart(np.zeros_like(start.decoder)),
         decoder_age=np.zeros((runs, rows), np.int64),
-        attention=_apart(start.attention),
-        attention_velocity=_apart(np.zeros_like(start.attention)),
+        attention_logits=_apart(start.attention_logits),
+        attention_velocity=_apart(np.zeros_like(start.attention_logits)),
         attention_age=np.zeros((runs, queries), np.int64),
         decoder_moments=_apart(np.zeros((runs, 2, rows, columns) if adam else (runs, 2, 0, 0), dtype)),
         attention_moments=_apart(np.zeros((runs, 2, queries, rows) if adam else (runs, 2, 0, 0), dtype)),

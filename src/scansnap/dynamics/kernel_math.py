@@ -34,7 +34,7 @@ from scansnap.dynamics.kernel_lanes import (
     zero_each,
     zero_unless_above,
 )
-from scansnap.model.compact import LANES
+from scansnap.model.lanes import LANES
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""

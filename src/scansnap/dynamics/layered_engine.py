@@ -5,6 +5,8 @@ There is no closed form here: `model/layered.py` is differentiated.  With one la
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,13 +14,15 @@ from torch import Tensor
 
 from scansnap.base.devices import find_device
 from scansnap.dynamics.batches import make_sampler
+from scansnap.dynamics.engine import Work, matrix_entries
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch, softmax_residual
 from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import Start, uniform_entries
+from scansnap.dynamics.random_entries import uniform_entries
+from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
-from scansnap.dynamics.update_rules import make_rule
 from scansnap.model.compact import CompactLayout
 from scansnap.model.layered import layered_logits
+from scansnap.results.snapshot import Parts
 
 LAYER_STREAM = 2**61
 """Updates that never happen: the random streams of the layers' starts, one for each matrix."""
@@ -27,30 +31,46 @@ LAYER_STREAM = 2**61
 class LayeredEngine(TensorState):
     """All runs on one tensor axis."""
 
-    def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
-        self._options = options
+    @staticmethod
+    def serves(work: Work) -> bool:
+        """Several layers."""
+        return work.options.layers > 1
+
+    @staticmethod
+    def numbers_per_run(work: Work) -> float:
+        """The matrices with their gradients, and the features of every token in every layer, kept for autograd."""
+        layout, layers = work.start_layout, work.options.layers
+        features = layout.num_rows + layout.num_queries
+        matrices = layers * (matrix_entries(layout) + 2 * features**2)
+        return 5 * matrices + 8 * layers * work.batch * features**2
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+        self._options = options = work.options
         dtype, device = getattr(torch, options.dtype), find_device(options.device)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        self._sampler = make_sampler(start.layout, self._layout, options, runs)
+        self._sampler = make_sampler(work.source, start.layout, self._layout, options, runs)
         self._query = torch.as_tensor(_feature(start.layout), device=device)
-        self._log_probs = torch.log(self._layout.probs)
-        made = _start(start, options, runs)
-        tensors = {name: torch.as_tensor(value, dtype=dtype, device=device) for name, value in made.items()}
-        super().__init__(tensors, len(runs), device)
-        self._rules = {name: make_rule(options, tensor) for name, tensor in self._tensors.items()}
-        self._names = list(self._tensors)
-        for name, rule in self._rules.items():
-            self._tensors |= {f"{name}_{kept}": tensor for kept, tensor in rule.memory.items()}
-        rates = {"decoder": runs.lr_y, "attention": runs.lr_z}
-        self._rates = {name: torch.as_tensor(rates[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
-                       for name in self._names}  # fmt: skip
+        parameters = {
+            name: torch.as_tensor(values, dtype=dtype, device=device)
+            for name, values in _start(start.layout, options, runs).items()
+        }
+        by_matrix = {"decoder": runs.lr_y, "attention": runs.lr_z}
+        rates = {
+            name: torch.as_tensor(by_matrix[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
+            for name in parameters
+        }
+        # Of output columns that are one, autograd gives the gradient of the group.
+        shares = {f"decoder_{options.layers - 1}": self._layout.entry_rate}
+        super().__init__(parameters, rates, shares, options.rule, len(runs), device)
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        found = []
+        losses, accuracies = [], []
         for t in range(self.step, stop):
-            found.append(self._update(t))
+            loss, accuracy = self._update(t)
+            losses.append(loss)
+            accuracies.append(accuracy)
             self._step += 1
-        return np.stack([one[0] for one in found], 1), np.stack([one[1] for one in found], 1)
+        return np.stack(losses, 1), np.stack(accuracies, 1)
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         with torch.no_grad():
@@ -59,27 +79,25 @@ class LayeredEngine(TensorState):
 
     def _update(self, t: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Loss and accuracy of the batch, and a step along the gradient of J."""
-        parameters = [self._tensors[name] for name in self._names]
-        for one in parameters:
-            one.requires_grad_()
+        parameters = list(self._parameters.values())
+        for parameter in parameters:
+            parameter.requires_grad_()
         loss, accuracy, _ = self._forward(self._sampler.draw(t, self._step))
-        slopes = torch.autograd.grad(-loss.sum(), parameters)
+        gradients = torch.autograd.grad(-loss.sum(), parameters)
         with torch.no_grad():
-            for name, one, slope in zip(self._names, parameters, slopes, strict=True):
-                one.requires_grad_(False)
-                # Of output columns that are one, autograd gives the gradient of the group.
-                share = self._layout.entry_rate if name == self._names[-1] else None
-                self._rules[name].move(one, slope, share, self._rates[name], self._step)
+            for name, parameter, gradient in zip(self._parameters, parameters, gradients, strict=True):
+                parameter.requires_grad_(False)
+                self.move(name, gradient)
         return self._checked(loss.detach(), accuracy)
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor, list[Tensor]]:
-        layers = self._options.architecture.layers
+        layers = self._options.layers
         logits, seen = layered_logits(
-            [self._tensors[f"decoder_{j}"] for j in range(layers)],
-            [self._tensors[f"attention_{j}"] for j in range(layers)],
+            [self._parameters[f"decoder_{j}"] for j in range(layers)],
+            [self._parameters[f"attention_logits_{j}"] for j in range(layers)],
             torch.log(batch.token_weights),
             self._query[batch.class_index],
-            self._options.architecture.nonlinearity,
+            self._options.nonlinearity,
         )
         next_column = self._layout.next_column[batch.class_index]
         with torch.no_grad():
@@ -96,20 +114,11 @@ class LayeredEngine(TensorState):
         failed = self._diverged >= 0
         return np.where(failed, np.nan, values), np.where(failed, np.nan, accuracy.double().cpu().numpy())
 
-    def layer_attention(self) -> NDArray[np.float64]:
-        """Attention of every layer (R, K, L, S), from the exact P(l|n)."""
+    def show(self, needs: Collection[str]) -> Parts:
+        """Attention of every layer (R, L, 1, K, S), from the exact P(l|n)."""
         with torch.no_grad():
             _, _, seen = self._forward(population_batch(self._layout, len(self._diverged)))
-        return torch.stack(seen, 2).double().cpu().numpy()
-
-    def attention_logits(self) -> NDArray[np.floating]:
-        raise NotImplementedError("`TrainOptions` refuses to record logits of several layers")
-
-    def decoder(self) -> NDArray[np.floating]:
-        raise NotImplementedError("`TrainOptions` refuses to record decoders of several layers")
-
-    def position_bias(self) -> None:
-        return None
+        return Parts(attention=torch.stack(seen, 1)[:, :, None].double().cpu().numpy())
 
 
 def _feature(layout: CompactLayout) -> NDArray[np.int64]:
@@ -123,20 +132,20 @@ def _tokens(layout: CompactLayout) -> NDArray[np.int64]:
     return np.concatenate([layout.rows, np.setdiff1d(layout.classes.queries, layout.rows)])
 
 
-def _start(start: Start, options: TrainOptions, runs: Runs) -> dict[str, NDArray[np.floating]]:
+def _start(layout: CompactLayout, options: TrainOptions, runs: Runs) -> dict[str, NDArray[np.floating]]:
     """Y and Z of every layer, the last layer's Y (R, N, C) last: zeros, or each entry uniform in +-1/sqrt(M)."""
-    layout, layers = start.layout, options.architecture.layers
+    layers = options.layers
     size, columns = len(_tokens(layout)), len(layout.multiplicity)
-    names = [f"attention_{j}" for j in range(layers)] + [f"decoder_{j}" for j in range(layers)]
-    made = {}
+    names = [f"attention_logits_{j}" for j in range(layers)] + [f"decoder_{j}" for j in range(layers)]
+    parameters = {}
     for i, name in enumerate(names):
         last = name == names[-1]
         values = np.zeros((len(runs), size, columns if last else size), options.dtype)
-        if start.name == "uniform":
-            scale = start.scale_z if name.startswith("attention") else 1.0
+        if options.init == "uniform":
+            scale = options.init_scale_z if name.startswith("attention") else 1.0
             places = layout.column_of_token if last else np.arange(size)
             uniform_entries(
                 runs.seed, np.uint64(LAYER_STREAM + i), 0, scale * layout.classes.vocab_size**-0.5, places, values
             )
-        made[name] = values
-    return made
+        parameters[name] = values
+    return parameters

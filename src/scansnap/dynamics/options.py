@@ -1,149 +1,113 @@
-"""What a training run is asked to do, checked before anything starts."""
+"""The options of `train` and `flow`, each stated once.
+
+Options that belong to one concept are stated beside it: the layer in `model/architecture.py`, the start in
+`dynamics/start_options.py`.  Here they are put together, with those of the training itself, and checked against each
+other and against the data.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from numbers import Real
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError, unknown
-from scansnap.data.positioned_classes import PositionedClasses
-from scansnap.data.sampling import contextual_length
-from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.model.architecture import BASIC, Architecture
-
-OPTIMIZERS = ("sgd", "adam", "sign_sgd", "normalised_sgd")
-DECODER_GRADIENTS = ("true", "modified")
-DTYPES = ("float32", "float64")
-DEVICES = ("cpu", "cuda")
-STARTS = ("zeros", "uniform")
-FRESH = ("fresh_loss", "fresh_accuracy")
-"""Measures on sequences that no update sees."""
-RECORDABLE = (
-    "loss",
-    "accuracy",
-    *FRESH,
-    "attention",
-    "attention_logits",
-    "entropy",
-    "decoder",
-    "query_decoder",
-    "position_bias",
-)
-RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
-ADAM_BETAS = (0.9, 0.999)
-ADAM_EPSILON = 1e-8
-MOST = 10**9
-"""No number of steps or of sequences may be larger."""
+from scansnap.base import checks
+from scansnap.base.errors import InputError
+from scansnap.base.options import MemberKind, Options, option
+from scansnap.data.sequence_length import LengthKind
+from scansnap.data.source import DataSource
+from scansnap.dynamics.position_bias import bias_by_bucket
+from scansnap.dynamics.prior import prior_logits
+from scansnap.dynamics.start_options import StartOptions
+from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule
+from scansnap.model.architecture import Depth, Layer, check_depth
+from scansnap.results.quantities import QUANTITIES, RECORDED, Quantity, RecordKind, quantities
 
 MOST_RECORDS = 10**7
-"""Nor of records: their steps alone would fill memory."""
+"""More records than this would fill memory with their steps alone."""
+
+Rates = float | Sequence[float] | NDArray[np.floating]
+Seeds = int | Sequence[int] | NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """The options of `train` that all runs share."""
+class RatesKind:
+    """Learning rates: one, or one for each run; a rate of zero keeps its matrix where it starts."""
 
-    steps: int
-    batch_size: int | None
-    seq_len: float
-    optimizer: str
-    momentum: float
-    decoder_gradient: str
-    dtype: str
-    device: str
-    record_every: int
-    record: tuple[str, ...]
-    architecture: Architecture = BASIC
-    num_sequences: int | None = None
+    def check(self, name: str, value: Any) -> float | tuple[float, ...]:
+        wanted = "a finite learning rate of at least 0, or a sequence of them, one per run"
+        rates = checks.numbers(name, value, wanted)
+        if (rates < 0).any():
+            raise InputError(f"{name} is {checks.shortened(value)}: give {wanted}.")
+        return tuple(rates.tolist()) if checks.is_list(value) else float(rates[0])
 
-    @classmethod
-    def checked(
-        cls,
-        *,
-        steps: int,
-        batch_size: int | None,
-        seq_len: float,
-        optimizer: str,
-        momentum: float | None,
-        decoder_gradient: str,
-        dtype: str,
-        device: str,
-        record_every: int,
-        record: Iterable[str],
-        normalization: str = "l2",
-        residual: bool = False,
-        heads: int = 1,
-        num_sequences: int | None = None,
-        layers: int = 1,
-        nonlinearity: str = "tanh",
-    ) -> TrainOptions:
-        """The options, or an `InputError` that names the first one that cannot be."""
-        whole("steps", steps, least=0)
-        whole("record_every", record_every, least=1)
-        if steps // record_every > MOST_RECORDS:
-            raise InputError(
-                f"{steps:,} steps recorded every {record_every:,} are more than {MOST_RECORDS:,} records: record less "
-                "often."
-            )
-        if batch_size is not None:
-            whole("batch_size", batch_size, least=1)
-        if num_sequences is not None:
-            whole("num_sequences", num_sequences, least=1)
-        if isinstance(seq_len, bool) or not isinstance(seq_len, Real):
-            raise InputError(f"seq_len is {seq_len!r}: give a whole number of at least 2, or math.inf.")
-        if seq_len != math.inf:
-            contextual_length(seq_len)
-        one_of("optimizer", optimizer, OPTIMIZERS)
-        one_of("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
-        one_of("dtype", dtype, DTYPES)
-        one_of("device", device, DEVICES)
-        if momentum and optimizer != "sgd":
-            raise InputError(f"momentum is {momentum} but the optimizer is {optimizer}: momentum belongs to sgd.")
-        if momentum is not None and not (isinstance(momentum, Real) and 0 <= momentum < 1):
-            raise InputError(f"momentum is {momentum}: give a number from 0 up to, but not including, 1.")
-        architecture = Architecture.checked(
-            normalization=normalization, residual=residual, heads=heads, layers=layers, nonlinearity=nonlinearity
-        )
-        variables = recorded(record)
-        check_recorded(variables, residual)
-        if layers > 1:
-            variables = _of_layers(variables, decoder_gradient)
-        return cls(
-            steps=int(steps),
-            batch_size=None if batch_size is None else int(batch_size),
-            seq_len=float(seq_len) if math.isinf(seq_len) else int(seq_len),
-            optimizer=optimizer,
-            momentum=float(momentum or 0.0),
-            decoder_gradient=decoder_gradient,
-            dtype=dtype,
-            device=device,
-            record_every=int(record_every),
-            record=variables,
-            architecture=architecture,
-            num_sequences=None if num_sequences is None else int(num_sequences),
-        )
+    def read(self, name: str, text: str) -> list[float]:
+        try:
+            return [float(part) for part in text.split(",")]
+        except ValueError:
+            raise InputError(f"{name} is '{text}': give a number, or several separated by commas, as 1,2,5.") from None
 
-    @property
-    def record_steps(self) -> NDArray[np.int64]:
-        """0, record_every, 2 record_every, ..., and the last step."""
-        found = np.arange(0, self.steps + 1, self.record_every)
-        return found if found[-1] == self.steps else np.append(found, self.steps)
+    def plain(self, value: float | tuple[float, ...]) -> float | list[float]:
+        return list(value) if isinstance(value, tuple) else value
 
-    def described(self) -> dict[str, Any]:
-        """The options as plain data."""
-        found = asdict(self)
-        return {**found, **found.pop("architecture"), "seq_len": str(self.seq_len)}
 
-    @property
-    def length(self) -> int:
-        """Contextual tokens T - 1; 0 stands for T -> infinity."""
-        return 0 if math.isinf(self.seq_len) else int(self.seq_len) - 1
+@dataclass(frozen=True)
+class SeedsKind:
+    """Seeds: one, or one for each run."""
+
+    def check(self, name: str, value: Any) -> int | tuple[int, ...]:
+        seeds = checks.seeds(value)
+        return seeds[0] if isinstance(value, int | np.integer) else seeds
+
+    def read(self, name: str, text: str) -> list[int]:
+        """`0`, `0,1,2` or `0:10`."""
+        try:
+            if ":" in text:
+                first, last = (int(part) for part in text.split(":"))
+                if last - first > MOST_RECORDS:
+                    raise InputError(f"{name} is '{text}', {last - first:,} seeds: give at most {MOST_RECORDS:,}.")
+                return list(range(first, last))
+            return [int(part) for part in text.split(",")]
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{name} is '{text}': give whole numbers, as 0 or 0,1,2 or 0:10.") from None
+
+    def plain(self, value: int | tuple[int, ...]) -> int | list[int]:
+        return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class TimesKind:
+    """Increasing times, in expected batch-1 steps."""
+
+    def check(self, name: str, value: Any) -> tuple[float, ...]:
+        wanted = "increasing numbers of steps of at least 0, such as [1, 1e3, 1e6]"
+        times = checks.numbers(name, value, wanted)
+        if (times < 0).any() or (np.diff(times) <= 0).any():
+            raise InputError(f"{name} is {checks.shortened(value)}: give {wanted}.")
+        return tuple(times.tolist())
+
+    def read(self, name: str, text: str) -> list[float]:
+        """Times as `1,1e3,1e6`, or `log:FIRST:LAST:COUNT`."""
+        try:
+            if text.startswith("log:"):
+                first, last, count = text[4:].split(":")
+                times = np.geomspace(float(first), float(last), checks.whole("COUNT", int(count), most=MOST_RECORDS))
+                return [float(t) for t in times]
+            return [float(part) for part in text.split(",")]
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{name} is '{text}': give times as 1,1e3,1e6, or log:FIRST:LAST:COUNT.") from None
+
+    def plain(self, value: tuple[float, ...]) -> list[float]:
+        return list(value)
 
 
 @dataclass(frozen=True)
@@ -157,96 +121,260 @@ class Runs:
     def __len__(self) -> int:
         return len(self.seed)
 
+    def __getitem__(self, part: slice) -> Runs:
+        return Runs(self.lr_y[part], self.lr_z[part], self.seed[part])
+
     @classmethod
-    def checked(cls, *, lr_y: Any, lr_z: Any, seeds: Any) -> Runs:
-        """Scalars and equally long sequences, side by side."""
-        given: dict[str, NDArray[Any]] = {
-            "lr_y": rates("lr_y", lr_y),
-            "lr_z": rates("lr_z", lr_z),
-            "seeds": _seeds(seeds),
+    def side_by_side(cls, *, lr_y: Rates, lr_z: Rates, seeds: Seeds) -> Runs:
+        """Single values and sequences of one length, side by side."""
+        columns: dict[str, NDArray[Any]] = {
+            "lr_y": np.atleast_1d(np.asarray(lr_y, np.float64)),
+            "lr_z": np.atleast_1d(np.asarray(lr_z, np.float64)),
+            "seeds": np.atleast_1d(np.asarray(seeds, np.uint64)),
         }
-        lengths = {name: len(values) for name, values in given.items() if len(values) != 1}
+        lengths = {name: len(values) for name, values in columns.items() if len(values) != 1}
         if len(set(lengths.values())) > 1:
-            sizes = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise InputError(f"{sizes} entries: give single values, or sequences of one length, one entry per run.")
+            words = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise InputError(f"{words} entries: give single values, or sequences of one length, one entry per run.")
         count = next(iter(lengths.values()), 1)
-        lr_y, lr_z, seed = (np.repeat(v, count) if len(v) == 1 else v for v in given.values())
-        return cls(lr_y, lr_z, seed)
+        return cls(*(np.repeat(values, count) if len(values) == 1 else values for values in columns.values()))
+
+    def coordinates(self) -> dict[str, NDArray[Any]]:
+        """The coordinates of a result's runs."""
+        return {"lr_y": self.lr_y, "lr_z": self.lr_z, "seed": self.seed.astype(np.int64)}
 
 
-def check_bias_recorded(names: Iterable[str], classes: SequenceClasses) -> None:
-    """Refuse to record a bias of positions where there are none."""
-    if "position_bias" in names and not isinstance(classes, PositionedClasses):
-        raise InputError("position_bias cannot be recorded: tokens of these classes do not depend on their position.")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """What may differ from run to run."""
 
-
-def check_classes(classes: object) -> None:
-    """Refuse anything but sequence classes."""
-    if not isinstance(classes, SequenceClasses):
-        raise InputError(
-            f"classes is {type(classes).__name__} and not SequenceClasses: make them with SequenceClasses(...), "
-            "syn_small() or read_classes(path)."
+    lr_y: Rates = field(
+        metadata=option("Learning rate of the decoder Y; several make several runs.", RatesKind(), separator="")
+    )
+    lr_z: Rates = field(
+        metadata=option(
+            "Learning rate of the attention logits Z; one, or as many as there are runs.", RatesKind(), separator=""
         )
+    )
+    seeds: Seeds = field(
+        default=0, metadata=option("Seeds, as 0 or 0,1,2 or 0:10; one run each.", SeedsKind(), separator="")
+    )
+
+    @property
+    def runs(self) -> Runs:
+        """One entry for each run."""
+        return Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
 
 
-def whole(name: str, value: object, *, least: int) -> None:
-    """Refuse anything but a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= MOST:
-        raise InputError(f"{name} is {value!r}: give a whole number from {least} to {MOST:,}.")
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions(Options):
+    """What is kept of a run."""
+
+    record: str | Quantity | Sequence[str | Quantity] = field(
+        default=RECORDED,
+        metadata=option(
+            f"What to keep, among {', '.join(QUANTITIES)}, or quantities of your own.",
+            RecordKind(),
+            axis=False,
+            separator="",
+        ),
+    )
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """What to keep."""
+        return quantities(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
 
 
-def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuse anything but one of the allowed names."""
-    if value not in allowed:
-        raise unknown(name, value, allowed)
+@dataclass(frozen=True, kw_only=True)
+class GradientOptions(Options):
+    """Which gradient the decoder follows."""
+
+    decoder_gradient: Literal["true", "modified"] = field(
+        default="true",
+        metadata=option(
+            "true is SGD's (Eq. 3), modified is Lemma 3's (Eq. 26), which the quantitative theory assumes."
+        ),
+    )
 
 
-def recorded(names: Iterable[str], allowed: Sequence[str] = RECORDABLE) -> tuple[str, ...]:
-    """The variables to record, in their usual order."""
-    if not isinstance(names, Iterable):
-        raise InputError(f"record is {names!r}: give names among {', '.join(allowed)}.")
-    asked = [names] if isinstance(names, str) else list(names)
-    for name in asked:
-        one_of("variable to record", name, allowed)
-    if not asked:
-        raise InputError(f"record names nothing to keep: choose among {', '.join(allowed)}.")
-    return tuple(name for name in allowed if name in asked)
+@dataclass(frozen=True, kw_only=True)
+class StepOptions(Options):
+    """How training goes from step to step."""
+
+    steps: int = field(
+        metadata=option("Updates; record 0 is the start, record s the state after s updates.", axis=False, least=0)
+    )
+    batch_size: int | None = field(
+        default=128,
+        metadata=option(
+            "Sequences per update", least=1, none="takes every class with its probability: the expected update"
+        ),
+    )
+    seq_len: float = field(
+        default=128,
+        metadata=option(
+            "Sequence length T: T - 1 contextual tokens and the query; inf replaces counts by P(l|n) (Lemma 2).",
+            LengthKind(),
+        ),
+    )
+    num_sequences: int | None = field(
+        default=None,
+        metadata=option("Sequences in a fixed training set", least=1, none="draws new ones at every update"),
+    )
+    optimizer: str | UpdateRule = field(
+        default="sgd",
+        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}.", MemberKind(OPTIMIZERS)),
+    )
+    momentum: float | None = field(
+        default=None, metadata=option("Momentum of sgd", least=0, below=1, none="leaves the optimizer its own")
+    )
+    record_every: int | None = field(
+        default=1, metadata=option("Updates between records", axis=False, least=1, none="records start and end alone")
+    )
+    dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("The arithmetic.", axis=False))
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
+
+    @property
+    def rule(self) -> UpdateRule:
+        """How gradients move their matrices, with the momentum that was asked for."""
+        rule = OPTIMIZERS.member(self.optimizer)
+        if self.momentum is not None and dataclasses.is_dataclass(rule) and hasattr(rule, "momentum"):
+            return dataclasses.replace(rule, momentum=self.momentum)
+        if self.momentum:
+            raise InputError(
+                f"momentum is {self.momentum} but the optimizer is {OPTIMIZERS.label(self.optimizer)}: momentum "
+                "belongs to sgd."
+            )
+        return rule
+
+    @property
+    def record_steps(self) -> NDArray[np.int64]:
+        """0, record_every, 2 record_every, ..., and the last step."""
+        steps = np.arange(0, self.steps + 1, self.record_every or max(self.steps, 1))
+        return steps if steps[-1] == self.steps else np.append(steps, self.steps)
+
+    @property
+    def length(self) -> int:
+        """Contextual tokens T - 1; 0 stands for T -> infinity."""
+        return 0 if math.isinf(self.seq_len) else int(self.seq_len) - 1
 
 
-def _of_layers(names: tuple[str, ...], decoder_gradient: str) -> tuple[str, ...]:
-    """What is recorded of several layers; the usual variables less the logits, which are no longer one per token."""
-    if decoder_gradient != "true":
-        raise InputError("decoder_gradient is modified but there are several layers: Lemma 3 is about one.")
-    kept = ("loss", "accuracy", "attention", "entropy")
-    if names != RECORDED and (others := [name for name in names if name not in kept]):
-        raise InputError(f"{', '.join(others)} cannot be recorded of several layers: choose among {', '.join(kept)}.")
-    return tuple(name for name in names if name in kept)
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, StepOptions, RunOptions):
+    """The options of `train`: a setting that can be made, varied with `dataclasses.replace`, written and read."""
+
+    def check_together(self) -> None:
+        Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
+        if self.steps // (self.record_every or max(self.steps, 1)) > MOST_RECORDS:
+            raise InputError(
+                f"{self.steps:,} steps recorded every {self.record_every:,} are more than {MOST_RECORDS:,} records: "
+                "record less often."
+            )
+        _ = self.rule  # refuses a momentum that the optimizer does not have
+        check_depth(self.part(Layer), self.part(Depth))
+        self.check_start()
+        if self.layers > 1:
+            if self.decoder_gradient != "true":
+                raise InputError("decoder_gradient is modified but there are several layers: Lemma 3 is about one.")
+            if not isinstance(self.init, str):
+                raise InputError(
+                    "init is a pair of arrays but there are several layers: start them from 'zeros' or 'uniform'."
+                )
+            if self.attention_prior is not None:
+                raise InputError("attention_prior is for one layer: leave it out, or give layers=1.")
+            if self.nonlinearity == "relu" and self.init == "zeros":
+                raise InputError(
+                    "ReLU has no slope at zero, where nothing would ever move: give init='uniform', or tanh."
+                )
+
+    def check_data(self, source: DataSource) -> None:
+        """Refuse data that these options cannot be used with."""
+        check_start_data(self, source)
+        classes = source.classes
+        source.check_length(self.seq_len)
+        if classes.num_buckets:
+            if self.layers > 1:
+                raise InputError("tokens depend on their position, which is for one layer: give layers=1.")
+            if self.num_sequences is not None:
+                raise InputError(
+                    "num_sequences is given but tokens depend on their position: fixed sets are for other classes."
+                )
+            if self.batch_size is None and self.length:
+                raise InputError(
+                    "batch_size is None and tokens depend on their position: give a batch size, or seq_len=math.inf."
+                )
+        check_record(self.quantities, self, source, missing=LAYERED if self.layers > 1 else {})
+
+    @property
+    def recorded(self) -> tuple[Quantity, ...]:
+        """What is kept: of several layers, the usual quantities less those that one layer alone has."""
+        if self.layers == 1 or self.record != RECORDED:
+            return self.quantities
+        return tuple(quantity for quantity in self.quantities if not set(quantity.needs) & set(LAYERED))
 
 
-def check_recorded(names: Iterable[str], residual: bool) -> None:
-    """Refuse to record what the layer does not have."""
-    if "query_decoder" in names and not residual:
-        raise InputError(
-            "query_decoder cannot be recorded: rows of Y of query tokens are read with residual=True only."
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, RunOptions):
+    """The options of `flow`."""
+
+    times: Sequence[float] | NDArray[np.floating] = field(
+        metadata=option(
+            "Times to record, in expected batch-1 steps, as 1,1e3,1e6 or log:FIRST:LAST:COUNT.",
+            TimesKind(),
+            separator="",
         )
+    )
+    rtol: float = field(
+        default=1e-8, metadata=option("Relative error allowed in each step of the integration.", least=1e-14, most=0.1)
+    )
+    atol: float = field(
+        default=1e-10, metadata=option("Absolute error allowed in each step of the integration.", least=1e-14, most=0.1)
+    )
+
+    def check_together(self) -> None:
+        Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
+        self.check_start()
+
+    def check_data(self, source: DataSource) -> None:
+        """Refuse data that these options cannot be used with."""
+        check_start_data(self, source)
+        check_record(self.quantities, self, source, missing=FLOWING)
 
 
-def rates(name: str, values: Any) -> NDArray[np.float64]:
-    """Learning rates as an array; a rate of zero keeps its matrix where it starts."""
-    try:
-        array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is {values!r}: give a number, or a sequence of numbers, one per run.") from None
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all() or (array < 0).any():
-        raise InputError(f"{name} is {values!r}: give finite learning rates of at least 0.")
-    return array
+ONE_LAYER = "there are several layers, and only one has it"
+LAYERED = dict.fromkeys(
+    ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER
+)
+FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no sequences that are fresh")
+"""What a quantity may need that is not there, and why."""
 
 
-def _seeds(values: Any) -> NDArray[np.uint64]:
-    listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
-    for seed in listed:
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-            raise InputError(f"a seed is {seed!r}: give whole numbers from 0 to 2^63 - 1.")
-    if not listed:
-        raise InputError("seeds is empty: give one seed per run, or a single one.")
-    return np.array(listed, dtype=np.uint64)
+def check_record(
+    record: Sequence[Quantity], options: RecordOptions | Layer, source: DataSource, missing: dict[str, str]
+) -> None:
+    """Refuse to record what there is not."""
+    absent = dict(missing)
+    if isinstance(options, Layer) and options.residual is False:
+        absent.setdefault("query_decoder", "rows of Y of query tokens are read with residual=True only")
+    if not source.classes.num_buckets:
+        absent.setdefault("position_bias", "tokens of these classes do not depend on their position")
+    usual = isinstance(options, RecordOptions) and options.record == RECORDED
+    for quantity in record:
+        for need in quantity.needs:
+            if need in absent and not (usual and need in LAYERED):
+                raise InputError(f"{quantity.name} cannot be recorded: {absent[need]}.")
+
+
+def check_start_data(options: StartOptions, source: DataSource) -> None:
+    """Refuse a start that these classes cannot have."""
+    classes = source.classes
+    prior_logits(classes, options.attention_prior)  # type: ignore[arg-type]  # plain since it was checked
+    if classes.num_buckets:
+        bias_by_bucket(classes, options.position_bias)  # type: ignore[arg-type]
+    elif options.position_bias is not None or options.learn_position_bias:
+        name = "learn_position_bias" if options.position_bias is None else "position_bias"
+        raise InputError(
+            f"{name} is given but tokens of these classes do not depend on their position: make PositionedClasses, "
+            "such as near_distinct(), or give positions in the classes file."
+        )

@@ -8,23 +8,62 @@ way in which it is done here.  Results give Z without the prior, and attention w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
 from scansnap.data.sequence_classes import SequenceClasses
 
-KINDS = ("common", "distinct")
+Prior = Mapping[str, float] | Mapping[int, float] | Sequence[float] | NDArray[np.floating]
 
+KINDS = ("common", "distinct")
 
 LARGEST = 1e6
 """Logits beyond it are no prior but a mistake, and float32 would not hold what training adds to them."""
 
+WANTED = (
+    "give one number for each token of the vocabulary, or a mapping from tokens or kinds of tokens to numbers, such as "
+    f"{{'common': -2.0}}, none beyond ±{LARGEST:g}"
+)
 
-def prior_logits(classes: SequenceClasses, prior: Any) -> NDArray[np.float64]:
+
+@dataclass(frozen=True)
+class PriorKind:
+    """Values of the option `attention_prior`."""
+
+    def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:
+        if isinstance(value, Mapping):
+            return {
+                str(key): checks.number(f"{name} of {key!r}", logit, least=-LARGEST, most=LARGEST)
+                for key, logit in value.items()
+            }
+        array = checks.numbers(name, value, WANTED.removeprefix("give "))
+        if not (np.abs(array) <= LARGEST).all():
+            raise InputError(f"{name} is {checks.shortened(value)}: {WANTED}.")
+        return tuple(array.tolist())
+
+    def read(self, name: str, text: str) -> dict[str, float]:
+        try:
+            return {key.strip(): float(logit) for key, logit in (part.rsplit("=", 1) for part in text.split(","))}
+        except ValueError:
+            raise InputError(
+                f"{name} is '{text}': give tokens or kinds of tokens with their logits, as common=-2 or the=-1,cat=0.5."
+            ) from None
+
+    def plain(self, value: dict[str, float] | tuple[float, ...]) -> dict[str, float] | str:
+        if isinstance(value, Mapping):
+            return dict(value)
+        return f"given {hashlib.sha256(np.array(value).tobytes()).hexdigest()[:16]}"
+
+
+def prior_logits(
+    classes: SequenceClasses, prior: Mapping[str, float] | tuple[float, ...] | None
+) -> NDArray[np.float64]:
     """z_0 for the contextual tokens (S,), from one number per token of the vocabulary, or from a mapping.
 
     A mapping's keys are token ids, token names, or kinds of tokens ("common", "distinct"); tokens that are not named
@@ -34,42 +73,22 @@ def prior_logits(classes: SequenceClasses, prior: Any) -> NDArray[np.float64]:
         return np.zeros(len(classes.contextual_tokens))
     if isinstance(prior, Mapping):
         return _from_mapping(classes, prior)[classes.contextual_tokens]
-    try:
-        array = np.asarray(prior, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.empty(0)
-    if array.shape != (classes.vocab_size,) or not (np.abs(array) <= LARGEST).all():
-        raise InputError(
-            f"attention_prior cannot be read: give one number for each of the {classes.vocab_size} tokens, or a "
-            f"mapping from tokens or kinds of tokens to numbers, such as {{'common': -2.0}}, none beyond ±{LARGEST:g}."
-        )
-    return array[classes.contextual_tokens]
+    if len(prior) != classes.vocab_size:
+        raise InputError(f"attention_prior has {len(prior)} numbers for {classes.vocab_size} tokens: {WANTED}.")
+    return np.array(prior)[classes.contextual_tokens]
 
 
-def described_prior(prior: Any) -> Any:
-    """What tells priors apart, as plain data."""
-    if prior is None or isinstance(prior, str):
-        return prior
-    if isinstance(prior, Mapping):
-        return {str(key): float(value) for key, value in prior.items()}
-    return f"given {hashlib.sha256(np.asarray(prior, np.float64).tobytes()).hexdigest()[:16]}"
-
-
-def _from_mapping(classes: SequenceClasses, prior: Mapping[Any, Any]) -> NDArray[np.float64]:
-    found = np.zeros(classes.vocab_size)
-    names: dict[Any, int] = {str(token): token for token in range(classes.vocab_size)}
-    names |= {classes.name(token): token for token in range(classes.vocab_size)}  # a name comes before an id
+def _from_mapping(classes: SequenceClasses, prior: Mapping[str, float]) -> NDArray[np.float64]:
+    logits = np.zeros(classes.vocab_size)
+    ids = {str(token): token for token in range(classes.vocab_size)}
+    ids |= {classes.name(token): token for token in range(classes.vocab_size)}  # a name comes before an id
     # Kinds first, so that single tokens have the last word.
-    for key, value in sorted(prior.items(), key=lambda item: item[0] not in KINDS):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
-            raise InputError(
-                f"attention_prior of {key!r} is {value!r}: give a number from {-LARGEST:g} to {LARGEST:g}."
-            )
+    for key, logit in sorted(prior.items(), key=lambda item: item[0] not in KINDS):
         if key in KINDS:
-            found[classes.token_kinds == key] = value
-        elif str(key) in names:
-            found[names[str(key)]] = value
+            logits[classes.token_kinds == key] = logit
+        elif key in ids:
+            logits[ids[key]] = logit
         else:
             known = [*KINDS, *(classes.name(int(token)) for token in classes.contextual_tokens[:6]), "..."]
             raise unknown("token in attention_prior", key, known)
-    return found
+    return logits

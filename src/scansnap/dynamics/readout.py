@@ -1,111 +1,161 @@
-"""From attention to the direction that the decoder reads, and the gradient back: normalisation and residual connection.
+"""From attention logits to the direction that the decoder reads, and the gradient back.
 
-Attention c of one sequence (l1-normalised, over contextual tokens) becomes the direction v over all rows of Y:
+The logits z of a sequence's query and its token counts a become attention c over contextual tokens
+(`model/attention.py`), and attention becomes the direction v over all rows of Y:
 
     u = LN(c),      v = u, or with the residual connection v = LN(u + e_m)                  (Section 7, in (Y, Z) form)
 
-with LN(x) = x / |x|_2, or (x - mean x) / |x - mean x|_2 for standard LayerNorm.  Sums over tokens count a row that
-stands for nu tokens nu times (`model/compact.py`).
+with LN one of `model/normalization.py`.  Sums over tokens count a row that stands for nu tokens nu times.
 
-The gradient back through LN, from g = dJ/dLN(x), is for either kind
+For the softmax and the built-in normalizations the gradient is in closed form.  After LN's own projection the softmax
+asks for one more, dz = c o (dJ/dc - c . dJ/dc).  It is idle, as in the proof of Lemma 1: LN(s x) is LN(x) for s > 0, so
+that c . dJ/dc = 0 with or without a residual connection, and
 
-    dJ/dx = (g - mean g - u (u . g)) / |x - mean x|_2                      (no means for the l2 kind),
+    dz = (c / |c - mean c|_2) o (g - mean g - u (u . g))                                   (no means for the l2 kind).
 
-Lemma 1's projection; for the centred kind it is the product of two projections, which commute because u sums to zero.
-The softmax asks for one more projection, dz = c o (dJ/dc - c . dJ/dc).  It is idle, as in the proof of Lemma 1: LN(s x)
-is LN(x) for s > 0, so that c . dJ/dc = 0 for either kind, with or without a residual connection, and
-
-    dz = (c / |c - mean c|_2) o (g - mean g - u (u . g)).
+For any other map, normalization or addition autograd goes back through the same steps; `compare_gradients` in
+`dynamics/gradient_check.py` shows how far the two ways are apart.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from scansnap.model.architecture import Architecture
+from scansnap.model.architecture import ADD_QUERY, Layer
+from scansnap.model.attention import SOFTMAX
 from scansnap.model.compact import CompactLayout
+from scansnap.model.normalization import ClosedFormNormalization
+from scansnap.model.rows import TokenRows
+
+
+class Directions(Protocol):
+    """Directions v of sequences, and the way back."""
+
+    @property
+    def value(self) -> Tensor:
+        """v (R, B, H, D)."""
+
+    def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        """dJ/dz and dJ/d ln a (R, B, H, S) from g = dJ/dv (R, B, H, D)."""
 
 
 @dataclass(frozen=True)
 class Readout:
-    """The shape of an architecture's directions, on a device."""
+    """The shape of a layer's directions, on a device."""
 
-    architecture: Architecture
-    num_tokens: int  # M
+    layer: Layer
+    rows: TokenRows  # those of Y
     num_rows: int  # S: the first rows are those of attention
     num_decoder_rows: int  # D
-    multiplicity: Tensor | None  # (D,) nu, where any row stands for more than one token
     own_row: Tensor  # (K,) the row of each class's query
 
     @classmethod
     def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Readout:
         merged = layout.row_multiplicity.max() > 1
+        multiplicity = torch.tensor(layout.row_multiplicity, dtype=dtype, device=device) if merged else None
+        adds = layout.layer.addition is not None
         return cls(
-            architecture=layout.architecture,
-            num_tokens=layout.classes.vocab_size,
+            layer=layout.layer,
+            rows=TokenRows(layout.classes.vocab_size, multiplicity),
             num_rows=layout.num_rows,
             num_decoder_rows=layout.num_decoder_rows,
-            multiplicity=torch.tensor(layout.row_multiplicity, dtype=dtype, device=device) if merged else None,
-            own_row=torch.tensor(
-                layout.own_row if layout.architecture.residual else [], dtype=torch.int64, device=device
-            ),
+            own_row=torch.tensor(layout.own_row if adds else [], dtype=torch.int64, device=device),
         )
 
-    def forward(self, c: Tensor, class_index: Tensor) -> Directions:
-        """Directions for attention c (R, B, H, S) of sequences of the classes (R, B)."""
-        more = self.num_decoder_rows - self.num_rows
-        inner, length = self._unit(torch.nn.functional.pad(c, (0, more)) if more else c)
-        scaled = c / length if more or self._centred else inner
-        if not self.architecture.residual:
-            return Directions(self, scaled, inner, inner, None)
-        own = self.own_row[class_index][:, :, None, None].expand(-1, -1, c.shape[2], 1)
-        outer, outer_length = self._unit(inner.scatter_add(3, own, torch.ones_like(inner[..., :1])))
-        return Directions(self, scaled, inner, outer, outer_length)
-
     @property
-    def _centred(self) -> bool:
-        return self.architecture.normalization == "layer"
+    def has_closed_form(self) -> bool:
+        """Whether the gradient is written out for every part of the layer."""
+        layer = self.layer
+        return (
+            layer.map == SOFTMAX
+            and isinstance(layer.normalizer, ClosedFormNormalization)
+            and layer.addition in (None, ADD_QUERY)
+        )
 
-    def weigh(self, x: Tensor) -> Tensor:
-        """nu x: entries as often as there are tokens behind them."""
-        return x if self.multiplicity is None else x * self.multiplicity
+    def forward(self, z: Tensor, log_a: Tensor, class_index: Tensor, *, autograd: bool = False) -> Directions:
+        """Directions for logits z (R, B, H, S) and ln a (R, B, 1, S) of sequences of the classes (R, B)."""
+        if self.has_closed_form and not autograd:
+            return self._closed_form(z, log_a, class_index)
+        return AutogradDirections.of(self, z, log_a, class_index)
 
-    def _mean(self, x: Tensor) -> Tensor:
-        return self.weigh(x).sum(3, keepdim=True) / self.num_tokens
+    def direction(self, z: Tensor, log_a: Tensor, class_index: Tensor) -> Tensor:
+        """v by the forward maps alone."""
+        layer = self.layer
+        u = layer.normalizer.forward(self._padded(layer.map.forward(z, log_a)), self.rows)
+        if layer.addition is None:
+            return u
+        return layer.normalizer.forward(layer.addition.forward(u, self._query(u, class_index)), self.rows)
 
-    def _unit(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """LN(x) and the length it was divided by."""
-        if self._centred:
-            x = x - self._mean(x)
-        if self.multiplicity is None:
-            length = torch.linalg.vector_norm(x, dim=3, keepdim=True)
-        else:
-            length = (self.weigh(x) * x).sum(3, keepdim=True).sqrt()
-        return x / length, length
+    def _closed_form(self, z: Tensor, log_a: Tensor, class_index: Tensor) -> ClosedFormDirections:
+        normalizer = cast(ClosedFormNormalization, self.layer.normalizer)
+        c = self.layer.map.forward(z, log_a)
+        inner, length = normalizer.unit(self._padded(c), self.rows)
+        scaled = inner if inner.shape == c.shape and not self.layer.normalizer.spreads else c / length
+        if self.layer.addition is None:
+            return ClosedFormDirections(self, scaled, inner, inner, None)
+        own = self._own(inner, class_index)
+        outer, outer_length = normalizer.unit(inner.scatter_add(3, own, torch.ones_like(inner[..., :1])), self.rows)
+        return ClosedFormDirections(self, scaled, inner, outer, outer_length)
 
-    def project(self, unit: Tensor, g: Tensor) -> Tensor:
-        """g - mean g - u (u . g)."""
-        along = (self.weigh(unit) * g).sum(3, keepdim=True)
-        found = torch.addcmul(g, unit, along, value=-1)
-        return found - self._mean(g) if self._centred else found
+    def _padded(self, c: Tensor) -> Tensor:
+        """c (.., S) with zeros for the other rows of Y (.., D)."""
+        more = self.num_decoder_rows - self.num_rows
+        return functional.pad(c, (0, more)) if more else c
+
+    def _own(self, u: Tensor, class_index: Tensor) -> Tensor:
+        return self.own_row[class_index][:, :, None, None].expand(-1, -1, u.shape[2], 1)
+
+    def _query(self, u: Tensor, class_index: Tensor) -> Tensor:
+        """e_m (R, B, H, D)."""
+        return torch.zeros_like(u).scatter(3, self._own(u, class_index), 1.0)
 
 
 @dataclass(frozen=True)
-class Directions:
-    """v (R, B, H, D) and what its gradient needs."""
+class ClosedFormDirections:
+    """v and what its gradient needs."""
 
     readout: Readout
     scaled: Tensor  # (R, B, H, S) c / |c - mean c|
     inner: Tensor  # u
     value: Tensor  # v
-    outer_length: Tensor | None  # |u + e_m|, centred or not, where there is a residual connection
+    outer_length: Tensor | None  # |u + e_m|, centered or not, where there is a residual connection
 
-    def backward(self, g: Tensor) -> Tensor:
-        """dJ/dz (R, B, H, S) from g = dJ/dv (R, B, H, D)."""
+    def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.readout.rows
+        normalizer = cast(ClosedFormNormalization, self.readout.layer.normalizer)
         if self.outer_length is not None:
-            g = self.readout.project(self.value, g) / self.outer_length
-        back = self.readout.project(self.inner, g)
-        return self.scaled * (back if back.shape == self.scaled.shape else back[..., : self.readout.num_rows])
+            g = normalizer.project(self.value, g, rows) / self.outer_length
+        back = normalizer.project(self.inner, g, rows)
+        dz = self.scaled * (back if back.shape == self.scaled.shape else back[..., : self.readout.num_rows])
+        return dz, dz  # the softmax sees z and ln a through their sum alone
+
+
+@dataclass(frozen=True)
+class AutogradDirections:
+    """v with the graph that led to it."""
+
+    readout: Readout
+    value: Tensor
+    z: Tensor
+    log_a: Tensor
+    graph: Tensor  # v, attached
+
+    @classmethod
+    def of(cls, readout: Readout, z: Tensor, log_a: Tensor, class_index: Tensor) -> AutogradDirections:
+        with torch.enable_grad():
+            z, log_a = z.detach().requires_grad_(), log_a.expand_as(z).detach().requires_grad_()
+            graph = readout.direction(z, log_a, class_index)
+        return cls(readout, graph.detach(), z, log_a, graph)
+
+    def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
+        # A row that stands for nu tokens has nu times the gradient that each of them has.
+        weighed = self.readout.rows.weigh(g)
+        slopes = torch.autograd.grad(self.graph, (self.z, self.log_a), weighed, allow_unused=True)
+        # A token that is absent has ln a = -inf, through which a map's gradient may be 0 times infinity.
+        dz, dlog_a = (torch.zeros_like(self.z) if slope is None else slope.nan_to_num(nan=0.0) for slope in slopes)
+        return torch.where(self.log_a == -torch.inf, 0.0, dz), torch.where(self.log_a == -torch.inf, 0.0, dlog_a)

@@ -8,7 +8,7 @@ first time a shape is met), and the step is captured once as a CUDA graph and re
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
 import numpy as np
@@ -18,11 +18,12 @@ from torch import Tensor
 
 from scansnap.base.devices import find_device, has_triton
 from scansnap.dynamics.batches import make_sampler
+from scansnap.dynamics.engine import Work, matrix_entries, needs_decoder
 from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
-from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
-from scansnap.dynamics.update_rules import make_rule
+from scansnap.results.snapshot import Parts
 
 GRAPH_WARMUP = 3
 """Steps taken eagerly before a graph is captured, as CUDA's documentation asks; their effects are undone."""
@@ -47,31 +48,43 @@ def _compiled_gradients() -> Callable[..., Gradients]:
 class TensorEngine(TensorState):
     """Batched tensors; the whole state lives on the device."""
 
-    def __init__(self, start: Start, options: TrainOptions, runs: Runs) -> None:
-        self._options = options
+    @staticmethod
+    def serves(work: Work) -> bool:
+        """Any setting of one layer."""
+        return work.options.layers == 1
+
+    @staticmethod
+    def numbers_per_run(work: Work) -> float:
+        """The matrices, the rule's memory of them and their gradients, what a batch makes, and a fixed set."""
+        layout, options = work.start_layout, work.options
+        rows, columns = layout.layer.heads * layout.num_decoder_rows, len(layout.multiplicity)
+        batch = work.batch * ((4 + 3 * layout.classes.num_buckets) * rows + 3 * columns)
+        fixed = (options.num_sequences or 0) * layout.num_rows
+        return (3 + max(len(options.rule.memory), 1)) * matrix_entries(layout) + batch + fixed
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+        self._options = options = work.options
         device = find_device(options.device)
         dtype = getattr(torch, options.dtype)
-        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device, positions=start.positions)
-        self._sampler = make_sampler(start.layout, self._layout, options, runs, start.positions)
-        # Lemma 3's gradient inverts a matrix and looks at the outcome, which neither a compiler nor a graph can hold.
-        self._fused = options.device == "cuda" and self._sampler.capturable and options.decoder_gradient == "true"
+        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
+        self._sampler = make_sampler(work.source, start.layout, self._layout, options, runs)
+        # Lemma 3's gradient inverts a matrix and looks at the outcome, which neither a compiler nor a graph can hold;
+        # and autograd's graph cannot be fused with the rest.
+        plain = options.decoder_gradient == "true" and self._layout.readout.has_closed_form
+        self._fused = options.device == "cuda" and self._sampler.capturable and plain
 
         def put(array: NDArray[np.generic]) -> Tensor:
             return torch.as_tensor(array, dtype=dtype, device=device).clone()
 
         count = len(runs)
-        self._rates = {"decoder": put(runs.lr_y).reshape(-1, 1, 1), "attention": put(runs.lr_z).reshape(-1, 1, 1)}
-        self._shares = {"decoder": self._layout.entry_rate, "attention": None}
-        super().__init__({"decoder": put(start.decoder), "attention": put(start.attention)}, count, device)
+        parameters = {"decoder": put(start.decoder), "attention_logits": put(start.attention_logits)}
+        rates = {"decoder": put(runs.lr_y).reshape(-1, 1, 1), "attention_logits": put(runs.lr_z).reshape(-1, 1, 1)}
         self._bias: Tensor | None = None
-        if start.positions is not None:
-            self._bias = put(start.positions.bias).expand(count, 1, -1).clone()
-            if start.positions.learned:
-                self._tensors["position_bias"] = self._bias
-                self._rates["position_bias"], self._shares["position_bias"] = self._rates["attention"], None
-        self._rules = {name: make_rule(options, matrix) for name, matrix in self._tensors.items()}
-        for name, rule in self._rules.items():
-            self._tensors |= {f"{name}_{kept}": tensor for kept, tensor in rule.memory.items()}
+        if start.position_bias is not None:
+            self._bias = put(start.position_bias).expand(count, 1, -1).clone()
+            if options.learn_position_bias:
+                parameters["position_bias"], rates["position_bias"] = self._bias, rates["attention_logits"]
+        super().__init__(parameters, rates, {"decoder": self._layout.entry_rate}, options.rule, count, device)
         self._measures = torch.zeros((2, count, options.steps + 1), dtype=dtype, device=device)  # loss, accuracy
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -87,8 +100,8 @@ class TensorEngine(TensorState):
         return self._checked(self._measures[..., begin:stop], begin)
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        found = self._gradients(self.step)
-        loss, accuracy = self._checked(torch.stack([found.loss, found.accuracy])[..., None], self.step)
+        gradient = self._gradients(self.step)
+        loss, accuracy = self._checked(torch.stack([gradient.loss, gradient.accuracy])[..., None], self.step)
         return loss[:, 0], accuracy[:, 0]
 
     def _checked(self, measures: Tensor, begin: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -102,20 +115,21 @@ class TensorEngine(TensorState):
         return np.where(failed, np.nan, loss), np.where(failed, np.nan, accuracy)
 
     def _gradients(self, t: int) -> Gradients:
-        tensors = self._tensors
         batch = self._sampler.draw(t, self._step)
         modified = self._options.decoder_gradient == "modified"
         compute = _compiled_gradients() if self._fused else gradients
+        parameters = self._parameters
         return compute(
-            self._layout, tensors["decoder"], tensors["attention"], batch, modified=modified, bias=self._bias
-        )
+            self._layout, parameters["decoder"], parameters["attention_logits"], batch, modified=modified,
+            bias=self._bias,
+        )  # fmt: skip
 
     def _update(self, t: int) -> None:
         """One update; `t` is the step where the sampler runs on the host, and is not read inside a graph."""
-        found = self._gradients(t)
-        self._measures.index_copy_(2, self._step.reshape(1), torch.stack([found.loss, found.accuracy])[..., None])
-        for name, rule in self._rules.items():
-            rule.move(self._tensors[name], getattr(found, name), self._shares[name], self._rates[name], self._step)
+        gradient = self._gradients(t)
+        self._measures.index_copy_(2, self._step.reshape(1), torch.stack([gradient.loss, gradient.accuracy])[..., None])
+        for name in self._parameters:
+            self.move(name, getattr(gradient, name))
         self._step += 1
 
     def _capture(self) -> None:
@@ -136,13 +150,14 @@ class TensorEngine(TensorState):
             tensor.copy_(kept[name])
 
     def _everything(self) -> dict[str, Tensor]:
-        return {**self._tensors, "step": self._step, "measures": self._measures}
+        return {**self.tensors, "step": self._step, "measures": self._measures}
 
-    def attention_logits(self) -> NDArray[np.floating]:
-        return self._tensors["attention"].cpu().numpy().copy()
+    def show(self, needs: Collection[str]) -> Parts:
+        def copied(name: str) -> NDArray[np.floating]:
+            return self._parameters[name].cpu().numpy().copy()
 
-    def decoder(self) -> NDArray[np.floating]:
-        return self._tensors["decoder"].cpu().numpy().copy()
-
-    def position_bias(self) -> NDArray[np.floating] | None:
-        return None if self._bias is None else self._bias[:, 0].cpu().numpy().copy()
+        return Parts(
+            attention_logits=copied("attention_logits"),
+            decoder=copied("decoder") if needs_decoder(needs) else None,
+            position_bias=None if self._bias is None else self._bias[:, 0].cpu().numpy().copy(),
+        )

@@ -1,4 +1,4 @@
-"""What engines on tensors keep from update to update, and how it is taken up again."""
+"""What engines on tensors keep from update to update, how it moves, and how it is taken up again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.dynamics.engine import Array
+from scansnap.dynamics.update_rules import Update, UpdateRule
 
 
 class TensorState:
-    """Parameters and the update rules' memory by name, the step, and where runs diverged."""
+    """Parameters and the update rule's memory by name, the step, and where runs diverged."""
 
-    def __init__(self, tensors: dict[str, Tensor], runs: int, device: torch.device) -> None:
-        self._tensors = tensors
+    def __init__(
+        self,
+        parameters: dict[str, Tensor],
+        rates: Mapping[str, Tensor],
+        shares: Mapping[str, Tensor],
+        rule: UpdateRule,
+        runs: int,
+        device: torch.device,
+    ) -> None:
+        self._parameters = parameters
+        self._rates = rates  # (R, 1, 1) of each parameter
+        self._shares = shares  # of parameters that hold merged entries
+        self._rule = rule
+        self._memory = {
+            name: {word: torch.zeros_like(matrix) for word in rule.memory} for name, matrix in parameters.items()
+        }
         # The step as a tensor, so that a captured graph sees it change.
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._diverged = np.full(runs, -1, np.int64)
@@ -28,11 +43,32 @@ class TensorState:
     def diverged(self) -> NDArray[np.int64]:
         return self._diverged
 
+    def move(self, name: str, gradient: Tensor) -> None:
+        """One step of the rule for a parameter whose gradient, of groups of merged entries, this is."""
+        self._rule.move(
+            Update(
+                matrix=self._parameters[name],
+                group_gradient=gradient,
+                share=self._shares.get(name),
+                rate=self._rates[name],
+                step=self._step,
+                memory=self._memory[name],
+            )
+        )
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and the rule's memory of them."""
+        remembered = {
+            f"{name}_{word}": array for name, arrays in self._memory.items() for word, array in arrays.items()
+        }
+        return {**self._parameters, **remembered}
+
     def state(self) -> dict[str, Array]:
-        return {"diverged": self._diverged, **{name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}}
+        return {"diverged": self._diverged, **{name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}}
 
     def restore(self, step: int, state: Mapping[str, Array]) -> None:
         self._step.fill_(step)
         self._diverged = np.asarray(state["diverged"], np.int64)
-        for name, tensor in self._tensors.items():
+        for name, tensor in self.tensors.items():
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))

@@ -1,13 +1,14 @@
-"""How a gradient moves its matrix: SGD with momentum, Adam, sign-SGD, normalised SGD.
+"""How a gradient moves its matrix: SGD with momentum, Adam, sign-SGD, normalized SGD, or a rule of your own.
 
 A rule sees g, the gradient of J by each entry of the whole matrix.  Of columns and rows that are merged the engine
 holds the gradient of a group of k entries, which is k times that of each (`model/compact.py`); `share` = 1/k turns one
-into the other.  All entries of a group have equal gradients and so move together under every rule here.
+into the other.  All entries of a group have equal gradients and so move together under every rule that treats entries
+alike.
 
     sgd               v <- mu v + g,   X <- X + eta v                                   (mu = 0 without momentum)
     adam              Kingma and Ba's, with its usual constants
     sign_sgd          X <- X + eta sign(g)                                              (no step where g = 0)
-    normalised_sgd    X <- X + eta g / |g|_F,  Y and Z each by the norm of its M x M gradient (no step where it is 0)
+    normalized_sgd    X <- X + eta g / |g|_F,  Y and Z each by the norm of its M x M gradient (no step where it is 0)
 
 The last two forget the size of the gradient, entry by entry or as a whole, and so the slowing down that Theorem 1's
 gamma(t) puts into SGD: attention cannot snap for want of a gradient.
@@ -16,80 +17,115 @@ gamma(t) puts into SGD: attention cannot snap for want of a gradient.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
+from scansnap.base.open_list import OpenList
 
-from scansnap.dynamics.options import ADAM_BETAS, ADAM_EPSILON, TrainOptions
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a rule sees of one matrix, for all runs, at one update."""
+
+    matrix: Tensor  # (R, ., .) to be moved in place
+    group_gradient: Tensor  # the gradient of groups of merged entries
+    share: Tensor | None  # 1/k for groups of k entries; None where nothing is merged
+    rate: Tensor  # (R, 1, 1) eta
+    step: Tensor  # updates made before this one
+    memory: Mapping[str, Tensor]  # what the rule remembers, to be changed in place
+
+    @property
+    def gradient(self) -> Tensor:
+        """g, the gradient of J by each entry: parameters move along it."""
+        return self.group_gradient if self.share is None else self.group_gradient * self.share
+
+    @property
+    def gradient_norm(self) -> Tensor:
+        """|g|_F over all entries of the M x M matrix (R, 1, 1).
+
+        A group of k entries whose gradient is G has k (G/k)^2 = G (G/k) of its square.
+        """
+        return (self.group_gradient * self.gradient).sum((1, 2), keepdim=True).sqrt()
 
 
 class UpdateRule(Protocol):
-    """Moves one matrix (R, ., .) in place; what it remembers are tensors of the same shape."""
+    """A rule by which a matrix moves; it holds settings alone, and what it remembers is held for it.
+
+    Settings that a result should tell apart are fields of a dataclass, or public attributes.
+    """
 
     @property
-    def memory(self) -> Mapping[str, Tensor]:
-        """What it remembers, by name."""
+    def memory(self) -> tuple[str, ...]:
+        """Names of what it remembers of a matrix: arrays of the matrix's shape, zero at the start."""
 
-    def move(self, matrix: Tensor, gradient: Tensor, share: Tensor | None, rate: Tensor, step: Tensor) -> None:
-        """`gradient` is of groups; `rate` (R, 1, 1) is eta; `step` counts the updates made, on the device."""
-
-
-def make_rule(options: TrainOptions, matrix: Tensor) -> UpdateRule:
-    """The rule that the options name, for a matrix of that shape."""
-    if options.optimizer == "sgd":
-        return Momentum(matrix, options.momentum)
-    if options.optimizer == "adam":
-        return Adam(matrix)
-    return SignSGD() if options.optimizer == "sign_sgd" else NormalisedSGD()
+    def move(self, update: Update) -> None:
+        """Move `update.matrix` by one step."""
 
 
-class Momentum:
+OPTIMIZERS: OpenList[UpdateRule] = OpenList("optimizer", "move")
+
+
+@OPTIMIZERS.register("sgd")
+@dataclass(frozen=True)
+class SGD:
     """SGD, with momentum where it is not zero."""
 
-    def __init__(self, matrix: Tensor, momentum: float) -> None:
-        self._momentum = momentum
-        self._velocity = torch.zeros_like(matrix)
-        self.memory = {"velocity": self._velocity}
+    momentum: float = 0.0
+    memory = ("velocity",)
 
-    def move(self, matrix: Tensor, gradient: Tensor, share: Tensor | None, rate: Tensor, step: Tensor) -> None:
-        torch.add(gradient, self._velocity, alpha=self._momentum, out=self._velocity)
-        matrix.addcmul_(self._velocity, rate if share is None else rate * share)
+    def move(self, update: Update) -> None:
+        import torch
+
+        velocity = update.memory["velocity"]
+        torch.add(update.group_gradient, velocity, alpha=self.momentum, out=velocity)
+        update.matrix.addcmul_(velocity, update.rate if update.share is None else update.rate * update.share)
 
 
+@OPTIMIZERS.register("adam")
+@dataclass(frozen=True)
 class Adam:
     """Adam on each entry's own gradient."""
 
-    def __init__(self, matrix: Tensor) -> None:
-        self._mean, self._square = torch.zeros_like(matrix), torch.zeros_like(matrix)
-        self.memory = {"velocity": self._mean, "square": self._square}
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-8
+    memory = ("velocity", "square")
 
-    def move(self, matrix: Tensor, gradient: Tensor, share: Tensor | None, rate: Tensor, step: Tensor) -> None:
-        beta_1, beta_2 = ADAM_BETAS
-        g = gradient if share is None else gradient * share
-        self._mean.mul_(beta_1).add_(g, alpha=1 - beta_1)
-        self._square.mul_(beta_2).addcmul_(g, g, value=1 - beta_2)
-        count = (step + 1).double()
-        first = (1 / (1 - beta_1**count)).to(g.dtype)
-        second = (1 / torch.sqrt(1 - beta_2**count)).to(g.dtype)
-        matrix += rate * first * self._mean / (self._square.sqrt() * second + ADAM_EPSILON)
+    def move(self, update: Update) -> None:
+        import torch
+
+        g, mean, square = update.gradient, update.memory["velocity"], update.memory["square"]
+        mean.mul_(self.beta_1).add_(g, alpha=1 - self.beta_1)
+        square.mul_(self.beta_2).addcmul_(g, g, value=1 - self.beta_2)
+        count = (update.step + 1).double()
+        first = (1 / (1 - self.beta_1**count)).to(g.dtype)
+        second = (1 / torch.sqrt(1 - self.beta_2**count)).to(g.dtype)
+        update.matrix.add_(update.rate * first * mean / (square.sqrt() * second + self.epsilon))
 
 
+@OPTIMIZERS.register("sign_sgd")
+@dataclass(frozen=True)
 class SignSGD:
     """Every entry that has a gradient moves by eta."""
 
-    memory: Mapping[str, Tensor] = {}
+    memory = ()
 
-    def move(self, matrix: Tensor, gradient: Tensor, share: Tensor | None, rate: Tensor, step: Tensor) -> None:
-        matrix.addcmul_(gradient.sign(), rate)
+    def move(self, update: Update) -> None:
+        update.matrix.addcmul_(update.group_gradient.sign(), update.rate)
 
 
-class NormalisedSGD:
-    """The whole M x M matrix moves by eta; a group of k entries of gradient G/k has k (G/k)^2 = G (G/k) of the norm."""
+@OPTIMIZERS.register("normalized_sgd")
+@dataclass(frozen=True)
+class NormalizedSGD:
+    """The whole M x M matrix moves by eta."""
 
-    memory: Mapping[str, Tensor] = {}
+    memory = ()
 
-    def move(self, matrix: Tensor, gradient: Tensor, share: Tensor | None, rate: Tensor, step: Tensor) -> None:
-        g = gradient if share is None else gradient * share
-        norm = (gradient * g).sum((1, 2), keepdim=True).sqrt()
-        matrix.addcmul_(g, torch.where(norm > 0, rate / norm, 0.0))
+    def move(self, update: Update) -> None:
+        import torch
+
+        norm = update.gradient_norm
+        update.matrix.addcmul_(update.gradient, torch.where(norm > 0, update.rate / norm, 0.0))

@@ -1,67 +1,125 @@
-"""Which layer is trained: the paper's basic one, or one of those it names as extensions (Sections 3 and 7).
-
-- `normalization`: "l2" is the paper's LN(x) = x/|x|_2; "layer" is standard LayerNorm, which subtracts the mean over all
-  M entries first.  Both give unit length: LayerNorm's further factor sqrt(M) is a constant that belongs to Y and to its
-  learning rate, and without it the same rates mean the same thing.
-- `residual`: LN(LN(x) + e_m) with e_m the one-hot query, Section 7's residual connection in (Y, Z) form.
-- `heads`: H layers side by side, each with a Z_h and a Y_h of its own, whose logits add.
-- `layers`: L layers on top of each other, with `nonlinearity` between them (`model/layered.py`).
-"""
+"""Which layer is trained: the paper's basic one, or one of those it names as extensions (Sections 3 and 7)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from scansnap.base.errors import InputError, unknown
+from scansnap.base import checks
+from scansnap.base.errors import InputError
+from scansnap.base.open_list import OpenList
+from scansnap.base.options import FlagKind, MemberKind, Options, option
+from scansnap.model.attention import ATTENTION_MAPS, AttentionMap
+from scansnap.model.normalization import NORMALIZATIONS, Normalization
 
-NORMALIZATIONS = ("l2", "layer")
-NONLINEARITIES = ("tanh", "relu")
-MOST_HEADS = 1024
-MOST_LAYERS = 16
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Addition(Protocol):
+    """What a layer adds to the attended tokens before it normalizes them again."""
+
+    def forward(self, u: Tensor, query: Tensor) -> Tensor:
+        """The sum, for u = LN(c) and the one-hot query e_m, both over tokens along the last axis."""
+
+
+ADDITIONS: OpenList[Addition] = OpenList("residual", "forward")
+
+
+@ADDITIONS.register("query")
+@dataclass(frozen=True)
+class AddQuery:
+    """u + e_m: Section 7's residual connection."""
+
+    def forward(self, u: Tensor, query: Tensor) -> Tensor:
+        return u + query
+
+
+ADD_QUERY = AddQuery()
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """A layer in (Y, Z)."""
+class ResidualKind(FlagKind):
+    """True, False, or an object that adds something else than the query."""
 
-    normalization: str = "l2"
-    residual: bool = False
-    heads: int = 1
-    layers: int = 1
-    nonlinearity: str = "tanh"
+    def check(self, name: str, value: Any) -> Any:
+        return checks.flag(name, value) if isinstance(value, bool | np.bool_) else ADDITIONS.member(value)
 
-    @classmethod
-    def checked(
-        cls,
-        *,
-        normalization: str = "l2",
-        residual: bool = False,
-        heads: int = 1,
-        layers: int = 1,
-        nonlinearity: str = "tanh",
-    ) -> Architecture:
-        """The architecture, or an `InputError` that names what cannot be."""
-        if normalization not in NORMALIZATIONS:
-            raise unknown("normalization", normalization, NORMALIZATIONS)
-        if not isinstance(residual, bool | np.bool_):
-            raise InputError(f"residual is {residual!r}: give True or False.")
-        if isinstance(heads, bool) or not isinstance(heads, int | np.integer) or not 1 <= heads <= MOST_HEADS:
-            raise InputError(f"heads is {heads!r}: give a whole number from 1 to {MOST_HEADS:,}.")
-        if isinstance(layers, bool) or not isinstance(layers, int | np.integer) or not 1 <= layers <= MOST_LAYERS:
-            raise InputError(f"layers is {layers!r}: give a whole number from 1 to {MOST_LAYERS}.")
-        if nonlinearity not in NONLINEARITIES:
-            raise unknown("nonlinearity", nonlinearity, NONLINEARITIES)
-        if layers == 1 and nonlinearity != "tanh":
-            raise InputError(f"nonlinearity is '{nonlinearity}' but there is one layer: it stands between layers.")
-        if layers > 1 and (normalization != "l2" or residual or heads > 1):
-            raise InputError(
-                f"layers is {layers}: several layers are trained with l2 normalisation, one head and the residual "
-                "connection that is part of them; leave out normalization, residual and heads."
-            )
-        return cls(normalization, bool(residual), int(heads), int(layers), nonlinearity)
+    def plain(self, value: Any) -> Any:
+        return value if isinstance(value, bool) else ADDITIONS.label(value)
 
 
-BASIC = Architecture()
+@dataclass(frozen=True, kw_only=True)
+class Layer(Options):
+    """One layer in (Y, Z)."""
+
+    normalization: str | Normalization = field(
+        default="l2",
+        metadata=option(
+            f"What attended tokens are divided by: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted).",
+            MemberKind(NORMALIZATIONS),
+        ),
+    )
+    residual: bool | Addition = field(
+        default=False,
+        metadata=option("Whether to add the query to what is attended to (Section 7).", ResidualKind()),
+    )
+    attention_map: str | AttentionMap = field(
+        default="softmax",
+        metadata=option(
+            f"The map from logits to attention: {', '.join(ATTENTION_MAPS)}, or your own object.",
+            MemberKind(ATTENTION_MAPS),
+        ),
+    )
+    heads: int = field(
+        default=1,
+        metadata=option("Heads side by side, each with a Y and a Z of its own, whose logits add.", least=1, most=1024),
+    )
+
+    @property
+    def normalizer(self) -> Normalization:
+        """LN."""
+        return NORMALIZATIONS.member(self.normalization)
+
+    @property
+    def map(self) -> AttentionMap:
+        """From logits to attention."""
+        return ATTENTION_MAPS.member(self.attention_map)
+
+    @property
+    def addition(self) -> Addition | None:
+        """What is added to LN(c); None without a residual connection."""
+        if isinstance(self.residual, bool):
+            return ADD_QUERY if self.residual else None
+        return self.residual
+
+
+BASIC = Layer()
 """The layer of the paper's analysis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depth(Options):
+    """How many layers there are."""
+
+    layers: int = field(
+        default=1, metadata=option("Layers on top of each other, trained by autograd.", least=1, most=16)
+    )
+    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("What stands between layers."))
+
+
+def check_depth(layer: Layer, depth: Depth) -> None:
+    """Refuse layers that cannot be stacked."""
+    if depth.layers == 1:
+        if depth.nonlinearity != "tanh":
+            raise InputError(
+                f"nonlinearity is '{depth.nonlinearity}' but there is one layer: it stands between layers."
+            )
+        return
+    if layer != BASIC:
+        raise InputError(
+            f"layers is {depth.layers}: several layers are trained with l2 normalization, softmax, one head and the "
+            "residual connection that is part of them; leave out normalization, attention_map, residual and heads."
+        )

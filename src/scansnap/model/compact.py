@@ -38,10 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
-from scansnap.model.architecture import BASIC, Architecture
-
-LANES = 16
-"""Columns are padded to a multiple of this with multiplicity 0: whole vector registers, no remainder loops."""
+from scansnap.model.architecture import BASIC, Layer
+from scansnap.model.lanes import LANES
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class CompactLayout:
     """Where the entries of Y and Z that matter are kept: Y as (H D, C), Z as (Q H, S); D = S in the basic setting."""
 
     classes: SequenceClasses
-    architecture: Architecture
+    layer: Layer
     rows: IntArray  # (S,) the contextual tokens, whose entries of Z and, first of all, rows of Y are kept
     query_rows: IntArray  # queries that are no contextual tokens and whose rows of Y come next
     row_multiplicity: FloatArray  # (D,) nu: 1, but for a last row that stands for all tokens without one
@@ -62,15 +60,13 @@ class CompactLayout:
     next_column: IntArray  # (K,) column of each class's next token
 
     @classmethod
-    def of(
-        cls, classes: SequenceClasses, start_groups: IntArray | None = None, architecture: Architecture = BASIC
-    ) -> CompactLayout:
+    def of(cls, classes: SequenceClasses, start_groups: IntArray | None = None, layer: Layer = BASIC) -> CompactLayout:
         """The layout for columns that start equal wherever `start_groups` (M,) is equal; all equal if not given."""
         rows = classes.contextual_tokens
-        query_rows = np.setdiff1d(classes.queries, rows) if architecture.residual else rows[:0]
+        query_rows = np.setdiff1d(classes.queries, rows) if layer.addition is not None else rows[:0]
         row_multiplicity = np.ones(len(rows) + len(query_rows))
         others = classes.vocab_size - len(row_multiplicity)
-        if architecture.normalization == "layer" and others:
+        if layer.normalizer.spreads and others:
             row_multiplicity = np.append(row_multiplicity, others)
         size = np.diff(classes.offsets).astype(np.int32)
         support = np.zeros((classes.num_classes, size.max()), np.int32)
@@ -83,7 +79,7 @@ class CompactLayout:
         order = np.argsort(queries)
         return cls(
             classes=classes,
-            architecture=architecture,
+            layer=layer,
             rows=rows,
             query_rows=query_rows,
             row_multiplicity=row_multiplicity,
@@ -143,28 +139,33 @@ class CompactLayout:
         """1/(mu nu): the share of a group's gradient that each entry of Y receives, (C,), or (H D, C) if rows merge."""
         if self.row_multiplicity.max() == 1:
             return self.column_rate
-        return np.tile(1 / self.row_multiplicity, self.architecture.heads)[:, None] * self.column_rate
+        return np.tile(1 / self.row_multiplicity, self.layer.heads)[:, None] * self.column_rate
 
     def query_entries(self) -> tuple[IntArray, IntArray]:
         """Per query the rows of its classes' tokens, as (offsets, rows): the entries of Z that can move."""
-        found = [
+        rows = [
             np.unique(np.concatenate([self.support[i, : self.size[i]] for i in np.flatnonzero(self.query_index == q)]))
             for q in range(self.num_queries)
         ]
-        return np.concatenate([[0], np.cumsum([len(f) for f in found])]), np.concatenate(found).astype(np.int64)
+        return np.concatenate([[0], np.cumsum([len(r) for r in rows])]), np.concatenate(rows).astype(np.int64)
+
+    @property
+    def dense_probs(self) -> FloatArray:
+        """(K, S) P(l|n)."""
+        probs = np.zeros((len(self.size), self.num_rows))
+        for i, size in enumerate(self.size):
+            probs[i, self.support[i, :size]] = self.support_probs[i, :size]
+        return probs
 
     def split_heads(self, logits: NDArray[np.floating]) -> NDArray[np.floating]:
-        """z (..., Q H, S) as (..., Q, H, S); as it is where there is one head."""
-        heads = self.architecture.heads
-        return logits if heads == 1 else logits.reshape(*logits.shape[:-2], -1, heads, self.num_rows)
+        """z (..., Q H, S) as (..., H, Q, S)."""
+        return logits.reshape(*logits.shape[:-2], -1, self.layer.heads, self.num_rows).swapaxes(-3, -2)
 
     def expand_decoder(self, compact: NDArray[np.floating], *, queries: bool = False) -> NDArray[np.floating]:
-        """Compact y (..., H D, C) as rows of Y for contextual tokens, or queries: (..., S, M), or (..., H, S, M)."""
-        heads = self.architecture.heads
-        if heads > 1:
-            compact = compact.reshape(*compact.shape[:-2], heads, self.num_decoder_rows, compact.shape[-1])
+        """Compact y (..., H D, C) as rows of Y for contextual tokens, or for queries (..., H, S or Q, M)."""
+        by_head = compact.reshape(*compact.shape[:-2], self.layer.heads, self.num_decoder_rows, compact.shape[-1])
         rows = self.own_row[np.unique(self.query_index, return_index=True)[1]] if queries else np.arange(self.num_rows)
-        return compact[..., rows, :][..., self.column_of_token]
+        return by_head[..., rows, :][..., self.column_of_token]
 
 
 def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[IntArray, FloatArray]:

@@ -9,7 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scansnap.model.architecture import Architecture
+from scansnap.base.options import from_names
+from scansnap.model.architecture import Addition, Layer
+from scansnap.model.attention import AttentionMap
+from scansnap.model.normalization import Normalization
+from scansnap.model.rows import TokenRows
 
 
 def attend(scores: Tensor, embeddings: Tensor) -> Tensor:
@@ -17,18 +21,16 @@ def attend(scores: Tensor, embeddings: Tensor) -> Tensor:
     return (torch.softmax(scores, dim=1)[:, None] @ embeddings).squeeze(1)
 
 
-def normalize(x: Tensor, normalization: str = "l2") -> Tensor:
-    """LN(x) = x / |x|_2; for "layer" the mean is subtracted first."""
-    if normalization == "layer":
-        x = x - x.mean(dim=-1, keepdim=True)
-    return x / x.norm(dim=-1, keepdim=True)
+def unit(x: Tensor) -> Tensor:
+    """LN(x) = x / |x|_2 along the last axis."""
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
 class YZTransformer(nn.Module):
     """Logits = Y^T LN(X^T b), b = softmax over contextual positions of Z[x_T, x_t]; the query attends not to itself.
 
-    `normalization`, `residual` and `heads` are those of `Architecture`: another LN, LN(LN(X^T b) + x_T) in its place,
-    and several layers whose logits add; Y and Z of several heads are (H, M, M).
+    The layer's options are those of `Layer`: another LN, another map from logits to attention, LN(LN(X^T b) + x_T) in
+    the place of LN(X^T b), and several layers side by side whose logits add; Y and Z of several heads are (H, M, M).
     """
 
     def __init__(
@@ -36,20 +38,20 @@ class YZTransformer(nn.Module):
         vocab_size: int,
         *,
         dtype: torch.dtype = torch.float32,
-        normalization: str = "l2",
-        residual: bool = False,
-        heads: int = 1,
+        **layer: str | bool | int | Normalization | AttentionMap | Addition,
     ) -> None:
         super().__init__()
         self.vocab_size = vocab_size
-        self.architecture = Architecture.checked(normalization=normalization, residual=residual, heads=heads)
+        self.layer = from_names(Layer, layer)
+        self._rows = TokenRows(vocab_size)
+        heads = self.layer.heads
         shape = (vocab_size, vocab_size) if heads == 1 else (heads, vocab_size, vocab_size)
         self.decoder = nn.Parameter(torch.zeros(shape, dtype=dtype))  # Y
         self.attention_logits = nn.Parameter(torch.zeros(shape, dtype=dtype))  # Z
 
     def forward(self, sequences: Tensor) -> Tensor:
         """Logits over next tokens (B, M) for sequences x_1 ... x_T (B, T)."""
-        if self.architecture.heads == 1:
+        if self.layer.heads == 1:
             return self._head(self.decoder, self.attention_logits, sequences)
         heads = zip(self.decoder, self.attention_logits, strict=True)
         return torch.stack([self._head(y, z, sequences) for y, z in heads]).sum(0)
@@ -57,12 +59,18 @@ class YZTransformer(nn.Module):
     def _head(self, decoder: Tensor, attention_logits: Tensor, sequences: Tensor) -> Tensor:
         context, query = sequences[:, :-1], sequences[:, -1]
         one_hot = nn.functional.one_hot(context, self.vocab_size).to(decoder.dtype)  # (B, T-1, M)
-        scores = attention_logits[query].gather(1, context)  # (B, T-1)
-        direction = normalize(attend(scores, one_hot), self.architecture.normalization)
-        if self.architecture.residual:
+        normalize = self.layer.normalizer.forward
+        direction = normalize(self._attention(attention_logits[query], context, one_hot), self._rows)
+        if self.layer.addition is not None:
             own = nn.functional.one_hot(query, self.vocab_size).to(decoder.dtype)
-            direction = normalize(direction + own, self.architecture.normalization)
+            direction = normalize(self.layer.addition.forward(direction, own), self._rows)
         return direction @ decoder
+
+    def _attention(self, z: Tensor, context: Tensor, one_hot: Tensor) -> Tensor:
+        """Attention over tokens (B, M) from the logits of each sequence's query (B, M)."""
+        if self.layer.attention_map == "softmax":
+            return attend(z.gather(1, context), one_hot)  # position by position, as in Eq. 1
+        return self.layer.map.forward(z, one_hot.sum(1).log())
 
     def loss(self, sequences: Tensor, next_tokens: Tensor) -> Tensor:
         """-J (Eq. 15): mean cross-entropy of the next tokens (B,)."""

@@ -15,10 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
-def unit(x: Tensor) -> Tensor:
-    """LN(x) = x / |x|_2 along the last axis."""
-    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+from scansnap.model.layer import unit
 
 
 def layered_logits(

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from scansnap.model.layer import YZTransformer, attend, normalize
+from scansnap.model.layer import YZTransformer, attend, unit
 
 
 class RegularTransformer(nn.Module):
@@ -40,7 +40,7 @@ class RegularTransformer(nn.Module):
         keys = self.embedding[context] @ self.key_weight  # (B, T-1, d)
         scores = (keys @ queries[..., None]).squeeze(2) / math.sqrt(self.width)
         one_hot = nn.functional.one_hot(context, self.vocab_size).to(scores.dtype)
-        mixed = normalize(attend(scores, one_hot)) @ self.embedding  # u~_T, (B, d)
+        mixed = unit(attend(scores, one_hot)) @ self.embedding  # u~_T, (B, d)
         return mixed @ self.value_weight.T @ self.embedding.T
 
     def loss(self, sequences: Tensor, next_tokens: Tensor) -> Tensor:

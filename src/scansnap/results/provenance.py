@@ -13,14 +13,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+FORMAT = 1
+"""The layout of results; a store with another number was written by a version that this one does not read."""
+
 PACKAGES = ("scansnap", "numpy", "scipy", "torch", "numba", "xarray", "zarr")
 
 
 def provenance() -> dict[str, str]:
     """Flat text attributes."""
-    found = {f"version_{name}": _version(name) for name in PACKAGES}
+    versions = {f"version_{name}": _version(name) for name in PACKAGES}
     return {
-        **{name: value for name, value in found.items() if value},
+        **{name: version for name, version in versions.items() if version},
         "version_python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "commit": _commit(),

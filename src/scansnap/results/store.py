@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import zipfile
@@ -24,12 +25,15 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import StoreError
-from scansnap.results.dataset import FORMAT
+from scansnap.results.provenance import FORMAT
 
 EAGER_BYTES = 2 * 2**30
 """Results up to this size are read at once when they are opened, so that damage shows then and not later."""
 
 ZARR_FORMAT = 2  # the format whose text columns every reader knows
+
+PLAIN = "plain_values"
+"""The attribute of a coordinate that holds its values as JSON, where an array cannot."""
 
 
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -41,7 +45,7 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
         _attributes(path)  # refuses to replace anything but a result
     _zarr()
     with _beside(path) as draft:
-        dataset.to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=True)
+        encoded(dataset).to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=True)
     return path
 
 
@@ -63,7 +67,8 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
         missing = set(json.loads(attrs["options"])["record"]) - set(dataset.data_vars)
         if missing:
             raise KeyError(f"no {', '.join(sorted(missing))}")
-        return dataset if (dataset.nbytes > EAGER_BYTES if lazy is None else lazy) else dataset.load()
+        stays = dataset.nbytes > EAGER_BYTES if lazy is None else lazy
+        return decoded(dataset if stays else dataset.load())
     except Exception as error:
         raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({_brief(error)}).") from None
 
@@ -77,6 +82,11 @@ class Variable:
     dtype: np.dtype[Any]
     chunks: tuple[int, ...]
     attributes: Mapping[str, str]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the whole array."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class RunStore:
@@ -105,7 +115,9 @@ class RunStore:
         store.lock()
         store.checkpoint.unlink(missing_ok=True)  # of a run that was here before
         with _beside(path) as draft:
-            template.assign_attrs(complete=0).to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
+            encoded(template).assign_attrs(complete=0).to_zarr(
+                draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=False
+            )
             group = zarr.open_group(draft, mode="r+", zarr_format=ZARR_FORMAT)
             for name, kind in variables.items():
                 array = group.create_array(
@@ -134,16 +146,13 @@ class RunStore:
         """Let others write."""
         self._locked.unlink(missing_ok=True)
 
-    def write(self, block: Mapping[str, NDArray[Any]], *, run: int = 0, record: int = 0) -> None:
-        """A block of every variable (runs, records, ...) or coordinate (runs,), from this run and record on."""
+    def write(self, block: Mapping[str, NDArray[Any]], place: tuple[slice, ...]) -> None:
+        """A block of variables or coordinates, at a place of their leading axes; of the others as much as it has."""
         with self._writing():
             group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in block.items():
-                place = tuple(
-                    slice(first, first + size)
-                    for first, size in zip((run, record, *[0] * values.ndim), values.shape, strict=False)
-                )
-                group[name][place] = values
+                rest = tuple(slice(size) for size in values.shape[len(place) :])
+                group[name][(*place, *rest)[: values.ndim]] = values
 
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Everything needed to continue after `step` updates, in place of the last checkpoint."""
@@ -174,7 +183,7 @@ class RunStore:
             zarr = _zarr()
             group = zarr.open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in coordinates.items():
-                group[name][:] = values
+                group[name][...] = values
             group.attrs["complete"] = 1
             self.checkpoint.unlink(missing_ok=True)
             self.unlock()
@@ -193,17 +202,43 @@ class RunStore:
             ) from None
 
 
+def encoded(dataset: xr.Dataset) -> xr.Dataset:
+    """The dataset with coordinates that hold None as text, which zarr can hold; their attribute says what they were."""
+    mixed = [str(name) for name, values in dataset.coords.items() if values.dtype == object]
+    texts = {
+        name: (
+            dataset[name].dims,
+            np.array([value if isinstance(value, str) else json.dumps(value) for value in dataset[name].values]),
+            {**dataset[name].attrs, PLAIN: json.dumps(dataset[name].values.tolist())},
+        )
+        for name in mixed
+    }
+    return dataset.assign_coords(texts) if mixed else dataset
+
+
+def decoded(dataset: xr.Dataset) -> xr.Dataset:
+    """The inverse of `encoded`."""
+    for name, values in dataset.coords.items():
+        if PLAIN in values.attrs:
+            attrs = dict(values.attrs)
+            plain = json.loads(attrs.pop(PLAIN))
+            array = np.empty(len(plain), object)
+            array[:] = plain
+            dataset = dataset.assign_coords({name: (values.dims, array, attrs)})
+    return dataset
+
+
 def _check_same_run(path: Path, attrs: Mapping[str, Any]) -> bool:
     """Whether the run stored there, which must be the one described by `attrs`, is finished."""
-    found = _attributes(path)
-    old, new = _identity(found), _identity(attrs)
+    stored = _attributes(path)
+    old, new = _identity(stored), _identity(attrs)
     for name in new:
         if old.get(name) != new[name]:
             raise StoreError(
                 f"{path} holds another run, with {name} = {_short(old.get(name))} and not {_short(new[name])}: "
                 "give the same options to the same version to continue it, or another name."
             )
-    return bool(found.get("complete", 1))
+    return bool(stored.get("complete", 1))
 
 
 def _identity(attrs: Mapping[str, Any]) -> dict[str, Any]:

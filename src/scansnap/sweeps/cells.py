@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from scansnap.sweeps.grid import OPTION_AXES
-
-KEYS = ("classes", *OPTION_AXES, "lr_z", "lr_y")
+MEASURED = ("loss", "fresh_loss", "entropy")
 
 
 def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """One entry per cell: what it is, how many runs finished, and the last loss and entropy over them."""
-    keys = [name for name in KEYS if name in dataset.coords and dataset[name].dims == ("run",)]
-    labels = list(zip(*(dataset[name].values.tolist() for name in keys), strict=True))
-    status = dataset["status"].values
+    axes = [str(axis) for axis in dataset["status"].dims if axis != "seed"]
     last = {
-        name: dataset[name].isel(step=-1).mean([d for d in dataset[name].dims if d not in ("run", "step")]).values
-        for name in ("loss", "fresh_loss", "entropy")
+        name: dataset[name]
+        .isel(step=-1)
+        .mean([d for d in dataset[name].dims if d not in (*axes, "seed", "step")])
+        .transpose(*axes, "seed")
+        for name in MEASURED
         if name in dataset
     }
-    members: dict[tuple[Any, ...], list[int]] = {}
-    for i, label in enumerate(labels):
-        members.setdefault(label, []).append(i)
-    found = []
-    for label, runs in members.items():
-        ended = [i for i in runs if status[i] == "ok"]
-        entry: dict[str, Any] = {**dict(zip(keys, label, strict=True)), "runs": len(runs), "ok": len(ended)}
+    ok = (dataset["status"] == "ok").transpose(*axes, "seed").values
+    labels = {axis: dataset[axis].values.tolist() for axis in axes}
+    table = []
+    for place in itertools.product(*(range(dataset.sizes[axis]) for axis in axes)):
+        cell = dict(zip(axes, place, strict=True))
+        entry: dict[str, Any] = {axis: labels[axis][i] for axis, i in cell.items()}
+        if "lr_y" not in entry:
+            entry["lr_y"] = float(dataset["lr_y"].isel({a: i for a, i in cell.items() if a in dataset["lr_y"].dims}))
+        ended = ok[place]
+        entry |= {"runs": len(ended), "ok": int(ended.sum())}
         for name, values in last.items():
-            entry[name] = float(values[ended].mean()) if len(ended) else None
-            spread = values[ended].std(ddof=1) / np.sqrt(len(ended)) if len(ended) > 1 else np.nan
+            numbers = values.values[place][ended].astype(np.float64)
+            entry[name] = float(numbers.mean()) if len(numbers) else None
+            spread = numbers.std(ddof=1) / np.sqrt(len(numbers)) if len(numbers) > 1 else np.nan
             entry[f"{name}_error"] = float(spread) if np.isfinite(spread) else None
-        found.append(entry)
-    return found
+        table.append(entry)
+    return table

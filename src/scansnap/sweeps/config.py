@@ -1,4 +1,4 @@
-"""A sweep as a small TOML file, with the words of `sweep`:
+"""Experiments and sweeps as small TOML files, with the words of `train` and `sweep`:
 
 classes = ["syn-medium-1", "syn-medium-3"]      # names, or .toml and .json files beside this one
 lr_z = [0.5, 1, 2, 3]
@@ -9,68 +9,105 @@ momentum = 0.9
 init = "uniform"
 seq_len = [128, inf]
 batch_size = "none"                             # the expected update
+
+A file whose options have one value each is an experiment, which `train` takes too.
 """
 
 from __future__ import annotations
 
-import inspect
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scansnap.base.errors import InputError, unknown
+from scansnap.base.errors import InputError, StoreError, unknown
+from scansnap.base.options import defaults_of, from_names, from_plain, options_of, plain, required_of
 from scansnap.data.named_classes import named_classes
-from scansnap.sweeps.grid import MOST_RUNS
-from scansnap.sweeps.sweep import sweep
+from scansnap.data.source import DataSource
+from scansnap.dynamics.options import SeedsKind, TrainOptions
 
-ELSEWHERE = ("store", "cluster", "progress")
-"""Arguments that say where and how to run, and not what: they are given when the sweep is started."""
+KEYS = ("classes", "lr_y_over_lr_z", *options_of(TrainOptions), "memory", "shard_size", "retries")
 
 
 def read_sweep(path: str | Path) -> dict[str, Any]:
     """The arguments of `sweep` written in a file: `sweep(**read_sweep("sweep.toml"))`."""
-    path = Path(path)
+    words = _read(Path(path))
+    for name in ("classes", *required_of(TrainOptions)):
+        if name not in words and name != "lr_y":
+            raise InputError(f"{path} has no {name}: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, and steps.")
+    if isinstance(words["classes"], DataSource):
+        words["classes"] = {"classes": words["classes"]}
+    return words
+
+
+def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
+    """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`."""
+    words = _read(Path(path))
+    classes = words.pop("classes", None)
+    if not isinstance(classes, DataSource):
+        raise InputError(f"{path} names no classes, or several: an experiment has one setting under 'classes'.")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return classes, from_names(TrainOptions, words)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> Path:
+    """Write a new .toml file that `read_experiment` reads: the name of the classes, and what is not the default."""
+    import tomli_w
+
+    path = Path(path)
+    named_classes(classes, path.parent)  # refuses a name that could not be read back
+    stated, defaults = options_of(TrainOptions), defaults_of(TrainOptions)
+    words: dict[str, Any] = {"classes": classes}
+    for name, option in stated.items():
+        value = getattr(options, name)
+        if name in defaults and value == option.kind.check(name, defaults[name]):
+            continue
+        words[name] = value if isinstance(value, float) else plain(option.kind.plain(value))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(tomli_w.dumps(words))
+    except FileExistsError:
+        raise InputError(f"{path} exists already: give another name, or remove it first.") from None
     except OSError as error:
-        raise InputError(f"cannot read the sweep file {path}: {error.strerror or error}.") from None
+        raise StoreError(f"cannot write the experiment to {path}: {error.strerror or error}.") from None
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file's words, with classes and seeds in the place of their names."""
+    try:
+        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}.") from None
     except (UnicodeDecodeError, ValueError) as error:
         raise InputError(f"{path} is not a valid TOML file: {error}.") from None
-    allowed = [name for name in inspect.signature(sweep).parameters if name not in ELSEWHERE]
     for name in content:
-        if name not in allowed:
-            raise InputError(f"{path}: {unknown('key', name, allowed)}")
-    for name in ("classes", "lr_z", "steps"):
-        if name not in content:
-            raise InputError(f"{path} has no {name}: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, and steps.")
-    found = {name: _plain(value) for name, value in content.items()}
-    names = found["classes"] if isinstance(found["classes"], list) else [found["classes"]]
+        if name not in KEYS:
+            raise InputError(f"{path}: {unknown('key', name, KEYS)}")
+    words = {name: from_plain(value) for name, value in content.items()}
     try:
-        found["classes"] = {Path(name).stem: named_classes(name, path.parent) for name in names}
-        if isinstance(found.get("seeds"), str):
-            found["seeds"] = seeds_of(found["seeds"])
+        if "classes" in words:
+            words["classes"] = _classes(words["classes"], path.parent)
+        if isinstance(words.get("seeds"), str):
+            words["seeds"] = SeedsKind().read("seeds", words["seeds"])
     except (InputError, TypeError) as error:
         raise InputError(f"{path}: {error}") from None
-    return found
+    return words
 
 
-def seeds_of(text: str, name: str = "seeds") -> list[int]:
-    """`0`, `0,1,2` or `0:10` as whole numbers."""
-    try:
-        if ":" in text:
-            first, last = (int(part) for part in text.split(":"))
-            if last - first > MOST_RUNS:
-                raise InputError(f"{name} is '{text}', {last - first:,} seeds: there may be up to {MOST_RUNS:,}.")
-            return list(range(first, last))
-        return [int(part) for part in text.split(",")]
-    except InputError:
-        raise
-    except ValueError:
-        raise InputError(f"{name} is '{text}': give whole numbers, as 0 or 0,1,2 or 0:10.") from None
+def _classes(names: Any, folder: Path) -> DataSource | dict[str, DataSource]:
+    """Class settings by name: one, or a list of them."""
+    if isinstance(names, list):
+        return settings_by_name([str(name) for name in names], folder)
+    return named_classes(str(names), folder)
 
 
-def _plain(value: Any) -> Any:
-    """`"none"` as None, also in a list; TOML has no word for it."""
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, str) and value.lower() == "none" else value
+def settings_by_name(names: list[str], folder: Path | None = None) -> dict[str, DataSource]:
+    """Class settings under their names; files under what tells them apart."""
+    stems = [Path(name).stem for name in names]
+    keys = stems if len(set(stems)) == len(stems) else names
+    if len(set(keys)) < len(keys):
+        raise InputError(f"classes names {next(k for k in keys if keys.count(k) > 1)} twice: give each setting once.")
+    return {key: named_classes(name, folder) for key, name in zip(keys, names, strict=True)}

@@ -1,215 +1,206 @@
-"""What a sweep asks for: every combination of rates, seeds, classes and options, checked before anything starts.
+"""What a sweep asks for: every combination of classes, options, rates and seeds, checked before anything starts.
 
-Runs that differ only in rates and seed advance together on one axis of one `train`: a *group*.  Groups differ in their
-classes or in an option.  Runs are numbered group after group; within a group lr_z varies slowest and the seed fastest.
+The grid has one axis for each option that several values are given of, and always one for lr_z, for lr_y (or its ratio
+to lr_z) and for the seed.  Runs that differ only in rates and seed advance together: a *group*.  Runs are numbered
+along the grid, the last axis fastest, so that a group's runs follow each other.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.options import (
-    Runs,
-    TrainOptions,
-    check_bias_recorded,
-    check_classes,
-    rates,
-    recorded,
-    whole,
-)
-from scansnap.dynamics.position_bias import check_positions
-from scansnap.dynamics.start import check_layers, check_start
-
-BEYOND: dict[str, Any] = {
-    "normalization": "l2", "residual": False, "heads": 1, "init_scale_z": 1.0, "attention_prior": None,
-    "num_sequences": None, "position_bias": None, "learn_position_bias": False,
-    "layers": 1, "nonlinearity": "tanh",
-}  # fmt: skip
-"""Options that lead beyond the basic setting, and what they are in it."""
-
-OPTION_AXES = ("optimizer", "momentum", "batch_size", "seq_len", "init", "decoder_gradient", *BEYOND)
-"""Options that may take several values; the others are the same for all runs."""
-
-START_OPTIONS = ("init", "init_scale_z", "attention_prior", "position_bias", "learn_position_bias")
-"""Those that say where training starts and not what it does."""
+from scansnap.base import checks
+from scansnap.base.errors import InputError, unknown
+from scansnap.base.options import defaults_of, options_of, required_of
+from scansnap.data.named_classes import as_source
+from scansnap.data.source import DataSource
+from scansnap.dynamics.engine import Work
+from scansnap.dynamics.options import Rates, RatesKind, Runs, SeedsKind, TrainOptions
+from scansnap.results.quantities import Quantity
 
 MOST_RUNS = 10**7
+
+DEFAULTS: dict[str, Any] = {"record": ("loss", "accuracy", "entropy"), "record_every": None}
+"""What a sweep records unless told otherwise: less than `train`, at the start and at the end."""
+
+RATE_AXES = ("lr_y", "lr_z", "seeds")
+SWEPT = tuple(name for name, stated in options_of(TrainOptions).items() if stated.axis and name not in RATE_AXES)
+"""Options that may take several values, beside rates and seeds."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that one `train` can take together."""
+    """Runs that advance together."""
 
     name: str  # of the classes
-    classes: SequenceClasses
-    options: Mapping[str, Any]  # of `train`, without rates, seeds, record and store
-    lr_y: NDArray[np.float64]
-    lr_z: NDArray[np.float64]
-    seeds: NDArray[np.uint64]
+    work: Work
+    runs: Runs
     first: int  # number of the group's first run
 
     def __len__(self) -> int:
-        return len(self.seeds)
-
-    @property
-    def train_options(self) -> TrainOptions:
-        """What its runs share, but for the start."""
-        return TrainOptions.checked(**{key: value for key, value in self.options.items() if key not in START_OPTIONS})
+        return len(self.runs)
 
 
 @dataclass(frozen=True)
 class Grid:
     """All groups of a sweep, and what its result says of them."""
 
+    axes: Mapping[str, NDArray[Any]]  # the dimensions of the result, with their values
     groups: tuple[Group, ...]
     described: Mapping[str, Any]  # what was asked, as plain data
-    record: tuple[str, ...]
-    record_steps: NDArray[np.int64]
-    dtype: str
 
     def __len__(self) -> int:
-        return sum(len(group) for group in self.groups)
+        return math.prod(self.shape)
 
     @property
-    def same_classes(self) -> bool:
-        return all(group.classes == self.groups[0].classes for group in self.groups)
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(values) for values in self.axes.values())
 
     @property
-    def same_heads(self) -> bool:
-        """Whether all runs have as many heads and as many layers."""
-        return len({(group.options["heads"], group.options["layers"]) for group in self.groups}) == 1
+    def options(self) -> TrainOptions:
+        """The options that all groups share."""
+        return self.groups[0].work.options
 
-    def coordinates(self) -> dict[str, NDArray[Any]]:
-        """What tells runs apart, one entry per run."""
+    @property
+    def record(self) -> tuple[Quantity, ...]:
+        return self.options.recorded
 
-        def of_runs(values: Iterable[Any], dtype: Any = None) -> NDArray[Any]:
-            return np.repeat(np.array(list(values), dtype), [len(group) for group in self.groups])
-
-        found = {
-            "lr_y": np.concatenate([group.lr_y for group in self.groups]),
-            "lr_z": np.concatenate([group.lr_z for group in self.groups]),
-            "lr_y_over_lr_z": np.concatenate([_ratio(group) for group in self.groups]),
-            "seed": np.concatenate([group.seeds for group in self.groups]).astype(np.int64),
-            "classes": of_runs(group.name for group in self.groups),
-        }
-        for name in OPTION_AXES:
-            values = [group.options[name] for group in self.groups]
-            if len({str(value) for value in values}) > 1:
-                numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-                found[name] = of_runs(values, float) if numeric else of_runs(map(str, values))
-        return found
+    def coordinates(self) -> dict[str, Any]:
+        """The axes, and both the decoder's rate and its ratio to lr_z."""
+        lr_z = self.axes["lr_z"]
+        if "lr_y" in self.axes:
+            given, other = "lr_y", "lr_y_over_lr_z"
+            values = np.divide(self.axes[given], lr_z[:, None], out=np.full(self.shape[-3:-1], np.inf),
+                               where=lr_z[:, None] > 0)  # fmt: skip
+            values = np.array([[float(f"{ratio:.12g}") for ratio in row] for row in values])  # equal ones are equal
+        else:
+            given, other = "lr_y_over_lr_z", "lr_y"
+            values = self.axes[given] * lr_z[:, None]
+        return {**self.axes, other: (("lr_z", given), values)}
 
 
-def make_grid(
-    classes: Any,
-    *,
-    lr_z: Any,
-    lr_y: Any,
-    lr_y_over_lr_z: Any,
-    seeds: Any,
-    record: Iterable[str],
-    record_every: int | None,
-    **options: Any,
-) -> Grid:
+def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: object) -> Grid:
     """The grid, or an `InputError` that names the first thing that cannot be."""
-    named = _named(classes)
-    rate_z = rates("lr_z", lr_z)
-    if lr_y is None and lr_y_over_lr_z is None:
-        raise InputError("the decoder's rate is missing: give lr_y, or lr_y_over_lr_z.")
-    if lr_y is not None and lr_y_over_lr_z is not None:
-        raise InputError("lr_y and lr_y_over_lr_z are both given: they are two ways to say one rate, so give one.")
-    name_y, values_y = ("lr_y", lr_y) if lr_y is not None else ("lr_y_over_lr_z", lr_y_over_lr_z)
-    rate_y = rates(name_y, values_y)
+    named, several_classes = _named(classes)
+    stated = options_of(TrainOptions)
+    for name in words:
+        if name not in stated:
+            raise unknown("option", name, [*stated, "lr_y_over_lr_z"])
+    decoder_axis, decoder_rates = _decoder_rates(words.pop("lr_y", None), lr_y_over_lr_z)
+    values = {**defaults_of(TrainOptions), **DEFAULTS, **words}
+    missing = [name for name in required_of(TrainOptions) if name not in values and name != "lr_y"]
+    if missing:
+        raise InputError(
+            f"{', '.join(missing)} must be given: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, steps."
+        )
+    seeds = values.pop("seeds")
     if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are looked at one by one
         raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
-    seed = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=seeds).seed
-    given = {**BEYOND, **options}
-    axes = {name: _values(name, given.pop(name)) for name in OPTION_AXES}
-    for name, values in (("lr_z", rate_z), (name_y, rate_y), ("seeds", seed)):
-        if len(np.unique(values)) < len(values):
-            raise InputError(f"{name} holds a value twice: give each value once, so that no run is counted twice.")
-    whole("steps", given["steps"], least=0)
-    every = max(int(given["steps"]), 1) if record_every is None else record_every
-    shared = {**given, "record_every": every, "record": recorded(record)}
-    # lr_z varies slowest and the seed fastest.
-    z = np.repeat(rate_z, len(rate_y) * len(seed))
-    y = np.tile(np.repeat(rate_y, len(seed)), len(rate_z))
-    s = np.tile(seed, len(rate_z) * len(rate_y))
-    if name_y == "lr_y_over_lr_z":
-        y = y * z
-    count = len(named) * math.prod(len(values) for values in axes.values()) * len(s)
-    if count > MOST_RUNS:
-        raise InputError(f"the grid has {count:,} runs: a sweep may have up to {MOST_RUNS:,}.")
-    groups: list[Group] = []
-    checked = None
-    for (name, one), *chosen in itertools.product(named.items(), *axes.values()):
-        mine = {**shared, **dict(zip(axes, chosen, strict=True))}
-        # Both refuse contradictions before anything runs.
-        groups.append(Group(name, one, mine, y, z, s, first=len(groups) * len(s)))
-        checked = groups[-1].train_options
-        _, positions = check_start(one, **{key: mine[key] for key in START_OPTIONS})
-        check_layers(checked.architecture, mine["init"], mine["attention_prior"], positions)
-        check_positions(positions, checked.seq_len, checked.batch_size, checked.num_sequences)
-        check_bias_recorded(checked.record, one)
-    assert checked is not None
-    described = {
-        "lr_z": rate_z.tolist(),
-        name_y: rate_y.tolist(),
-        "seeds": seed.tolist(),
-        **{name: [str(value) for value in values] for name, values in axes.items()},
-        **{name: list(value) if isinstance(value, tuple) else value for name, value in shared.items()},
-        "classes": {name: one.fingerprint for name, one in named.items()},
+    rates: dict[str, NDArray[Any]] = {
+        "lr_z": np.atleast_1d(RatesKind().check("lr_z", values.pop("lr_z"))),
+        decoder_axis: decoder_rates,
+        "seed": np.atleast_1d(np.array(SeedsKind().check("seeds", seeds), np.int64)),
     }
-    return Grid(tuple(groups), described, checked.record, checked.record_steps, checked.dtype)
+    axes = {name: listed for name in SWEPT if (listed := _axis(name, values[name])) is not None}
+    every_axis: dict[str, Sequence[Any] | NDArray[Any]] = {**axes, **rates}
+    for name, values_of_axis in every_axis.items():
+        labels = [str(label(name, value)) for value in values_of_axis]
+        if len(set(labels)) < len(labels):
+            raise InputError(f"{name} holds a value twice: give each value once, so that no run is counted twice.")
+    lengths = [len(named), *(len(values_of_axis) for values_of_axis in every_axis.values())]
+    if math.prod(lengths) > MOST_RUNS:
+        raise InputError(f"the grid has {math.prod(lengths):,} runs: a sweep may have up to {MOST_RUNS:,}.")
+    runs = _runs(rates)
+    shared = {name: value for name, value in values.items() if name not in axes}
+    groups: list[Group] = []
+    for (class_name, source), *chosen in itertools.product(named.items(), *axes.values()):
+        options = TrainOptions(**shared, **dict(zip(axes, chosen, strict=True)), lr_y=0.0, lr_z=0.0)
+        if not isinstance(options.init, str):
+            raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
+        groups.append(Group(class_name, Work.checked(source, options), runs, first=len(groups) * len(runs)))
+    dimensions = {"classes": np.array(list(named))} if several_classes else {}
+    dimensions |= {name: _coordinate([label(name, value) for value in listed]) for name, listed in axes.items()}
+    described = {
+        **groups[0].work.options.described(),
+        **{name: [stated[name].kind.plain(value) for value in listed] for name, listed in axes.items()},
+        **{name: listed.tolist() for name, listed in rates.items()},
+        "classes": {name: source.fingerprint for name, source in named.items()},
+        "record": [quantity.name for quantity in groups[0].work.options.recorded],
+    }
+    return Grid({**dimensions, **rates}, tuple(groups), described)
 
 
-def _ratio(group: Group) -> NDArray[np.float64]:
-    """lr_y/lr_z to twelve digits, so that equal ratios are equal; infinite where lr_z is zero."""
-    ratio = np.divide(group.lr_y, group.lr_z, out=np.full(len(group), np.inf), where=group.lr_z > 0)
-    return np.array([float(f"{value:.12g}") for value in ratio])
+def _runs(rates: Mapping[str, NDArray[Any]]) -> Runs:
+    """The runs of a group: lr_z varies slowest and the seed fastest."""
+    lr_z, decoder, seed = rates.values()
+    z = np.repeat(lr_z, len(decoder) * len(seed))
+    y = np.tile(np.repeat(decoder, len(seed)), len(lr_z))
+    return Runs(
+        lr_y=y * z if "lr_y_over_lr_z" in rates else y,
+        lr_z=z,
+        seed=np.tile(seed, len(lr_z) * len(decoder)).astype(np.uint64),
+    )
 
 
-def _named(classes: Any) -> dict[str, SequenceClasses]:
-    """Class settings by name: one, a mapping, or a list, whose entries are numbered."""
-    if isinstance(classes, SequenceClasses):
-        return {"classes": classes}
+def _decoder_rates(lr_y: object, ratio: object) -> tuple[str, NDArray[np.float64]]:
+    """The axis of the decoder's rate: its name and its values."""
+    if lr_y is None and ratio is None:
+        raise InputError("the decoder's rate is missing: give lr_y, or lr_y_over_lr_z.")
+    if lr_y is not None and ratio is not None:
+        raise InputError("lr_y and lr_y_over_lr_z are both given: they are two ways to say one rate, so give one.")
+    name, values = ("lr_y", lr_y) if lr_y is not None else ("lr_y_over_lr_z", ratio)
+    return name, np.atleast_1d(np.asarray(RatesKind().check(name, values), np.float64))
+
+
+def _named(classes: object) -> tuple[dict[str, DataSource], bool]:
+    """Class settings by name, and whether they are an axis: one, a mapping, or a list, whose entries are numbered."""
     if isinstance(classes, Mapping):
-        found = {str(name): one for name, one in classes.items()}
+        named = {str(name): as_source(setting) for name, setting in classes.items()}
     elif isinstance(classes, Sequence) and not isinstance(classes, str):
-        found = {str(i): one for i, one in enumerate(classes)}
+        named = {
+            setting if isinstance(setting, str) else str(i): as_source(setting) for i, setting in enumerate(classes)
+        }
     else:
-        check_classes(classes)  # says what is allowed
-        raise AssertionError
-    if not found:
+        return {classes if isinstance(classes, str) else "classes": as_source(classes)}, False
+    if not named:
         raise InputError("classes is empty: give sequence classes, or a mapping from names to them.")
-    for one in found.values():
-        check_classes(one)
-    return found
+    return named, True
 
 
-def _values(name: str, values: Any) -> list[Any]:
-    """The values of an option: a list, or a single one."""
-    single = name == "position_bias" and all(isinstance(value, int | float) for value in values or [None])
-    listed = list(values) if isinstance(values, list | range | np.ndarray) and not single else [values]
+def _axis(name: str, values: object) -> list[Any] | None:
+    """The values of an option of which several are given; None where it is a single one."""
+    if not checks.is_list(values):
+        return None
+    listed = [value.item() if isinstance(value, np.generic) else value for value in values]  # type: ignore[attr-defined]
     if not listed:
         raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")
-    if name == "init" and any(not isinstance(value, str) for value in listed):
-        raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
-    if name == "attention_prior" and any(value is not None and not isinstance(value, Mapping) for value in listed):
-        raise InputError(
-            f"attention_prior is {values!r:.60}: a sweep takes names with numbers, one or a list of them, as "
-            "{common = -2} in a file or {'common': -2} in Python."
-        )
-    plain = [value.item() if isinstance(value, np.generic) else value for value in listed]
-    if len({str(value) for value in plain}) < len(plain):
-        raise InputError(f"{name} holds a value twice: give each value once.")
-    return plain
+    has_whole_values = any(value is None or isinstance(value, str | Mapping) for value in listed)
+    return listed if has_whole_values or not options_of(TrainOptions)[name].listed else None
+
+
+def label(name: str, value: Any) -> Any:
+    """What a coordinate calls a value: itself, or words for an object that no coordinate can hold."""
+    if value is None or isinstance(value, bool | int | float | str | np.generic):
+        return value
+    plain = options_of(TrainOptions)[name].kind.plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _coordinate(labels: list[Any]) -> NDArray[Any]:
+    """Labels as an array: of booleans, of numbers or of words; of objects where None is among them."""
+    kinds = {bool if isinstance(one, bool) else str if isinstance(one, str) else type(one) for one in labels}
+    if kinds == {int, float}:
+        return np.array(labels, float)
+    if len(kinds) == 1 and type(None) not in kinds:
+        return np.array(labels)
+    array = np.empty(len(labels), object)
+    array[:] = labels
+    return array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
-from scansnap.dynamics.engine import suits_kernel
-from scansnap.dynamics.train import train
-from scansnap.model.compact import CompactLayout
-from scansnap.results.dataset import shape_of
+from scansnap.base.memory import gibibytes
+from scansnap.dynamics.engine import engine_for
+from scansnap.dynamics.train import train_runs
+from scansnap.results.dataset import shape_of, sizes
 from scansnap.sweeps.grid import Grid, Group
 
 MOST_PER_SHARD = 1024
@@ -25,6 +26,7 @@ PIECES = 20
 LEAST_PER_SHARD = 16
 
 Arrays = dict[str, NDArray[Any]]
+Place = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Shard:
         """The number of its first run in the sweep."""
         return self.group.first + self.start
 
+    @property
+    def numbers(self) -> slice:
+        """The numbers of its runs in the sweep."""
+        return slice(self.first, self.first + len(self))
+
     def __len__(self) -> int:
         return self.stop - self.start
 
@@ -53,12 +60,12 @@ def cut(grid: Grid, memory: float, shard_size: int | None = None) -> list[Shard]
     shards: list[Shard] = []
     guess = int(np.clip(math.ceil(len(grid) / PIECES), LEAST_PER_SHARD, MOST_PER_SHARD))
     for group in grid.groups:
-        needed = bytes_per_run(grid, group)
+        needed = bytes_per_run(group)
         fitting = int(memory // needed)
         if fitting < 1:
             raise InputError(
-                f"one run of {group.name} needs {needed / 2**30:.2g} GiB and {memory / 2**30:.2g} GiB are allowed: "
-                "allow more with memory, record less, or start from zeros, which merges output columns."
+                f"one run of {group.name} needs {gibibytes(needed)} and {gibibytes(memory)} are allowed: allow more "
+                "with memory, record less, or start from zeros, which merges output columns."
             )
         size = min(shard_size or guess, fitting)
         for start in range(0, len(group), size):
@@ -66,40 +73,52 @@ def cut(grid: Grid, memory: float, shard_size: int | None = None) -> list[Shard]
     return shards
 
 
-def bytes_per_run(grid: Grid, group: Group) -> float:
-    """Memory that a run takes while it trains: its matrices, a batch on the tensor path, and its records twice."""
-    options = group.train_options
-    layout = _layout(group)
-    item = np.dtype(grid.dtype).itemsize
-    heads, columns = options.architecture.heads, len(layout.multiplicity)
-    rows = heads * layout.num_decoder_rows
-    matrices = rows * columns + heads * layout.num_queries * layout.num_rows
-    copies = 4 if options.optimizer == "adam" else 2
-    batch = options.batch_size or options.num_sequences or group.classes.num_classes
-    buckets = getattr(group.classes, "num_buckets", 0)
-    on_kernel = suits_kernel(options) and not buckets
-    scratch = 0 if on_kernel else batch * ((4 + 3 * buckets) * rows + 3 * columns) + 2 * matrices
-    if options.architecture.layers > 1:  # features of every token in every layer, kept for autograd
-        scratch += 8 * options.architecture.layers * batch * (rows + layout.num_queries) ** 2
-    kept = (options.num_sequences or 0) * layout.num_rows
-    records = sum(math.prod(shape_of(name, layout, 1, len(grid.record_steps))) for name in grid.record)
-    return item * (copies * matrices + scratch + kept) + 16 * records
-
-
-def _layout(group: Group) -> CompactLayout:
-    distinct = np.arange(group.classes.vocab_size) if group.options["init"] == "uniform" else None
-    return CompactLayout.of(group.classes, distinct, group.train_options.architecture)
+def bytes_per_run(group: Group) -> float:
+    """Memory that a run takes while it trains: what its engine needs, and its records twice."""
+    work, options = group.work, group.work.options
+    dimension_sizes = sizes(work.layout, options.layers)
+    per_record = sum(math.prod(shape_of(quantity, dimension_sizes)) for quantity in options.recorded)
+    item = np.dtype(options.dtype).itemsize
+    return item * engine_for(work).numbers_per_run(work) + 16 * per_record * len(options.record_steps)
 
 
 def run_shard(shard: Shard) -> Arrays:
     """Train the shard's runs and return every variable (runs, records, ...) and the runs' status."""
-    group, part = shard.group, slice(shard.start, shard.stop)
-    found = train(
-        group.classes,
-        lr_y=group.lr_y[part],
-        lr_z=group.lr_z[part],
-        seeds=group.seeds[part],
-        progress=False,
-        **group.options,
-    )
-    return {name: found[name].values for name in (*found.data_vars, "status", "diverged_step")}
+    result = train_runs(shard.group.work, shard.group.runs[shard.start : shard.stop], progress=False)
+    return {str(name): result[name].values for name in (*result.data_vars, "status", "diverged_step")}
+
+
+def places(numbers: slice, shape: tuple[int, ...]) -> Iterator[tuple[slice, Place]]:
+    """Runs numbered along a grid as blocks of the grid: which of the runs, and where they are."""
+    done = 0
+    for place in _blocks(numbers.start, numbers.stop, shape):
+        count = math.prod(part.stop - part.start for part in place)
+        yield slice(done, done + count), place
+        done += count
+
+
+def _blocks(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[Place]:
+    """The runs from `first` to before `stop`, in order, as few rectangular blocks of a grid of that shape."""
+    if first >= stop:
+        return
+    inner = math.prod(shape[1:])
+    row, offset = divmod(first, inner)
+    last_row, rest = divmod(stop, inner)
+    if row == last_row:
+        yield from (((slice(row, row + 1), *block)) for block in _blocks(offset, rest, shape[1:]))
+        return
+    if offset:
+        yield from (((slice(row, row + 1), *block)) for block in _blocks(offset, inner, shape[1:]))
+        row += 1
+    if last_row > row:
+        yield (slice(row, last_row), *(slice(0, size) for size in shape[1:]))
+    yield from (((slice(last_row, last_row + 1), *block)) for block in _blocks(0, rest, shape[1:]))
+
+
+def block_shape(count: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a block of about `count` runs of a grid, whole along its last axes."""
+    sizes_from_last = []
+    for size in reversed(shape):
+        sizes_from_last.append(max(1, min(size, count)))
+        count //= max(size, 1)
+    return tuple(reversed(sizes_from_last))

@@ -3,139 +3,103 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import shutil
 import warnings
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from scansnap.base.errors import InputError, ScanSnapError, StoreError
+from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.base.options import documented, from_names, options_of, signature
 from scansnap.base.progress import progress_bar
 from scansnap.data.classes_file import classes_to_mapping
-from scansnap.dynamics.options import RECORDABLE, whole
-from scansnap.dynamics.start import physical_memory
-from scansnap.model.compact import CompactLayout
-from scansnap.results.dataset import (
-    ATTRIBUTES,
-    DIMENSIONS,
-    FORMAT,
-    MEASURES,
-    coordinates,
-    dimensions_of,
-    shape_of,
-)
-from scansnap.results.provenance import provenance
+from scansnap.data.source import DataSource
+from scansnap.dynamics.options import Rates, TrainOptions
+from scansnap.dynamics.verb import STORE
+from scansnap.results.dataset import UNITS, attributes, coordinates, shape_of, sizes
+from scansnap.results.recorder import Recorder
 from scansnap.results.store import RunStore, Variable, load
-from scansnap.sweeps.grid import Grid, Group, make_grid
-from scansnap.sweeps.shards import Arrays, Shard, cut
+from scansnap.sweeps.execution import Execution
+from scansnap.sweeps.grid import DEFAULTS, Grid, make_grid
+from scansnap.sweeps.shards import Arrays, Shard, block_shape, cut, places
 from scansnap.sweeps.workers import in_process, on_ray, ray_cluster
 
-RECORDED = ("loss", "accuracy", "entropy")
+TITLE = "sweep of training dynamics of a 1-layer (Y, Z) transformer"
+
+SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[DataSource | str]
 
 
 def sweep(
-    classes: Any,
+    classes: SweepClasses,
     *,
-    lr_z: Any,
-    lr_y: Any = None,
-    lr_y_over_lr_z: Any = None,
-    seeds: Any = 0,
-    steps: int,
-    batch_size: Any = 128,
-    seq_len: Any = 128,
-    optimizer: Any = "sgd",
-    momentum: Any = None,
-    init: Any = "zeros",
-    decoder_gradient: Any = "true",
-    normalization: Any = "l2",
-    residual: Any = False,
-    heads: Any = 1,
-    layers: Any = 1,
-    nonlinearity: Any = "tanh",
-    init_scale_z: Any = 1.0,
-    attention_prior: Any = None,
-    num_sequences: Any = None,
-    position_bias: Any = None,
-    learn_position_bias: Any = False,
-    record: Iterable[str] = RECORDED,
-    record_every: int | None = None,
-    dtype: str = "float32",
-    device: str = "cpu",
+    lr_y_over_lr_z: Rates | None = None,
     store: str | Path | None = None,
-    memory: float | None = None,
-    shard_size: int | None = None,
-    cluster: str | None = None,
-    retries: int = 2,
     progress: bool | None = None,
+    **words: object,
 ) -> xr.Dataset:
-    """Train every combination of what is given, and return one result with all runs.
+    """Train every combination of what is given, and return one result with all runs on a named grid.
+
+    An option that is given as a list is an axis of the grid, and a dimension of the result; rates and seeds always are.
+    `result.sel(lr_z=1, residual=True)` selects runs.
 
     Parameters
     ----------
-    classes : SequenceClasses, or a mapping from names to them, or a list
-        Class settings.  Several of different size can be recorded in loss, accuracy and entropy only.
-    lr_z, lr_y or lr_y_over_lr_z, seeds : number or sequence
-        Each value of each.
-    batch_size, seq_len, optimizer, momentum, init, decoder_gradient, normalization, residual, heads, layers,
-    nonlinearity, init_scale_z, attention_prior, num_sequences, position_bias, learn_position_bias :
-        As in `train`; a list makes every combination with the rest.  Different numbers of heads or layers can be
-        recorded in loss and accuracy only.
-    steps, record, record_every, dtype, device :
-        As in `train`, the same for all runs; unless told, the start and the end are recorded.
-    store : path, optional
-        Write runs there shard by shard.  The same sweep started again runs only what is missing; finished, it is read.
-    memory : float, optional
-        GiB that training may take at a time; a quarter of the machine's unless told.
-    shard_size : int, optional
-        Runs trained together; a size that shows progress unless told.  It cannot change a number.
-    cluster : str, optional
-        "ray" for a cluster on this machine, or the address of one (`pip install 'scansnap[cluster]'`).
-    retries : int
-        How often a shard that fails is tried again.
+    classes : SequenceClasses, a name, or a mapping from names to them, or a list
+        Class settings.  Several of different size can be recorded in quantities that do not speak of tokens only.
+    lr_y_over_lr_z : Rates | None
+        Ratios of lr_y to lr_z, in the place of lr_y.
+    {options}
 
     Returns
     -------
     xarray.Dataset
-        Dimension `run`, with coordinates lr_y, lr_z, seed, classes and every option that varies.  Runs of a shard that
-        failed have the status "failed" and NaN; with a store they are left for the next start, and an error says so.
+        `status` says of every run how it ended.  Runs of a shard that failed have the status "failed" and NaN; with a
+        store they are left for the next start, and an error says so.
     """
-    grid = make_grid(
-        classes, lr_z=lr_z, lr_y=lr_y, lr_y_over_lr_z=lr_y_over_lr_z, seeds=seeds, record=record,
-        record_every=record_every, steps=steps, batch_size=batch_size, seq_len=seq_len, optimizer=optimizer,
-        momentum=momentum, init=init, decoder_gradient=decoder_gradient, dtype=dtype, device=device,
-        normalization=normalization, residual=residual, heads=heads, init_scale_z=init_scale_z,
-        attention_prior=attention_prior, num_sequences=num_sequences, position_bias=position_bias,
-        learn_position_bias=learn_position_bias, layers=layers, nonlinearity=nonlinearity,
-    )  # fmt: skip
-    whole("retries", retries, least=0)
-    if shard_size is not None:
-        whole("shard_size", shard_size, least=1)
-    shards = cut(grid, _budget(memory), shard_size)
-    # A cluster that cannot be reached is said before anything is made.
-    with ray_cluster(cluster) if cluster is not None else contextlib.nullcontext() as ray:
-        target = _Disk(grid, shards, Path(store)) if store is not None else _Memory(grid)
-        if isinstance(target, _Disk) and target.finished:
-            return load(target.path)
-        missing = [shard for shard in shards if not target.has(shard)]
+    how = from_names(Execution, {name: words.pop(name) for name in options_of(Execution) if name in words})
+    grid = make_grid(classes, lr_y_over_lr_z=lr_y_over_lr_z, **words)
+    shards = cut(grid, physical_memory() / 4 if how.memory is None else how.memory * 2**30, how.shard_size)
+    # Connect first: a cluster that cannot be reached should leave nothing behind.
+    with ray_cluster(how.cluster) if how.cluster is not None else contextlib.nullcontext() as ray:
+        progress_of = _Progress(grid, shards, store)
+        if (finished := progress_of.recorder.finished()) is not None:
+            return finished
+        missing = [shard for shard in shards if not progress_of.has(shard)]
         if ray is None:
-            outcomes = in_process(missing, retries)
+            outcomes = in_process(missing, how.retries)
         else:
-            outcomes = on_ray(ray, missing, retries, uses_gpu=device == "cuda")
+            outcomes = on_ray(ray, missing, how.retries, uses_gpu=grid.options.device == "cuda")
         done, failed = len(grid) - sum(map(len, missing)), []
-        with target, progress_bar(f"sweeping {len(grid):,} runs", len(grid), progress) as show:
+        with progress_of.recorder, progress_bar(f"sweeping {len(grid):,} runs", len(grid), progress) as show:
             show(done)
-            for shard, found in outcomes:
-                if isinstance(found, Exception):
-                    failed.append((shard, found))
+            for shard, outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    failed.append((shard, outcome))
                 else:
-                    target.put(shard, found)
+                    progress_of.put(shard, outcome)
                 done += len(shard)
                 show(done)
-        return target.finish(failed)
+            return progress_of.finish(failed)
+
+
+def _describe_sweep() -> None:
+    """Give `sweep` the signature and the documentation of its options."""
+    own = inspect.signature(sweep)
+    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    full = signature(signature(own.replace(parameters=parameters), Execution), TrainOptions)
+    sweep.__signature__ = full.replace(  # type: ignore[attr-defined]
+        parameters=[p.replace(default=DEFAULTS.get(p.name, p.default)) for p in full.parameters.values()]
+    )
+    more = documented("{options}", Execution, STORE)
+    sweep.__doc__ = documented(sweep.__doc__ or "", TrainOptions, more)
+
+
+_describe_sweep()
 
 
 def runs_in_store(path: str | Path) -> int:
@@ -143,170 +107,107 @@ def runs_in_store(path: str | Path) -> int:
     if not Path(path).exists():
         return 0
     try:
-        return load(path, lazy=True).sizes["run"]
+        return load(path, lazy=True)["status"].size
     except StoreError:
         checkpoint = RunStore(Path(path)).read_checkpoint()
         return checkpoint[0] if checkpoint else 0
 
 
-def _budget(memory: float | None) -> float:
-    if memory is None:
-        return physical_memory() / 4
-    if isinstance(memory, bool) or not isinstance(memory, int | float) or not memory > 0:
-        raise InputError(f"memory is {memory!r}: give the GiB that training may take, such as 4.")
-    return memory * 2**30
-
-
 def _template(grid: Grid) -> xr.Dataset:
     """Coordinates and attributes of the whole result."""
-    runs = grid.coordinates()
-    runs["status"] = np.full(len(grid), "missing", "U8")
-    runs["diverged_step"] = np.full(len(grid), -1)
-    if not grid.same_heads and (sized := [name for name in grid.record if name not in MEASURES]):
-        raise InputError(
-            f"{', '.join(sized)} cannot be recorded over different numbers of heads or layers: record among "
-            f"{', '.join(MEASURES)}, or sweep one number at a time."
-        )
-    if grid.same_classes:
-        found = coordinates(_layout(grid.groups[0]), "step", grid.record_steps, runs, grid.record)
-    else:
-        sized = [name for name in grid.record if {"token", "query", "output", "bucket"} & set(DIMENSIONS[name])]
-        if sized:
-            allowed = [
-                name for name in RECORDABLE if not {"token", "query", "output", "bucket"} & set(DIMENSIONS[name])
-            ]
+    works = [group.work for group in grid.groups]
+    _check_sizes(grid)
+    coords = grid.coordinates()
+    coords["status"] = (tuple(grid.axes), np.full(grid.shape, "missing", "U8"))
+    coords["diverged_step"] = (tuple(grid.axes), np.full(grid.shape, -1))
+    coords["step"] = ("step", grid.options.record_steps, UNITS)
+    labels = coordinates(works[0].layout, grid.record, layers=grid.options.layers)
+    if len({work.source.fingerprint for work in works}) > 1:
+        most = max(work.source.classes.num_classes for work in works)
+        labels = {"class": np.arange(most), **{name: labels[name] for name in ("layer", "head") if name in labels}}
+    named = {group.name: group.work.source.classes for group in grid.groups}
+    classes = json.dumps({name: classes_to_mapping(setting) for name, setting in named.items()})
+    return xr.Dataset(coords={**coords, **labels}, attrs=attributes("sweep", TITLE, grid.described, classes=classes))
+
+
+def _check_sizes(grid: Grid) -> None:
+    """Refuse to record together what has other dimensions from run to run."""
+    works = [group.work for group in grid.groups]
+    varying = {}
+    if len({(work.options.heads, work.options.layers) for work in works}) > 1:
+        varying["different numbers of heads or layers"] = {"head", "layer"}
+    if len({work.source.fingerprint for work in works}) > 1:
+        varying["class settings of different tokens"] = {"token", "query", "output", "bucket"}
+    for what, dims in varying.items():
+        if sized := [quantity.name for quantity in grid.record if dims & set(quantity.dims)]:
             raise InputError(
-                f"{', '.join(sized)} cannot be recorded over class settings of different tokens: record among "
-                f"{', '.join(allowed)}, or sweep one setting at a time."
+                f"{', '.join(sized)} cannot be recorded over {what}: record quantities without "
+                f"{', '.join(sorted(dims))}, or sweep one setting at a time."
             )
-        most = max(group.classes.num_classes for group in grid.groups)
-        found = xr.Dataset(coords={
-            "run": np.arange(len(grid)), "step": grid.record_steps, "class": np.arange(most),
-            **{name: ("run", values) for name, values in runs.items()},
-        })  # fmt: skip
-    named = {group.name: group.classes for group in grid.groups}
-    return found.assign_attrs(
-        title="sweep of training dynamics of a 1-layer (Y, Z) transformer",
-        kind="sweep",
-        format=FORMAT,
-        options=json.dumps(dict(grid.described), sort_keys=True),
-        classes=json.dumps({name: classes_to_mapping(one) for name, one in named.items()}),
-        **provenance(),
-    )
 
 
-def _shapes(grid: Grid) -> dict[str, tuple[int, ...]]:
-    """The size of every variable for all runs; classes fewer than the most are filled up with NaN."""
-    layouts = [_layout(group) for group in {group.name: group for group in grid.groups}.values()]
-    return {
-        name: tuple(
-            np.max([shape_of(name, layout, len(grid), len(grid.record_steps)) for layout in layouts], axis=0).tolist()
+def _variables(grid: Grid, shards: list[Shard]) -> dict[str, Variable]:
+    """Every quantity as an array over the grid; classes fewer than the most are filled up with NaN."""
+    all_sizes = [sizes(group.work.layout, group.work.options.layers) for group in grid.groups]
+    most = {name: max(one[name] for one in all_sizes) for name in all_sizes[0]}
+    chunk = block_shape(max(len(shard) for shard in shards), grid.shape)
+    variables = {}
+    for quantity in grid.record:
+        inner = (len(grid.options.record_steps), *shape_of(quantity, most))
+        variables[quantity.name] = Variable(
+            (*grid.axes, "step", *quantity.dims),
+            (*grid.shape, *inner),
+            np.dtype("float64" if quantity.full_precision else grid.options.dtype),
+            (*chunk, *(max(size, 1) for size in inner)),
+            quantity.attributes,
         )
-        for name in grid.record
-    }
+    return variables
 
 
-def _layout(group: Group) -> CompactLayout:
-    """The layout of what is recorded, whatever the start."""
-    return CompactLayout.of(group.classes, architecture=group.train_options.architecture)
+class _Progress:
+    """A sweep under way: what is done, written shard by shard."""
 
-
-def _dtype(grid: Grid, name: str) -> np.dtype[Any]:
-    return np.dtype("float64" if name in MEASURES else grid.dtype)
-
-
-class _Memory:
-    """A result held in memory."""
-
-    def __init__(self, grid: Grid) -> None:
-        shapes = _shapes(grid)
-        needed = sum(float(np.prod(shape)) * _dtype(grid, name).itemsize for name, shape in shapes.items())
-        if needed > physical_memory() / 2:
-            raise InputError(
-                f"the result of {len(grid):,} runs takes {needed / 2**30:.1f} GiB, more than half of this machine's "
-                "memory: give store, so that it is written to disk, or record less."
-            )
-        self._template = _template(grid)
-        self._layout = _layout(grid.groups[0])
-        self._values: Arrays = {name: np.full(shape, np.nan, _dtype(grid, name)) for name, shape in shapes.items()}
-        self._values |= {name: self._template[name].values.copy() for name in ("status", "diverged_step")}
-
-    def __enter__(self) -> _Memory:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def has(self, shard: Shard) -> bool:
-        return False
-
-    def put(self, shard: Shard, found: Arrays) -> None:
-        for name, values in found.items():
-            place = (slice(shard.first, shard.first + len(shard)), *(slice(size) for size in values.shape[1:]))
-            self._values[name][place] = values
-
-    def finish(self, failed: list[tuple[Shard, Exception]]) -> xr.Dataset:
-        for shard, error in failed:
-            self._values["status"][shard.first : shard.first + len(shard)] = "failed"
-            warnings.warn(f"{shard} failed: {error}", RuntimeWarning, stacklevel=3)
-        dataset = self._template.assign_coords(
-            {name: ("run", self._values.pop(name)) for name in ("status", "diverged_step")}
-        )
-        for name, values in self._values.items():
-            dataset[name] = (dimensions_of(name, "step", self._layout), values, ATTRIBUTES[name])
-        return dataset.assign_attrs(complete=1)
-
-
-class _Disk:
-    """A result written shard by shard; the checkpoint beside it says which shards are there."""
-
-    def __init__(self, grid: Grid, shards: list[Shard], path: Path) -> None:
-        self.path = path
-        shapes = _shapes(grid)
-        size, layout = max(len(shard) for shard in shards), _layout(grid.groups[0])
-        variables = {
-            name: Variable(
-                dimensions_of(name, "step", layout),
-                shape,
-                _dtype(grid, name),
-                (min(size, shape[0]), *shape[1:]),
-                ATTRIBUTES[name],
-            )
-            for name, shape in shapes.items()
-        }
-        if not path.exists():
-            _check_room(path, sum(float(np.prod(v.shape)) * v.dtype.itemsize for v in variables.values()))
-        self._store = RunStore.begin(path, _template(grid), variables)
-        self.finished = self._store.finished
+    def __init__(self, grid: Grid, shards: list[Shard], store: str | Path | None) -> None:
+        self._shape = grid.shape
+        variables = _variables(grid, shards)
+        if store is not None and not Path(store).exists():
+            _check_room(Path(store), sum(variable.nbytes for variable in variables.values()))
+        self.recorder = Recorder(_template(grid), variables, store)
         self._done = np.zeros(len(grid), bool)  # by run, so that another shard size can go on where one stopped
-        if not self.finished and (checkpoint := self._store.read_checkpoint()) is not None:
-            self._done = checkpoint[1]["done"]
-
-    def __enter__(self) -> _Disk:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._store.unlock()
+        if self.recorder.store is not None and not self.recorder.store.finished:
+            checkpoint = self.recorder.checkpoint()
+            if checkpoint is not None:
+                self._done = np.asarray(checkpoint[1]["done"], bool)
 
     def has(self, shard: Shard) -> bool:
-        return bool(self._done[shard.first : shard.first + len(shard)].all())
+        return bool(self._done[shard.numbers].all())
 
-    def put(self, shard: Shard, found: Arrays) -> None:
+    def put(self, shard: Shard, arrays: Arrays) -> None:
         """Write the shard, then say that it is there: killed in between, it is run and written again."""
-        self._store.write(found, run=shard.first)
-        self._done[shard.first : shard.first + len(shard)] = True
-        self._store.write_checkpoint(int(self._done.sum()), {"done": self._done})
+        self._write(shard, arrays)
+        self._done[shard.numbers] = True
+        if self.recorder.store is not None:
+            self.recorder.store.write_checkpoint(int(self._done.sum()), {"done": self._done})
+
+    def _write(self, shard: Shard, arrays: Arrays) -> None:
+        for part, place in places(shard.numbers, self._shape):
+            block = tuple(axis.stop - axis.start for axis in place)
+            self.recorder.write(
+                {name: values[part].reshape(*block, *values.shape[1:]) for name, values in arrays.items()}, place
+            )
 
     def finish(self, failed: list[tuple[Shard, Exception]]) -> xr.Dataset:
-        if failed:
+        if failed and self.recorder.store is not None:
             shard, error = failed[0]
             more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
             raise ScanSnapError(
-                f"{shard}{more} failed: {error}; the others are kept in {self.path}: start the same sweep again to try "
-                "what is missing."
+                f"{shard}{more} failed: {error}; the others are kept in {self.recorder.store.path}: start the same "
+                "sweep again to try what is missing."
             )
-        self._store.finish({})
-        return load(self.path)
+        for shard, error in failed:
+            self._write(shard, {"status": np.full(len(shard), "failed", "U8")})
+            warnings.warn(f"{shard} failed: {error}", RuntimeWarning, stacklevel=3)
+        return self.recorder.finish({})
 
 
 def _check_room(path: Path, needed: float) -> None:
@@ -315,6 +216,6 @@ def _check_room(path: Path, needed: float) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
-            f"the result takes up to {needed / 2**30:.1f} GiB and {folder} has {free / 2**30:.1f} GiB free: record "
-            "less, less often, or elsewhere."
+            f"the result takes up to {gibibytes(needed)} and {folder} has {gibibytes(free)} free: record less, less "
+            "often, or elsewhere."
         )

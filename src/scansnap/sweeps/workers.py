@@ -38,7 +38,7 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise InputError("--cluster needs Ray, which is not installed here: pip install 'scansnap[cluster]'.") from None
+        raise InputError("cluster needs Ray, which is not installed here: pip install 'scansnap[cluster]'.") from None
     started = not ray.is_initialized()
     if started:
         try:

@@ -1,0 +1,95 @@
+"""Open lists: members that have a name, to which users add their own.
+
+An argument that takes a member takes its name or the object itself.  The members that come with the package are
+registered by the same call that users make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from scansnap.base.errors import InputError, unknown
+
+Member = TypeVar("Member")
+Maker = TypeVar("Maker", bound=Callable[..., Any])
+
+
+class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
+    """Makers of members by name.
+
+    Parameters
+    ----------
+    kind : str
+        What a member is, in the words of an error: "optimizer".
+    methods : tuple of str
+        The methods that every member has; an object without them is refused in one sentence.
+    """
+
+    def __init__(self, kind: str, *methods: str) -> None:
+        self._kind = kind
+        self._methods = methods
+        self._makers: dict[str, Callable[[], Member]] = {}
+
+    def register(self, name: str) -> Callable[[Maker], Maker]:
+        """A decorator that adds a class, or any callable without required arguments, under a name."""
+
+        def add(maker: Maker) -> Maker:
+            if self._makers.get(name, maker) is not maker:
+                raise InputError(f"there is a {self._kind} called '{name}' already: give yours another name.")
+            self._makers[name] = maker
+            return maker
+
+        return add
+
+    def member(self, value: str | Member) -> Member:
+        """The member of that name, or the object that was given."""
+        if isinstance(value, str):
+            if value not in self._makers:
+                raise unknown(self._kind, value, [*self._makers, f"or give an object with {self._wanted()}"])
+            return self._makers[value]()
+        missing = [method for method in self._methods if not callable(getattr(value, method, None))]
+        if missing or isinstance(value, type):
+            raise InputError(
+                f"{self._kind} is {value!r:.60}: give one of {', '.join(self._makers)}, or an object with "
+                f"{self._wanted()}."
+            )
+        return value
+
+    def label(self, value: str | Member) -> str:
+        """What a result calls a member: the name it is registered under, with the settings that are not the default."""
+        if isinstance(value, str):
+            return value
+        name = next((name for name, maker in self._makers.items() if maker is type(value)), _qualified(value))
+        return name + _settings(value)
+
+    def _wanted(self) -> str:
+        return " and ".join(f"{method}(...)" for method in self._methods)
+
+    def __getitem__(self, name: str) -> Callable[[], Member]:
+        return self._makers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def _qualified(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _settings(value: object) -> str:
+    """`(momentum=0.9)`: what tells an object from another one of its class."""
+    if not is_dataclass(value) or isinstance(value, type):
+        settings = {name: setting for name, setting in getattr(value, "__dict__", {}).items() if name[0] != "_"}
+    else:
+        settings = {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if field.init and getattr(value, field.name) != cast(object, field.default)
+        }
+    words = ", ".join(f"{name}={setting!r}" for name, setting in settings.items())
+    return f"({words})" if words else ""

@@ -1,0 +1,334 @@
+"""Options, each stated once.
+
+An option is a field of a frozen dataclass: its type, its default and, in `option(...)`, what it means and how its value
+is checked and read.  Signatures and their documentation, flags of the command line, keys of TOML files, axes of sweeps
+and the attributes of results are derived from the field.
+
+    @dataclass(frozen=True, kw_only=True)
+    class MyOptions(Options):
+        steps: int = field(metadata=option("Updates.", least=0))
+        device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
+
+Values are checked when the object is made, so that an object that exists can be used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from scansnap.base import checks
+from scansnap.base.errors import InputError, unknown
+from scansnap.base.open_list import OpenList
+
+Member = TypeVar("Member")
+
+NONE = "none"
+"""None in files and on the command line."""
+
+
+class Kind(Protocol):
+    """The values that an option takes."""
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value in plain form, or an `InputError`."""
+
+    def read(self, name: str, text: str) -> Any:
+        """The value that a word of the command line stands for, not yet checked."""
+
+    def plain(self, value: Any) -> Any:
+        """The value as JSON and TOML can hold it."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is said of a field beside its type and its default."""
+
+    help: str
+    kind: Kind
+    axis: bool  # whether a sweep may take several values
+    separator: str  # between several values on the command line; empty where the words of one value are a list
+    listed: bool  # whether a list of numbers, or of arrays, is one value
+
+
+def option(
+    help: str,
+    kind: Kind | None = None,
+    *,
+    axis: bool = True,
+    separator: str = ",",
+    listed: bool = False,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    none: str = "",
+) -> dict[str, Any]:
+    """The metadata of a field that is an option.
+
+    Unless `kind` is given it follows from the field's type: numbers (with the limits given), True and False, or the
+    names of a `Literal`.  `none` says what None means, where the type allows it.  The rest is as in `Option`.
+    """
+    limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
+    return {"help": help, "kind": kind, "axis": axis, "separator": separator, "listed": listed, "limits": limits,
+            "none": none}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WholeKind:
+    """A whole number."""
+
+    limits: Mapping[str, int]
+
+    def check(self, name: str, value: Any) -> int:
+        return checks.whole(name, value, **self.limits)
+
+    def read(self, name: str, text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise InputError(f"{name} is '{text}': give a whole number.") from None
+
+    def plain(self, value: int) -> int:
+        return value
+
+
+@dataclass(frozen=True)
+class NumberKind:
+    """A finite number."""
+
+    limits: Mapping[str, float]
+
+    def check(self, name: str, value: Any) -> float:
+        return checks.number(name, value, **self.limits)
+
+    def read(self, name: str, text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise InputError(f"{name} is '{text}': give a number.") from None
+
+    def plain(self, value: float) -> float:
+        return value
+
+
+@dataclass(frozen=True)
+class FlagKind:
+    """True or False."""
+
+    def check(self, name: str, value: Any) -> bool:
+        return checks.flag(name, value)
+
+    def read(self, name: str, text: str) -> bool:
+        words = {"yes": True, "true": True, "no": False, "false": False}
+        if text.lower() not in words:
+            raise InputError(f"{name} is '{text}': give yes or no.")
+        return words[text.lower()]
+
+    def plain(self, value: bool) -> bool:
+        return value
+
+
+@dataclass(frozen=True)
+class ChoiceKind:
+    """One of a closed list of names."""
+
+    names: tuple[str, ...]
+
+    def check(self, name: str, value: Any) -> str:
+        return checks.one_of(name, value, self.names)
+
+    def read(self, name: str, text: str) -> str:
+        return text
+
+    def plain(self, value: str) -> str:
+        return value
+
+
+@dataclass(frozen=True)
+class TextKind:
+    """Any text."""
+
+    def check(self, name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise InputError(f"{name} is {checks.shortened(value)}: give text.")
+        return value
+
+    def read(self, name: str, text: str) -> str:
+        return text
+
+    def plain(self, value: str) -> str:
+        return value
+
+
+@dataclass(frozen=True)
+class OptionalKind:
+    """None, or a value of another kind."""
+
+    inner: Kind
+
+    def check(self, name: str, value: Any) -> Any:
+        return None if value is None else self.inner.check(name, value)
+
+    def read(self, name: str, text: str) -> Any:
+        return None if text.lower() == NONE else self.inner.read(name, text)
+
+    def plain(self, value: Any) -> Any:
+        return None if value is None else self.inner.plain(value)
+
+
+@dataclass(frozen=True)
+class MemberKind(Generic[Member]):
+    """A member of an open list: its name, or an object."""
+
+    members: OpenList[Member]
+
+    def check(self, name: str, value: Any) -> Any:
+        self.members.member(value)
+        return value
+
+    def read(self, name: str, text: str) -> str:
+        return text
+
+    def plain(self, value: Any) -> str:
+        return self.members.label(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of one verb: a dataclass whose fields are made with `option`."""
+
+    def __post_init__(self) -> None:
+        for name, stated in options_of(type(self)).items():
+            object.__setattr__(self, name, stated.kind.check(name, getattr(self, name)))
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Refuse values that cannot go with each other."""
+
+    def described(self) -> dict[str, Any]:
+        """Every option as plain data."""
+        return {name: stated.kind.plain(getattr(self, name)) for name, stated in options_of(type(self)).items()}
+
+    def part(self, base: type[Part]) -> Part:
+        """The options of one of the classes that these were put together from."""
+        return base(**{name: getattr(self, name) for name in options_of(base)})
+
+    @classmethod
+    def of(cls, other: Options, **more: Any) -> Self:
+        """These options with the values that `other` has for them, and `more` of their own."""
+        shared = {name: getattr(other, name) for name in options_of(cls) if name in options_of(type(other))}
+        return cls(**{**shared, **more})
+
+
+Part = TypeVar("Part", bound=Options)
+
+
+_STATED: dict[type[Options], dict[str, Option]] = {}
+
+
+def options_of(cls: type[Options]) -> dict[str, Option]:
+    """The options of a class by name, in the order in which they are stated."""
+    if cls not in _STATED:
+        hints = get_type_hints(cls)
+        _STATED[cls] = {field.name: _option(field, hints[field.name]) for field in fields(cls)}
+    return _STATED[cls]
+
+
+def defaults_of(cls: type[Options]) -> dict[str, Any]:
+    """The options that have a default, with it."""
+    return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+
+
+def required_of(cls: type[Options]) -> list[str]:
+    """The options that have none."""
+    return [field.name for field in fields(cls) if field.default is MISSING]
+
+
+def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
+    """Options by name, as a file or a call gives them; an unknown or missing name is one sentence."""
+    for name in values:
+        if name not in options_of(cls):
+            raise unknown("option", name, options_of(cls))
+    missing = [name for name in required_of(cls) if name not in values]
+    if missing:
+        raise InputError(f"{', '.join(missing)} must be given.")
+    return cls(**values)
+
+
+def _option(field: Field[Any], hint: Any) -> Option:
+    stated = field.metadata
+    allows_none = type(None) in get_args(hint) and _is_union(hint)
+    kind = stated["kind"] or _kind_of(field.name, hint, stated["limits"])
+    help_text = stated["help"]
+    if stated["none"]:
+        help_text = f"{help_text.removesuffix('.')}; none {stated['none']}."
+    checked = OptionalKind(kind) if allows_none else kind
+    return Option(help_text, checked, stated["axis"], stated["separator"], stated["listed"])
+
+
+def _kind_of(name: str, hint: Any, limits: Mapping[str, Any]) -> Kind:
+    """The kind that a type alone decides."""
+    parts = [part for part in get_args(hint) if part is not type(None)] if _is_union(hint) else [hint]
+    if len(parts) == 1:
+        (only,) = parts
+        if get_origin(only) is Literal:
+            return ChoiceKind(get_args(only))
+        simple: dict[Any, Callable[[], Kind]] = {
+            bool: FlagKind,
+            str: TextKind,
+            int: lambda: WholeKind(limits),
+            float: lambda: NumberKind(limits),
+        }
+        if only in simple:
+            return simple[only]()
+    raise TypeError(f"the type of the option {name} does not say how it is checked: give option(..., kind=...)")
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+def signature(own: inspect.Signature, cls: type[Options]) -> inspect.Signature:
+    """A signature with every option as a keyword between its positional arguments and its own keywords."""
+    stated = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in fields(cls)
+    ]
+    parameters = own.parameters.values()
+    first = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    last = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    return own.replace(parameters=[*first, *stated, *last])
+
+
+def documented(text: str, cls: type[Options], more: str = "") -> str:
+    """A docstring with the list of options, and `more` parameters, in the place of `{options}`."""
+    lines = []
+    for field in fields(cls):
+        lines += [f"{field.name} : {field.type}", f"    {options_of(cls)[field.name].help}"]
+    return inspect.cleandoc(text).replace("{options}", "\n".join([*lines, more]).rstrip())
+
+
+def plain(value: Any) -> Any:
+    """A value as TOML holds it: None is a word, tuples are lists."""
+    if value is None:
+        return NONE
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def from_plain(value: Any) -> Any:
+    """The inverse of `plain`."""
+    if isinstance(value, list):
+        return [from_plain(inner) for inner in value]
+    return None if isinstance(value, str) and value.lower() == NONE else value

@@ -1,0 +1,116 @@
+"""Compiled functions that draw a sequence's class and count its tokens; `data/sampling.py` says how."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int32, njit, uint32, uint64
+
+from scansnap.data.binomial import binomial
+from scansnap.data.random_stream import uniform, word
+
+COUNTING_LIMIT = 1279
+"""Contextual tokens up to which counting thresholds is used; beyond, binomials cost less (`benchmarks/scaling.py`)."""
+
+WIDE = 256
+"""Tokens in a class, or classes, from which a binary search per draw beats counting against every threshold."""
+
+BLOCK = 64
+"""Draws are counted in blocks of a fixed size, padded, so that the compiler unrolls the loop over whole registers."""
+
+NEVER = np.int32(2**31 - 1)
+"""A padding draw: below no threshold."""
+
+
+@njit(forceinline=True)
+def find(table, stop, value):
+    """How many of the increasing table[0 .. stop-1] are at most `value`: a searchsorted without its checks."""
+    low, high = 0, stop
+    while low < high:
+        middle = (low + high) // 2
+        if table[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(forceinline=True)
+def draw_class(key, class_thresholds):
+    """The class of the sequence with this key (word 0 of its stream)."""
+    u = uniform(key, 0)
+    last = class_thresholds.shape[0] - 1
+    if last > WIDE:
+        return find(class_thresholds, last, u)
+    n = 0  # the same count without branches that cannot be foreseen
+    for k in range(last):
+        n += 1 if class_thresholds[k] <= u else 0
+    return n
+
+
+@njit(forceinline=True)
+def fill_draws(key, length, draws):
+    """32 random bits for each contextual token, two to a word: the first half from low bits, the second from high."""
+    half = draws.shape[0] // 2
+    for j in range(half):
+        bits = word(key, j + 1)
+        draws[j] = int32(uint32(bits) ^ uint32(0x80000000))
+        draws[half + j] = int32(uint32(bits >> uint64(32)) ^ uint32(0x80000000))
+    for j in range(length, draws.shape[0]):
+        draws[j] = NEVER
+
+
+@njit(forceinline=True)
+def padded_length(length):
+    """The number of draws made for `length` tokens: whole blocks."""
+    return (length + BLOCK - 1) // BLOCK * BLOCK
+
+
+@njit(forceinline=True)
+def count_by_thresholds(draws, length, table, n, size, counts):
+    """counts[w] = draws that fall between thresholds w-1 and w."""
+    for w in range(size):
+        counts[w] = 0
+    for start in range(0, draws.shape[0], BLOCK):
+        block = draws[start : start + BLOCK]
+        for w in range(size - 1):
+            threshold = table[n, w]
+            below = int32(0)
+            for j in range(BLOCK):
+                below += int32(block[j] < threshold)
+            counts[w] += below  # so far cumulative
+    counts[size - 1] = length
+    for w in range(size - 1, 0, -1):
+        counts[w] -= counts[w - 1]
+
+
+@njit(forceinline=True)
+def count_by_search(draws, length, thresholds, size, counts):
+    """The same counts, one binary search per draw: cheaper for classes of many tokens."""
+    for w in range(size):
+        counts[w] = 0
+    for j in range(length):
+        counts[find(thresholds, size - 1, draws[j])] += 1
+
+
+@njit(forceinline=True)
+def count_by_binomials(key, length, conditional, size, counts):
+    """Multinomial counts as one binomial per token given the tokens before it."""
+    counter = 1
+    left = length
+    for w in range(size):
+        value, counter = binomial(left, conditional[w], key, counter)
+        counts[w] = value
+        left -= value
+
+
+@njit(forceinline=True)
+def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
+    """The token counts of the sequence of class n with this key; `draws` is scratch of `padded_length(length)`."""
+    if length > COUNTING_LIMIT:
+        count_by_binomials(key, length, conditional[n], size, counts)
+        return
+    fill_draws(key, length, draws)
+    if size > WIDE:
+        count_by_search(draws, length, thresholds[n], size, counts)
+    else:
+        count_by_thresholds(draws, length, thresholds, n, size, counts)

@@ -1,0 +1,41 @@
+"""The length T of a sequence: T - 1 contextual tokens and the query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from scansnap.base.errors import InputError
+
+
+def contextual_length(seq_len: float) -> int:
+    """T - 1, the contextual tokens of a sequence of finite length T."""
+    real = isinstance(seq_len, Real) and not isinstance(seq_len, bool)
+    if not real or not math.isfinite(seq_len) or seq_len != int(seq_len) or not 2 <= seq_len < 2**31:
+        raise InputError(
+            f"seq_len is {seq_len!r}: give a whole number from 2 (one contextual token and the query) to 2^31."
+        )
+    return int(seq_len) - 1
+
+
+@dataclass(frozen=True)
+class LengthKind:
+    """Values of the option `seq_len`: a whole number of at least 2, or infinity."""
+
+    def check(self, name: str, value: Any) -> float:
+        if isinstance(value, float) and value == math.inf:
+            return math.inf
+        return contextual_length(value) + 1
+
+    def read(self, name: str, text: str) -> float:
+        if text.lower() in ("inf", "infinity"):
+            return math.inf
+        try:
+            return int(text)
+        except ValueError:
+            raise InputError(f"{name} is '{text}': give a whole number, or inf for T → ∞.") from None
+
+    def plain(self, value: float) -> float | str:
+        return "inf" if math.isinf(value) else value

@@ -1,0 +1,68 @@
+"""Where sequences come from: sequence classes, and how sequences are drawn from them.
+
+The dynamics need two things of their data: the classes, whose P(l|n) are the limit of long sequences, and the token
+counts of the sequences of an update.  `SequenceClasses` draws contextual tokens independently of each other;
+`PositionedClasses` draws each position from a distribution of its own; a user's source draws them in any other way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.base.errors import InputError
+
+if TYPE_CHECKING:
+    from scansnap.data.sequence_classes import SequenceClasses
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The sequences of one update of R runs, B for each run."""
+
+    class_index: NDArray[np.int64]  # (R, B) the class of each sequence
+    counts: NDArray[np.integer]  # (R, B, W), or (R, B, G, W) by bucket of positions: how often each token occurs, in
+    # the order of `classes.support`, 0 from the class's last token on; W is the size of the largest class
+
+
+class DataSource(ABC):
+    """What `train` learns from.  Subclass it to bring data that are not drawn token by token from P(l|n).
+
+    A source must give the same sequences for the same seed and step, whatever else is asked of it: then runs can be
+    batched, interrupted and resumed without changing a number.
+    """
+
+    independent: bool = False
+    """Whether tokens are drawn independently from P(l|n), so that compiled engines may draw them by themselves."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> SequenceClasses:
+        """The sequence classes; their P(l|n) stand for the counts where seq_len is infinite."""
+
+    @abstractmethod
+    def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
+        """The sequences of update `step`, for the run of each seed.
+
+        Each run gets `num_sequences` sequences, or one of each class where that is None.  A sequence has `length`
+        contextual tokens.
+        """
+
+    def check_length(self, seq_len: float) -> None:  # noqa: B027  (most sources take any)
+        """Refuse a sequence length T that the source does not have; by default there is none."""
+
+    def sample_sequences(self, *, num: int, length: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`num` sequences with the query last (num x length + 1), and the class of each (num)."""
+        raise InputError(f"{type(self).__name__} gives token counts and no sequences: use sample_counts.")
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that are equal for equal sources."""
+        settings = {name: value for name, value in vars(self).items() if isinstance(value, int | float | str | bool)}
+        described = f"{type(self).__qualname__} {sorted(settings.items())} {self.classes.fingerprint}"
+        return hashlib.sha256(described.encode()).hexdigest()[:16]

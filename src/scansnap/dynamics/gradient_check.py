@@ -1,0 +1,45 @@
+"""How far a layer's closed-form gradient is from autograd's: for those who write one."""
+
+from __future__ import annotations
+
+import torch
+
+from scansnap.base.errors import InputError
+from scansnap.base.options import from_names
+from scansnap.data.named_classes import as_source
+from scansnap.data.source import DataSource
+from scansnap.dynamics.gradients import LayoutTensors, population_batch
+from scansnap.model.architecture import Addition, Layer
+from scansnap.model.attention import AttentionMap
+from scansnap.model.compact import CompactLayout
+from scansnap.model.normalization import Normalization
+
+
+def compare_gradients(
+    classes: DataSource | str,
+    *,
+    seed: int = 0,
+    scale: float = 1.0,
+    **layer: str | bool | int | Normalization | AttentionMap | Addition,
+) -> float:
+    """The largest difference between dJ/dz in closed form and by autograd, relative to the largest entry.
+
+    Both are taken at random logits, normal with standard deviation `scale`, for a random gradient of J by the
+    direction that the decoder reads, over every class at T -> infinity, in float64.  A layer without a closed form is
+    refused: there autograd is what is used.
+    """
+    layout = CompactLayout.of(as_source(classes).classes, layer=from_names(Layer, layer))
+    tensors = LayoutTensors.of(layout, dtype=torch.float64)
+    if not tensors.readout.has_closed_form:
+        raise InputError(
+            "this layer has no gradient in closed form: its parts give forward maps, and autograd is used."
+        )
+    generator = torch.Generator().manual_seed(seed)
+    batch = population_batch(tensors, 1)
+    shape = (1, len(layout.size), layout.layer.heads, layout.num_rows)
+    z = scale * torch.randn(shape, generator=generator, dtype=torch.float64)
+    log_a = torch.log(batch.token_weights)[:, :, None]
+    ways = [tensors.readout.forward(z, log_a, batch.class_index, autograd=autograd) for autograd in (False, True)]
+    g = torch.randn(ways[0].value.shape, generator=generator, dtype=torch.float64)
+    closed, by_autograd = (way.backward(g)[0] for way in ways)
+    return float((closed - by_autograd).abs().max() / by_autograd.abs().max())

@@ -1,0 +1,91 @@
+"""Calls that take their options as one object, or flat as keywords.
+
+    train(classes, options, store="run.zarr")
+    train(classes, lr_y=1.0, lr_z=1.0, steps=100, store="run.zarr")
+
+The flat form is derived from the options' class: for the type checker through its constructor, for `help` and the
+documentation through the signature and the docstring.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from scansnap.base.errors import InputError
+from scansnap.base.options import Options, documented, from_names, signature
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+P = ParamSpec("P")
+Subject = TypeVar("Subject", contravariant=True)
+Chosen = TypeVar("Chosen", bound=Options, contravariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """How a verb is carried out, which cannot change a number."""
+
+    store: str | Path | None = None
+    progress: bool | None = None
+
+
+STORE = """\
+store : path, optional
+    Write the result there as it goes.  If the same work was interrupted there it continues, to identical numbers; if
+    it was finished there it is read, not done again.
+progress : bool, optional
+    Show a progress bar; unless told, on an interactive terminal only."""
+
+
+class Verb(Protocol, Generic[Subject, Chosen, P]):
+    """A function of some data and options."""
+
+    @overload
+    def __call__(
+        self, data: Subject, options: Chosen, /, *, store: str | Path | None = None, progress: bool | None = None
+    ) -> xr.Dataset: ...
+
+    @overload
+    def __call__(self, data: Subject, /, *args: P.args, **options: P.kwargs) -> xr.Dataset: ...
+
+
+def verb(
+    options_class: type[Chosen], call: Callable[P, Call]
+) -> Callable[[Callable[[Subject, Chosen, str | Path | None, bool | None], xr.Dataset]], Verb[Subject, Chosen, P]]:
+    """A decorator that lets a function of (data, options, store, progress) be called in both forms.
+
+    `call` is a class with the fields of `options_class` and of `Call`: its constructor is the flat form's signature.
+    """
+
+    def decorate(
+        function: Callable[[Subject, Chosen, str | Path | None, bool | None], xr.Dataset],
+    ) -> Verb[Subject, Chosen, P]:
+        @functools.wraps(function)
+        def flat(data: Any, options: Any = None, /, **words: Any) -> xr.Dataset:
+            how = {field.name: words.pop(field.name, field.default) for field in fields(Call)}
+            if options is None:
+                options = from_names(options_class, words)
+            elif not isinstance(options, options_class):
+                raise InputError(
+                    f"options is {type(options).__name__}: give {options_class.__name__}, or every option by its name."
+                )
+            elif words:
+                raise InputError(
+                    f"{', '.join(words)} is given beside {options_class.__name__}: change the options with "
+                    "dataclasses.replace."
+                )
+            return function(data, options, how["store"], how["progress"])
+
+        first = next(iter(inspect.signature(function).parameters.values()))
+        own = inspect.Signature([first, *inspect.signature(Call).parameters.values()], return_annotation="xr.Dataset")
+        flat.__signature__ = signature(own, options_class)  # type: ignore[attr-defined]
+        flat.__doc__ = documented(function.__doc__ or "", options_class, STORE)
+        return cast("Verb[Subject, Chosen, P]", flat)
+
+    return decorate

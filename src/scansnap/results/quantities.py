@@ -1,0 +1,220 @@
+"""What is recorded of a run: quantities, each with its dimensions and the way it is computed.
+
+The built-in quantities are made as a user makes one of their own:
+
+    @quantity("layer", "head", "class", needs="attention", long_name="tokens attended to", units="1")
+    def effective_tokens(now):
+        return 1 / (now.attention**2).sum(-1)
+
+    train(classes, ..., record=("loss", effective_tokens))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.base.errors import InputError, unknown
+from scansnap.base.open_list import OpenList
+from scansnap.results.metrics import entropy as entropy_of
+from scansnap.results.snapshot import Need, Snapshot
+
+LABELED = ("layer", "head", "class", "query", "token", "output", "bucket")
+"""Dimensions that every result has coordinates for."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A variable of a result, beside its dimensions `run` and `step` or `time`."""
+
+    name: str
+    dims: tuple[str, ...]
+    compute: Callable[[Snapshot], ArrayLike]  # (R, *dims)
+    needs: tuple[Need, ...]  # the attributes of the snapshot that `compute` reads
+    attributes: Mapping[str, str] = field(default_factory=dict)  # long_name and units
+    coords: Mapping[str, Sequence[float] | Sequence[str]] = field(default_factory=dict)  # of dimensions of its own
+    full_precision: bool = False  # kept in float64 whatever the arithmetic of the run
+
+    def __post_init__(self) -> None:
+        for need in self.needs:
+            if need not in get_args(Need):
+                raise unknown(f"need of the quantity {self.name}", need, get_args(Need))
+        for dim in self.dims:
+            if dim not in LABELED and dim not in self.coords:
+                raise InputError(
+                    f"the quantity {self.name} has the dimension '{dim}', which results do not have: use "
+                    f"{', '.join(LABELED)}, or give the values of your own in coords."
+                )
+
+    def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The quantity (R, *dims), of the shape that its dimensions have."""
+        values = np.asarray(self.compute(snapshot))
+        if values.shape != shape:
+            raise InputError(
+                f"the quantity {self.name} has shape {values.shape} for {shape[0]} runs, but its dimensions "
+                f"{', '.join(self.dims) or '(none)'} have {shape}."
+            )
+        return values
+
+
+QUANTITIES: OpenList[Quantity] = OpenList("variable to record")
+
+
+def quantity(
+    *dims: str,
+    needs: Need | Sequence[Need],
+    long_name: str = "",
+    units: str = "1",
+    coords: Mapping[str, Sequence[float] | Sequence[str]] | None = None,
+    full_precision: bool = False,
+) -> Callable[[Callable[[Snapshot], ArrayLike]], Quantity]:
+    """A decorator that makes a quantity of a function of a `Snapshot`, under the function's name.
+
+    Parameters
+    ----------
+    dims : str
+        What its axes are, beside the run: among layer, head, class, query, token, output, bucket, or your own.
+    needs : str or sequence
+        The attributes of the snapshot that the function reads.
+    coords : mapping, optional
+        The values of dimensions of your own.
+    full_precision : bool
+        Keep it in float64 even where the run computes in float32.
+    """
+
+    def make(compute: Callable[[Snapshot], ArrayLike]) -> Quantity:
+        return Quantity(
+            name=compute.__name__,
+            dims=dims,
+            compute=compute,
+            needs=(needs,) if isinstance(needs, str) else tuple(needs),
+            attributes={"long_name": long_name or compute.__name__.replace("_", " "), "units": units},
+            coords=coords or {},
+            full_precision=full_precision,
+        )
+
+    return make
+
+
+def built_in(made: Quantity) -> Quantity:
+    """List a quantity under its name."""
+    QUANTITIES.register(made.name)(lambda: made)
+    return made
+
+
+@built_in
+@quantity(needs="loss", long_name="cross-entropy", units="nats", full_precision=True)
+def loss(now: Snapshot) -> ArrayLike:
+    return now.loss
+
+
+@built_in
+@quantity(needs="accuracy", long_name="share of sequences whose next token has the largest logit", full_precision=True)
+def accuracy(now: Snapshot) -> ArrayLike:
+    return now.accuracy
+
+
+@built_in
+@quantity(
+    needs="fresh_loss", long_name="cross-entropy on sequences that no update sees", units="nats", full_precision=True
+)
+def fresh_loss(now: Snapshot) -> ArrayLike:
+    return now.fresh_loss
+
+
+@built_in
+@quantity(needs="fresh_accuracy", long_name="accuracy on sequences that no update sees", full_precision=True)
+def fresh_accuracy(now: Snapshot) -> ArrayLike:
+    return now.fresh_accuracy
+
+
+@built_in
+@quantity("layer", "head", "class", "token", needs="attention", long_name="attention c_n (Eq. 5)")
+def attention(now: Snapshot) -> ArrayLike:
+    return now.attention
+
+
+@built_in
+@quantity("layer", "head", "query", "token", needs="attention_logits", long_name="attention logits Z")
+def attention_logits(now: Snapshot) -> ArrayLike:
+    return now.attention_logits
+
+
+@built_in
+@quantity(
+    "layer", "head", "class", needs="attention", long_name="entropy of attention on distinct tokens", units="nats"
+)
+def entropy(now: Snapshot) -> ArrayLike:
+    """The entropy of attention restricted to a class's distinct tokens and renormalized there."""
+    if not now.is_distinct.any():
+        return np.full(now.attention.shape[:-1], np.nan)
+    return entropy_of(now.attention[..., now.is_distinct])
+
+
+@built_in
+@quantity("layer", "head", "token", "output", needs="decoder", long_name="decoder Y, rows of contextual tokens")
+def decoder(now: Snapshot) -> ArrayLike:
+    return now.decoder
+
+
+@built_in
+@quantity(
+    "layer", "head", "query", "output", needs="query_decoder",
+    long_name="decoder Y, rows of query tokens (residual connection)",
+)  # fmt: skip
+def query_decoder(now: Snapshot) -> ArrayLike:
+    return now.query_decoder
+
+
+@built_in
+@quantity("bucket", needs="position_bias", long_name="bias on attention logits by bucket of positions")
+def position_bias(now: Snapshot) -> ArrayLike:
+    return now.position_bias
+
+
+RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
+"""The quantities that are recorded unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class RecordKind:
+    """Values of the option `record`: names of quantities, or `Quantity` objects."""
+
+    def check(self, name: str, value: Any) -> tuple[str | Quantity, ...]:
+        asked = [value] if isinstance(value, str | Quantity) else list(value) if isinstance(value, Sequence) else []
+        for one in asked:
+            if not isinstance(one, Quantity):
+                QUANTITIES.member(one) if isinstance(one, str) else _refuse(one)
+        if not asked:
+            raise InputError(f"record is {value!r}: give quantities to keep, among {', '.join(QUANTITIES)}.")
+        names = [one if isinstance(one, str) else one.name for one in asked]
+        own = [one for one in asked if isinstance(one, Quantity)]
+        clash = [
+            one.name for one in own if names.count(one.name) > 1 or (one.name in QUANTITIES and not _is_listed(one))
+        ]
+        if clash:
+            raise InputError(f"two quantities are called '{clash[0]}': give yours another name.")
+        return (*(name for name in QUANTITIES if name in names), *(one for one in own if one.name not in QUANTITIES))
+
+    def read(self, name: str, text: str) -> list[str]:
+        return [part.strip() for part in text.split(",")]
+
+    def plain(self, value: tuple[str | Quantity, ...]) -> list[str]:
+        return [one if isinstance(one, str) else one.name for one in value]
+
+
+def quantities(record: Sequence[str | Quantity]) -> tuple[Quantity, ...]:
+    """The quantities that an option `record` names."""
+    return tuple(QUANTITIES.member(one) for one in record)
+
+
+def _is_listed(one: Quantity) -> bool:
+    return QUANTITIES.member(one.name) == one
+
+
+def _refuse(value: object) -> None:
+    raise InputError(f"record holds {value!r:.60}: give names among {', '.join(QUANTITIES)}, or Quantity objects.")

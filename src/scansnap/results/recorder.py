@@ -1,0 +1,142 @@
+"""Keeping what a run shows: one recorder for everything that is recorded, in memory or in a store.
+
+A variable has leading axes, such as the run, and usually a record axis; what is written is a block of it.  `Records`
+collects the records of runs that advance together and writes them block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.base.errors import InputError
+from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.results.store import RunStore, Variable, load
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+BLOCK_BYTES = 32 * 2**20
+"""A block of records on disk is about this large, and at most `BLOCK_RECORDS` long."""
+
+BLOCK_RECORDS = 64
+
+
+class Recorder:
+    """The variables of a result, in memory or, with a path, in a store that one process writes."""
+
+    def __init__(self, template: xr.Dataset, variables: Mapping[str, Variable], path: str | Path | None = None) -> None:
+        self._template = template
+        self._variables = variables
+        self.store = RunStore.begin(path, template, variables) if path is not None else None
+        self._values: dict[str, NDArray[np.generic]] = {}
+        self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, where any were written
+        if self.store is None:
+            _check_memory(variables, sum(variable.nbytes for variable in variables.values()))
+            self._values = {name: np.full(v.shape, np.nan, v.dtype) for name, v in variables.items()}
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.store is not None:
+            self.store.unlock()
+
+    def finished(self) -> xr.Dataset | None:
+        """The result, if the store held this very work, finished."""
+        return load(self.store.path) if self.store is not None and self.store.finished else None
+
+    def checkpoint(self) -> tuple[int, dict[str, NDArray[np.generic]]] | None:
+        """The last checkpoint of the store, or None."""
+        return self.store.read_checkpoint() if self.store is not None else None
+
+    def write(self, block: Arrays, place: tuple[slice, ...]) -> None:
+        """Put a block of variables, or of coordinates, at a place of their leading axes."""
+        if self.store is not None:
+            self.store.write(block, place)
+            return
+        for name, values in block.items():
+            if name not in self._values:
+                self._coordinates.setdefault(name, self._template[name].values.copy())
+            target = self._values[name] if name in self._values else self._coordinates[name]
+            target[_inner(place, values)] = values
+
+    def finish(self, coordinates: Mapping[str, NDArray[np.generic]]) -> xr.Dataset:
+        """The finished result, with the coordinates that are known only now."""
+        if self.store is not None:
+            self.store.finish(coordinates)
+            return load(self.store.path)
+        dataset = self._template.assign_coords(
+            {name: (self._template[name].dims, values) for name, values in {**self._coordinates, **coordinates}.items()}
+        )
+        for name, variable in self._variables.items():
+            dataset[name] = (variable.dimensions, self._values[name], variable.attributes)
+        return dataset.assign_attrs(complete=1)
+
+
+def _inner(place: tuple[slice, ...], values: NDArray[np.generic]) -> tuple[slice, ...]:
+    """A place of the leading axes, and as much of the others as there are values."""
+    return (*place, *(slice(size) for size in values.shape[len(place) :]))[: values.ndim]
+
+
+class Records:
+    """Records of runs that advance together, (R, record, ...): held until a block of them is full, then written."""
+
+    def __init__(self, recorder: Recorder, variables: Mapping[str, Variable], records: int) -> None:
+        self._recorder = recorder
+        self._first = 0  # the first record held
+        self._records = records
+        self._block = block_of(variables, records)
+        _check_memory(variables, sum(v.nbytes // max(records, 1) * self._block for v in variables.values()))
+        self._values = {
+            name: np.full((v.shape[0], self._block, *v.shape[2:]), np.nan, v.dtype) for name, v in variables.items()
+        }
+
+    def put(self, record: int, values: Arrays, *, lost: NDArray[np.bool_] | None = None) -> None:
+        """One record of some variables (R, ...); of runs that are `lost` everything is NaN."""
+        if record - self._first >= self._block:
+            self.flush(record)
+        for name, array in values.items():
+            self._values[name][:, record - self._first] = array
+        if lost is not None:
+            for held in self._values.values():
+                held[lost, record - self._first] = np.nan
+
+    def flush(self, upto: int) -> None:
+        """Write the records before `upto` and hold those from it on."""
+        if upto <= self._first:
+            return
+        block = {name: values[:, : upto - self._first] for name, values in self._values.items()}
+        self._recorder.write(block, (slice(None), slice(self._first, upto)))
+        for values in self._values.values():
+            values[:] = np.nan
+        self._first = upto
+
+    def skip_to(self, record: int) -> None:
+        """Begin at a later record: those before it are in the store."""
+        self._first = record
+
+    def finish(self, coordinates: Mapping[str, NDArray[np.generic]]) -> xr.Dataset:
+        """Write what is held, and finish the result."""
+        self.flush(self._records)
+        return self._recorder.finish(coordinates)
+
+
+def block_of(variables: Mapping[str, Variable], records: int) -> int:
+    """How many records go into a block."""
+    per_record = sum(variable.nbytes for variable in variables.values()) // max(records, 1)
+    return min(int(np.clip(BLOCK_BYTES // max(per_record, 1), 1, BLOCK_RECORDS)), max(records, 1))
+
+
+def _check_memory(variables: Mapping[str, Variable], needed: float) -> None:
+    if needed > physical_memory():
+        raise InputError(
+            f"the records of {', '.join(variables)} need {gibibytes(needed)}, more than this machine's "
+            f"{gibibytes(physical_memory())}: record fewer variables, less often, or to a store."
+        )

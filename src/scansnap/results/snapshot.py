@@ -1,0 +1,134 @@
+"""What there is to see of R runs at one record: the arrays that quantities are computed from.
+
+An engine gives the parts that the quantities need, in its own layout; what follows from them is made once, when it is
+first asked for.  L, H, K, Q, S, M and G are the numbers of layers, heads, classes, queries, contextual tokens, output
+tokens and buckets of positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.model.attention import attention_of_classes
+from scansnap.model.compact import CompactLayout
+
+FloatArray = NDArray[np.floating]
+
+Need = Literal[
+    "loss",
+    "accuracy",
+    "fresh_loss",
+    "fresh_accuracy",
+    "attention",
+    "attention_logits",
+    "decoder",
+    "query_decoder",
+    "position_bias",
+]
+"""What a quantity may be computed from: attributes of `Snapshot`."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an engine shows of its state; what it was not asked for, or does not have, is None."""
+
+    attention_logits: FloatArray | None = None  # (R, Q H, S) z, with the prior in it
+    decoder: FloatArray | None = None  # (R, H D, C) compact y
+    position_bias: FloatArray | None = None  # (R, G)
+    attention: NDArray[np.float64] | None = None  # (R, L, H, K, S), where it is no function of z alone
+
+
+class Snapshot:
+    """All runs at one record."""
+
+    def __init__(
+        self,
+        layout: CompactLayout,
+        parts: Parts,
+        measures: Mapping[str, NDArray[np.float64]],
+        prior: NDArray[np.float64] | None = None,
+    ) -> None:
+        self._layout = layout
+        self._parts = parts
+        self._measures = measures
+        self._prior = np.zeros(()) if prior is None else prior
+
+    @property
+    def classes(self) -> SequenceClasses:
+        """What the runs learn from."""
+        return self._layout.classes
+
+    @property
+    def loss(self) -> NDArray[np.float64]:
+        """(R,) cross-entropy of the batch that the next update uses."""
+        return self._measures["loss"]
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """(R,) the share of that batch whose next token has the largest logit."""
+        return self._measures["accuracy"]
+
+    @property
+    def fresh_loss(self) -> NDArray[np.float64]:
+        """(R,) cross-entropy on sequences that no update sees."""
+        return self._measures["fresh_loss"]
+
+    @property
+    def fresh_accuracy(self) -> NDArray[np.float64]:
+        """(R,) accuracy on sequences that no update sees."""
+        return self._measures["fresh_accuracy"]
+
+    @cached_property
+    def attention(self) -> NDArray[np.float64]:
+        """(R, L, H, K, S) c_n (Eq. 5) of every class, from the exact P(l|n)."""
+        if self._parts.attention is not None:
+            return self._parts.attention
+        logits = self._layout.split_heads(_known(self._parts.attention_logits))
+        return attention_of_classes(self._layout, logits, self._weighed_probs)[:, None]
+
+    @property
+    def attention_logits(self) -> FloatArray:
+        """(R, 1, H, Q, S) Z at queries and contextual tokens, without the prior."""
+        return (self._layout.split_heads(_known(self._parts.attention_logits)) - self._prior)[:, None]
+
+    @property
+    def decoder(self) -> FloatArray:
+        """(R, 1, H, S, M) the rows of Y of contextual tokens."""
+        return self._layout.expand_decoder(_known(self._parts.decoder))[:, None]
+
+    @property
+    def query_decoder(self) -> FloatArray:
+        """(R, 1, H, Q, M) the rows of Y of query tokens, which a residual connection reads."""
+        return self._layout.expand_decoder(_known(self._parts.decoder), queries=True)[:, None]
+
+    @property
+    def position_bias(self) -> FloatArray:
+        """(R, G) logits by bucket of positions."""
+        return _known(self._parts.position_bias)
+
+    @property
+    def is_distinct(self) -> NDArray[np.bool_]:
+        """(S,) which contextual tokens only one class has."""
+        return self.classes.token_kinds[self._layout.rows] == "distinct"
+
+    @property
+    def _weighed_probs(self) -> NDArray[np.float64] | None:
+        """sum_g exp(b_g) sizes[g] P_g(l|n) (R, K, S), up to a factor, where there are positions."""
+        bias = self._parts.position_bias
+        if bias is None:
+            return None
+        weights = np.exp(bias.astype(np.float64) - bias.max(1, keepdims=True))
+        return np.einsum("rg,kgs->rks", weights, self.classes.bucket_probs)
+
+
+def _known(part: FloatArray | None) -> FloatArray:
+    if part is None:
+        raise AttributeError("this quantity reads a part of the state that it does not name in `needs`")
+    return part
