@@ -11,14 +11,14 @@ from torch import nn
 from scansnap.base.errors import InputError
 from scansnap.text.model import transformer as text_transformer
 from scansnap.text.model.position_codes import BUCKETS, POSITIONS, RelativeBias, alibi, buckets, sinusoidal
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 
 SHAPE = {"vocab_size": 50, "window": 9, "width": 12, "feed_forward": 16, "dropout": 0.0}
 
 
 def model(seed: int = 0, **options) -> TextTransformer:
     torch.manual_seed(seed)
-    made = TextTransformer(TextModel(**{**SHAPE, **options})).double()
+    made = TextTransformer(TextShape(**{**SHAPE, **options})).double()
     with torch.no_grad():  # away from the zeros that biases start with
         for parameter in made.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
@@ -182,7 +182,7 @@ def test_t5s_gradient_adds_up_in_one_order() -> None:
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
     torch.manual_seed(0)
-    made = TextTransformer(TextModel(vocab_size=1000))
+    made = TextTransformer(TextShape(vocab_size=1000))
     assert float(made.embedding.abs().max()) <= 0.1
     assert float(made.decoder.std()) == pytest.approx(0.1 / math.sqrt(3), rel=0.01)
     block = made.layers[0]
@@ -205,4 +205,4 @@ def test_it_starts_as_published() -> None:
 )
 def test_impossible_shapes_are_refused(options: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        TextModel(**{**SHAPE, **options})
+        TextShape(**{**SHAPE, **options})

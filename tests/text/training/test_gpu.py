@@ -11,7 +11,7 @@ import torch
 import scansnap as ss
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive
@@ -41,7 +41,7 @@ class Run:
         shape = {k: changes.pop(k, v) for k, v in shaping.items()} | {k: changes.pop(k) for k in names if k in changes}
         given = options(device=device, **changes)
         torch.manual_seed(3)
-        model = TextTransformer(TextModel(vocab_size=corpus.vocab_size, **shape)).to(device).train()
+        model = TextTransformer(TextShape(vocab_size=corpus.vocab_size, **shape)).to(device).train()
         self.updates = Updates(model, given, Ranks(device))
         self._columns = Columns(corpus.train, given.batch_size, shape["window"])
         self._valid = torch.from_numpy(consecutive(corpus.train, shape["window"])).to(device)

@@ -20,7 +20,7 @@ import scansnap as ss
 from scansnap.base.errors import InputError, StoreError
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.model_file import load_model, model_folder
-from scansnap.text.model.transformer import TextModel
+from scansnap.text.model.transformer import TextShape
 from scansnap.text.training import train as module
 from scansnap.text.training.options import record_plan
 from scansnap.text.training.windows import Columns
@@ -201,7 +201,7 @@ def test_what_does_not_fit_in_memory_is_said(corpus: Corpus, monkeypatch: pytest
 
 
 def planned(steps: int = 2983, valid_tokens: int = 217_646, precision: str = "float32", **shape: int) -> Any:
-    return record_plan(TextModel(vocab_size=28_912, **shape), valid_tokens, 20, steps, precision)
+    return record_plan(TextShape(vocab_size=28_912, **shape), valid_tokens, 20, steps, precision)
 
 
 def test_records_are_as_often_as_they_are_cheap() -> None:
@@ -219,7 +219,7 @@ def test_records_are_as_often_as_they_are_cheap() -> None:
 
 def test_what_measuring_takes_is_what_is_allowed() -> None:
     """A layer's pass is a third of its update: without words to speak of, so many windows in so many updates."""
-    deep = TextModel(vocab_size=2, layers=1000, width=2000, feed_forward=2000)
+    deep = TextShape(vocab_size=2, layers=1000, width=2000, feed_forward=2000)
     every, windows = record_plan(deep, 10**8, 20, 10**6, "float32")
     assert windows * 35 / 3 == pytest.approx(0.0125 * every * 20 * 35, rel=0.01)
 

@@ -13,7 +13,7 @@ from torch import nn
 from scansnap.base.errors import InputError
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.position_codes import sinusoidal
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive
@@ -23,7 +23,7 @@ from tests.small_text import options
 def model(corpus: Corpus, **shape: Any) -> TextTransformer:
     torch.manual_seed(3)
     given = {"window": 7, "width": 12, "feed_forward": 8, "dropout": 0.0, **shape}
-    return TextTransformer(TextModel(vocab_size=corpus.vocab_size, **given)).double().train()
+    return TextTransformer(TextShape(vocab_size=corpus.vocab_size, **given)).double().train()
 
 
 class Plain(nn.Module):

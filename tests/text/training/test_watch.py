@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training import watch as module
 from scansnap.text.training.watch import Watch
 from scansnap.text.training.windows import consecutive
@@ -14,7 +14,7 @@ from scansnap.text.training.windows import consecutive
 
 def made(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:
     torch.manual_seed(0)
-    shape = TextModel(vocab_size=corpus.vocab_size, window=7, layers=2, heads=2, width=12, feed_forward=8)
+    shape = TextShape(vocab_size=corpus.vocab_size, window=7, layers=2, heads=2, width=12, feed_forward=8)
     model = TextTransformer(shape)
     with torch.no_grad():
         for block in model.layers:

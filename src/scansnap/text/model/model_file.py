@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scansnap.base.errors import StoreError
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 
 SHAPE = "shape.json"
 PARAMETERS = "model.safetensors"
@@ -46,7 +46,7 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTr
     try:
         described = json.loads((folder / SHAPE).read_text())
         expected = described.pop("tokenizer")
-        model = TextTransformer(TextModel(**described))
+        model = TextTransformer(TextShape(**described))
         model.load_state_dict(load_file(folder / PARAMETERS))
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__

@@ -29,7 +29,7 @@ MOST = 10**9
 
 
 @dataclass(frozen=True)
-class TextModel:
+class TextShape:
     """The shape of a text transformer."""
 
     vocab_size: int
@@ -65,7 +65,7 @@ class TextModel:
 class Layer(nn.Module):
     """Attention and feed-forward, each with a residual connection and a LayerNorm after (post) or before (pre) it."""
 
-    def __init__(self, shape: TextModel) -> None:
+    def __init__(self, shape: TextShape) -> None:
         super().__init__()
         width, inner = shape.width, shape.feed_forward
         self.heads, self.dropout, self.before = shape.heads, shape.dropout, shape.norm == "pre"
@@ -153,7 +153,7 @@ class TextTransformer(nn.Module):
 
     table: Tensor
 
-    def __init__(self, shape: TextModel) -> None:
+    def __init__(self, shape: TextShape) -> None:
         super().__init__()
         self.shape = shape
         self.embedding = nn.Parameter(torch.empty(shape.vocab_size, shape.width).uniform_(-0.1, 0.1))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.dynamics.options import DEVICES, one_of, whole
-from scansnap.text.model.transformer import TextModel
+from scansnap.text.model.transformer import TextShape
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("float32", "bf16-decoder", "bf16")
@@ -84,7 +84,7 @@ class TextOptions:
 
 
 def record_plan(
-    shape: TextModel, valid_tokens: int, batch_size: int, steps: int, precision: str
+    shape: TextShape, valid_tokens: int, batch_size: int, steps: int, precision: str
 ) -> tuple[int, int | None]:
     """Updates between records unless told, and the windows that each record measures, None for all.
 

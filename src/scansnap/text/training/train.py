@@ -22,7 +22,7 @@ from scansnap.dynamics.options import whole
 from scansnap.results.store import RunStore, load
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.model_file import load_model, model_folder, save_model
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training import dataset as text_dataset
 from scansnap.text.training.options import TextOptions, record_plan
 from scansnap.text.training.ranks import Ranks
@@ -118,8 +118,8 @@ def text_training(corpus: Corpus, *, store: str | Path | None = None, **options:
     if not isinstance(corpus, Corpus):
         raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
     options = {k: int(v) if isinstance(v, np.integer) else v for k, v in options.items()}
-    shaping = {field.name for field in fields(TextModel)}
-    shape = TextModel(vocab_size=corpus.vocab_size, **{k: v for k, v in options.items() if k in shaping})
+    shaping = {field.name for field in fields(TextShape)}
+    shape = TextShape(vocab_size=corpus.vocab_size, **{k: v for k, v in options.items() if k in shaping})
     rest = {k: v for k, v in options.items() if k not in shaping}
     batch_size = rest.setdefault("batch_size", TextOptions.batch_size)
     whole("batch_size", batch_size, least=1)
@@ -140,7 +140,7 @@ class TextTraining:
     """A run of `train_text` and its `model`.  Make it with `text_training`."""
 
     def __init__(
-        self, corpus: Corpus, shape: TextModel, options: TextOptions, columns: Columns, *, store: str | Path | None
+        self, corpus: Corpus, shape: TextShape, options: TextOptions, columns: Columns, *, store: str | Path | None
     ) -> None:
         self.corpus, self.options = corpus, options
         self._columns = columns
@@ -306,7 +306,7 @@ class TextTraining:
             dataset[name] = (text_dataset.DIMENSIONS[name], values, text_dataset.ATTRIBUTES[name])
         return dataset.assign_attrs(complete=1)
 
-    def _described(self, shape: TextModel) -> xr.Dataset:
+    def _described(self, shape: TextShape) -> xr.Dataset:
         shown = self._watch.sample[: self._size["window"]].cpu().numpy()
         words = np.array([self.corpus.words(row) for row in shown], dtype=np.str_)
         options = {
@@ -319,7 +319,7 @@ class TextTraining:
 
 
 @contextmanager
-def _within_memory(shape: TextModel, options: TextOptions) -> Iterator[None]:
+def _within_memory(shape: TextShape, options: TextOptions) -> Iterator[None]:
     """One sentence for what does not fit."""
     try:
         yield
