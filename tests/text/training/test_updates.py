@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -126,6 +128,35 @@ def test_state_is_all_there_is(corpus: Corpus) -> None:
         second = Updates(model(corpus, dropout=0.3), chosen, Ranks("cpu"))
         second.restore({name: np.array(value) for name, value in first.state().items()})
         assert early + [float(second.update(s, *columns.at(s))) for s in range(7, 12)] == losses
+
+
+def fake_capture(work: Callable[[], object], state: Iterable[torch.Tensor]) -> SimpleNamespace:
+    """A warm-up run, undone, and a graph that does the work again."""
+    saved = [(tensor, tensor.clone()) for tensor in state]
+    work()
+    for tensor, value in saved:
+        tensor.copy_(value)
+    return SimpleNamespace(replay=work)
+
+
+@pytest.mark.parametrize("taken_up", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adamw"}], ids=["sgd", "momentum", "adamw"])
+def test_capturing_leaves_everything_as_it_was(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, settings: dict, taken_up: bool
+) -> None:
+    columns, chosen = Columns(corpus.train, 4, 7), options(lr_y=0.05, lr_z=0.02, **settings)
+    plain, captured = (Updates(model(corpus, dropout=0.3), chosen, Ranks("cpu")) for _ in range(2))
+    start = 0
+    if taken_up:
+        start = 5
+        for step in range(start):
+            plain.update(step, *columns.at(step))
+        captured.restore({name: value.copy() for name, value in plain.state().items()})
+    expected = [float(plain.update(s, *columns.at(s))) for s in range(start, start + 5)]
+    monkeypatch.setattr(Updates, "_replays", True)
+    monkeypatch.setattr("scansnap.text.training.updates.capture", fake_capture)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    assert [float(captured.update(s, *columns.at(s))) for s in range(start, start + 5)] == expected
 
 
 def test_bf16_is_near_and_learns(corpus: Corpus) -> None:
