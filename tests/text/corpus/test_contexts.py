@@ -111,7 +111,7 @@ def test_memory_maps_are_counted_too(tmp_path) -> None:
     [
         ([0, 1, 2], 7, {}, "token 7 never occurs"),
         ([0, 1, 2], 2, {}, "token 2 never occurs with a next token"),
-        ([0, 1, 2], 0, {"window": 1}, "window is 1: give at least 2"),
+        ([0, 1, 2], 0, {"window": 1}, "window is 1: give a whole number from 2"),
         ([0, 1, 2], 0, {"vocab_size": 2}, "with vocab_size 2"),
         ([0, -1, 2], 0, {}, "ids go from -1 to 2"),
         ([[0, 1]], 0, {}, "in one dimension"),

@@ -249,11 +249,19 @@ def test_some_windows_are_measured_where_all_would_take_too_long(corpus: Corpus)
         ({"record_every": 0}, "record_every is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"heads": 5}, "width is 12, with 5 heads"),
+        ({"compile": 1}, "compile is 1: give True or False"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(corpus: Corpus, changes: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
         ss.train_text(corpus, **{"steps": 3, **SMALL, **changes})
+
+
+def test_numpys_numbers_are_plain_numbers(corpus: Corpus) -> None:
+    changes = {"steps": np.int64(2), "heads": np.int32(1), "lr_y": np.float32(1.0), "seed": np.int64(0)}
+    run = ss.train_text(corpus, **{**SMALL, **changes})
+    same(run, ss.train_text(corpus, **{**SMALL, "steps": 2, "heads": 1, "lr_y": 1}))
+    assert json.loads(run.attrs["options"])["lr_y"] == 1.0
 
 
 def test_anything_but_a_corpus_is_refused() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 
 CHUNK_PAIRS = 2**21
@@ -88,8 +89,7 @@ def count_contexts(
     """
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or ids.size < 2:
         raise InputError("ids must be at least two whole numbers in one dimension.")
-    if window < 2:
-        raise InputError(f"window is {window}: give at least 2, for the query and one token before it.")
+    window = whole("window", window, least=2)  # the query and at least one token before it
     largest = int(ids.max())
     vocab_size = largest + 1 if vocab_size is None else vocab_size
     if largest >= vocab_size or ids.min() < 0:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
@@ -72,8 +73,7 @@ def read_corpus(
     `<unk>`), a Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder that a
     tokenizer was saved to, or a tokenizer.
     """
-    if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
-        raise InputError(f"min_count is {min_count!r}: give a whole number of at least 1.")
+    min_count = whole("min_count", min_count, least=1)
     if tokenizer != WORDS and min_count != 1:
         raise InputError(f"min_count counts words for the tokenizer '{WORDS}': leave it out with another tokenizer.")
     given: Tokenizer | None = None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scansnap.base.errors import InputError, unknown
+from scansnap.base.checks import number, one_of, whole
+from scansnap.base.errors import InputError
 from scansnap.text.model.dropout import drop
 from scansnap.text.model.position_codes import POSITIONS, RelativeBias, alibi, sinusoidal
 from scansnap.text.model.rows import rows
@@ -23,9 +23,6 @@ from scansnap.text.model.rows import rows
 NORMS = ("post", "pre")
 ONE_BLOCK = 64
 """Keys that a GPU's fused kernels take at once; over more they add up gradients in any order."""
-
-MOST = 10**9
-"""No number of a model's shape may be larger."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +41,12 @@ class TextShape:
 
     def __post_init__(self) -> None:
         for name, least in (("window", 2), ("layers", 1), ("heads", 1), ("width", 1), ("feed_forward", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-                raise InputError(f"{name} is {value!r}: give a whole number from {least} to {MOST:,}.")
+            object.__setattr__(self, name, whole(name, getattr(self, name), least=least))
+        object.__setattr__(self, "dropout", number("dropout", self.dropout, least=0.0, below=1.0))
+        one_of("norm", self.norm, NORMS)
+        one_of("positions", self.positions, POSITIONS)
         if self.width % self.heads:
             raise InputError(f"width is {self.width}, with {self.heads} heads: give a width that the heads divide.")
-        if isinstance(self.dropout, bool) or not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
-            raise InputError(f"dropout is {self.dropout!r}: give a share from 0 to below 1.")
-        if self.norm not in NORMS:
-            raise unknown("norm", self.norm, NORMS)
-        if self.positions not in POSITIONS:
-            raise unknown("positions", self.positions, POSITIONS)
 
     @property
     def layer_size(self) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.checks import flag, number, one_of, whole
 from scansnap.base.errors import InputError
-from scansnap.dynamics.options import DEVICES, one_of, whole
+from scansnap.dynamics.options import DEVICES
 from scansnap.text.model.transformer import TextShape
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -50,21 +50,25 @@ class TextOptions:
     """Windows of the validation split, evenly spread, whose attention is measured; all of them if None."""
 
     def __post_init__(self) -> None:
+        plain: dict[str, object] = {"compile": flag("compile", self.compile)}
         for name, least in (("steps", 0), ("batch_size", 1), ("record_every", 1), ("seed", 0), ("patterns", 0)):
-            whole(name, getattr(self, name), least=least)
+            plain[name] = whole(name, getattr(self, name), least=least)
+        if self.evaluate_every is not None:
+            plain["evaluate_every"] = whole("evaluate_every", self.evaluate_every, least=1)
         for name in ("lr_y", "lr_z", "weight_decay"):
-            _number(name, getattr(self, name), least=0.0)
-        if self.clip is not None and not _number("clip", self.clip, least=0.0) > 0:
+            plain[name] = number(name, getattr(self, name), least=0.0)
+        plain["momentum"] = number("momentum", self.momentum, least=0.0, below=1.0)
+        if self.clip is not None:
+            plain["clip"] = number("clip", self.clip, least=0.0)
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+        if self.clip == 0:
             raise InputError("clip is 0, which stops all learning: give the largest norm of a gradient, or None.")
         one_of("optimizer", self.optimizer, OPTIMIZERS)
         one_of("precision", self.precision, PRECISIONS)
         one_of("device", self.device, DEVICES)
-        if not 0 <= _number("momentum", self.momentum, least=0.0) < 1:
-            raise InputError(f"momentum is {self.momentum}: give a number from 0 up to, but not including, 1.")
         if self.momentum and self.optimizer != "sgd":
             raise InputError(f"momentum is {self.momentum} but the optimizer is {self.optimizer}: it belongs to sgd.")
-        if self.evaluate_every is not None:
-            whole("evaluate_every", self.evaluate_every, least=1)
 
     @property
     def record_steps(self) -> NDArray[np.int64]:
@@ -101,9 +105,3 @@ def record_plan(
     every = min(every, max(1, steps // FEWEST))
     windows = max(SAMPLED, int(every * allowed / (per_token * window)))
     return every, windows if windows * window < valid_tokens else None
-
-
-def _number(name: str, value: object, *, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < least:
-        raise InputError(f"{name} is {value!r}: give a finite number of at least {least:g}.")
-    return float(value)

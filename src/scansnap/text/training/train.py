@@ -15,10 +15,10 @@ import numpy as np
 import torch
 import xarray as xr
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_thread
-from scansnap.dynamics.options import whole
 from scansnap.results.store import RunStore, load
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.model_file import load_model, model_folder, save_model
@@ -117,22 +117,20 @@ def text_training(corpus: Corpus, *, store: str | Path | None = None, **options:
     """What `train_text` runs, with the same options and defaults, not yet begun."""
     if not isinstance(corpus, Corpus):
         raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
-    options = {k: int(v) if isinstance(v, np.integer) else v for k, v in options.items()}
     shaping = {field.name for field in fields(TextShape)}
     shape = TextShape(vocab_size=corpus.vocab_size, **{k: v for k, v in options.items() if k in shaping})
     rest = {k: v for k, v in options.items() if k not in shaping}
-    batch_size = rest.setdefault("batch_size", TextOptions.batch_size)
-    whole("batch_size", batch_size, least=1)
+    batch_size = whole("batch_size", rest.get("batch_size", TextOptions.batch_size), least=1)
     columns = Columns(corpus.train, batch_size, shape.window)
     if rest.get("steps") is None:
         rest["steps"] = columns.per_pass
-    whole("steps", rest["steps"], least=0)
     if rest.get("lr_z") is None:
         rest["lr_z"] = rest.get("lr_y", TextOptions.lr_y)
     if rest.get("record_every") is None:
         tokens = min(len(corpus.valid), MOST_TOKENS)
         precision = rest.get("precision", TextOptions.precision)
-        rest["record_every"], rest["measured"] = record_plan(shape, tokens, batch_size, rest["steps"], precision)
+        steps = whole("steps", rest["steps"])
+        rest["record_every"], rest["measured"] = record_plan(shape, tokens, batch_size, steps, precision)
     return TextTraining(corpus, shape, TextOptions(**rest), columns, store=store)
 
 

@@ -1,0 +1,93 @@
+"""Checks of arguments.
+
+Each check returns the value in plain form, or raises an `InputError` that says what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Real
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.base.errors import InputError, unknown
+
+MOST = 10**9
+"""The largest whole number that an argument may be unless it has a limit of its own."""
+
+
+def whole(name: str, value: object, *, least: int = 0, most: int = MOST) -> int:
+    """A whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+        raise InputError(f"{name} is {value!r}: give a whole number from {least:,} to {most:,}.")
+    return int(value)
+
+
+def number(
+    name: str, value: object, *, least: float = -math.inf, most: float = math.inf, below: float = math.inf
+) -> float:
+    """A finite number from `least` to `most`, less than `below`."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not math.isfinite(value) or not least <= value <= most or not value < below:
+        raise InputError(f"{name} is {value!r}: give a finite number{_range(least, most, below)}.")
+    return float(value)
+
+
+def _range(least: float, most: float, below: float) -> str:
+    start = "" if least == -math.inf else f" of at least {least:g}" if most == below == math.inf else f" from {least:g}"
+    return start + ("" if most == math.inf else f" to {most:g}") + ("" if below == math.inf else f" to below {below:g}")
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} is {value!r}: give True or False.")
+    return bool(value)
+
+
+def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
+    """One of the names allowed."""
+    names = list(allowed)
+    if not isinstance(value, str) or value not in names:
+        raise unknown(name, value, names)
+    return value
+
+
+def numbers(name: str, values: object, what: str = "numbers") -> NDArray[np.float64]:
+    """A one-dimensional array of finite numbers, from one number or a sequence of them."""
+    try:
+        array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        array = np.empty((0, 0))
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise InputError(f"{name} is {shortened(values)}: give {what}.")
+    return array
+
+
+def seeds(values: object) -> tuple[int, ...]:
+    """One seed, or a sequence of them."""
+    listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if not listed:
+        raise InputError("seeds is empty: give one seed per run, or a single one.")
+    for seed in listed:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+            raise InputError(f"a seed is {seed!r}: give whole numbers from 0 to 2^63 - 1.")
+    return tuple(int(seed) for seed in listed)
+
+
+def is_list(value: object) -> bool:
+    """Whether a value is a list of values: a list, a tuple, a range or an array."""
+    return isinstance(value, list | tuple | range | np.ndarray)
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """A value in a sentence, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def listed(ids: Sequence[int] | NDArray[np.integer], most: int = 8) -> str:
+    """The first few of a list of ids."""
+    return ", ".join(str(int(i)) for i in ids[:most]) + (", ..." if len(ids) > most else "")
