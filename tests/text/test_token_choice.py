@@ -76,7 +76,7 @@ def test_correlations_say_which_explanation_is_at_work() -> None:
 
 
 def test_few_tokens_or_other_shapes(counts) -> None:
-    with pytest.raises(InputError, match="give one for each query and token"):
+    with pytest.raises(InputError, match="give one number for each query and token"):
         rank_correlations(counts, np.zeros((2, 3)))
     thin = counts.where(counts["token"] < 5)
     found = rank_correlations(thin, np.random.default_rng(0).random(counts["distinctness"].shape))

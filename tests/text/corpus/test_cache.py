@@ -127,9 +127,7 @@ def test_drafts_of_killed_processes_are_removed_after_a_day(cache: Path) -> None
 def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "file"))
-    with pytest.raises(
-        ss.StoreError, match=r"in the cache \(.+\): set \$SCANSNAP_CACHE to a folder that can be written"
-    ):
+    with pytest.raises(ss.StoreError, match=r"to the cache \(.+\): set \$SCANSNAP_CACHE to a writable folder"):
         cached_folder("kind", "key", Filler())
 
     def full(folder: Path) -> None:

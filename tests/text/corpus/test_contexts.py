@@ -109,13 +109,13 @@ def test_memory_maps_are_counted_too(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("ids", "query", "options", "message"),
     [
-        ([0, 1, 2], 7, {}, "token 7 never occurs"),
-        ([0, 1, 2], 2, {}, "token 2 never occurs with a next token"),
+        ([0, 1, 2], 7, {}, "token 7 never occurs before another token"),
+        ([0, 1, 2], 2, {}, "token 2 never occurs before another token"),
         ([0, 1, 2], 0, {"window": 1}, "window is 1: give a whole number from 2"),
-        ([0, 1, 2], 0, {"vocab_size": 2}, "with vocab_size 2"),
-        ([0, -1, 2], 0, {}, "ids go from -1 to 2"),
-        ([[0, 1]], 0, {}, "in one dimension"),
-        ([0.0, 1.0], 0, {}, "whole numbers"),
+        ([0, 1, 2], 0, {"vocab_size": 2}, "to below vocab_size, 2"),
+        ([0, -1, 2], 0, {}, "ids range from -1 to 2"),
+        ([[0, 1]], 0, {}, "shape .* give a list"),
+        ([0.0, 1.0], 0, {}, "type float64: give a list of at least two whole numbers"),
         ([0], 0, {}, "at least two"),
     ],
 )

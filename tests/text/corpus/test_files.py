@@ -163,13 +163,13 @@ def test_the_digest_knows_content_splits_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no text"),
-        (b" \n\t\r\n  \n", "holds no text"),
-        (b"\xef\xbb\xbf", "holds no text"),
+        (b"", "contains no text"),
+        (b" \n\t\r\n  \n", "contains no text"),
+        (b"\xef\xbb\xbf", "contains no text"),
         (b"word", "a single word"),
-        (b"text and \0 zero bytes", "zero bytes"),
+        (b"text and \0 zero bytes", "null bytes"),
         (b"caf\xe9 and bar", "not text in UTF-8"),
-        ("in another encoding".encode("utf-16"), "zero bytes|not text in UTF-8"),
+        ("in another encoding".encode("utf-16"), "null bytes|not text in UTF-8"),
         (b"cut within a character \xe6\xbc", "not text in UTF-8"),
     ],
 )
@@ -210,11 +210,11 @@ def test_what_is_not_there_is_refused(
 
 
 def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ss.InputError, match=r"holds no text: give a folder with files that end in \.txt"):
+    with pytest.raises(ss.InputError, match=r"contains no text: give a folder with files that end in \.txt"):
         find_text(write(tmp_path / "none", data__csv="1,2"))
-    with pytest.raises(ss.InputError, match=r"the valid files in .* hold no text"):
+    with pytest.raises(ss.InputError, match=r"the valid files in .* contain no text"):
         find_text(write(tmp_path / "blank", train="a b", valid=" \n"))
-    with pytest.raises(ss.InputError, match="holds no text"):
+    with pytest.raises(ss.InputError, match="contains no text"):
         find_text(write(tmp_path / "empty", a="", b="\n"))
 
 
@@ -262,7 +262,7 @@ def test_wikitext_that_cannot_be_had_is_refused_and_nothing_kept(monkeypatch: py
         raise ConnectionError("Couldn't reach the hub.\nmore")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(ss.InputError, match=r"wikitext-2 cannot be fetched \(Couldn't reach the hub\): give the path"):
+    with pytest.raises(ss.InputError, match=r"wikitext-2 cannot be downloaded \(Couldn't reach the hub\): give"):
         find_text("wikitext-2")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ss.InputError, match=r"pip install 'scansnap\[text\]'"):
