@@ -67,7 +67,7 @@ def test_the_weights_are_those_the_fused_kernels_use(positions: str, norm: str) 
     ours = model(positions=positions, norm=norm, heads=2, layers=2)
     if ours.relative is not None:
         nn.init.normal_(ours.relative.table)
-    x, bias = ours._enter(ours.embedding[ids()])
+    x, bias = ours._encode_positions(ours.embedding[ids()])
     for weights, block in zip(ours.attention(ids()), ours.layers, strict=True):
         fused, explicit = block(x, bias), block(x, bias, weights)
         assert torch.allclose(fused, explicit, atol=1e-12)
@@ -124,7 +124,7 @@ def test_logits_between_tokens_make_the_attention() -> None:
         later = torch.ones(9, 9, dtype=torch.bool).triu(1)
         expected = logits.masked_fill(later, -math.inf).softmax(-1)
         assert torch.allclose(ours.attention(ids(1))[0][0], expected, atol=1e-12)
-    with pytest.raises(InputError, match="'sinusoidal' logits depend on where"):
+    with pytest.raises(InputError, match="positions is 'sinusoidal', so logits depend on where"):
         model().logits_between(tokens, tokens)
 
 
@@ -194,7 +194,7 @@ def test_it_starts_as_published() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"width": 10, "heads": 3}, "width is 10, with 3 heads"),
+        ({"width": 10, "heads": 3}, "width is 10 with 3 heads"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"norm": "past"}, "did you mean 'post'"),
         ({"positions": "alibii"}, "did you mean 'alibi'"),
