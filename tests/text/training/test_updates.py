@@ -209,7 +209,7 @@ def test_of_a_long_text_windows_are_spread_evenly(monkeypatch: pytest.MonkeyPatc
 
 
 def test_too_little_text_is_refused(corpus: Corpus) -> None:
-    with pytest.raises(InputError, match=r"too few for a batch of 100 windows of 7 and a next token each"):
+    with pytest.raises(InputError, match=r"too few for a batch of 100 windows of 7 tokens and a next token"):
         Columns(corpus.train, 100, 7)
-    with pytest.raises(InputError, match=r"the validation text has 5 tokens, fewer than one window of 7"):
+    with pytest.raises(InputError, match=r"the validation text has 5 tokens, fewer than a window of 7"):
         consecutive(corpus.valid[:5], 7)
