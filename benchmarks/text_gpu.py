@@ -10,7 +10,7 @@ import sys
 import torch
 
 from scansnap.text.corpus.corpus import read_corpus
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
@@ -21,7 +21,7 @@ STEPS = 200
 
 def updates(vocab_size: int, device: str, dropout: float, optimizer: str = "sgd") -> Updates:
     torch.manual_seed(0)
-    model = TextTransformer(TextModel(vocab_size=vocab_size, dropout=dropout)).to(device).train()
+    model = TextTransformer(TextShape(vocab_size=vocab_size, dropout=dropout)).to(device).train()
     rate = 1.0 if optimizer == "sgd" else 1e-3
     options = TextOptions(
         lr_y=rate, lr_z=rate, steps=STEPS, record_every=STEPS, optimizer=optimizer, device=device

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.position_codes import sinusoidal
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training.options import TextOptions, record_plan
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
@@ -117,7 +117,7 @@ def timed(step: Step, columns: Columns, first: int, count: int, device: str) -> 
 
 def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int, compiled: bool) -> None:
     torch.manual_seed(0)
-    start = TextTransformer(TextModel(vocab_size=corpus.vocab_size, dropout=dropout))
+    start = TextTransformer(TextShape(vocab_size=corpus.vocab_size, dropout=dropout))
     columns = Columns(corpus.train, BATCH, 35)
     steps: dict[str, Step] = {
         "plain": plain_step(Plain(start).to(device).train()),
@@ -142,7 +142,7 @@ def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int
 
 def recording(corpus: Corpus, device: str, layers: int, precision: str, count: int) -> None:
     """The cost of following attention, as often and over as much of the validation split as unless told."""
-    shape = TextModel(vocab_size=corpus.vocab_size, layers=layers)
+    shape = TextShape(vocab_size=corpus.vocab_size, layers=layers)
     columns = Columns(corpus.train, BATCH, 35)
     every, measured = record_plan(shape, len(corpus.valid), BATCH, columns.per_pass, precision)
     model = TextTransformer(shape).to(device).train()

@@ -1,4 +1,4 @@
-"""A text of a few hundred words and the smallest model that learns from it, for tests."""
+"""A text of a few hundred words and a minimal model that learns from it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_diverging_rate_says_what_to_do(folder: Path) -> None:
         (("nothing-here",), "nothing-here"),
         (("empty.txt",), "empty.txt"),
         (("binary.bin",), "binary.bin"),
-        (("zeros.bin",), "zeros.bin holds zero bytes"),
+        (("zeros.bin",), "zeros.bin contains null bytes"),
         (("tiny.txt",), "give more text, or a smaller"),
         (("text", "--window", "5000"), "too few for a batch of 20 windows of 5000"),
         (("text", "--optimizer", "sdg", *SMALL), "did you mean 'sgd'"),

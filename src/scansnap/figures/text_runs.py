@@ -13,7 +13,7 @@ import xarray as xr
 from scansnap.base.errors import InputError
 from scansnap.results.provenance import store_name
 from scansnap.text.corpus.corpus import Corpus, read_corpus
-from scansnap.text.model.transformer import TextModel
+from scansnap.text.model.transformer import TextShape
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.ranks import processes
 from scansnap.text.training.train import TextTraining, text_training
@@ -34,7 +34,7 @@ def corpus_of(text: str | Path | Corpus | None) -> Corpus:
 
 def passes(corpus: Corpus, count: int) -> int:
     """The updates of so many passes over the training text."""
-    return count * Columns(corpus.train, TextOptions.batch_size, TextModel.window).per_pass
+    return count * Columns(corpus.train, TextOptions.batch_size, TextShape.window).per_pass
 
 
 def trainings(

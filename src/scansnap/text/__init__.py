@@ -1,1 +1,1 @@
-"""Text, the second system: corpora, transformers, their training, and what it says of tokens."""
+"""Text, the second system: corpora, transformers, their training, and the tokens that attention chooses."""

@@ -1,4 +1,4 @@
-"""Every test has a cache of its own."""
+"""Every test has its own cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept is whole or made anew, whoever else is at it."""
+"""A cached folder is complete or written again, even with other processes at work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scansnap.text.corpus.cache import cache_folder, cached_folder
 
 
 class Filler:
-    """Writes two files, and counts how often it was asked to."""
+    """Writes two files, and counts how often it is called."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -28,8 +28,8 @@ class Filler:
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "mine"))
-    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache"
     monkeypatch.delenv("SCANSNAP_CACHE")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
@@ -44,7 +44,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert cache_folder() == expected / "scansnap"
 
 
-def test_a_folder_is_made_once(cache: Path) -> None:
+def test_a_folder_is_written_once(cache: Path) -> None:
     fill = Filler()
     folder = cached_folder("kind", "key", fill)
     assert folder == cache / "kind" / "key"
@@ -80,7 +80,7 @@ def replace_by_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [truncate, flip, remove, forget, cut_list, replace_by_file])
-def test_damage_is_noticed_and_mended(cache: Path, damage) -> None:
+def test_damage_is_noticed_and_repaired(cache: Path, damage) -> None:
     fill = Filler()
     folder = cached_folder("kind", "key", fill)
     damage(folder)
@@ -91,7 +91,7 @@ def test_damage_is_noticed_and_mended(cache: Path, damage) -> None:
     assert not list(folder.parent.glob(".draft-*"))
 
 
-def test_a_failure_leaves_nothing(cache: Path) -> None:
+def test_a_failure_leaves_nothing_behind(cache: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").write_text("made")
         raise ss.InputError("no")
@@ -101,7 +101,7 @@ def test_a_failure_leaves_nothing(cache: Path) -> None:
     assert list((cache / "kind").iterdir()) == []
 
 
-def test_the_first_of_many_wins_and_all_get_the_same(cache: Path) -> None:
+def test_of_many_writers_the_first_wins_and_all_get_the_same(cache: Path) -> None:
     def fill(folder: Path) -> None:
         time.sleep(0.02)
         Filler()(folder)
@@ -124,17 +124,15 @@ def test_drafts_of_killed_processes_are_removed_after_a_day(cache: Path) -> None
     assert sorted(path.name for path in (cache / "kind").iterdir()) == [".draft-new", "key"]
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "file"))
-    with pytest.raises(
-        ss.StoreError, match=r"in the cache \(.+\): set \$SCANSNAP_CACHE to a folder that can be written"
-    ):
+    with pytest.raises(ss.StoreError, match=r"to the cache \(.+\): set \$SCANSNAP_CACHE to a writable folder"):
         cached_folder("kind", "key", Filler())
 
-    def full(folder: Path) -> None:
+    def run_out_of_space(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path))
     with pytest.raises(ss.StoreError, match=r"\(No space left on device\): set \$SCANSNAP_CACHE"):
-        cached_folder("kind", "key", full)
+        cached_folder("kind", "key", run_out_of_space)

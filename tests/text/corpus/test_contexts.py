@@ -1,4 +1,4 @@
-"""Counts against a dictionary filled one token at a time, and the quantities against their definitions."""
+"""Counts against a dictionary filled token by token, and derived quantities against their definitions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def slow_counts(ids: list[int], query: int, window: int) -> tuple[Counter[tuple[
     for t in range(len(ids) - 1):
         if ids[t] == query:
             following[ids[t + 1]] += 1
-            for place in range(t - window + 1, t):
-                if place >= 0:
-                    pairs[ids[place], ids[t + 1]] += 1
+            for position in range(t - window + 1, t):
+                if position >= 0:
+                    pairs[ids[position], ids[t + 1]] += 1
     return pairs, following
 
 
@@ -51,55 +51,55 @@ def test_counts_are_those_of_a_dictionary(ids: list[int], window: int, chunk: in
     pairs, following = slow_counts(ids, query, window)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contexts, "CHUNK_PAIRS", chunk)
-        found = count_contexts(np.array(ids, np.int32), query, window, vocab_size=8)
-    assert found.counts.shape == (8, 8)
-    assert found.counts.dtype == np.int64
-    entries = found.counts.tocoo()
+        counted = count_contexts(np.array(ids, np.int32), query, window, vocab_size=8)
+    assert counted.counts.shape == (8, 8)
+    assert counted.counts.dtype == np.int64
+    entries = counted.counts.tocoo()
     assert (
         dict(zip(zip(*map(np.ndarray.tolist, entries.coords), strict=True), entries.data.tolist(), strict=True))
         == pairs
     )
-    assert {n: c for n, c in enumerate(found.next_counts.tolist()) if c} == following
-    assert found.num_occurrences == sum(following.values())
+    assert {n: c for n, c in enumerate(counted.next_counts.tolist()) if c} == following
+    assert counted.num_occurrences == sum(following.values())
     tokens = Counter()
     for (token, _), count in pairs.items():
         tokens[token] += count
-    assert {token: c for token, c in enumerate(found.token_counts.tolist()) if c} == tokens
-    np.testing.assert_allclose(found.cooccurrence * max(1, tokens.total()), found.token_counts)
+    assert {token: c for token, c in enumerate(counted.token_counts.tolist()) if c} == tokens
+    np.testing.assert_allclose(counted.cooccurrence * max(1, tokens.total()), counted.token_counts)
     expected = slow_distinctness(pairs, following)
     np.testing.assert_allclose(
-        found.distinctness, [expected.get(token, math.nan) for token in range(8)], atol=1e-12, rtol=1e-12
+        counted.distinctness, [expected.get(token, math.nan) for token in range(8)], atol=1e-12, rtol=1e-12
     )
 
 
 def test_common_tokens_say_nothing_and_distinct_tokens_everything() -> None:
     # 9 is the query; 0 precedes it always, 1 only before 5, 2 only before 6
     ids = np.array([0, 1, 9, 5] * 30 + [0, 2, 9, 6] * 10)
-    found = count_contexts(ids, 9, 3)
-    assert found.distinctness[0] == 0
-    assert found.distinctness[1] == pytest.approx(math.log(40 / 30))
-    assert found.distinctness[2] == pytest.approx(math.log(40 / 10))
-    assert math.isnan(found.distinctness[5])
-    np.testing.assert_allclose(found.cooccurrence[[0, 1, 2]], [0.5, 0.375, 0.125])
+    counted = count_contexts(ids, 9, 3)
+    assert counted.distinctness[0] == 0
+    assert counted.distinctness[1] == pytest.approx(math.log(40 / 30))
+    assert counted.distinctness[2] == pytest.approx(math.log(40 / 10))
+    assert math.isnan(counted.distinctness[5])
+    np.testing.assert_allclose(counted.cooccurrence[[0, 1, 2]], [0.5, 0.375, 0.125])
 
 
-def test_shuffling_keeps_contexts_and_next_tokens_and_breaks_their_tie() -> None:
+def test_shuffling_keeps_contexts_and_next_tokens_and_breaks_their_link() -> None:
     rng = np.random.default_rng(0)
     topic = rng.integers(0, 2, 2000)
     ids = np.stack([topic, np.full(2000, 9), topic + 5], axis=1).ravel()  # the topic decides what follows 9
-    found = count_contexts(ids, 9, 2)
-    control = found.shuffled(rng)
-    assert (control.token_counts == found.token_counts).all()
-    assert (control.next_counts == found.next_counts).all()
-    assert found.distinctness[0] > 0.6
+    counted = count_contexts(ids, 9, 2)
+    control = counted.shuffled(rng)
+    assert (control.token_counts == counted.token_counts).all()
+    assert (control.next_counts == counted.next_counts).all()
+    assert counted.distinctness[0] > 0.6
     # 2 N D is about chi-squared with 1 degree of freedom: over 20 once in 10^5
     assert 0 < control.distinctness[0] < 20 / 2000
-    again = found.shuffled(np.random.default_rng(1)).counts.toarray()
-    assert (again == found.shuffled(np.random.default_rng(1)).counts.toarray()).all()
+    again = counted.shuffled(np.random.default_rng(1)).counts.toarray()
+    assert (again == counted.shuffled(np.random.default_rng(1)).counts.toarray()).all()
     assert (again != control.counts.toarray()).any()
 
 
-def test_memory_maps_are_counted_too(tmp_path) -> None:
+def test_memory_maps_are_counted(tmp_path) -> None:
     ids = np.random.default_rng(0).integers(0, 20, 5000, dtype=np.int32)
     ids.tofile(tmp_path / "ids.bin")
     mapped = np.memmap(tmp_path / "ids.bin", "<i4", mode="r")
@@ -109,16 +109,16 @@ def test_memory_maps_are_counted_too(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("ids", "query", "options", "message"),
     [
-        ([0, 1, 2], 7, {}, "token 7 never occurs"),
-        ([0, 1, 2], 2, {}, "token 2 never occurs with a next token"),
-        ([0, 1, 2], 0, {"window": 1}, "window is 1: give at least 2"),
-        ([0, 1, 2], 0, {"vocab_size": 2}, "with vocab_size 2"),
-        ([0, -1, 2], 0, {}, "ids go from -1 to 2"),
-        ([[0, 1]], 0, {}, "in one dimension"),
-        ([0.0, 1.0], 0, {}, "whole numbers"),
+        ([0, 1, 2], 7, {}, "token 7 never occurs before another token"),
+        ([0, 1, 2], 2, {}, "token 2 never occurs before another token"),
+        ([0, 1, 2], 0, {"window": 1}, "window is 1: give a whole number from 2"),
+        ([0, 1, 2], 0, {"vocab_size": 2}, "to below vocab_size, 2"),
+        ([0, -1, 2], 0, {}, "ids range from -1 to 2"),
+        ([[0, 1]], 0, {}, "shape .* give a list"),
+        ([0.0, 1.0], 0, {}, "type float64: give a list of at least two whole numbers"),
         ([0], 0, {}, "at least two"),
     ],
 )
-def test_what_cannot_be_counted_is_refused(ids: list, query: int, options: dict, message: str) -> None:
+def test_impossible_arguments_are_refused(ids: list, query: int, options: dict, message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         count_contexts(np.array(ids), query, **{"window": 5, **options})

@@ -1,4 +1,4 @@
-"""A corpus says the same numbers cold and warm, and notices what changed."""
+"""A corpus gives the same numbers from the text and from the cache, and notices changes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def pets(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was read anew."""
-    done = []
+    """The names of the texts that were read rather than taken from the cache."""
+    names = []
     fill = module._fill
     monkeypatch.setattr(
-        module, "_fill", lambda folder, text, *rest: (done.append(text.name), fill(folder, text, *rest))
+        module, "_fill", lambda folder, text, *rest: (names.append(text.name), fill(folder, text, *rest))
     )
-    return done
+    return names
 
 
 def test_words_of_the_training_split(pets: Path) -> None:
@@ -50,9 +50,9 @@ def test_words_of_the_training_split(pets: Path) -> None:
 
 def test_ids_are_read_only_maps_of_little_endian_int32(pets: Path, cache: Path) -> None:
     corpus = ss.read_corpus(pets)
-    (kept,) = (cache / "corpora").iterdir()
-    assert kept.name == corpus.fingerprint
-    assert (np.frombuffer((kept / "train.bin").read_bytes(), "<i4") == corpus.train).all()
+    (folder,) = (cache / "corpora").iterdir()
+    assert folder.name == corpus.fingerprint
+    assert (np.frombuffer((folder / "train.bin").read_bytes(), "<i4") == corpus.train).all()
     assert isinstance(corpus.train, np.memmap)
     assert corpus.train.dtype == np.int32
     with pytest.raises(ValueError, match="read-only"):
@@ -61,31 +61,31 @@ def test_ids_are_read_only_maps_of_little_endian_int32(pets: Path, cache: Path) 
         corpus.splits["train"] = corpus.valid  # type: ignore[index]
 
 
-def test_reading_again_takes_what_is_kept(pets: Path, fills: list[str], tmp_path: Path) -> None:
-    cold = ss.read_corpus(pets)
-    warm = ss.read_corpus(pets)
+def test_reading_again_uses_the_cache(pets: Path, fills: list[str], tmp_path: Path) -> None:
+    first = ss.read_corpus(pets)
+    second = ss.read_corpus(pets)
     moved = ss.read_corpus(pets.rename(tmp_path / "animals"))
     assert fills == ["pets"]
     assert moved.name == "animals"
-    for other in (warm, moved):
-        assert other.fingerprint == cold.fingerprint
-        assert other.tokenizer.fingerprint == cold.tokenizer.fingerprint
-        assert all((other.splits[split] == cold.splits[split]).all() for split in cold.splits)
+    for other in (second, moved):
+        assert other.fingerprint == first.fingerprint
+        assert other.tokenizer.fingerprint == first.tokenizer.fingerprint
+        assert all((other.splits[split] == first.splits[split]).all() for split in first.splits)
 
 
-def test_changed_text_and_other_settings_are_read_anew(pets: Path, fills: list[str]) -> None:
+def test_changed_text_and_other_settings_are_read_again(pets: Path, fills: list[str]) -> None:
     first = ss.read_corpus(pets)
     fewer = ss.read_corpus(pets, min_count=2)
     assert fewer.words(fewer.train) == ["the", "<unk>", "sat", "<eos>", "<eos>", "the", "<unk>", "sat", "<eos>"]
-    (pets / "train.txt").write_text("The cat ran\n\nthe dog sat\n")  # as long as it was
+    (pets / "train.txt").write_text("The cat ran\n\nthe dog sat\n")  # of the same length
     changed = ss.read_corpus(pets)
     assert changed.words(changed.train)[2] == "ran"
     assert len({first.fingerprint, fewer.fingerprint, changed.fingerprint}) == len(fills) == 3
-    # what is mapped stays what it was
+    # what is mapped does not change
     assert first.words(first.train)[2] == "sat"
 
 
-def test_a_truncated_entry_is_read_anew(pets: Path, cache: Path, fills: list[str]) -> None:
+def test_a_truncated_entry_is_read_again(pets: Path, cache: Path, fills: list[str]) -> None:
     first = ss.read_corpus(pets)
     file = cache / "corpora" / first.fingerprint / "train.bin"
     content = file.read_bytes()
@@ -96,7 +96,7 @@ def test_a_truncated_entry_is_read_anew(pets: Path, cache: Path, fills: list[str
     assert len(fills) == 2
 
 
-def test_processes_at_once(pets: Path, cache: Path) -> None:
+def test_several_processes_at_once(pets: Path, cache: Path) -> None:
     code = f"import scansnap; print(scansnap.read_corpus({str(pets)!r}).train.tolist())"
     running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     answers = {process.communicate(timeout=60)[0] for process in running}
@@ -117,7 +117,7 @@ def test_hugging_face_tokens(pets: Path, tmp_path: Path, fills: list[str]) -> No
     assert ss.read_corpus(pets, tokenizer=load_tokenizer(tmp_path / "saved")).fingerprint == corpus.fingerprint
 
 
-def test_other_text_with_the_words_of_a_first(pets: Path, tmp_path: Path) -> None:
+def test_another_text_with_the_words_of_the_first(pets: Path, tmp_path: Path) -> None:
     first = ss.read_corpus(pets)
     first.tokenizer.save(tmp_path / "saved")
     (tmp_path / "other.txt").write_text("the bird sat\n" * 20)
@@ -133,12 +133,12 @@ def test_text_without_splits(tmp_path: Path) -> None:
     assert corpus.words(corpus.valid) == ["<unk>", "<eos>"]
 
 
-def test_what_cannot_be_used_is_refused(pets: Path, tmp_path: Path) -> None:
+def test_impossible_options_are_refused(pets: Path, tmp_path: Path) -> None:
     for wrong in (0, -1, 1.5, True, "2"):
-        with pytest.raises(ss.InputError, match="give a whole number of at least 1"):
+        with pytest.raises(ss.InputError, match="give a whole number from 1 to"):
             ss.read_corpus(pets, min_count=wrong)  # type: ignore[arg-type]
     hugging_face.Tokenizer(hugging_face.models.WordLevel({"bird": 0}, "none")).save(str(tmp_path / "t.json"))
-    with pytest.raises(ss.InputError, match="min_count counts words"):
+    with pytest.raises(ss.InputError, match="min_count is 2, which works only with the tokenizer 'words'"):
         ss.read_corpus(pets, tokenizer=tmp_path / "t.json", min_count=2)
 
 
@@ -151,7 +151,7 @@ def test_a_tokenizer_that_finds_nothing_is_refused(pets: Path, tmp_path: Path, c
     assert list((cache / "corpora").iterdir()) == []
 
 
-def test_progress_goes_to_the_end(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_reaches_the_end(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bars, shown = [], []
 
     @contextmanager
@@ -162,7 +162,7 @@ def test_progress_goes_to_the_end(pets: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "progress_bar", progress_bar)
     (pets / "train.txt").write_text("é 漢\n" * 100)
     ss.read_corpus(pets, progress=False)
-    total = 2 * 700 + len("the zebra sat\n")  # training text is read to count words, and again
+    total = 2 * 700 + len("the zebra sat\n")  # the training text is read twice, first to count words
     assert bars == [("reading pets", total, False)]
     assert shown == sorted(shown)
     assert shown[-1] == total

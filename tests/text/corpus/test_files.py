@@ -1,4 +1,4 @@
-"""Text is found where it is, split as it should be, read without loss, and refused with the reason."""
+"""Text is text_files, split and read without loss, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scansnap.text.corpus.files import find_text
 
 
 def write(folder: Path, **content: str | bytes) -> Path:
-    """Files `name.txt`, or `name_suffix` as `name.suffix`."""
+    """Write files `name.txt`, or `name.suffix` for `name__suffix`."""
     folder.mkdir(exist_ok=True)
     for name, text in content.items():
         file = folder / (name.replace("__", ".") if "__" in name else f"{name}.txt")
@@ -24,8 +24,8 @@ def write(folder: Path, **content: str | bytes) -> Path:
     return folder
 
 
-def text_of(found: files.TextFiles, split: str) -> str:
-    return "".join(found.pieces(split))
+def text_of(text_files: files.TextFiles, split: str) -> str:
+    return "".join(text_files.pieces(split))
 
 
 @pytest.mark.parametrize(
@@ -39,44 +39,44 @@ def text_of(found: files.TextFiles, split: str) -> str:
     ],
 )
 def test_a_folder_has_the_splits_of_its_files(tmp_path: Path, train: str, valid: str, test: str) -> None:
-    write(tmp_path / "mine", **{train: "a b\n", valid: "c\n", test: "d\n", "notes": "e\n"})
-    found = find_text(tmp_path / "mine")
-    assert found.name == "mine"
-    assert {split: text_of(found, split) for split in found.splits} == {
+    write(tmp_path / "text", **{train: "a b\n", valid: "c\n", test: "d\n", "notes": "e\n"})
+    text_files = find_text(tmp_path / "text")
+    assert text_files.name == "text"
+    assert {split: text_of(text_files, split) for split in text_files.splits} == {
         "train": "a b\n", "valid": "c\n", "test": "d\n"
     }  # fmt: skip
 
 
-def test_training_text_with_a_test_split_gives_up_its_end_for_validation(tmp_path: Path) -> None:
-    folder = write(tmp_path / "mine", train="a b c d\n" * 100, test="never\n")
-    found = find_text(folder)
-    assert list(found.splits) == ["train", "valid", "test"]
-    assert text_of(found, "train") + text_of(found, "valid") == "a b c d\n" * 100
-    assert text_of(found, "test") == "never\n"
+def test_without_a_valid_split_the_end_of_the_training_text_is_held_out(tmp_path: Path) -> None:
+    folder = write(tmp_path / "text", train="a b c d\n" * 100, test="never\n")
+    text_files = find_text(folder)
+    assert list(text_files.splits) == ["train", "valid", "test"]
+    assert text_of(text_files, "train") + text_of(text_files, "valid") == "a b c d\n" * 100
+    assert text_of(text_files, "test") == "never\n"
 
 
-def test_other_folders_are_read_in_order_of_names(tmp_path: Path) -> None:
+def test_other_folders_are_read_in_order_of_file_names(tmp_path: Path) -> None:
     folder = write(tmp_path / "tales", b="b\n" * 100, a="a\n" * 100, train="t\n" * 100, data__csv="no\n", _hid="h\n")
     (folder / "_hid.txt").rename(folder / ".hidden.txt")
-    found = find_text(str(folder))
-    assert text_of(found, "train") == "a\n" * 100 + "b\n" * 100 + "t\n" * 85
-    assert text_of(found, "valid") == "t\n" * 15
+    text_files = find_text(str(folder))
+    assert text_of(text_files, "train") == "a\n" * 100 + "b\n" * 100 + "t\n" * 85
+    assert text_of(text_files, "valid") == "t\n" * 15
 
 
-def test_the_end_of_a_file_is_a_line_end_to_cut_at(tmp_path: Path) -> None:
+def test_text_can_be_cut_at_the_end_of_a_file(tmp_path: Path) -> None:
     folder = write(tmp_path / "tales", **{f"tale_{i:02d}": "aaa bbb" for i in range(30)})
-    found = find_text(folder)
-    assert list(found.pieces("train")) == ["aaa bbb\n"] * 29
-    assert list(found.pieces("valid")) == ["aaa bbb\n"]
+    text_files = find_text(folder)
+    assert list(text_files.pieces("train")) == ["aaa bbb\n"] * 29
+    assert list(text_files.pieces("valid")) == ["aaa bbb\n"]
 
 
 @pytest.mark.parametrize(
     ("text", "valid"),
     [
         ("".join(f"line {i:05d}\n" for i in range(1000)), "".join(f"line {i:05d}\n" for i in range(950, 1000))),
-        # the first half of the lines is far longer: the last twentieth is one of bytes
+        # the first line is far longer than the others: the last twentieth is counted in bytes
         ("x" * 189 + "\n" + "y\n" * 5, "y\n" * 5),
-        # a short line and then a long one, which must not all become validation text
+        # a short line and then a long one, which must not become validation text entirely
         ("title\n" + "word " * 400, " word" * 20 + " \n"),
         ("word " * 400, " word" * 20 + " \n"),
         ("the cat sat", " sat\n"),
@@ -86,11 +86,11 @@ def test_the_end_of_a_file_is_a_line_end_to_cut_at(tmp_path: Path) -> None:
     ],
 )
 def test_the_last_twentieth_by_bytes_is_held_out(tmp_path: Path, text: str, valid: str) -> None:
-    found = find_text(write(tmp_path, story=text) / "story.txt")
-    assert found.name == "story"
-    assert text_of(found, "valid") == valid
+    text_files = find_text(write(tmp_path, story=text) / "story.txt")
+    assert text_files.name == "story"
+    assert text_of(text_files, "valid") == valid
     whole = text if text.endswith("\n") else f"{text}\n"
-    assert text_of(found, "train") + valid == whole
+    assert text_of(text_files, "train") + valid == whole
 
 
 @given(
@@ -106,33 +106,35 @@ def test_pieces_lose_nothing_and_both_splits_have_words(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "PIECE_BYTES", piece)
         patch.setattr(files, "SEARCH_BYTES", search)
-        found = find_text(path)
-        train, valid = list(found.pieces("train")), list(found.pieces("valid"))
+        text_files = find_text(path)
+        train, valid = list(text_files.pieces("train")), list(text_files.pieces("valid"))
     assert "".join(train).split()
     assert "".join(valid).split()
     assert all(len(part.encode()) <= piece + 1 and "\n" not in part[:-1] for part in train + valid)
-    whole = text if text.endswith("\n") else f"{text}\n"
-    # where the text is cut within a line end of two characters, the first stays
-    assert "".join(train + valid).replace("\r\n", "\n") == whole.replace("\r\n", "\n")
+    raw = (text if text.endswith("\n") else f"{text}\n").encode()
+    cut = text_files.splits["train"][-1].stop
+    # a cut within a line end of two characters leaves the first one
+    assert "".join(train) == raw[:cut].decode().replace("\r\n", "\n")
+    assert "".join(valid) == raw[cut:].decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("start", range(12))
-def test_characters_of_many_bytes_are_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int) -> None:
+def test_characters_of_several_bytes_are_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int) -> None:
     monkeypatch.setattr(files, "PIECE_BYTES", 12)
     text = "a" * start + "漢🙂é" * 50 + "\n"
-    found = find_text(write(tmp_path, train=text, valid="x y"))
-    pieces = list(found.pieces("train"))
+    text_files = find_text(write(tmp_path, train=text, valid="x y"))
+    pieces = list(text_files.pieces("train"))
     assert "".join(pieces) == text
     assert [piece.endswith("\n") for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
 def test_overlong_lines_are_cut_at_whitespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PIECE_BYTES", 16)
-    found = find_text(write(tmp_path, train="some words of along line\r\nshort\r\n", valid="x"))
-    assert list(found.pieces("train")) == ["some words of", " along line\n", "short\n"]
+    text_files = find_text(write(tmp_path, train="some words of along line\r\nshort\r\n", valid="x"))
+    assert list(text_files.pieces("train")) == ["some words of", " along line\n", "short\n"]
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_removed(tmp_path: Path) -> None:
     plain = find_text(write(tmp_path / "plain", train="é a\n\nb\n", valid="c\n"))
     marked = find_text(
         write(tmp_path / "marked", train="é a\r\n\r\nb".encode("utf-8-sig"), valid="c".encode("utf-8-sig"))
@@ -142,11 +144,11 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path: Path) -> 
 
 
 def test_the_end_of_a_file_ends_a_line(tmp_path: Path) -> None:
-    found = find_text(write(tmp_path, train_1="a", train_2="", train_3="b", valid="c"))
-    assert list(found.pieces("train")) == ["a\n", "b\n"]
+    text_files = find_text(write(tmp_path, train_1="a", train_2="", train_3="b", valid="c"))
+    assert list(text_files.pieces("train")) == ["a\n", "b\n"]
 
 
-def test_the_digest_knows_content_splits_and_files(tmp_path: Path) -> None:
+def test_the_digest_depends_on_content_splits_and_files(tmp_path: Path) -> None:
     texts = [
         {"train": "ab", "valid": "c"},
         {"train": "ac", "valid": "c"},
@@ -163,20 +165,20 @@ def test_the_digest_knows_content_splits_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no text"),
-        (b" \n\t\r\n  \n", "holds no text"),
-        (b"\xef\xbb\xbf", "holds no text"),
+        (b"", "contains no text"),
+        (b" \n\t\r\n  \n", "contains no text"),
+        (b"\xef\xbb\xbf", "contains no text"),
         (b"word", "a single word"),
-        (b"text and \0 zero bytes", "zero bytes"),
+        (b"text and \0 zero bytes", "null bytes"),
         (b"caf\xe9 and bar", "not text in UTF-8"),
-        ("in another encoding".encode("utf-16"), "zero bytes|not text in UTF-8"),
+        ("in another encoding".encode("utf-16"), "null bytes|not text in UTF-8"),
         (b"cut within a character \xe6\xbc", "not text in UTF-8"),
     ],
 )
-def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "given.txt"
+def test_files_without_text_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "story.txt"
     path.write_bytes(content)
-    with pytest.raises(ss.InputError, match=rf"given.txt .*({message})"):
+    with pytest.raises(ss.InputError, match=rf"story.txt .*({message})"):
         ss.read_corpus(path)
 
 
@@ -184,9 +186,9 @@ def test_a_long_text_without_whitespace_is_cut_between_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "SEARCH_BYTES", 64)
-    found = find_text(write(tmp_path, story="漢字" * 1000) / "story.txt")
-    assert text_of(found, "train") == "漢字" * 950
-    assert text_of(found, "valid") == "漢字" * 50 + "\n"
+    text_files = find_text(write(tmp_path, story="漢字" * 1000) / "story.txt")
+    assert text_of(text_files, "train") == "漢字" * 950
+    assert text_of(text_files, "valid") == "漢字" * 50 + "\n"
 
 
 @pytest.mark.parametrize(
@@ -200,38 +202,36 @@ def test_a_long_text_without_whitespace_is_cut_between_characters(
         ("x" * 5000, "cannot read .*File name too long"),
     ],
 )
-def test_what_is_not_there_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
-) -> None:
+def test_missing_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "readable.txt").write_text("an empty source is not this folder")
     with pytest.raises(ss.InputError, match=message):
         find_text(source)
 
 
-def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ss.InputError, match=r"holds no text: give a folder with files that end in \.txt"):
+def test_unusable_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ss.InputError, match=r"contains no text: give a folder with files that end in \.txt"):
         find_text(write(tmp_path / "none", data__csv="1,2"))
-    with pytest.raises(ss.InputError, match=r"the valid files in .* hold no text"):
+    with pytest.raises(ss.InputError, match=r"the valid files in .* contain no text"):
         find_text(write(tmp_path / "blank", train="a b", valid=" \n"))
-    with pytest.raises(ss.InputError, match="holds no text"):
+    with pytest.raises(ss.InputError, match="contains no text"):
         find_text(write(tmp_path / "empty", a="", b="\n"))
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, story="some words") / "story.txt"
-    found = find_text(path)
+    text_files = find_text(path)
 
     def refuse(*args: object, **kwargs: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)  # tests may run as root, who may read everything
-    for read in (lambda: find_text(path), lambda: list(found.pieces("train")), found.digest):
+    monkeypatch.setattr(Path, "open", refuse)  # tests may run as root, who can read everything
+    for read in (lambda: find_text(path), lambda: list(text_files.pieces("train")), text_files.digest):
         with pytest.raises(ss.InputError, match=r"cannot read .*story.txt \(Permission denied\)"):
             read()
 
 
-def test_wikitext_by_name_is_fetched_once_and_written_as_it_was(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_wikitext_is_downloaded_once_and_written_unchanged(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     import datasets
 
     rows = {
@@ -239,30 +239,32 @@ def test_wikitext_by_name_is_fetched_once_and_written_as_it_was(monkeypatch: pyt
         "validation": [" more words \n"],
         "test": [" the last words \n", ""],
     }
-    asked = []
+    calls = []
 
     def load_dataset(*args: str) -> datasets.DatasetDict:
-        asked.append(args)
+        calls.append(args)
         return datasets.DatasetDict({split: datasets.Dataset.from_dict({"text": text}) for split, text in rows.items()})
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     for _ in range(2):
-        found = find_text("wikitext-103")
-        assert found.name == "wikitext-103"
-        assert text_of(found, "train") == "\n = Title = \n\n Some <unk> words . \n"
-        assert text_of(found, "valid") == " more words \n"
-        assert text_of(found, "test") == " the last words \n\n"
-    assert asked == [("Salesforce/wikitext", "wikitext-103-v1")]
+        text_files = find_text("wikitext-103")
+        assert text_files.name == "wikitext-103"
+        assert text_of(text_files, "train") == "\n = Title = \n\n Some <unk> words . \n"
+        assert text_of(text_files, "valid") == " more words \n"
+        assert text_of(text_files, "test") == " the last words \n\n"
+    assert calls == [("Salesforce/wikitext", "wikitext-103-v1")]
 
 
-def test_wikitext_that_cannot_be_had_is_refused_and_nothing_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_wikitext_that_cannot_be_downloaded_leaves_nothing_in_the_cache(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
     import datasets
 
     def load_dataset(*args: str) -> None:
         raise ConnectionError("Couldn't reach the hub.\nmore")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(ss.InputError, match=r"wikitext-2 cannot be fetched \(Couldn't reach the hub\): give the path"):
+    with pytest.raises(ss.InputError, match=r"wikitext-2 cannot be downloaded \(Couldn't reach the hub\): give"):
         find_text("wikitext-2")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ss.InputError, match=r"pip install 'scansnap\[text\]'"):
@@ -273,10 +275,10 @@ def test_wikitext_that_cannot_be_had_is_refused_and_nothing_kept(monkeypatch: py
 
 def test_a_folder_with_the_name_of_a_text_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "example", train="mine\n", valid="too\n")
-    assert text_of(find_text("./example"), "train") == "mine\n"
-    assert text_of(find_text(Path("example")), "train") == "mine\n"
-    assert text_of(find_text("example"), "train") != "mine\n"
+    write(tmp_path / "example", train="local\n", valid="too\n")
+    assert text_of(find_text("./example"), "train") == "local\n"
+    assert text_of(find_text(Path("example")), "train") == "local\n"
+    assert text_of(find_text("example"), "train") != "local\n"
 
 
 @pytest.mark.parametrize("line_end", ["\n", " "], ids=["lines", "one enormous line"])
@@ -288,9 +290,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, line_end: str) -> No
             file.write(block)
     tracemalloc.start()
     try:
-        found = find_text(path)
-        words = sum(piece.count(" ") for split in found.splits for piece in found.pieces(split))
-        found.digest()
+        text_files = find_text(path)
+        words = sum(piece.count(" ") for split in text_files.splits for piece in text_files.pieces(split))
+        text_files.digest()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""The generated text: always the same, small, and with the structure that it promises."""
+"""The generated text is always the same, small, and has the structure that it promises."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_its_size(tmp_path: Path) -> None:
     assert 25_000 < len(words) < 40_000
     assert 250 < len(set(words)) < 350
     assert sum(map(len, text.values())) < 300_000
-    # held-out stories are new, but made of known words
+    # held-out stories are new, but consist of known words
     train = text["train"].splitlines()
     for split in ("valid", "test"):
         assert not set(text[split].splitlines()) & set(train)
@@ -35,7 +35,7 @@ def test_its_size(tmp_path: Path) -> None:
     assert not set("{}") & set("".join(words))
 
 
-def test_the_last_place_is_that_of_the_topic(tmp_path: Path) -> None:
+def test_a_story_ends_in_the_place_of_its_topic(tmp_path: Path) -> None:
     write_example(tmp_path)
     people = {topic.place: set(topic.people) for topic in TOPICS}
     closings = {closing.split()[0] for closing in CLOSINGS}
@@ -65,5 +65,5 @@ def test_topic_words_are_distinct_and_function_words_are_common() -> None:
     topical = [word[topic.people[0]] for topic in TOPICS]
     common = [word[text] for text in ("the", ".", "in", "one", "at")]
     assert counts.distinctness[topical].min() > 4 * counts.distinctness[common].max()
-    # 18 words with about a hundred counts each: far beyond what chance alone gives any of them
+    # 18 words with about a hundred counts each: far more than chance alone gives any of them
     assert (counts.distinctness[topical] > 1.3 * shuffled.distinctness[topical]).all()

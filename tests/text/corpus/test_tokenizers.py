@@ -1,4 +1,4 @@
-"""Words and Hugging Face tokens: the ids that they should have, saved and read back."""
+"""The ids of words and of Hugging Face tokens, and tokenizers saved and loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORY = ["The cat saw the dog .\n", "\n", "the dog ran\n"]
 
 
 def byte_pairs() -> hugging_face.Tokenizer:
-    """A tiny byte-level tokenizer that gives back any text."""
+    """A tiny byte-level tokenizer that reproduces any text."""
     tokenizer = FastTokenizer(hugging_face.models.BPE())
     tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = hugging_face.decoders.ByteLevel()
@@ -38,7 +38,7 @@ def test_words_are_ordered_by_count_and_then_alphabetically() -> None:
     assert tokenizer.vocab_size == 8
 
 
-def test_rare_words_are_unknown_and_counted_as_such() -> None:
+def test_rare_words_become_and_count_as_unknown() -> None:
     tokenizer = WordTokenizer.count([*STORY, "<unk>\n"], min_count=2)
     # four rare words and one <unk> in the text itself
     assert tokenizer.vocabulary == ("<unk>", "<eos>", "the", "dog")
@@ -57,9 +57,9 @@ def test_only_a_line_end_is_the_end_of_a_line() -> None:
 def test_words_round_trip(tmp_path_factory: pytest.TempPathFactory, text: str, min_count: int) -> None:
     tokenizer = WordTokenizer.count([text], min_count)
     words = text.lower().replace("\n", " <eos> ").split()
-    kept = [word if word == "<eos>" or words.count(word) >= min_count else "<unk>" for word in words]
-    assert tokenizer.words(tokenizer.encode([text])) == kept
-    assert tokenizer.vocab_size == len({*kept, "<eos>", "<unk>"})
+    expected = [word if word == "<eos>" or words.count(word) >= min_count else "<unk>" for word in words]
+    assert tokenizer.words(tokenizer.encode([text])) == expected
+    assert tokenizer.vocab_size == len({*expected, "<eos>", "<unk>"})
     folder = tmp_path_factory.mktemp("saved")
     tokenizer.save(folder)
     again = load_tokenizer(folder)
@@ -76,23 +76,23 @@ def test_hugging_face_tokens_round_trip(text: str) -> None:
 BYTE_PAIRS = byte_pairs()
 
 
-def test_hugging_face_tokens_are_found_saved_and_read_back(tmp_path: Path) -> None:
+def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     tokenizer = byte_pairs()
-    tokenizer.enable_truncation(2)  # as in many a published file, and none of our business
+    tokenizer.enable_truncation(2)  # as in many published files; must have no effect
     tokenizer.enable_padding(length=10)
     tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
-    found = find_tokenizer(tmp_path / "model")
-    assert found.name == "model"
-    assert found.encode(STORY).tolist() == [i for line in STORY for i in byte_pairs().encode(line).ids]
-    assert "".join(found.words(found.encode(STORY))) == "".join(STORY)
-    assert found.vocab_size == 1 + max(byte_pairs().get_vocab().values())
+    loaded = find_tokenizer(tmp_path / "model")
+    assert loaded.name == "model"
+    assert loaded.encode(STORY).tolist() == [i for line in STORY for i in byte_pairs().encode(line).ids]
+    assert "".join(loaded.words(loaded.encode(STORY))) == "".join(STORY)
+    assert loaded.vocab_size == 1 + max(byte_pairs().get_vocab().values())
     by_file = find_tokenizer(str(tmp_path / "model" / "tokenizer.json"))
-    assert by_file.fingerprint == found.fingerprint
-    found.save(tmp_path / "saved")
+    assert by_file.fingerprint == loaded.fingerprint
+    loaded.save(tmp_path / "saved")
     again = find_tokenizer(tmp_path / "saved")
-    assert (again.name, again.fingerprint, again.vocab_size) == (found.name, found.fingerprint, found.vocab_size)
-    assert again.encode(STORY).tolist() == found.encode(STORY).tolist()
+    assert (again.name, again.fingerprint, again.vocab_size) == (loaded.name, loaded.fingerprint, loaded.vocab_size)
+    assert again.encode(STORY).tolist() == loaded.encode(STORY).tolist()
 
 
 def test_ids_with_gaps_and_tokens_that_are_parts_of_characters() -> None:
@@ -106,7 +106,7 @@ def test_ids_with_gaps_and_tokens_that_are_parts_of_characters() -> None:
     assert "\ufffd" not in "".join(shown)
 
 
-def test_blocks_are_bounded_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_bounded_and_give_the_same_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [
         tokenizer.encode(STORY) for tokenizer in (WordTokenizer.count(STORY), HuggingFaceTokenizer(BYTE_PAIRS, ""))
     ]
@@ -117,7 +117,7 @@ def test_blocks_are_bounded_and_say_the_same(monkeypatch: pytest.MonkeyPatch) ->
         assert (np.concatenate(blocks) == ids).all()
 
 
-def test_fingerprints_tell_vocabularies_apart() -> None:
+def test_fingerprints_distinguish_vocabularies() -> None:
     assert WordTokenizer(["<eos>", "<unk>", "a"]).fingerprint != WordTokenizer(["<unk>", "<eos>", "a"]).fingerprint
     other = byte_pairs()
     other.add_tokens(["zebra"])
@@ -134,26 +134,26 @@ def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hugging_face, "Tokenizer", Hub)
     assert find_tokenizer("some/model").name == "some/model"
-    with pytest.raises(ss.InputError, match=r"'word' cannot be had \(Repository Not Found\): choose 'words'"):
+    with pytest.raises(ss.InputError, match=r"cannot load the tokenizer 'word' \(Repository Not Found\): choose"):
         find_tokenizer("word")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ss.InputError, match=r"pip install 'scansnap\[text\]'"):
         find_tokenizer("some/model")
 
 
-def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_unusable_tokenizers_are_refused(tmp_path: Path) -> None:
     for source in (tmp_path, str(tmp_path / "no.json"), tmp_path / "none"):
         with pytest.raises(ss.InputError, match="there is no tokenizer at"):
             find_tokenizer(source)
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(ss.InputError, match=r"bad.json' cannot be had \(.+\)"):
+    with pytest.raises(ss.InputError, match=r"cannot load the tokenizer '.*bad.json' \(.+\)"):
         find_tokenizer(tmp_path / "bad.json")
     with pytest.raises(ss.InputError, match="no word twice"):
         WordTokenizer(["<eos>", "<unk>", "a", "a"])
-    with pytest.raises(ss.InputError, match="must hold <eos> and <unk>"):
+    with pytest.raises(ss.InputError, match="must contain <eos> and <unk>"):
         WordTokenizer(["<eos>", "a"])
     for ids in ([-1], [3]):
-        with pytest.raises(ss.InputError, match="ids go from 0 to 2"):
+        with pytest.raises(ss.InputError, match=r"a token id is .*: give a whole number from 0 to 2"):
             WordTokenizer(["<eos>", "<unk>", "a"]).words(ids)
 
 

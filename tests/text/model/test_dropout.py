@@ -10,20 +10,20 @@ from scansnap.text.model.dropout import drop
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("share", [0.001, 0.2, 0.9, 0.999])
-def test_it_drops_its_share_and_keeps_the_mean(share: float, dtype: torch.dtype) -> None:
-    """Of a million entries the share dropped is within five standard deviations: one failure in a million seeds."""
+def test_it_drops_its_share_and_preserves_the_mean(share: float, dtype: torch.dtype) -> None:
+    """The share dropped of a million entries is within five standard deviations: one failure in a million seeds."""
     torch.manual_seed(0)
     x = torch.full((1_000_000,), 3.0, dtype=dtype, requires_grad=True)
-    found = drop(x, share)
-    dropped = float((found == 0).float().mean())
-    assert abs(dropped - share) < 5 * (share * (1 - share) / 1e6) ** 0.5
-    kept = found[found != 0]
-    assert torch.equal(kept, torch.full_like(kept, 3.0) * (torch.ones(()) / (1 - share)).to(dtype))
-    found.sum().backward()
-    assert torch.equal(x.grad * 3.0, found.detach())  # what is dropped learns nothing
+    dropped = drop(x, share)
+    zero_share = float((dropped == 0).float().mean())
+    assert abs(zero_share - share) < 5 * (share * (1 - share) / 1e6) ** 0.5
+    nonzero = dropped[dropped != 0]
+    assert torch.equal(nonzero, torch.full_like(nonzero, 3.0) * (torch.ones(()) / (1 - share)).to(dtype))
+    dropped.sum().backward()
+    assert torch.equal(x.grad * 3.0, dropped.detach())  # dropped entries have no gradient
 
 
-def test_the_seed_says_what_is_dropped() -> None:
+def test_the_seed_determines_what_is_dropped() -> None:
     def dropped(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         return drop(torch.ones(1000), 0.2) == 0

@@ -1,4 +1,4 @@
-"""The GPU's loss against PyTorch's own: on a GPU, or by Triton's interpreter on a CPU."""
+"""The GPU's loss against PyTorch's own, on a GPU or with Triton's interpreter on a CPU."""
 
 from __future__ import annotations
 
@@ -34,58 +34,58 @@ def fused(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     weight, bias = nn.Parameter(weight), nn.Parameter(bias)
     for parameter in (weight, bias):
-        parameter.grad = torch.full_like(parameter, torch.nan)  # to be written whole
+        parameter.grad = torch.full_like(parameter, torch.nan)  # must be overwritten entirely
     loss = 3 * FusedCrossEntropy(weight, bias, dtype)(hidden.requires_grad_(), targets)
     loss.backward()
     return loss.detach(), (hidden.grad, weight.grad, bias.grad)
 
 
-def distance(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def distance(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).norm() / expected.norm())
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_it_is_the_cross_entropy(size: tuple[int, int, int]) -> None:
-    given = problem(*size)
-    loss, expected = exact(*given)
-    found, gradients = fused(*given)
-    assert float(found) == pytest.approx(float(loss), rel=2e-6)
+    arguments = problem(*size)
+    loss, expected = exact(*arguments)
+    fused_loss, gradients = fused(*arguments)
+    assert float(fused_loss) == pytest.approx(float(loss), rel=2e-6)
     for ours, theirs in zip(gradients, expected, strict=True):
         assert distance(ours, theirs) < 3e-6
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_rounded_it_is_near(size: tuple[int, int, int]) -> None:
-    given = problem(*size)
-    loss, expected = exact(*given)
-    found, gradients = fused(*given, dtype=HALF)
-    assert float(found) == pytest.approx(float(loss), rel=1e-2)
+def test_rounded_it_is_close(size: tuple[int, int, int]) -> None:
+    arguments = problem(*size)
+    loss, expected = exact(*arguments)
+    fused_loss, gradients = fused(*arguments, dtype=HALF)
+    assert float(fused_loss) == pytest.approx(float(loss), rel=1e-2)
     for ours, theirs in zip(gradients, expected, strict=True):
         assert 1e-6 < distance(ours, theirs) < 2e-2
 
 
-def test_logits_beyond_the_range_of_exponentials_are_no_harm() -> None:
-    given = problem(37, 301, 40, scale=50.0)
-    loss, expected = exact(*given)
+def test_logits_beyond_the_range_of_exponentials_do_no_harm() -> None:
+    arguments = problem(37, 301, 40, scale=50.0)
+    loss, expected = exact(*arguments)
     assert float(loss) > 3 * 100
-    found, gradients = fused(*given)
-    assert float(found) == pytest.approx(float(loss), rel=1e-5)
+    fused_loss, gradients = fused(*arguments)
+    assert float(fused_loss) == pytest.approx(float(loss), rel=1e-5)
     for ours, theirs in zip(gradients, expected, strict=True):
-        assert distance(ours, theirs) < 1e-3  # a probability's error is that of a logit in the thousands
+        assert distance(ours, theirs) < 1e-3  # the error of a probability is that of a logit in the thousands
 
 
-def test_a_block_of_impossible_tokens_is_no_harm() -> None:
+def test_a_block_of_impossible_tokens_does_no_harm() -> None:
     weight, bias, hidden, targets = problem(37, 301, 40)
     bias[128:256] = -torch.inf
     targets %= 128
     loss, expected = exact(weight, bias, hidden, targets)
-    found, gradients = fused(weight, bias, hidden, targets)
-    assert float(found) == pytest.approx(float(loss), rel=2e-6)
+    fused_loss, gradients = fused(weight, bias, hidden, targets)
+    assert float(fused_loss) == pytest.approx(float(loss), rel=2e-6)
     for ours, theirs in zip(gradients, expected, strict=True):
         assert distance(ours, theirs) < 3e-6
 
 
-def test_evaluation_learns_nothing_and_batches_may_differ_in_size() -> None:
+def test_evaluation_has_no_gradients_and_batches_may_differ_in_size() -> None:
     weight, bias, *_ = problem(37, 301, 40)
     loss = FusedCrossEntropy(nn.Parameter(weight), nn.Parameter(bias))
     for rows in (37, 5, 200):

@@ -1,4 +1,4 @@
-"""The text model against PyTorch's own layers, and its attention weights against the fused kernels that use them."""
+"""The text model against PyTorch's own layers, and its attention weights against the fused kernels."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import nn
 from scansnap.base.errors import InputError
 from scansnap.text.model import transformer as text_transformer
 from scansnap.text.model.position_codes import BUCKETS, POSITIONS, RelativeBias, alibi, buckets, sinusoidal
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 
 SHAPE = {"vocab_size": 50, "window": 9, "width": 12, "feed_forward": 16, "dropout": 0.0}
 
 
 def model(seed: int = 0, **options) -> TextTransformer:
     torch.manual_seed(seed)
-    made = TextTransformer(TextModel(**{**SHAPE, **options})).double()
-    with torch.no_grad():  # away from the zeros that biases start with
-        for parameter in made.parameters():
+    transformer = TextTransformer(TextShape(**{**SHAPE, **options})).double()
+    with torch.no_grad():  # biases start at zero
+        for parameter in transformer.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
-    return made.eval()
+    return transformer.eval()
 
 
 def ids(batch: int = 3, length: int = 9) -> torch.Tensor:
@@ -63,37 +63,37 @@ def test_hidden_states_and_weights_are_those_of_pytorchs_layers(norm: str, heads
 @pytest.mark.parametrize("positions", ["none", "sinusoidal", "alibi", "t5"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_weights_are_those_the_fused_kernels_use(positions: str, norm: str) -> None:
-    """Weights mixed with the values by hand give what the fused kernel gives."""
+    """Weights times values give the same as the fused kernel."""
     ours = model(positions=positions, norm=norm, heads=2, layers=2)
     if ours.relative is not None:
         nn.init.normal_(ours.relative.table)
-    x, bias = ours._enter(ours.embedding[ids()])
+    x, bias = ours._encode_positions(ours.embedding[ids()])
     for weights, block in zip(ours.attention(ids()), ours.layers, strict=True):
         fused, explicit = block(x, bias), block(x, bias, weights)
         assert torch.allclose(fused, explicit, atol=1e-12)
-        assert not torch.allclose(fused, block(x, bias, weights.flip(0)), atol=1e-6)  # other weights would show
+        assert not torch.allclose(fused, block(x, bias, weights.flip(0)), atol=1e-6)  # other weights would differ
         x = fused
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_without_fused_kernels_it_is_the_same_model(monkeypatch: pytest.MonkeyPatch, positions: str) -> None:
-    """As it is on a GPU with long windows: hidden states and gradients."""
+def test_without_fused_kernels_the_model_is_the_same(monkeypatch: pytest.MonkeyPatch, positions: str) -> None:
+    """Hidden states and gradients, as on a GPU with long windows."""
     ours = model(positions=positions, heads=2, layers=2)
     if ours.relative is not None:
         nn.init.normal_(ours.relative.table)
-    found = []
+    results = []
     for fused in (True, False):
         monkeypatch.setattr(text_transformer, "_fused", lambda x, fused=fused: fused)
         ours.zero_grad()
         hidden = ours(ids())
         hidden.pow(3).sum().backward()
-        found.append([hidden.detach(), *(p.grad.clone() for p in ours.parameters() if p.grad is not None)])
-    assert len(found[0]) == len(found[1]) > 20
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+        results.append([hidden.detach(), *(p.grad.clone() for p in ours.parameters() if p.grad is not None)])
+    assert len(results[0]) == len(results[1]) > 20
+    for fused_result, plain_result in zip(*results, strict=True):
+        torch.testing.assert_close(fused_result, plain_result, rtol=1e-10, atol=1e-10)
 
 
-def test_no_query_sees_what_comes_after_it() -> None:
+def test_no_query_sees_later_tokens() -> None:
     for positions in ("none", "sinusoidal", "alibi", "t5"):
         ours = model(positions=positions, layers=2)
         changed = ids().clone()
@@ -106,7 +106,7 @@ def test_no_query_sees_what_comes_after_it() -> None:
             assert torch.allclose(weights.sum(-1), torch.ones_like(weights[..., 0]))
 
 
-def test_rows_of_the_embedding_get_their_gradient() -> None:
+def test_rows_of_the_embedding_have_their_gradient() -> None:
     ours = model().train()
     twin = model().train()
     ours(ids()).square().sum().backward()
@@ -116,7 +116,7 @@ def test_rows_of_the_embedding_get_their_gradient() -> None:
     assert torch.allclose(ours.embedding.grad, 2 * twin.embedding.grad, atol=1e-13)
 
 
-def test_logits_between_tokens_make_the_attention() -> None:
+def test_logits_between_tokens_give_the_attention() -> None:
     for norm in ("post", "pre"):
         ours = model(positions="none", norm=norm, heads=2)
         tokens = ids(1)[0]
@@ -124,17 +124,17 @@ def test_logits_between_tokens_make_the_attention() -> None:
         later = torch.ones(9, 9, dtype=torch.bool).triu(1)
         expected = logits.masked_fill(later, -math.inf).softmax(-1)
         assert torch.allclose(ours.attention(ids(1))[0][0], expected, atol=1e-12)
-    with pytest.raises(InputError, match="'sinusoidal' logits depend on where"):
+    with pytest.raises(InputError, match="positions is 'sinusoidal', so logits depend on where"):
         model().logits_between(tokens, tokens)
 
 
-def test_attention_parameters_are_what_moves_the_logits() -> None:
+def test_attention_parameters_are_those_of_the_logits() -> None:
     for positions, count in (("none", 8), ("t5", 9)):
         ours = model(positions=positions, layers=2)
         names = {id(p): name for name, p in ours.named_parameters()}
-        found = {names[id(p)] for p in ours.attention_parameters()}
-        assert len(found) == count
-        assert all(any(part in name for part in ("query", "key", "relative")) for name in found)
+        of_attention = {names[id(p)] for p in ours.attention_parameters()}
+        assert len(of_attention) == count
+        assert all(any(part in name for part in ("query", "key", "relative")) for name in of_attention)
 
 
 def test_sinusoidal_positions() -> None:
@@ -145,7 +145,7 @@ def test_sinusoidal_positions() -> None:
             angle = t / 10000 ** (2 * j / 6)
             assert float(table[t, 2 * j]) == pytest.approx(math.sin(angle), abs=1e-5)
             assert float(table[t, 2 * j + 1]) == pytest.approx(math.cos(angle), abs=1e-5)
-    assert sinusoidal(4, 5).shape == (4, 5)  # odd widths have one sine more
+    assert sinusoidal(4, 5).shape == (4, 5)  # odd widths have one more sine
 
 
 def test_alibi_slopes() -> None:
@@ -156,36 +156,36 @@ def test_alibi_slopes() -> None:
     assert float(bias[3, 2, 2]) == 0.0
 
 
-def test_t5_buckets_are_exact_near_and_grow_far() -> None:
+def test_t5_buckets_are_exact_nearby_and_grow_with_distance() -> None:
     row = buckets(300)[299].flip(0)  # by distance
     assert row[:16].tolist() == list(range(16))
     assert (row[1:] >= row[:-1]).all()
     assert int(row[127]) == BUCKETS - 1
     assert int(row.max()) == BUCKETS - 1
-    # distances 16 to 128 fill the upper 16 buckets geometrically: 16 * 8^(8/16) = 45.3 begins bucket 24
+    # distances 16 to 128 fill the upper 16 buckets geometrically: bucket 24 starts at 16 * 8^(8/16) = 45.3
     assert int(row[45]) == 23
     assert int(row[46]) == 24
 
 
-def test_t5s_gradient_adds_up_in_one_order() -> None:
-    """Sixty-five thousand numbers to thirty-two, by two threads: the same to the last bit each time."""
+def test_t5s_gradient_is_summed_in_a_fixed_order() -> None:
+    """Two threads sum 65,536 numbers into 32: identical to the last bit each time."""
     bias, gradient = RelativeBias(1, 256), torch.randn(1, 256, 256)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        found = [torch.autograd.grad(bias(), bias.table, gradient)[0] for _ in range(20)]
+        gradients = [torch.autograd.grad(bias(), bias.table, gradient)[0] for _ in range(20)]
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(one, found[0]) for one in found)
+    assert all(torch.equal(repeated, gradients[0]) for repeated in gradients)
 
 
 @torch.no_grad()
 def test_it_starts_as_published() -> None:
     torch.manual_seed(0)
-    made = TextTransformer(TextModel(vocab_size=1000))
-    assert float(made.embedding.abs().max()) <= 0.1
-    assert float(made.decoder.std()) == pytest.approx(0.1 / math.sqrt(3), rel=0.01)
-    block = made.layers[0]
+    transformer = TextTransformer(TextShape(vocab_size=1000))
+    assert float(transformer.embedding.abs().max()) <= 0.1
+    assert float(transformer.decoder.std()) == pytest.approx(0.1 / math.sqrt(3), rel=0.01)
+    block = transformer.layers[0]
     assert float(block.query.weight.abs().max()) <= math.sqrt(6 / 800)
     assert float(block.query.weight.std()) == pytest.approx(math.sqrt(2 / 800), rel=0.02)
     assert not block.key.bias.any()
@@ -194,7 +194,7 @@ def test_it_starts_as_published() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"width": 10, "heads": 3}, "width is 10, with 3 heads"),
+        ({"width": 10, "heads": 3}, "width is 10 with 3 heads"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"norm": "past"}, "did you mean 'post'"),
         ({"positions": "alibii"}, "did you mean 'alibi'"),
@@ -205,4 +205,4 @@ def test_it_starts_as_published() -> None:
 )
 def test_impossible_shapes_are_refused(options: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        TextModel(**{**SHAPE, **options})
+        TextShape(**{**SHAPE, **options})

@@ -1,4 +1,4 @@
-"""One small text for all tests here."""
+"""A small text that all tests here share."""
 
 from __future__ import annotations
 

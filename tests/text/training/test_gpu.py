@@ -1,4 +1,4 @@
-"""Text training on a GPU, where an update is a graph and the loss is in kernels of its own: `pytest -m gpu`."""
+"""Text training on a GPU, where an update is a graph and the loss has its own kernels: `pytest -m gpu`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import scansnap as ss
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive
@@ -36,14 +36,14 @@ class Run:
     """Updates of a small model on a device."""
 
     def __init__(self, corpus: Corpus, device: str, **changes: Any) -> None:
-        shaping = {"window": 7, "width": 12, "feed_forward": 8, "dropout": 0.2}
+        defaults = {"window": 7, "width": 12, "feed_forward": 8, "dropout": 0.2}
         names = ("layers", "heads", "norm", "positions")
-        shape = {k: changes.pop(k, v) for k, v in shaping.items()} | {k: changes.pop(k) for k in names if k in changes}
-        given = options(device=device, **changes)
+        shape = {k: changes.pop(k, v) for k, v in defaults.items()} | {k: changes.pop(k) for k in names if k in changes}
+        run_options = options(device=device, **changes)
         torch.manual_seed(3)
-        model = TextTransformer(TextModel(vocab_size=corpus.vocab_size, **shape)).to(device).train()
-        self.updates = Updates(model, given, Ranks(device))
-        self._columns = Columns(corpus.train, given.batch_size, shape["window"])
+        model = TextTransformer(TextShape(vocab_size=corpus.vocab_size, **shape)).to(device).train()
+        self.updates = Updates(model, run_options, Ranks(device))
+        self._columns = Columns(corpus.train, run_options.batch_size, shape["window"])
         self._valid = torch.from_numpy(consecutive(corpus.train, shape["window"])).to(device)
 
     def losses(self, first: int, last: int) -> list[float]:
@@ -63,19 +63,19 @@ def test_devices_agree(corpus: Corpus, precision: str) -> None:
 
 
 @pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS)
-def test_repeated_or_taken_up_it_gives_identical_numbers(corpus: Corpus, changes: dict[str, Any]) -> None:
+def test_repeated_or_resumed_runs_give_identical_numbers(corpus: Corpus, changes: dict[str, Any]) -> None:
     whole = Run(corpus, "cuda", **changes).losses(0, 30)
     assert len(set(whole)) > 20
     assert Run(corpus, "cuda", **changes).losses(0, 30) == whole
     first, second = (Run(corpus, "cuda", **changes) for _ in range(2))
     before = first.losses(0, 13)
-    first.evaluate()  # is no part of what is learned
+    first.evaluate()  # changes nothing
     second.updates.restore(first.updates.state())
     assert before + second.losses(13, 30) == whole
     assert first.losses(13, 30) == whole[13:]
 
 
-def test_a_run_is_what_it_is_on_a_cpu(corpus: Corpus) -> None:
+def test_a_run_agrees_with_one_on_a_cpu(corpus: Corpus) -> None:
     arguments = {"steps": 12, "record_every": 4, "evaluate_every": 4, "lr_y": 0.5, "dropout": 0.0, **SMALL}
     cpu, gpu = (ss.train_text(corpus, device=device, **arguments) for device in ("cpu", "cuda"))
     for name in ("loss", "valid_loss", "entropy", "normalized_entropy", "top_1", "top_5", "pattern"):

@@ -1,4 +1,4 @@
-"""Whole runs: what they record, that they go on where they stopped, and what they refuse."""
+"""Whole runs: what they record, how they resume, and what they refuse."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ import scansnap as ss
 from scansnap.base.errors import InputError, StoreError
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.model_file import load_model, model_folder
-from scansnap.text.model.transformer import TextModel
+from scansnap.text.model.transformer import TextShape
 from scansnap.text.training import train as module
 from scansnap.text.training.options import record_plan
 from scansnap.text.training.windows import Columns
 from tests.small_text import SMALL, options
 
 
-def same(one: xr.Dataset, other: xr.Dataset) -> None:
-    for name in one.data_vars:
-        np.testing.assert_array_equal(one[name].values, other[name].values, err_msg=str(name))
+def assert_same(run: xr.Dataset, other: xr.Dataset) -> None:
+    for name in run.data_vars:
+        np.testing.assert_array_equal(run[name].values, other[name].values, err_msg=str(name))
 
 
 def test_a_run_records_what_it_says(corpus: Corpus) -> None:
@@ -61,17 +61,17 @@ def test_the_callers_random_numbers_are_left_alone(corpus: Corpus) -> None:
     first = ss.train_text(corpus, steps=3, record_every=1, **SMALL)
     assert torch.equal(state, torch.get_rng_state())
     torch.manual_seed(6)
-    same(first, ss.train_text(corpus, steps=3, record_every=1, **SMALL))
+    assert_same(first, ss.train_text(corpus, steps=3, record_every=1, **SMALL))
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7, 9])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_stopped_anywhere_it_goes_on_to_the_same_numbers(
+def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, optimizer: str
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    given = {"steps": 10, "record_every": 3, "optimizer": optimizer, "lr_y": 0.05, **SMALL}
-    whole = ss.train_text(corpus, **given)
+    arguments = {"steps": 10, "record_every": 3, "optimizer": optimizer, "lr_y": 0.05, **SMALL}
+    whole = ss.train_text(corpus, **arguments)
     read = Columns.at
 
     def at(self: Columns, step: int, rows: slice = slice(None)):
@@ -82,13 +82,13 @@ def test_stopped_anywhere_it_goes_on_to_the_same_numbers(
     with monkeypatch.context() as patch:
         patch.setattr(Columns, "at", at)
         with pytest.raises(KeyboardInterrupt):
-            ss.train_text(corpus, **given, store=tmp_path / "run.zarr")
+            ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr")
     with pytest.raises(StoreError, match=rf"unfinished run \({stop} of 10 steps\)"):
         ss.load(tmp_path / "run.zarr")
-    again = ss.train_text(corpus, **given, store=tmp_path / "run.zarr")
-    same(whole, again)
+    again = ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr")
+    assert_same(whole, again)
     assert not list(tmp_path.glob("*.checkpoint*"))
-    same(again, ss.train_text(corpus, **given, store=tmp_path / "run.zarr"))  # and is read when asked for again
+    assert_same(again, ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr"))  # read, not trained again
 
 
 PROGRAM = """
@@ -101,7 +101,7 @@ ss.train_text(corpus, steps=600, record_every=20, width=12, feed_forward=8, wind
 """
 
 
-def test_killed_it_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path) -> None:
     from tests.small_text import small_corpus
 
     (tmp_path / "text").mkdir()
@@ -119,12 +119,12 @@ def test_killed_it_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     program.send_signal(signal.SIGKILL)
     program.wait()
     assert checkpoint.exists()
-    given = {"steps": 600, "record_every": 20, "width": 12, "feed_forward": 8, "window": 7, "batch_size": 4}
-    same(ss.train_text(corpus, **given, store=store), ss.train_text(corpus, **given))
+    arguments = {"steps": 600, "record_every": 20, "width": 12, "feed_forward": 8, "window": 7, "batch_size": 4}
+    assert_same(ss.train_text(corpus, **arguments, store=store), ss.train_text(corpus, **arguments))
 
 
 def test_several_processes_share_the_batch(tmp_path: Path) -> None:
-    """Without dropout two processes compute what one does, to rounding; only the first writes."""
+    """Without dropout, two processes compute the same as one, to rounding; only the first writes."""
     from tests.small_text import small_corpus
 
     (tmp_path / "text").mkdir()
@@ -138,20 +138,21 @@ def test_several_processes_share_the_batch(tmp_path: Path) -> None:
         "--store", str(tmp_path / "two.zarr"),
     ]  # fmt: skip
     environment = {**os.environ, "SCANSNAP_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("result:") == 1
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout.count("result:") == 1
     two = ss.load(tmp_path / "two.zarr")
-    one = ss.train_text(corpus, steps=8, record_every=2, width=12, feed_forward=8, window=7, batch_size=4, dropout=0.0,
-                        lr_y=1.0)  # fmt: skip
-    np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
-    np.testing.assert_allclose(two["entropy"], one["entropy"], rtol=1e-4)
+    single = ss.train_text(
+        corpus, steps=8, record_every=2, width=12, feed_forward=8, window=7, batch_size=4, dropout=0.0, lr_y=1.0
+    )
+    np.testing.assert_allclose(two["loss"], single["loss"], rtol=1e-5)
+    np.testing.assert_allclose(two["entropy"], single["entropy"], rtol=1e-4)
     assert json.loads(two.attrs["options"])["processes"] == 2
 
 
-def test_a_diverging_run_says_so_and_keeps_what_it_had(corpus: Corpus, tmp_path: Path) -> None:
-    given = {**SMALL, "steps": 30, "record_every": 5, "lr_y": 1e12, "clip": None}
-    run = ss.train_text(corpus, **given, store=tmp_path / "run.zarr")
+def test_a_diverging_run_says_so_and_keeps_its_records(corpus: Corpus, tmp_path: Path) -> None:
+    arguments = {**SMALL, "steps": 30, "record_every": 5, "lr_y": 1e12, "clip": None}
+    run = ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr")
     assert str(run["status"].values[0]) == "diverged"
     step = int(run["diverged_step"].values[0])
     assert 0 < step < 30
@@ -162,7 +163,7 @@ def test_a_diverging_run_says_so_and_keeps_what_it_had(corpus: Corpus, tmp_path:
     assert str(ss.load(tmp_path / "run.zarr")["status"].values[0]) == "diverged"
 
 
-def test_the_trained_model_is_left_with_its_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
+def test_the_trained_model_is_saved_with_its_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
     run = ss.train_text(corpus, steps=4, record_every=2, **SMALL, store=tmp_path / "run.zarr")
     folder = model_folder(tmp_path / "run.zarr")
     assert sorted(p.suffix for p in folder.iterdir()) == [".json", ".json", ".safetensors", ".txt"]  # no pickles
@@ -171,8 +172,8 @@ def test_the_trained_model_is_left_with_its_tokenizer(corpus: Corpus, tmp_path: 
     ids = torch.from_numpy(tokenizer.encode("the old dog by the wall barks").astype(np.int64))[None]
     assert model.attention(ids)[0].shape == (1, 2, 7, 7)
     first = torch.from_numpy(corpus.valid[:7].astype(np.int64))[None]
-    kept = run["pattern"].isel(run=0, step=-1, layer=0, window=0).values
-    np.testing.assert_allclose(model.attention(first)[0][0].numpy(), kept, atol=1e-6)
+    pattern = run["pattern"].isel(run=0, step=-1, layer=0, window=0).values
+    np.testing.assert_allclose(model.attention(first)[0][0].numpy(), pattern, atol=1e-6)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "text.txt").write_text("quite another text with other words .\n" * 30)
     with pytest.MonkeyPatch.context() as patch:
@@ -183,52 +184,52 @@ def test_the_trained_model_is_left_with_its_tokenizer(corpus: Corpus, tmp_path: 
     (folder / "words.txt").write_text("<eos>\n<unk>\nnothing\n")
     with pytest.raises((StoreError, InputError)):
         load_model(folder)
-    with pytest.raises(StoreError, match="holds no trained text model"):
+    with pytest.raises(StoreError, match="contains no trained text model"):
         load_model(tmp_path)
 
 
 @pytest.mark.parametrize("where", ["TextTransformer", "Watch"])
-def test_what_does_not_fit_in_memory_is_said(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    def full(*_: object, **__: object) -> None:
+def test_running_out_of_memory_is_one_sentence(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def run_out(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.")
 
     if where == "Watch":
-        monkeypatch.setattr(module.Watch, "measure", full)
+        monkeypatch.setattr(module.Watch, "measure", run_out)
     else:
-        monkeypatch.setattr(module, where, full)
-    with pytest.raises(InputError, match=r"width 12, .* do not fit in the memory of this cpu: give less"):
+        monkeypatch.setattr(module, where, run_out)
+    with pytest.raises(InputError, match=r"width 12, .* do not fit in the memory of this cpu: reduce one of them"):
         ss.train_text(corpus, steps=1, record_every=1, **SMALL)
 
 
 def planned(steps: int = 2983, valid_tokens: int = 217_646, precision: str = "float32", **shape: int) -> Any:
-    return record_plan(TextModel(vocab_size=28_912, **shape), valid_tokens, 20, steps, precision)
+    return record_plan(TextShape(vocab_size=28_912, **shape), valid_tokens, 20, steps, precision)
 
 
-def test_records_are_as_often_as_they_are_cheap() -> None:
-    """The whole split as often as it can be measured, 16 to 100 times; of what is dearer, some windows."""
+def test_cheap_records_are_frequent() -> None:
+    """The whole split 16 to 100 times, as often as the cost allows; some of its windows if that is too expensive."""
     assert planned() == (168, None)
     assert planned(steps=8949, precision="bf16-decoder") == (336, None)  # half as often
     assert planned(valid_tokens=100, steps=50) == (1, None)
     assert planned(valid_tokens=100, steps=1_000_000) == (10_000, None)
-    for dear in ({"layers": 3}, {"heads": 20}, {"precision": "bf16"}, {"valid_tokens": 10**6}):
-        every, windows = planned(**dear)
+    for costly in ({"layers": 3}, {"heads": 20}, {"precision": "bf16"}, {"valid_tokens": 10**6}):
+        every, windows = planned(**costly)
         assert every == 2983 // 16
-        assert 64 < windows < dear.get("valid_tokens", 217_646) // 35
+        assert 64 < windows < costly.get("valid_tokens", 217_646) // 35
     assert planned(heads=200, precision="bf16") == (2983 // 16, 64)
 
 
-def test_what_measuring_takes_is_what_is_allowed() -> None:
-    """A layer's pass is a third of its update: without words to speak of, so many windows in so many updates."""
-    deep = TextModel(vocab_size=2, layers=1000, width=2000, feed_forward=2000)
+def test_measuring_costs_what_is_allowed() -> None:
+    """A layer's forward pass is a third of its update; the vocabulary is negligible."""
+    deep = TextShape(vocab_size=2, layers=1000, width=2000, feed_forward=2000)
     every, windows = record_plan(deep, 10**8, 20, 10**6, "float32")
     assert windows * 35 / 3 == pytest.approx(0.0125 * every * 20 * 35, rel=0.01)
 
 
-def test_some_windows_are_measured_where_all_would_take_too_long(corpus: Corpus) -> None:
+def test_some_windows_are_measured_if_all_would_take_too_long(corpus: Corpus) -> None:
     whole, some = (module.text_training(corpus, steps=1, record_every=1, measured=n, **SMALL) for n in (None, 5))
-    found = [training._watch.measure()["entropy"] for training in (whole, some)]
-    assert not np.array_equal(*found)
-    np.testing.assert_allclose(*found, rtol=0.1)
+    entropies = [training._watch.measure()["entropy"] for training in (whole, some)]
+    assert not np.array_equal(*entropies)
+    np.testing.assert_allclose(*entropies, rtol=0.1)
     assert len(some._watch.sample) == 5
 
 
@@ -241,19 +242,27 @@ def test_some_windows_are_measured_where_all_would_take_too_long(corpus: Corpus)
         ({"lr_y": float("nan")}, "lr_y is nan"),
         ({"clip": 0.0}, "clip is 0"),
         ({"momentum": 1.0}, "momentum is 1.0"),
-        ({"momentum": 0.5, "optimizer": "adam"}, "it belongs to sgd"),
+        ({"momentum": 0.5, "optimizer": "adam"}, "use sgd, or leave momentum out"),
         ({"optimizer": "sdg"}, "did you mean 'sgd'"),
         ({"precision": "float16"}, "unknown precision 'float16'"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"steps": -1}, "steps is -1"),
         ({"record_every": 0}, "record_every is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"heads": 5}, "width is 12, with 5 heads"),
+        ({"heads": 5}, "width is 12 with 5 heads"),
+        ({"compile": 1}, "compile is 1: give True or False"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(corpus: Corpus, changes: dict, words: str) -> None:
+def test_impossible_options_are_refused_in_one_sentence(corpus: Corpus, changes: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
         ss.train_text(corpus, **{"steps": 3, **SMALL, **changes})
+
+
+def test_numbers_of_numpy_become_plain(corpus: Corpus) -> None:
+    changes = {"steps": np.int64(2), "heads": np.int32(1), "lr_y": np.float32(1.0), "seed": np.int64(0)}
+    run = ss.train_text(corpus, **{**SMALL, **changes})
+    assert_same(run, ss.train_text(corpus, **{**SMALL, "steps": 2, "heads": 1, "lr_y": 1}))
+    assert json.loads(run.attrs["options"])["lr_y"] == 1.0
 
 
 def test_anything_but_a_corpus_is_refused() -> None:
@@ -262,12 +271,12 @@ def test_anything_but_a_corpus_is_refused() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_no_gpu_is_said(corpus: Corpus) -> None:
+def test_a_missing_gpu_is_reported(corpus: Corpus) -> None:
     with pytest.raises(InputError, match="finds no CUDA device"):
         ss.train_text(corpus, **SMALL, device="cuda")
 
 
 def test_evaluation_follows_its_own_interval() -> None:
-    chosen = options(steps=100, record_every=7, evaluate_every=30)
-    steps = chosen.record_steps
-    assert [int(steps[i]) for i in range(len(steps)) if chosen.evaluates(i)] == [35, 63, 91, 100]
+    run_options = options(steps=100, record_every=7, evaluate_every=30)
+    steps = run_options.record_steps
+    assert [int(steps[i]) for i in range(len(steps)) if run_options.evaluates(i)] == [35, 63, 91, 100]

@@ -1,8 +1,10 @@
-"""Updates against the plain PyTorch loop, in double precision, where both must agree to rounding."""
+"""Updates against a plain PyTorch loop, in double precision, where both must agree to rounding."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from torch import nn
 from scansnap.base.errors import InputError
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.position_codes import sinusoidal
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive
@@ -22,12 +24,12 @@ from tests.small_text import options
 
 def model(corpus: Corpus, **shape: Any) -> TextTransformer:
     torch.manual_seed(3)
-    given = {"window": 7, "width": 12, "feed_forward": 8, "dropout": 0.0, **shape}
-    return TextTransformer(TextModel(vocab_size=corpus.vocab_size, **given)).double().train()
+    dimensions = {"window": 7, "width": 12, "feed_forward": 8, "dropout": 0.0, **shape}
+    return TextTransformer(TextShape(vocab_size=corpus.vocab_size, **dimensions)).double().train()
 
 
 class Plain(nn.Module):
-    """The same model in PyTorch's own parts, with autograd for everything."""
+    """The same model in PyTorch's own parts, with autograd throughout."""
 
     def __init__(self, ours: TextTransformer) -> None:
         super().__init__()
@@ -37,14 +39,15 @@ class Plain(nn.Module):
             nn.Parameter(p.detach().clone()) for p in (ours.embedding, ours.decoder, ours.decoder_bias)
         )
         with torch.no_grad():
-            own = self.layer.self_attn
-            own.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
-            own.in_proj_bias.copy_(torch.cat([block.query.bias, block.key.bias, block.value.bias]))
-            for theirs, mine in (
-                (own.out_proj, block.output), (self.layer.linear1, block.inner), (self.layer.linear2, block.outer),
-                (self.layer.norm1, block.norm_attention), (self.layer.norm2, block.norm_feed_forward),
+            attention = self.layer.self_attn
+            attention.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
+            attention.in_proj_bias.copy_(torch.cat([block.query.bias, block.key.bias, block.value.bias]))
+            layer = self.layer
+            for theirs, part in (
+                (attention.out_proj, block.output), (layer.linear1, block.inner), (layer.linear2, block.outer),
+                (layer.norm1, block.norm_attention), (layer.norm2, block.norm_feed_forward),
             ):  # fmt: skip
-                theirs.load_state_dict(mine.state_dict())
+                theirs.load_state_dict(part.state_dict())
 
     def loss(self, inputs, targets):
         x = self.embedding[inputs] * math.sqrt(self.embedding.shape[1]) + sinusoidal(7, self.embedding.shape[1])
@@ -70,23 +73,23 @@ def test_losses_are_those_of_the_plain_loop(corpus: Corpus, settings: dict, opti
     ours = model(corpus)
     plain = Plain(ours)
     columns = Columns(corpus.train, 4, 7)
-    chosen = options(**settings)
-    updates, theirs = Updates(ours, chosen, Ranks("cpu")), optimizer(plain.parameters())
+    run_options = options(**settings)
+    updates, theirs = Updates(ours, run_options, Ranks("cpu")), optimizer(plain.parameters())
     for step in range(25):
         inputs, targets = columns.at(step)
         loss = plain.loss(inputs, targets)
         theirs.zero_grad()
         loss.backward()
-        if chosen.clip is not None:
-            nn.utils.clip_grad_norm_(plain.parameters(), chosen.clip)
+        if run_options.clip is not None:
+            nn.utils.clip_grad_norm_(plain.parameters(), run_options.clip)
         theirs.step()
         assert abs(float(updates.update(step, inputs, targets)) - float(loss.detach())) < 1e-9
     assert torch.allclose(ours.decoder, plain.decoder, atol=1e-8)
     assert torch.allclose(ours.embedding, plain.embedding, atol=1e-8)
-    assert float(loss.detach()) < 2.5  # it learns: a uniform guess has 2.9
+    assert float(loss.detach()) < 2.5  # it learns: a uniform guess has a loss of 2.9
 
 
-def test_the_two_rates_are_for_what_they_say(corpus: Corpus) -> None:
+def test_each_rate_moves_its_own_parameters(corpus: Corpus) -> None:
     for rates, still in (({"lr_z": 0.0}, True), ({"lr_y": 0.0}, False)):
         ours = model(corpus, positions="t5", layers=2)
         before = {name: p.detach().clone() for name, p in ours.named_parameters()}
@@ -96,47 +99,76 @@ def test_the_two_rates_are_for_what_they_say(corpus: Corpus) -> None:
             updates.update(step, *Columns(corpus.train, 4, 7).at(step))
         for name, parameter in ours.named_parameters():
             moved = not torch.equal(before[name], parameter)
-            # a bias of keys shifts all logits of a query alike, and has no gradient but rounding
+            # a bias of keys shifts all logits of a query equally: its gradient is only rounding
             if name.endswith("key.bias"):
                 continue
             assert moved == ((id(parameter) not in attention) == still), name
 
 
-def test_dropout_depends_on_seed_and_step_alone(corpus: Corpus) -> None:
-    def losses(seed: int, first: int) -> list[float]:
+def test_dropout_depends_only_on_seed_and_step(corpus: Corpus) -> None:
+    def losses(seed: int, start: int) -> list[float]:
         updates = Updates(model(corpus, dropout=0.5), options(seed=seed, lr_y=0.0, lr_z=0.0), Ranks("cpu"))
-        return [float(updates.update(first + s, *Columns(corpus.train, 4, 7).at(0))) for s in range(3)]
+        return [float(updates.update(start + s, *Columns(corpus.train, 4, 7).at(0))) for s in range(3)]
 
     torch.manual_seed(1)
-    one = losses(0, 5)
+    first = losses(0, 5)
     torch.manual_seed(2)
-    assert losses(0, 5) == one
-    assert losses(1, 5) != one
-    assert len(set(one)) == 3
+    assert losses(0, 5) == first
+    assert losses(1, 5) != first
+    assert len(set(first)) == 3
 
 
-def test_state_is_all_there_is(corpus: Corpus) -> None:
+def test_the_state_is_complete(corpus: Corpus) -> None:
     columns = Columns(corpus.train, 4, 7)
     for optimizer in ("sgd", "adamw"):
-        chosen = options(optimizer=optimizer, lr_y=0.05, lr_z=0.02, momentum=0.9 if optimizer == "sgd" else 0.0)
-        whole = Updates(model(corpus, dropout=0.3), chosen, Ranks("cpu"))
+        run_options = options(optimizer=optimizer, lr_y=0.05, lr_z=0.02, momentum=0.9 if optimizer == "sgd" else 0.0)
+        whole = Updates(model(corpus, dropout=0.3), run_options, Ranks("cpu"))
         losses = [float(whole.update(s, *columns.at(s))) for s in range(12)]
-        first = Updates(model(corpus, dropout=0.3), chosen, Ranks("cpu"))
+        first = Updates(model(corpus, dropout=0.3), run_options, Ranks("cpu"))
         early = [float(first.update(s, *columns.at(s))) for s in range(7)]
-        second = Updates(model(corpus, dropout=0.3), chosen, Ranks("cpu"))
+        second = Updates(model(corpus, dropout=0.3), run_options, Ranks("cpu"))
         second.restore({name: np.array(value) for name, value in first.state().items()})
         assert early + [float(second.update(s, *columns.at(s))) for s in range(7, 12)] == losses
 
 
-def test_bf16_is_near_and_learns(corpus: Corpus) -> None:
+def fake_capture(work: Callable[[], object], state: Iterable[torch.Tensor]) -> SimpleNamespace:
+    """A warm-up run, undone, and a graph that does the work again."""
+    saved = [(tensor, tensor.clone()) for tensor in state]
+    work()
+    for tensor, value in saved:
+        tensor.copy_(value)
+    return SimpleNamespace(replay=work)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adamw"}], ids=["sgd", "momentum", "adamw"])
+def test_capturing_leaves_everything_as_it_was(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, settings: dict, resumed: bool
+) -> None:
+    columns, run_options = Columns(corpus.train, 4, 7), options(lr_y=0.05, lr_z=0.02, **settings)
+    plain, captured = (Updates(model(corpus, dropout=0.3), run_options, Ranks("cpu")) for _ in range(2))
+    start = 0
+    if resumed:
+        start = 5
+        for step in range(start):
+            plain.update(step, *columns.at(step))
+        captured.restore({name: value.copy() for name, value in plain.state().items()})
+    expected = [float(plain.update(s, *columns.at(s))) for s in range(start, start + 5)]
+    monkeypatch.setattr(Updates, "_replays", True)
+    monkeypatch.setattr("scansnap.text.training.updates.capture", fake_capture)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    assert [float(captured.update(s, *columns.at(s))) for s in range(start, start + 5)] == expected
+
+
+def test_bf16_is_close_and_learns(corpus: Corpus) -> None:
     columns = Columns(corpus.train, 4, 7)
-    found = {}
+    losses = {}
     for precision in ("float32", "bf16-decoder", "bf16"):
         updates = Updates(model(corpus).float(), options(precision=precision), Ranks("cpu"))
-        found[precision] = [float(updates.update(s, *columns.at(s))) for s in range(20)]
+        losses[precision] = [float(updates.update(s, *columns.at(s))) for s in range(20)]
     for precision in ("bf16-decoder", "bf16"):
-        assert 0 < abs(found[precision][0] / found["float32"][0] - 1) < 1e-2
-        assert abs(found[precision][-1] / found["float32"][-1] - 1) < 0.1
+        assert 0 < abs(losses[precision][0] / losses["float32"][0] - 1) < 1e-2
+        assert abs(losses[precision][-1] / losses["float32"][-1] - 1) < 0.1
 
 
 def test_evaluation_is_the_mean_over_windows(corpus: Corpus) -> None:
@@ -166,7 +198,7 @@ def test_windows_cover_the_text_in_order(corpus: Corpus) -> None:
     assert (windows[:-1, -1] == windows[1:, 0]).all()
 
 
-def test_of_a_long_text_windows_are_spread_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_of_a_long_text_are_spread_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = np.arange(1000, dtype=np.int32)
     monkeypatch.setattr("scansnap.text.training.windows.MOST_TOKENS", 100)
     windows = consecutive(tokens, 10)
@@ -178,7 +210,7 @@ def test_of_a_long_text_windows_are_spread_evenly(monkeypatch: pytest.MonkeyPatc
 
 
 def test_too_little_text_is_refused(corpus: Corpus) -> None:
-    with pytest.raises(InputError, match=r"too few for a batch of 100 windows of 7 and a next token each"):
+    with pytest.raises(InputError, match=r"too few for a batch of 100 windows of 7 tokens and a next token"):
         Columns(corpus.train, 100, 7)
-    with pytest.raises(InputError, match=r"the validation text has 5 tokens, fewer than one window of 7"):
+    with pytest.raises(InputError, match=r"the validation text has 5 tokens, fewer than a window of 7"):
         consecutive(corpus.valid[:5], 7)

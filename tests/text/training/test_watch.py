@@ -1,4 +1,4 @@
-"""What is measured of attention, against the weights themselves."""
+"""Measurements of attention against the weights themselves."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 import torch
 
 from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.training import watch as module
 from scansnap.text.training.watch import Watch
 from scansnap.text.training.windows import consecutive
 
 
-def made(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:
+def model_and_windows(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:
     torch.manual_seed(0)
-    shape = TextModel(vocab_size=corpus.vocab_size, window=7, layers=2, heads=2, width=12, feed_forward=8)
+    shape = TextShape(vocab_size=corpus.vocab_size, window=7, layers=2, heads=2, width=12, feed_forward=8)
     model = TextTransformer(shape)
     with torch.no_grad():
         for block in model.layers:
@@ -23,9 +23,11 @@ def made(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:
 
 
 def test_means_are_over_the_rows_of_all_windows(corpus: Corpus, monkeypatch) -> None:
-    monkeypatch.setitem(module.AT_ONCE, "cpu", 3 * 7 * (2 * 7 + 3 * 12))  # three windows; their number is no multiple
-    model, windows = made(corpus)
-    found = Watch(model, windows).measure()
+    monkeypatch.setitem(
+        module.AT_ONCE, "cpu", 3 * 7 * (2 * 7 + 3 * 12)
+    )  # three windows at once, which do not divide their number
+    model, windows = model_and_windows(corpus)
+    means = Watch(model, windows).measure()
     for layer, weights in enumerate(model.attention(windows)):
         for head in range(2):
             rows = [
@@ -38,28 +40,28 @@ def test_means_are_over_the_rows_of_all_windows(corpus: Corpus, monkeypatch) -> 
             top_5 = [np.sort(w)[-5:].sum() for row, w in rows if row > 4]
             expected = {"entropy": entropies, "normalized_entropy": shares, "top_1": top_1, "top_5": top_5}
             for name, values in expected.items():
-                np.testing.assert_allclose(found[name][layer, head], np.mean(values), rtol=1e-5, err_msg=name)
-    assert 0 < found["normalized_entropy"].min() < found["normalized_entropy"].max() < 1
+                np.testing.assert_allclose(means[name][layer, head], np.mean(values), rtol=1e-5, err_msg=name)
+    assert 0 < means["normalized_entropy"].min() < means["normalized_entropy"].max() < 1
 
 
 def test_change_is_the_attention_that_moved(corpus: Corpus) -> None:
-    model, windows = made(corpus)
+    model, windows = model_and_windows(corpus)
     watch = Watch(model, windows)
     assert not watch.change().any()
     before = [w.clone() for w in model.attention(watch.sample)]
     with torch.no_grad():
         model.layers[0].query.weight *= -1
     after = model.attention(watch.sample)
-    found = watch.change()
+    change = watch.change()
     for layer in range(2):
         moved = 0.5 * (after[layer] - before[layer]).abs().sum(-1)[:, :, 1:].mean((0, 2))
-        np.testing.assert_allclose(found[layer], moved.numpy(), rtol=1e-5)
-    assert (found[0] > 0.05).all()
+        np.testing.assert_allclose(change[layer], moved.numpy(), rtol=1e-5)
+    assert (change[0] > 0.05).all()
     assert not watch.change().any()
 
 
-def test_measuring_leaves_the_model_as_it_is(corpus: Corpus) -> None:
-    model, windows = made(corpus)
+def test_measuring_does_not_change_the_model(corpus: Corpus) -> None:
+    model, windows = model_and_windows(corpus)
     model.train()
     state = torch.get_rng_state()
     watch = Watch(model, windows)
@@ -71,15 +73,15 @@ def test_measuring_leaves_the_model_as_it_is(corpus: Corpus) -> None:
 
 def test_the_sample_is_spread_over_the_windows(corpus: Corpus, monkeypatch) -> None:
     monkeypatch.setattr(module, "SAMPLED", 3)
-    model, windows = made(corpus)
+    model, windows = model_and_windows(corpus)
     sample = Watch(model, windows).sample
     assert torch.equal(sample[0], windows[0])
     assert torch.equal(sample[2], windows[-1])
     assert len(sample) == 3
 
 
-def test_where_no_row_has_so_many_keys_there_is_no_mean(corpus: Corpus) -> None:
-    model, _ = made(corpus)
-    found = Watch(model, torch.from_numpy(consecutive(corpus.valid, 4)[:, :-1])).measure()
-    assert np.isnan(found["top_5"]).all()
-    assert np.isfinite(found["top_1"]).all()
+def test_without_rows_of_enough_keys_there_is_no_mean(corpus: Corpus) -> None:
+    model, _ = model_and_windows(corpus)
+    means = Watch(model, torch.from_numpy(consecutive(corpus.valid, 4)[:, :-1])).measure()
+    assert np.isnan(means["top_5"]).all()
+    assert np.isfinite(means["top_1"]).all()

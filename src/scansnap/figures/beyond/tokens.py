@@ -26,7 +26,7 @@ from scansnap.figures.statistics import rise
 from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def prepare(
         logits = train(
             corpus, seeds=seeds, steps=steps, device=device, precision=precision, folder=folder, progress=progress
         )
-    counts = count_tokens(corpus, logits["query"].values, window=TextModel.window, tokens=logits.sizes["token"])
+    counts = count_tokens(corpus, logits["query"].values, window=TextShape.window, tokens=logits.sizes["token"])
     if not (np.isfinite(counts["distinctness"].values).sum(1) >= LEAST_TOKENS).any():
         raise InputError(
             f"no frequent word of {corpus.name} has {LEAST_TOKENS} tokens beside it that are seen often enough: "

@@ -1,1 +1,1 @@
-"""Text: where it comes from, how it becomes tokens, and what occurs beside what."""
+"""Text: where it comes from, how it becomes tokens, and which tokens occur together."""

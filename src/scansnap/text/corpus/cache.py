@@ -1,8 +1,8 @@
-"""What is made once and kept: folders of plain files under the user's cache.
+"""Folders of plain files that are written once and kept in the user's cache.
 
-A folder is filled beside its final name and renamed, so that a process that is killed leaves nothing half-made and two
-processes that make the same folder do not meet.  A list of its files with their sizes and checksums is in it; a folder
-that does not agree with its list is made anew.
+A folder is filled under a temporary name and then renamed, so that a killed process leaves nothing unfinished and two
+processes that write the same folder do not collide.  It contains a list of its files with their sizes and checksums; a
+folder that does not match its list is written again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VARIABLE = "SCANSNAP_CACHE"
 LIST = "files.json"
 DRAFT = ".draft-"
 ABANDONED_SECONDS = 24 * 3600
-"""A draft as old as this was left by a process that was killed."""
+"""A draft of this age was left by a killed process."""
 READ_BYTES = 2**20
 
 
@@ -36,7 +36,7 @@ def cache_folder() -> Path:
     try:
         home = Path.home()
     except RuntimeError:
-        raise StoreError(f"there is no home folder to keep a cache in: set ${VARIABLE} to a folder.") from None
+        raise StoreError(f"there is no home folder for a cache: set ${VARIABLE} to a folder.") from None
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -47,7 +47,7 @@ def cache_folder() -> Path:
 
 
 def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
-    """The folder `kind/key` of the cache; where it is missing or damaged, `fill` writes it into the folder given it."""
+    """The folder `kind/key` of the cache; if it is missing or damaged, `fill` writes its files into an empty folder."""
     folder = cache_folder() / kind / key
     try:
         if is_intact(folder):
@@ -60,7 +60,7 @@ def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
     try:
         fill(draft)
         (draft / LIST).write_text(json.dumps(_list_files(draft), indent=1) + "\n", encoding="utf-8")
-        _put(draft, folder)
+        _publish(draft, folder)
     except OSError as error:
         raise _unusable(folder, error) from None
     finally:
@@ -69,7 +69,7 @@ def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether the folder holds exactly what was written into it."""
+    """Whether the folder contains exactly what was written into it."""
     try:
         listed = json.loads((folder / LIST).read_text(encoding="utf-8"))
         return listed == _list_files(folder)
@@ -78,7 +78,7 @@ def is_intact(folder: Path) -> bool:
 
 
 def _list_files(folder: Path) -> dict[str, Any]:
-    """The size and the checksum of every file in the folder but the list itself."""
+    """The size and checksum of every file in the folder except the list itself."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / LIST)
     return {path.relative_to(folder).as_posix(): [path.stat().st_size, _checksum(path)] for path in files}
 
@@ -91,9 +91,9 @@ def _checksum(path: Path) -> int:
     return value
 
 
-def _put(draft: Path, folder: Path) -> None:
-    """Give the draft its name, unless another process was first; what is damaged there makes way."""
-    draft.chmod(0o755)  # drafts are made for their owner alone, caches may be shared
+def _publish(draft: Path, folder: Path) -> None:
+    """Give the draft its final name, unless another process was faster; a damaged folder of that name is removed."""
+    draft.chmod(0o755)  # drafts are private to their owner, caches may be shared
     for _ in range(3):
         try:
             draft.rename(folder)
@@ -103,7 +103,7 @@ def _put(draft: Path, folder: Path) -> None:
                 raise
         if is_intact(folder):
             return
-        with contextlib.suppress(FileNotFoundError):  # another process took it away
+        with contextlib.suppress(FileNotFoundError):  # another process removed it
             damaged = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
             folder.rename(damaged / "damaged")
             shutil.rmtree(damaged, ignore_errors=True)
@@ -119,6 +119,5 @@ def _remove_abandoned(parent: Path) -> None:
 
 def _unusable(folder: Path, error: OSError) -> StoreError:
     return StoreError(
-        f"cannot keep {folder} in the cache ({error.strerror or error}): set ${VARIABLE} to a folder that can be "
-        "written."
+        f"cannot write {folder} to the cache ({error.strerror or error}): set ${VARIABLE} to a writable folder."
     )

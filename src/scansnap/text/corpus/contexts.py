@@ -1,16 +1,16 @@
-"""What the theory talks about, counted in text: which tokens precede a query token, and which token follows it.
+"""The quantities of the theory, counted in text: which tokens precede a query token, and which token follows it.
 
 An occurrence is a position t with ids[t] = m, the query token, and a token n = ids[t + 1] after it.  Its contextual
-tokens l are the window's w − 1 tokens before it, ids[t − w + 1], ..., ids[t − 1], fewer at the start of the text, each
-as often as it occurs there.  From the counts c(l, n):
+tokens l are the w − 1 tokens before it in the window, ids[t − w + 1], ..., ids[t − 1] (fewer at the start of the text),
+each counted as often as it occurs there.  From the counts c(l, n):
 
-    P(l|m) = c(l) / Σ_l' c(l')               how often l is seen beside m
+    P(l|m) = c(l) / Σ_l' c(l')               how often l occurs beside m
     P(n|m) = c(n) / (number of occurrences)  what follows m
     D(l|m) = Σ_n P(n|l, m) log(P(n|l, m) / P(n|m)),  P(n|l, m) = c(l, n) / c(l)
 
-D, in nats, is how much a contextual token says about the next token.  It is 0 for a token that is common to all next
-tokens in proportion and −log P(n|m) for one that is distinct to n.  Few counts alone make it positive: `shuffled` gives
-what is left of it when next tokens have nothing to do with their contexts.
+D, in nats, is how much a contextual token says about the next token.  It is 0 for a token that occurs with all next
+tokens in proportion and −log P(n|m) for one that is distinct to n.  Small counts alone make it positive: `shuffled`
+shows how large it is when next tokens are unrelated to their contexts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 
 CHUNK_PAIRS = 2**21
@@ -30,7 +31,7 @@ CHUNK_PAIRS = 2**21
 
 @dataclass(frozen=True, eq=False)
 class ContextCounts:
-    """The counts of contextual and next tokens of one query token.  Make them with `count_contexts`."""
+    """Counts of the contextual and next tokens of one query token, as `count_contexts` makes them."""
 
     query: int
     window: int
@@ -64,16 +65,16 @@ class ContextCounts:
 
     @cached_property
     def distinctness(self) -> NDArray[np.float64]:
-        """D(l|m) in nats, (vocab_size,); NaN for tokens that never are contextual."""
+        """D(l|m) in nats, (vocab_size,); NaN for tokens that are never contextual."""
         rows = np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
-        given_token = self.counts.data / self.token_counts[rows]  # P(n|l, m)
+        next_probs = self.counts.data / self.token_counts[rows]  # P(n|l, m)
         overall = self.next_counts[self.counts.indices] / self.num_occurrences  # P(n|m)
-        divergence = np.bincount(rows, given_token * np.log(given_token / overall), minlength=self.counts.shape[0])
-        # a divergence is not negative, but its rounding may be
+        divergence = np.bincount(rows, next_probs * np.log(next_probs / overall), minlength=self.counts.shape[0])
+        # a divergence is never negative, but rounding can make it so
         return np.where(self.token_counts > 0, np.maximum(divergence, 0.0), np.nan)
 
     def shuffled(self, rng: np.random.Generator) -> ContextCounts:
-        """The same contexts with the next tokens permuted over the occurrences."""
+        """Counts of the same contexts with the next tokens permuted over the occurrences."""
         return _count(
             self.ids, self.query, self.window, self.positions, rng.permutation(self.next_tokens), self.counts.shape[0]
         )
@@ -82,21 +83,20 @@ class ContextCounts:
 def count_contexts(
     ids: NDArray[np.integer], query: int, window: int, *, vocab_size: int | None = None
 ) -> ContextCounts:
-    """Count the contexts of a query token in windows of `window` tokens, of which the query is the last.
+    """Count the contexts of a query token in windows of `window` tokens that end with the query.
 
-    Unless told, `vocab_size` is that of the largest id.
+    `vocab_size` is by default one more than the largest id.
     """
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or ids.size < 2:
-        raise InputError("ids must be at least two whole numbers in one dimension.")
-    if window < 2:
-        raise InputError(f"window is {window}: give at least 2, for the query and one token before it.")
+        raise InputError(f"ids has shape {ids.shape} and type {ids.dtype}: give a list of at least two whole numbers.")
+    window = whole("window", window, least=2)  # the query and at least one token before it
     largest = int(ids.max())
     vocab_size = largest + 1 if vocab_size is None else vocab_size
     if largest >= vocab_size or ids.min() < 0:
-        raise InputError(f"ids go from {ids.min()} to {largest}: with vocab_size {vocab_size} they must lie below it.")
+        raise InputError(f"ids range from {ids.min()} to {largest}: give ids from 0 to below vocab_size, {vocab_size}.")
     positions = np.flatnonzero(ids[:-1] == query)
     if not positions.size:
-        raise InputError(f"token {query} never occurs with a next token: choose a query token of the text.")
+        raise InputError(f"token {query} never occurs before another token: give a query token that does.")
     return _count(ids, query, window, positions, np.asarray(ids[positions + 1]), vocab_size)
 
 

@@ -1,7 +1,7 @@
-"""A text as token ids: read once, then kept in the cache as memory-mapped files.
+"""A text as token ids: read once, then memory-mapped from the cache.
 
-What is kept is found again by a hash of the text's bytes and of the tokenisation.  Changed text or other settings are
-therefore read anew, and the same text gives the same numbers from wherever it is read.
+A cached text is identified by a hash of its bytes and of the tokenization.  So changed text or other settings are read
+again, and the same text gives the same numbers wherever it is read from.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
@@ -24,20 +25,20 @@ from scansnap.text.corpus.files import TextFiles, find_text
 from scansnap.text.corpus.tokenizers import WORDS, Tokenizer, WordTokenizer, find_tokenizer, load_tokenizer
 
 FORMAT = 1
-"""Changes when the same text and settings give other files."""
+"""Changes when the same text and settings give different files."""
 
 IDS = np.dtype("<i4")
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The token ids of a text's splits, which are read-only memory maps, and the tokenizer that made them."""
+    """The token ids of a text's splits, as read-only memory maps, and the tokenizer that made them."""
 
     name: str
     tokenizer: Tokenizer = field(repr=False)
     splits: Mapping[str, NDArray[np.int32]] = field(repr=False)
     fingerprint: str
-    """A hash of the content and the tokenisation."""
+    """A hash of the content and the tokenization."""
 
     @property
     def train(self) -> NDArray[np.int32]:
@@ -51,11 +52,11 @@ class Corpus:
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens that the tokenizer knows (M)."""
+        """The number of token types of the tokenizer (M)."""
         return self.tokenizer.vocab_size
 
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
-        """What tokens read, for people."""
+        """The tokens as readable text."""
         return self.tokenizer.words(ids)
 
 
@@ -68,45 +69,41 @@ def read_corpus(
 ) -> Corpus:
     """The text of a file, a folder or a name ("example", "wikitext-2", "wikitext-103") as token ids.
 
-    `tokenizer` is "words" (lower-cased words of the training split, those that occur fewer than `min_count` times as
-    `<unk>`), a Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder that a
-    tokenizer was saved to, or a tokenizer.
+    `tokenizer` is "words" (lowercase words of the training split, with `<unk>` for those that occur fewer than
+    `min_count` times), a Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder
+    to which a tokenizer was saved, or a `Tokenizer`.
     """
-    if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
-        raise InputError(f"min_count is {min_count!r}: give a whole number of at least 1.")
+    min_count = whole("min_count", min_count, least=1)
     if tokenizer != WORDS and min_count != 1:
-        raise InputError(f"min_count counts words for the tokenizer '{WORDS}': leave it out with another tokenizer.")
-    given: Tokenizer | None = None
+        raise InputError(f"min_count is {min_count}, which works only with the tokenizer '{WORDS}': leave it out.")
+    ready: Tokenizer | None = None  # unless the text itself decides the vocabulary
     if isinstance(tokenizer, Tokenizer):
-        given = tokenizer
+        ready = tokenizer
     elif tokenizer != WORDS:
-        given = find_tokenizer(tokenizer)
+        ready = find_tokenizer(tokenizer)
     text = find_text(source)
     settings = {
         "format": FORMAT,
         "text": text.digest(),
-        "tokenizer": f"{WORDS} min_count={min_count}" if given is None else given.fingerprint,
+        "tokenizer": f"{WORDS} min_count={min_count}" if ready is None else ready.fingerprint,
     }
     fingerprint = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
-    folder = cached_folder("corpora", fingerprint, lambda draft: _fill(draft, text, given, min_count, progress))
-    splits = {
-        split: np.memmap(folder / f"{split}.bin", IDS, mode="r")  # a read-only view of the file
-        for split in text.splits
-    }
-    return Corpus(text.name, given or load_tokenizer(folder), MappingProxyType(splits), fingerprint)
+    folder = cached_folder("corpora", fingerprint, lambda draft: _fill(draft, text, ready, min_count, progress))
+    splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in text.splits}
+    return Corpus(text.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint)
 
 
 def _fill(folder: Path, text: TextFiles, tokenizer: Tokenizer | None, min_count: int, progress: bool | None) -> None:
-    """Write the tokenizer and the ids of each split."""
+    """Write the tokenizer and the ids of each split to a folder."""
     total = sum(map(text.num_bytes, text.splits)) + (text.num_bytes("train") if tokenizer is None else 0)
     with progress_bar(f"reading {text.name}", total, progress) as show:
-        watch = _Watch(show)
+        counted = _ByteCounter(show)
         if tokenizer is None:
-            tokenizer = WordTokenizer.count(watch(text.pieces("train")), min_count)
+            tokenizer = WordTokenizer.count(counted(text.pieces("train")), min_count)
         tokenizer.save(folder)
         for split in text.splits:
             with (folder / f"{split}.bin").open("wb") as file:
-                for ids in tokenizer.encode_blocks(watch(text.pieces(split))):
+                for ids in tokenizer.encode_blocks(counted(text.pieces(split))):
                     file.write(ids.astype(IDS, copy=False).tobytes())
                 if file.tell() == 0:
                     raise InputError(
@@ -115,8 +112,8 @@ def _fill(folder: Path, text: TextFiles, tokenizer: Tokenizer | None, min_count:
                     )
 
 
-class _Watch:
-    """Passes pieces on and shows how many bytes there have been."""
+class _ByteCounter:
+    """Passes pieces of text on and shows how many bytes have passed."""
 
     def __init__(self, show: Callable[[float], None]) -> None:
         self._show = show

@@ -1,11 +1,12 @@
 """Where text comes from: a file, a folder, or a name.
 
 A folder with train and valid files (`train.txt`, `wiki.valid.tokens`, `validation.txt`, ...), and perhaps test files,
-has these splits.  Any other folder, or a single file, is read in order of its files' names, and its last twentieth by
-bytes is kept for validation: cut at the line end nearest to there, or else at the nearest whitespace.
+has these splits.  The files of any other folder, or a single file, are read in order of their names, and the last
+twentieth by bytes is held out for validation.  The cut is at the line end nearest to there, or else at the nearest
+whitespace.
 
-Text is read in pieces: lines, and parts of lines that are longer than `PIECE_BYTES`, so that files larger than memory
-can be read.  A piece ends in a newline exactly where a line ends; the end of a file ends a line.
+Text is read in pieces, so that files can be larger than memory: a piece is a line, or part of a line longer than
+`PIECE_BYTES`.  It ends in a newline exactly where a line ends; the end of a file also ends a line.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ SPLITS = {
     "valid": ("valid", "validation", "val", "dev"),
     "test": ("test",),
 }
-"""The splits, and the words in a file's name that say which it belongs to."""
+"""The splits, and the words in a file's name that assign it to one."""
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw", ".md")
 EXAMPLE = "example"
 NAMES = (EXAMPLE, *WIKITEXT)
 HELD_OUT = 20
-"""Of text without splits, one part in so many is kept for validation."""
+"""One part in this many of a text without splits is held out for validation."""
 
 PIECE_BYTES = 2**18
-"""The longest piece of text in memory at once; at least 4, so that it can hold any character."""
+"""The longest piece of text in memory at once; at least 4, to fit any character."""
 
 SEARCH_BYTES = 2**16
-"""How far from the place for a cut a line end or whitespace is looked for."""
+"""How far from its target a cut may be."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SPACES = b" \t\n\r\v\f"
@@ -59,7 +60,7 @@ class Section:
         """The text in pieces."""
         for raw in _raw_pieces(self):
             if b"\0" in raw:
-                raise InputError(f"{self.path} holds zero bytes: give a text file in UTF-8.")
+                raise InputError(f"{self.path} contains null bytes: give a text file in UTF-8.")
             try:
                 yield raw.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -85,27 +86,27 @@ class TextFiles:
         return _size(self.splits[split])
 
     def digest(self) -> str:
-        """A hash of the content: the bytes, which split they are in, and where files end."""
-        found = hashlib.blake2b(digest_size=16)
+        """A hash of the content: the bytes, the split that they are in, and where files end."""
+        content = hashlib.blake2b(digest_size=16)
         for split, sections in self.splits.items():
-            found.update(f"{split} {len(sections)}\n".encode())
+            content.update(f"{split} {len(sections)}\n".encode())
             for section in sections:
-                found.update(f"{section.stop - section.start}\n".encode())
+                content.update(f"{section.stop - section.start}\n".encode())
                 for block in _blocks(section, 0, section.stop - section.start):
-                    found.update(block)
-        return found.hexdigest()
+                    content.update(block)
+        return content.hexdigest()
 
 
 def find_text(source: str | Path) -> TextFiles:
-    """The text of a name in `NAMES`, or at a path; a folder here called `example` is found as `./example`."""
+    """The text with a name in `NAMES`, or at a path; a local folder called `example` is `./example`."""
     if isinstance(source, str) and source in NAMES:
-        return _named(source)
+        return _text_named(source)
     path = Path(source).expanduser()
     try:
         if path.is_dir() and str(source):
-            return _folder(path, path.resolve().name)
+            return _text_in(path, path.resolve().name)
         if path.is_file():
-            return TextFiles(path.stem, _held_out([_whole(path)], path))
+            return TextFiles(path.stem, _hold_out([_whole_file(path)], path))
         exists = path.exists() and bool(str(source))
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -118,36 +119,35 @@ def find_text(source: str | Path) -> TextFiles:
     raise unknown("text", source, [*NAMES, "a path"])
 
 
-def _named(name: str) -> TextFiles:
+def _text_named(name: str) -> TextFiles:
     if name == EXAMPLE:
-        # the stamp makes a changed generator write anew
+        # a changed generator has another stamp, and its text is written again
         stamp = source_stamp("text.corpus.generated")
-        return _folder(cached_folder("text", f"{name}-{stamp:08x}", write_example), name)
-    return _folder(cached_folder("text", name, lambda folder: fetch_wikitext(name, folder)), name)
+        return _text_in(cached_folder("text", f"{name}-{stamp:08x}", write_example), name)
+    return _text_in(cached_folder("text", name, lambda folder: fetch_wikitext(name, folder)), name)
 
 
-def _folder(path: Path, name: str) -> TextFiles:
+def _text_in(path: Path, name: str) -> TextFiles:
     files = sorted(
         file
         for file in path.iterdir()
         if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
     )
     if not files:
-        raise InputError(f"{path} holds no text: give a folder with files that end in {', '.join(SUFFIXES)}.")
+        raise InputError(f"{path} contains no text: give a folder with files that end in {', '.join(SUFFIXES)}.")
     splits = {
-        split: [_whole(file) for file in files if _split_of(file) == split]
+        split: [_whole_file(file) for file in files if _split_of(file) == split]
         for split in SPLITS
         if any(_split_of(file) == split for file in files)
     }
     if "train" not in splits or len(splits) == 1:
-        return TextFiles(name, _held_out([_whole(file) for file in files], path))
+        return TextFiles(name, _hold_out([_whole_file(file) for file in files], path))
     for split, sections in splits.items():
-        if _first_ink(sections) is None:
-            raise InputError(f"the {split} files in {path} hold no text: fill them, or remove them.")
-    found = {split: tuple(sections) for split, sections in splits.items()}
-    if "valid" not in found:
-        found = _held_out(splits["train"], path) | {"test": found["test"]}
-    return TextFiles(name, found)
+        if _first_nonspace(sections) is None:
+            raise InputError(f"the {split} files in {path} contain no text: fill them, or remove them.")
+    if "valid" not in splits:
+        return TextFiles(name, _hold_out(splits["train"], path) | {"test": tuple(splits["test"])})
+    return TextFiles(name, {split: tuple(sections) for split, sections in splits.items()})
 
 
 def _split_of(file: Path) -> str | None:
@@ -155,7 +155,7 @@ def _split_of(file: Path) -> str | None:
     return next((split for split, names in SPLITS.items() if set(names) & set(words)), None)
 
 
-def _whole(path: Path) -> Section:
+def _whole_file(path: Path) -> Section:
     try:
         with path.open("rb") as file:
             start = len(BYTE_ORDER_MARK) if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
@@ -164,12 +164,12 @@ def _whole(path: Path) -> Section:
         raise _unreadable(path, error) from None
 
 
-def _held_out(sections: list[Section], source: Path) -> dict[str, tuple[Section, ...]]:
-    """Training text, and validation text from its end."""
-    first, last = _first_ink(sections), _last_ink(sections)
+def _hold_out(sections: list[Section], source: Path) -> dict[str, tuple[Section, ...]]:
+    """Cut sections into training text and, from the end, validation text."""
+    first, last = _first_nonspace(sections), _last_nonspace(sections)
     if first is None or last is None:
-        raise InputError(f"{source} holds no text: give a text file with words in it, or a folder of such files.")
-    cut = _cut_near(sections, first, last, source)
+        raise InputError(f"{source} contains no text: give a text file with words in it, or a folder of such files.")
+    cut = _best_cut(sections, first, last, source)
     ends = np.cumsum([section.stop - section.start for section in sections]).tolist()
     train, valid = [], []
     for section, end in zip(sections, ends, strict=True):
@@ -182,46 +182,49 @@ def _held_out(sections: list[Section], source: Path) -> dict[str, tuple[Section,
     }
 
 
-def _cut_near(sections: list[Section], first: int, last: int, source: Path) -> int:
-    """Where to cut: positions count the bytes of all sections; ink is at `first`, at `last` and nowhere outside."""
+def _best_cut(sections: list[Section], first: int, last: int, source: Path) -> int:
+    """The position of the cut; `first` and `last` are the positions of the first and the last character of text.
+
+    Positions count the bytes of all sections.
+    """
     size = last + 1 - first
     target = last + 1 - max(1, size // HELD_OUT)
-    low, high = max(first + 1, target - SEARCH_BYTES), min(last + 1, target + SEARCH_BYTES)  # of positions: [low, high)
+    low, high = max(first + 1, target - SEARCH_BYTES), min(last + 1, target + SEARCH_BYTES)  # candidates: [low, high)
     window = np.frombuffer(b"".join(_read(sections, low - 1, high)), np.uint8)
     if not window.all():
-        raise InputError(f"{source} holds zero bytes: give a text file in UTF-8.")
+        raise InputError(f"{source} contains null bytes: give a text file in UTF-8.")
     before, after = window[:-1], window[1:]  # before[i] and after[i] are the bytes on either side of position low + i
     ends = np.cumsum([section.stop - section.start for section in sections])
-    files_end = np.isin(np.arange(low, high), ends)
+    is_file_end = np.isin(np.arange(low, high), ends)
 
-    line_ends = low + np.flatnonzero((before == ord("\n")) | files_end)
+    line_ends = low + np.flatnonzero((before == ord("\n")) | is_file_end)
     near = line_ends[np.abs(line_ends - target) <= size // (2 * HELD_OUT)]
-    spaces = low + np.flatnonzero(np.isin(after, np.frombuffer(SPACES, np.uint8)) | files_end)
+    spaces = low + np.flatnonzero(np.isin(after, np.frombuffer(SPACES, np.uint8)) | is_file_end)
     characters = low + np.flatnonzero((after & 0xC0) != 0x80)
-    whole = low == first + 1 and high == last + 1
-    for candidates in (near, spaces) if whole else (near, spaces, characters):
+    is_complete = low == first + 1 and high == last + 1  # all of the text was searched
+    for candidates in (near, spaces) if is_complete else (near, spaces, characters):
         if candidates.size:
             return int(candidates[np.argmin(np.abs(candidates - target))])
-    raise InputError(f"{source} holds a single word: give more text, so that part of it can be kept for validation.")
+    raise InputError(f"{source} contains a single word: give enough text to hold part of it out for validation.")
 
 
-def _first_ink(sections: Iterable[Section]) -> int | None:
+def _first_nonspace(sections: Iterable[Section]) -> int | None:
     """The position of the first byte that is not whitespace."""
     done = 0
     for block in _all_blocks(sections):
-        if ink := block.lstrip(SPACES):
-            return done + len(block) - len(ink)
+        if stripped := block.lstrip(SPACES):
+            return done + len(block) - len(stripped)
         done += len(block)
     return None
 
 
-def _last_ink(sections: list[Section]) -> int | None:
+def _last_nonspace(sections: list[Section]) -> int | None:
     """The position of the last byte that is not whitespace."""
     stop = _size(sections)
     while stop > 0:
         start = max(0, stop - PIECE_BYTES)
-        if ink := b"".join(_read(sections, start, stop)).rstrip(SPACES):
-            return start + len(ink) - 1
+        if stripped := b"".join(_read(sections, start, stop)).rstrip(SPACES):
+            return start + len(stripped) - 1
         stop = start
     return None
 
@@ -231,7 +234,7 @@ def _size(sections: Iterable[Section]) -> int:
 
 
 def _read(sections: Iterable[Section], start: int, stop: int) -> Iterator[bytes]:
-    """The bytes at positions from `start` up to `stop`, where positions count the bytes of all sections."""
+    """The bytes from position `start` up to `stop`; positions count the bytes of all sections."""
     done = 0
     for section in sections:
         size = section.stop - section.start
@@ -260,17 +263,17 @@ def _blocks(section: Section, start: int, stop: int) -> Iterator[bytes]:
 
 
 def _raw_pieces(section: Section) -> Iterator[bytes]:
-    """Lines, and parts of overlong lines that are cut before whitespace or else between characters."""
+    """Lines, and parts of overlong lines, which are cut before whitespace or else between characters."""
     try:
         with section.path.open("rb") as file:
             file.seek(section.start)
-            left, kept = section.stop - section.start, b""
+            left, carried = section.stop - section.start, b""
             while left:
-                line = file.readline(min(left, PIECE_BYTES - len(kept)))
-                left = left - len(line) if line else 0  # nothing: the file has been cut short
-                raw = kept + line
+                line = file.readline(min(left, PIECE_BYTES - len(carried)))
+                left = left - len(line) if line else 0  # nothing left: the file was truncated meanwhile
+                raw = carried + line
                 cut = len(raw) if raw.endswith(b"\n") or not left else _last_cut(raw)
-                raw, kept = raw[:cut], raw[cut:]
+                raw, carried = raw[:cut], raw[cut:]
                 if not left and not raw.endswith(b"\n") and not file.read(1):
                     raw += b"\n"
                 yield raw[:-2] + b"\n" if raw.endswith(b"\r\n") else raw
@@ -279,7 +282,7 @@ def _raw_pieces(section: Section) -> Iterator[bytes]:
 
 
 def _last_cut(raw: bytes) -> int:
-    """The last place to cut, before whitespace or else before a character; never in front of everything."""
+    """The last place for a cut before whitespace, or else before a character; never at the start."""
     space = max(raw.rfind(space) for space in SPACES)
     if space > 0:
         return space
@@ -290,4 +293,4 @@ def _last_cut(raw: bytes) -> int:
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"cannot read {path} ({error.strerror or error}): give text that can be read.")
+    return InputError(f"cannot read {path} ({error.strerror or error}): give a readable text file or folder.")

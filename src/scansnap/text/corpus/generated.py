@@ -1,13 +1,13 @@
-"""A small English-like text made by the project itself, always the same, for a first try without any download.
+"""A small English-like text that the package generates, always the same, for a first try without any download.
 
-A line is a short story about one topic.  Its sentences mix words of the topic with words that every story uses, and its
-last sentence ends in the place where the topic's people belong:
+Each line is a short story about one topic.  Its sentences mix words of the topic with words that every story uses, and
+its last sentence ends in the place where the topic's people belong:
 
     once the captain wanted the rope and sailed . ... and at last nobody was left but those in the harbour .
 
-So a word such as `harbour` can be told only from topic words far before it.  These are distinct tokens, of different
-frequencies, some of them shared by two topics; function words are common tokens; and `the` is a query token that is
-followed by many next tokens.
+So a word such as `harbour` can be predicted only from topic words far before it.  These are distinct tokens of
+different frequencies, some of them shared by two topics; function words are common tokens; and `the` is a query token
+with many next tokens.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ COMMON = ("old", "new", "small", "big", "good", "young", "strange", "beautiful",
 
 def write_example(folder: str | Path) -> None:
     """Write train.txt, valid.txt and test.txt."""
-    # only random() is promised to stay the same in later versions of Python
+    # random() is the only method that later versions of Python promise not to change
     draw = random.Random(SEED)
     for split, stories in STORIES.items():
         text = "".join(f"{_story(draw)}\n" for _ in range(stories))
@@ -122,5 +122,5 @@ def _pick(draw: random.Random, options: Sequence[Option]) -> Option:
 
 
 def _pick_falling(draw: random.Random, options: Sequence[str]) -> str:
-    """One of the options, earlier ones more often."""
+    """One of the options, the earlier ones more often."""
     return options[int(draw.random() ** 2 * len(options))]

@@ -1,7 +1,7 @@
 """How text becomes tokens: words, as in the published runs, or any Hugging Face tokenizer.
 
-A tokenizer is saved as plain files in a folder: what it is in `tokenizer_info.json`, and its vocabulary in `words.txt`
-(one word a line, in order of ids) or in Hugging Face's own `tokenizer.json`.
+A tokenizer is saved as plain files in a folder: its kind and name in `tokenizer_info.json`, and its vocabulary in
+`words.txt` (one word per line, in order of ids) or in Hugging Face's own `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 
 LINE_END = "<eos>"
 UNKNOWN = "<unk>"
 WORDS = "words"
-"""The name of the tokenisation into words."""
+"""The name of the tokenization into words."""
 
 FORMAT = 1
 INFO, WORDS_FILE, HUGGING_FACE_FILE = "tokenizer_info.json", "words.txt", "tokenizer.json"
 BLOCK_CHARACTERS = 2**18
-"""Text encoded at once."""
+"""How much text is encoded at once."""
 
 
 class Tokenizer(ABC):
-    """Text to token ids 0, ..., `vocab_size` − 1."""
+    """Turns text into token ids 0, ..., `vocab_size` − 1."""
 
     name: str
     fingerprint: str
-    """A hash of everything that the ids depend on."""
+    """A hash of everything that determines the ids."""
 
     @property
     @abstractmethod
@@ -45,25 +46,25 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
-        """The ids of text given in pieces, in blocks; a piece that ends a line ends in a newline."""
+        """The ids of text in pieces, block by block; a piece that ends a line ends in a newline."""
 
     @abstractmethod
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
-        """What each token reads, for people."""
+        """Each token as readable text."""
 
     @abstractmethod
     def _write(self, folder: Path) -> str:
-        """Write the vocabulary; the kind of tokenizer."""
+        """Write the vocabulary and return the kind of tokenizer."""
 
     @final
     def encode(self, text: str | Iterable[str]) -> NDArray[np.int32]:
-        """The ids of a text, or of one given in pieces."""
+        """The ids of a text, whole or in pieces."""
         pieces = StringIO(text.replace("\r\n", "\n")) if isinstance(text, str) else text
         return np.concatenate([np.empty(0, np.int32), *self.encode_blocks(pieces)])
 
     @final
     def save(self, folder: str | Path) -> None:
-        """Write it to a folder, from which `load_tokenizer` reads it back."""
+        """Write the tokenizer to a folder, from which `load_tokenizer` reads it."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         kind = self._write(folder)
@@ -73,7 +74,7 @@ class Tokenizer(ABC):
 
 @final
 class WordTokenizer(Tokenizer):
-    """Lower-cased words between whitespace, and `<eos>` at each line end; other words are `<unk>`."""
+    """Lowercase words between whitespace, and `<eos>` at each line end; unknown words are `<unk>`."""
 
     def __init__(self, vocabulary: Sequence[str], name: str = WORDS) -> None:
         self.name = name
@@ -81,12 +82,14 @@ class WordTokenizer(Tokenizer):
         self.fingerprint = _hash("words", *self.vocabulary)
         self._ids = _Ids({word: i for i, word in enumerate(self.vocabulary)})
         if len(self._ids) != len(self.vocabulary) or not {LINE_END, UNKNOWN} <= set(self.vocabulary):
-            raise InputError(f"a vocabulary must hold {LINE_END} and {UNKNOWN}, and no word twice.")
+            raise InputError(
+                f"a vocabulary must contain {LINE_END} and {UNKNOWN}, and no word twice: give another one."
+            )
         self._ids.unknown = self._ids[UNKNOWN]
 
     @classmethod
     def count(cls, pieces: Iterable[str], min_count: int = 1) -> WordTokenizer:
-        """The words that occur at least `min_count` times, by falling count and then alphabetically."""
+        """The words that occur at least `min_count` times, by decreasing count and then alphabetically."""
         counts: Counter[str] = Counter()
         for piece in pieces:
             counts.update(_split(piece))
@@ -105,7 +108,7 @@ class WordTokenizer(Tokenizer):
             yield np.array(ids, np.int32)
 
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
-        return [self.vocabulary[i] for i in _checked(ids, self.vocab_size)]
+        return [self.vocabulary[i] for i in _checked_ids(ids, self.vocab_size)]
 
     def _write(self, folder: Path) -> str:
         (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in self.vocabulary), "utf-8", newline="\n")
@@ -146,7 +149,7 @@ class HuggingFaceTokenizer(Tokenizer):
             return cls(Fast.from_pretrained(str(source)), str(source))
         except Exception as error:  # the package raises plain Exceptions, and the hub many kinds
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
-            raise InputError(f"the tokenizer '{source}' cannot be had ({reason}): {allowed}.") from None
+            raise InputError(f"cannot load the tokenizer '{source}' ({reason}): {allowed}.") from None
 
     @property
     def vocab_size(self) -> int:
@@ -156,19 +159,19 @@ class HuggingFaceTokenizer(Tokenizer):
         for block in _blocks(pieces):
             try:
                 encoded = self._tokenizer.encode_batch(block, add_special_tokens=False)
-            except Exception as error:  # the package raises nothing more special
+            except Exception as error:  # the package raises nothing more specific
                 reason = str(error).splitlines()[0][:120]
                 raise InputError(
-                    f"the tokenizer {self.name} cannot encode this text ({reason}): give another."
+                    f"the tokenizer {self.name} cannot encode this text ({reason}): choose another."
                 ) from None
             yield np.array([i for line in encoded for i in line.ids], np.int32)
 
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
-        return [self._word(i) for i in _checked(ids, self.vocab_size)]
+        return [self._word(i) for i in _checked_ids(ids, self.vocab_size)]
 
     def _word(self, token: int) -> str:
         text = self._tokenizer.decode([token], skip_special_tokens=False)
-        # part of a character, or a token that reads as nothing, is known by its entry in the vocabulary
+        # part of a character, or a token that decodes to nothing, is shown as its entry in the vocabulary
         return text if text and "\ufffd" not in text else self._tokenizer.id_to_token(token) or f"<{token}>"
 
     def _write(self, folder: Path) -> str:
@@ -177,14 +180,14 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokenizer that `save` wrote there."""
+    """The tokenizer that `save` wrote to a folder."""
     folder = Path(folder)
     try:
         info = json.loads((folder / INFO).read_text(encoding="utf-8"))
         if info["format"] != FORMAT:
             raise InputError(
-                f"the tokenizer in {folder} has format {info['format']}, and this version of scansnap reads {FORMAT}: "
-                "use the version that wrote it."
+                f"the tokenizer in {folder} has format {info['format']}, but this version of scansnap reads format "
+                f"{FORMAT}: use the version that wrote it."
             )
         tokenizer: Tokenizer
         if info["kind"] == WORDS:
@@ -193,27 +196,29 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         else:
             tokenizer = HuggingFaceTokenizer.find(folder)
             tokenizer.name = info["name"]
-        intact = tokenizer.fingerprint == info["fingerprint"]
+        is_intact = tokenizer.fingerprint == info["fingerprint"]
     except FileNotFoundError as error:
-        raise InputError(f"{folder} holds no saved tokenizer: {error.filename} is missing.") from None
+        raise InputError(
+            f"{folder} contains no saved tokenizer ({error.filename} is missing): give another folder."
+        ) from None
     except OSError as error:
-        raise InputError(f"cannot read the tokenizer in {folder}: {error.strerror or error}.") from None
+        raise InputError(f"cannot read the tokenizer in {folder} ({error.strerror or error}): give another.") from None
     except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
-        intact = False
-    if not intact:
+        is_intact = False
+    if not is_intact:
         raise InputError(f"the tokenizer in {folder} is damaged: save it again.")
     return tokenizer
 
 
 def find_tokenizer(source: str | Path) -> Tokenizer:
-    """A tokenizer that was saved to a folder, or a Hugging Face tokenizer."""
+    """A saved tokenizer, or a Hugging Face tokenizer."""
     if (Path(source) / INFO).is_file():
         return load_tokenizer(source)
     return HuggingFaceTokenizer.find(source)
 
 
 class _Ids(dict[str, int]):
-    """Words and their ids, of which any other word has that of `<unk>`."""
+    """Words and their ids; every other word has the id of `<unk>`."""
 
     unknown: int
 
@@ -237,12 +242,8 @@ def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _checked(ids: Iterable[int] | NDArray[np.integer[Any]], vocab_size: int) -> list[int]:
-    found = [int(i) for i in ids]
-    for i in found:
-        if not 0 <= i < vocab_size:
-            raise InputError(f"there is no token {i}: ids go from 0 to {vocab_size - 1}.")
-    return found
+def _checked_ids(ids: Iterable[int] | NDArray[np.integer[Any]], vocab_size: int) -> list[int]:
+    return [whole("a token id", int(i), most=vocab_size - 1) for i in ids]
 
 
 def _hash(*parts: str) -> str:

@@ -1,1 +1,1 @@
-"""The transformer for text and the loss of its decoder."""
+"""The transformer for text and its decoder's loss."""

@@ -1,4 +1,4 @@
-"""Dropout, with random numbers that do not hold up a CPU."""
+"""Dropout, with random numbers that are cheap on a CPU."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch.nn import functional
 
 
 def drop(x: Tensor, share: float) -> Tensor:
-    """`x` with a random `share` of its entries zero and the others divided by 1 - share.
+    """`x` with a random `share` of its entries set to zero and the others divided by 1 - share.
 
-    PyTorch's own draws one Bernoulli number after another on a CPU; uniform ones take less than half as long.
+    On a CPU, PyTorch's own dropout draws Bernoulli numbers one by one; uniform numbers take less than half as long.
     """
     if not share:
         return x
     if x.device.type != "cpu":
         return functional.dropout(x, share)
-    kept = torch.rand_like(x, dtype=torch.float32).ge_(share).div_(1 - share)  # in bf16 numbers would be too coarse
-    return x * kept.to(x.dtype)
+    mask = torch.rand_like(x, dtype=torch.float32).ge_(share).div_(1 - share)  # bf16 numbers would be too coarse
+    return x * mask.to(x.dtype)

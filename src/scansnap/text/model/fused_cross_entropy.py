@@ -1,7 +1,7 @@
 """`linear_cross_entropy.py` on a GPU: logits are written once and read once between the products.
 
-The product that makes them leaves, for each block of tokens, what is needed for Z; one pass puts the errors P - 1_y in
-their place and adds up db.  dH and dW are products of the errors.
+The kernel that computes them also stores, for each block of tokens, what is needed for Z.  One pass then replaces them
+by the errors P - 1_y and sums these for db.  dH and dW are products of the errors.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from scansnap.base.devices import has_triton
 from scansnap.text.model.linear_cross_entropy import LinearCrossEntropy, gradient_array
 
 ROWS, TOKENS, DEPTH = 64, 128, 32
-"""The part of the logits that one program makes, and how far it goes along the width at once."""
+"""The part of the logits that one program computes, and how much of the width it reads at once."""
 
 
 def fused_kernels_run(weight: Tensor) -> bool:
-    """Whether there is a GPU with the instructions for tf32, Triton to compile for it, and float32 to compute."""
+    """Whether there is a GPU with tf32 instructions, Triton to compile for it, and a decoder in float32."""
     if not (weight.is_cuda and weight.dtype == torch.float32 and has_triton()) or torch.version.hip is not None:
         return False
     return torch.cuda.get_device_capability(weight.device) >= (8, 0)
@@ -30,20 +30,20 @@ class FusedCrossEntropy(LinearCrossEntropy):
         super().__init__(weight, bias, dtype)
         self._rounded = None if dtype == weight.dtype else torch.empty_like(weight, dtype=dtype)
         self._errors = self._empty(0)
-        self._totals = weight.new_empty(0)  # of the errors over blocks of rows
+        self._totals = weight.new_empty(0)  # sums of the errors over blocks of rows
 
     @torch.no_grad()
     def evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the losses, learning nothing."""
+        """The sum of the losses, without gradients."""
         _, losses = self._normalize(hidden, targets, self._empty(len(hidden)))
         return losses.sum()
 
     def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss; what `backward` needs is kept."""
+        """The mean loss; keeps what `backward` needs."""
         from scansnap.text.model.triton_cross_entropy import make_errors
 
         count = len(hidden)
-        if len(self._errors) != _whole(count, ROWS):
+        if len(self._errors) != _padded(count, ROWS):
             self._errors = self._empty(count)
             self._totals = hidden.new_empty(len(self._errors) // ROWS, self._errors.shape[1])
         normalizers, losses = self._normalize(hidden, targets, self._errors)
@@ -54,7 +54,7 @@ class FusedCrossEntropy(LinearCrossEntropy):
         return losses.mean()
 
     def backward(self, hidden: Tensor, factor: Tensor) -> Tensor:
-        """dH; `weight.grad` and `bias.grad` are set.  All times `factor`."""
+        """Return dH and set `weight.grad` and `bias.grad`, all multiplied by `factor`."""
         weight, bias = gradient_array(self.weight), gradient_array(self.bias)
         share = factor / len(hidden)
         errors, right = self._errors[: len(hidden), : len(weight)], (hidden * share).to(self.dtype)
@@ -67,11 +67,11 @@ class FusedCrossEntropy(LinearCrossEntropy):
         return (errors @ decoder).to(hidden.dtype).mul_(share)
 
     def _empty(self, count: int) -> Tensor:
-        """An array for logits, then errors, in whole blocks."""
-        return self.weight.new_empty(_whole(count, ROWS), _whole(len(self.weight), TOKENS), dtype=self.dtype)
+        """An array for the logits, then the errors, padded to whole blocks."""
+        return self.weight.new_empty(_padded(count, ROWS), _padded(len(self.weight), TOKENS), dtype=self.dtype)
 
     def _normalize(self, hidden: Tensor, targets: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """log Z and the losses (N,); the logits go to `logits`."""
+        """log Z and the losses (N,); the logits are written to `logits`."""
         from scansnap.text.model.triton_cross_entropy import make_logits, normalize
 
         count, width = hidden.shape
@@ -91,5 +91,5 @@ class FusedCrossEntropy(LinearCrossEntropy):
         return normalizers, losses
 
 
-def _whole(count: int, block: int) -> int:
+def _padded(count: int, block: int) -> int:
     return -(-count // block) * block

@@ -5,10 +5,10 @@ rows of log Z_i - L_{i y_i}, Z_i = sum_v exp L_iv.  With P = exp(L)/Z and one-ho
 
     dH = (P - 1_y) W / N,        dW = (P - 1_y)^T H / N,        db = (P - 1_y)^T 1 / N,
 
-which with the logits are three large products.  Autograd makes the same, but keeps logits, log-probabilities and the
-gradients of both as arrays (N, V) of their own; here there is one.  The gradient of the decoder goes straight to
-`weight.grad` and `bias.grad`, *in place of* what was there: a copy of it, and the memory for one, would cost as much
-as the softmax.
+which together with the logits are three large products.  Autograd computes the same, but keeps the logits, the
+log-probabilities and the gradients of both in separate arrays (N, V); here there is one.  The gradient of the decoder
+is written directly to `weight.grad` and `bias.grad` and *overwrites* them: allocating and copying another array would
+cost as much as the softmax.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 
 class LinearCrossEntropy(ABC):
-    """The loss of one decoder.  Its arrays are used again by each call, so `backward` must come before the next."""
+    """The loss of one decoder.  Each call reuses its arrays, so `backward` must come before the next call."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter, dtype: torch.dtype) -> None:
-        """`dtype` is that of the large products and of the logits; sums are in the decoder's."""
+        """`dtype` is the type of the large products and of the logits; sums have the decoder's type."""
         self.weight, self.bias, self.dtype = weight, bias, dtype
         self.calls = 0
 
@@ -33,19 +33,19 @@ class LinearCrossEntropy(ABC):
 
     @abstractmethod
     def evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the losses, learning nothing."""
+        """The sum of the losses, without gradients."""
 
     @abstractmethod
     def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss; what `backward` needs is kept."""
+        """The mean loss; keeps what `backward` needs."""
 
     @abstractmethod
     def backward(self, hidden: Tensor, factor: Tensor) -> Tensor:
-        """dH; `weight.grad` and `bias.grad` are set.  All times `factor`."""
+        """Return dH and set `weight.grad` and `bias.grad`, all multiplied by `factor`."""
 
 
 def gradient_array(parameter: nn.Parameter) -> Tensor:
-    """`parameter.grad`, made if there is none."""
+    """`parameter.grad`, allocated if there is none."""
     if parameter.grad is None:
         parameter.grad = torch.empty_like(parameter)
     return parameter.grad
@@ -63,5 +63,5 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx, factor):  # type: ignore[no-untyped-def]
         (hidden,) = ctx.saved_tensors
         if ctx.call != ctx.loss.calls:
-            raise RuntimeError("the loss has been called again since: call backward before the next batch.")
+            raise RuntimeError("the loss was called again before backward: call backward before the next batch.")
         return ctx.loss.backward(hidden, factor), None, None

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from scansnap.base.errors import StoreError
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
-from scansnap.text.model.transformer import TextModel, TextTransformer
+from scansnap.text.model.transformer import TextShape, TextTransformer
 
 SHAPE = "shape.json"
 PARAMETERS = "model.safetensors"
 
 
 def model_folder(store: str | Path) -> Path:
-    """Where the model of a result lies: beside it."""
+    """The folder of a result's model, next to the result."""
     store = Path(store)
     return store.with_name(f"{store.name}.model")
 
 
 def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write the model; the shape is written last, so that a folder that has one is whole."""
+    """Write the model; its shape is written last, so that a folder with a shape is complete."""
     from safetensors.torch import save_file
 
     try:
@@ -30,32 +30,34 @@ def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> No
         parameters = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
         save_file(parameters, folder / PARAMETERS)
         tokenizer.save(folder)
-        described = {**asdict(model.shape), "tokenizer": tokenizer.fingerprint}
-        (folder / SHAPE).write_text(json.dumps(described, indent=1) + "\n")
+        description = {**asdict(model.shape), "tokenizer": tokenizer.fingerprint}
+        (folder / SHAPE).write_text(json.dumps(description, indent=1) + "\n")
     except OSError as error:
-        raise StoreError(f"cannot write the model to {folder}: {error.strerror or error}.") from None
+        raise StoreError(
+            f"cannot write the model to {folder} ({error.strerror or error}): make room there, or choose another place."
+        ) from None
 
 
 def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTransformer, Tokenizer]:
-    """The model and its tokenizer; `tokenizer` is one that must be the same."""
+    """The model and its tokenizer, which must be the same as `tokenizer` if that is given."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     if not (folder / SHAPE).is_file():
-        raise StoreError(f"{folder} holds no trained text model: give the folder that a finished run left.")
+        raise StoreError(f"{folder} contains no trained text model: give the folder that a finished run wrote.")
     try:
-        described = json.loads((folder / SHAPE).read_text())
-        expected = described.pop("tokenizer")
-        model = TextTransformer(TextModel(**described))
+        description = json.loads((folder / SHAPE).read_text())
+        expected = description.pop("tokenizer")
+        model = TextTransformer(TextShape(**description))
         model.load_state_dict(load_file(folder / PARAMETERS))
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise StoreError(f"the model in {folder} is damaged: {reason}.") from None
-    found = load_tokenizer(folder)
-    for one, where in ((found, f"in {folder}"), (tokenizer, "given")):
-        if one is not None and one.fingerprint != expected:
+        raise StoreError(f"the model in {folder} is damaged ({reason}): train it again.") from None
+    saved_tokenizer = load_tokenizer(folder)
+    for candidate, where in ((saved_tokenizer, f"in {folder}"), (tokenizer, "given")):
+        if candidate is not None and candidate.fingerprint != expected:
             raise StoreError(
-                f"the tokenizer {where} has {one.vocab_size:,} tokens and is not the one that the model in {folder} "
-                f"was trained with ({described['vocab_size']:,} tokens): read the text with the model's own."
+                f"the tokenizer {where} has {candidate.vocab_size:,} tokens and is not the one that the model in "
+                f"{folder} was trained with ({description['vocab_size']:,} tokens): read the text with the model's own."
             )
-    return model.eval(), found
+    return model.eval(), saved_tokenizer

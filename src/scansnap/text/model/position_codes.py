@@ -1,6 +1,6 @@
-"""What tells a transformer where a token stands: added to its input, or to its attention logits by distance.
+"""Position codes: added to a transformer's input, or to its attention logits by distance.
 
-A bias on attention logits by relative position acts on them as a prior on contextual tokens does (Section 7).
+A bias on attention logits by relative position acts like a prior on contextual tokens (Section 7).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn import functional
 POSITIONS = ("none", "sinusoidal", "alibi", "t5")
 BUCKETS = 32
 FARTHEST = 128
-"""T5's distances: half of the buckets hold one distance each, the others grow to `FARTHEST`."""
+"""T5's distances: half of the buckets contain one distance each, the others grow up to `FARTHEST`."""
 
 
 def sinusoidal(window: int, width: int) -> Tensor:
@@ -28,9 +28,9 @@ def sinusoidal(window: int, width: int) -> Tensor:
 
 
 def distances(window: int) -> Tensor:
-    """How far key j stands before query i (window, window); 0 for keys after it, which are masked."""
-    place = torch.arange(window)
-    return (place[:, None] - place).clamp(min=0)
+    """The distance from query i back to key j (window, window); 0 for keys after the query, which are masked."""
+    position = torch.arange(window)
+    return (position[:, None] - position).clamp(min=0)
 
 
 def alibi(heads: int, window: int) -> Tensor:
@@ -40,15 +40,15 @@ def alibi(heads: int, window: int) -> Tensor:
 
 
 def buckets(window: int) -> Tensor:
-    """The bucket of each distance (window, window): one each for the near ones, then growing geometrically."""
-    far = distances(window)
+    """The bucket of each distance (window, window): one for each small distance, then growing geometrically."""
+    distance = distances(window)
     near = BUCKETS // 2
-    ratio = torch.log(far.clamp(min=1) / near) / math.log(FARTHEST / near)
-    return torch.where(far < near, far, (near + (ratio * (BUCKETS - near)).long()).clamp(max=BUCKETS - 1))
+    ratio = torch.log(distance.clamp(min=1) / near) / math.log(FARTHEST / near)
+    return torch.where(distance < near, distance, (near + (ratio * (BUCKETS - near)).long()).clamp(max=BUCKETS - 1))
 
 
 class RelativeBias(nn.Module):
-    """T5's learned bias: a number for each head and bucket of distances, zero at the start."""
+    """T5's learned bias: a number for each head and bucket of distances, initially zero."""
 
     bucket: Tensor
 
@@ -59,5 +59,5 @@ class RelativeBias(nn.Module):
 
     def forward(self) -> Tensor:
         """(heads, window, window)"""
-        # `embedding` adds up its gradient in one order on any device; indexing does not, with several threads.
+        # `embedding` sums its gradient in a fixed order on any device; indexing with several threads does not.
         return functional.embedding(self.bucket, self.table).permute(2, 0, 1)

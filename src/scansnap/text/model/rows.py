@@ -1,4 +1,4 @@
-"""Rows of a large table, with their gradient in one order of additions: repeated, it gives identical numbers."""
+"""Rows of a large table, whose gradient is summed in a fixed order, so that repeated runs give identical numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch.nn import functional
 def rows(table: Tensor, ids: Tensor) -> Tensor:
     """table[ids] for `ids` (B, T).
 
-    On a CPU the gradient is added to `table.grad` in place: an array of the table's size for each batch, zero but for a
-    few hundred rows, would cost more than the rows.
+    On a CPU the gradient is added to `table.grad` in place: a new array of the table's size for each batch, zero except
+    for a few hundred rows, would cost more than the rows.
     """
     return _Rows.apply(table, ids) if table.device.type == "cpu" else functional.embedding(ids, table)
 

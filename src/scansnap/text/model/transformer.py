@@ -1,35 +1,32 @@
-"""A causal transformer for text in the regular parameterisation: embeddings, W_Q, W_K, W_V and a linear decoder.
+"""A causal transformer for text in the regular parameterization: embeddings, W_Q, W_K, W_V and a linear decoder.
 
 With the defaults it is the published text model: a post-norm encoder layer with a causal mask, one head, a feed-forward
-part as wide as the model, sinusoidal positions, and an embedding and a decoder of their own.  Attention is computed by
-fused kernels while it trains; `attention` gives the weights they use, to rounding, from the same queries and keys.
+part as wide as the model, sinusoidal positions, and separate embedding and decoder.  Fused kernels compute attention
+during training; `attention` computes the weights that they use, to rounding, from the same queries and keys.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scansnap.base.errors import InputError, unknown
+from scansnap.base.checks import number, one_of, whole
+from scansnap.base.errors import InputError
 from scansnap.text.model.dropout import drop
 from scansnap.text.model.position_codes import POSITIONS, RelativeBias, alibi, sinusoidal
 from scansnap.text.model.rows import rows
 
 NORMS = ("post", "pre")
 ONE_BLOCK = 64
-"""Keys that a GPU's fused kernels take at once; over more they add up gradients in any order."""
-
-MOST = 10**9
-"""No number of a model's shape may be larger."""
+"""Keys that a GPU's fused kernels take at once; with more keys they sum gradients in no fixed order."""
 
 
 @dataclass(frozen=True)
-class TextModel:
+class TextShape:
     """The shape of a text transformer."""
 
     vocab_size: int
@@ -44,31 +41,28 @@ class TextModel:
 
     def __post_init__(self) -> None:
         for name, least in (("window", 2), ("layers", 1), ("heads", 1), ("width", 1), ("feed_forward", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-                raise InputError(f"{name} is {value!r}: give a whole number from {least} to {MOST:,}.")
+            object.__setattr__(self, name, whole(name, getattr(self, name), least=least))
+        object.__setattr__(self, "dropout", number("dropout", self.dropout, least=0.0, below=1.0))
+        one_of("norm", self.norm, NORMS)
+        one_of("positions", self.positions, POSITIONS)
         if self.width % self.heads:
-            raise InputError(f"width is {self.width}, with {self.heads} heads: give a width that the heads divide.")
-        if isinstance(self.dropout, bool) or not isinstance(self.dropout, Real) or not 0 <= self.dropout < 1:
-            raise InputError(f"dropout is {self.dropout!r}: give a share from 0 to below 1.")
-        if self.norm not in NORMS:
-            raise unknown("norm", self.norm, NORMS)
-        if self.positions not in POSITIONS:
-            raise unknown("positions", self.positions, POSITIONS)
+            raise InputError(
+                f"width is {self.width} with {self.heads} heads: give a width that is a multiple of the heads."
+            )
 
     @property
     def layer_size(self) -> int:
-        """Entries of a layer's matrices."""
+        """The number of entries in a layer's matrices."""
         return 4 * self.width**2 + 2 * self.width * self.feed_forward
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each with a residual connection and a LayerNorm after (post) or before (pre) it."""
+    """Attention and feed-forward, each with a residual connection and a LayerNorm after (post) or before it (pre)."""
 
-    def __init__(self, shape: TextModel) -> None:
+    def __init__(self, shape: TextShape) -> None:
         super().__init__()
         width, inner = shape.width, shape.feed_forward
-        self.heads, self.dropout, self.before = shape.heads, shape.dropout, shape.norm == "pre"
+        self.heads, self.dropout, self.is_pre_norm = shape.heads, shape.dropout, shape.norm == "pre"
         self.query = nn.Linear(width, width)  # W_Q
         self.key = nn.Linear(width, width)  # W_K
         self.value = nn.Linear(width, width)  # W_V
@@ -85,17 +79,17 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, bias: Tensor | None, weights: Tensor | None = None) -> Tensor:
         """(B, T, d) -> (B, T, d); `bias` (H, T, T) is added to the attention logits.
 
-        `weights` are this layer's, where they are known already.
+        `weights` are this layer's attention weights, if they are already known.
         """
-        if self.before:
+        if self.is_pre_norm:
             x = x + self._drop(self._attend(self.norm_attention(x), bias, weights))
             return x + self._drop(self._feed_forward(self.norm_feed_forward(x)))
         x = self.norm_attention(x + self._drop(self._attend(x, bias, weights)))
         return self.norm_feed_forward(x + self._drop(self._feed_forward(x)))
 
     def attention(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """The weights (B, H, T, T) that queries, on the second-last axis, give to keys."""
-        if self.before:
+        """The weights (B, H, T, T) of queries, on the second-last axis, on keys."""
+        if self.is_pre_norm:
             x = self.norm_attention(x)
         query, key = self._project(x, self.query, self.key)
         return _weights(query, key, bias)
@@ -103,25 +97,25 @@ class Layer(nn.Module):
     def _attend(self, x: Tensor, bias: Tensor | None, weights: Tensor | None) -> Tensor:
         if weights is not None:
             (value,) = self._project(x, self.value)
-            return self._gather(weights @ value)
+            return self._merge_heads(weights @ value)
         query, key, value = self._project(x, self.query, self.key, self.value)
         if not _fused(x):
-            return self._gather(self._drop(_weights(query, key, bias)).to(value.dtype) @ value)
+            return self._merge_heads(self._drop(_weights(query, key, bias)).to(value.dtype) @ value)
         if bias is not None:
             bias = bias.to(x.dtype).masked_fill(_later(x.shape[1], x.device), -math.inf)
         dropout = self.dropout if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(query, key, value, bias, dropout, is_causal=bias is None)
-        return self._gather(mixed)
+        return self._merge_heads(mixed)
 
-    def _gather(self, mixed: Tensor) -> Tensor:
-        """What the heads have found (B, H, T, d/H), together (B, T, d)."""
+    def _merge_heads(self, mixed: Tensor) -> Tensor:
+        """The outputs of the heads (B, H, T, d/H), combined (B, T, d)."""
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _project(self, x: Tensor, *parts: nn.Linear) -> list[Tensor]:
-        """Each part's projection (B, H, T, d/H), all in one product."""
+        """The projection by each part (B, H, T, d/H), all in one product."""
         weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
-        found = functional.linear(x, weight, bias).unflatten(2, (len(parts), self.heads, -1))
-        return [one.transpose(1, 2) for one in found.unbind(2)]
+        projections = functional.linear(x, weight, bias).unflatten(2, (len(parts), self.heads, -1))
+        return [projection.transpose(1, 2) for projection in projections.unbind(2)]
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         return self.outer(self._drop(functional.relu(self.inner(x))))
@@ -131,7 +125,7 @@ class Layer(nn.Module):
 
 
 def _fused(x: Tensor) -> bool:
-    """Whether fused kernels give the same numbers when they are repeated."""
+    """Whether fused kernels give the same numbers every time."""
     return x.device.type != "cuda" or x.shape[1] <= ONE_BLOCK
 
 
@@ -144,16 +138,16 @@ def _weights(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _later(length: int, device: torch.device) -> Tensor:
-    """Which keys (T, T) stand after their query, and are not seen."""
+    """Which keys (T, T) come after their query and are hidden from it."""
     return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
 
 
 class TextTransformer(nn.Module):
-    """Token ids (B, T) to hidden states (B, T, d); the logits of the next tokens are `hidden @ decoder.T + bias`."""
+    """Turns token ids (B, T) into hidden states (B, T, d); next tokens have the logits `hidden @ decoder.T + bias`."""
 
     table: Tensor
 
-    def __init__(self, shape: TextModel) -> None:
+    def __init__(self, shape: TextShape) -> None:
         super().__init__()
         self.shape = shape
         self.embedding = nn.Parameter(torch.empty(shape.vocab_size, shape.width).uniform_(-0.1, 0.1))
@@ -174,38 +168,38 @@ class TextTransformer(nn.Module):
 
     def hidden(self, embedded: Tensor) -> Tensor:
         """Hidden states (B, T, d) from embeddings (B, T, d)."""
-        x, bias = self._enter(embedded)
+        x, bias = self._encode_positions(embedded)
         for block in self.layers:
             x = block(x, bias)
         return self.final_norm(x)
 
     @torch.no_grad()
     def attention(self, ids: Tensor) -> list[Tensor]:
-        """Each layer's attention weights (B, H, T, T), as they are without dropout."""
+        """Each layer's attention weights (B, H, T, T), without dropout."""
         was_training = self.training
         self.eval()
-        x, bias = self._enter(self.embedding[ids])
-        found = []
+        x, bias = self._encode_positions(self.embedding[ids])
+        weights = []
         for i, block in enumerate(self.layers):
-            found.append(block.attention(x, bias))
+            weights.append(block.attention(x, bias))
             if i + 1 < self.shape.layers:
-                x = block(x, bias, found[i])
+                x = block(x, bias, weights[i])
         self.train(was_training)
-        return found
+        return weights
 
     @torch.no_grad()
     def logits_between(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Attention logits (H, Q, K) of the first layer between tokens, wherever they stand: needs no positions.
+        """Attention logits (H, Q, K) of the first layer between tokens, for a model without positions.
 
         The counterpart of Z = U W_Q W_K^T U^T / sqrt(d) (Section 3.1).
         """
         if self.shape.positions != "none":
             raise InputError(
-                f"with positions '{self.shape.positions}' logits depend on where tokens stand: train with 'none'."
+                f"positions is '{self.shape.positions}', so logits depend on where tokens are: train with 'none'."
             )
         block = self.layers[0]
         q, k = (self.embedding[ids][None] * math.sqrt(self.shape.width) for ids in (queries, keys))
-        if block.before:
+        if block.is_pre_norm:
             q, k = block.norm_attention(q), block.norm_attention(k)
         (q,), (k,) = block._project(q, block.query), block._project(k, block.key)
         return (q @ k.transpose(2, 3))[0] / math.sqrt(q.shape[-1])
@@ -216,13 +210,13 @@ class TextTransformer(nn.Module):
         return [block for block in self.blocks if isinstance(block, Layer)]
 
     def attention_parameters(self) -> list[nn.Parameter]:
-        """What makes the attention logits (W_Q, W_K and any learned bias of positions): trained at eta_Z."""
+        """The parameters of the attention logits (W_Q, W_K and any learned position bias), trained at eta_Z."""
         parts: list[nn.Module] = [part for block in self.layers for part in (block.query, block.key)]
         if self.relative is not None:
             parts.append(self.relative)
         return [parameter for part in parts for parameter in part.parameters()]
 
-    def _enter(self, embedded: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _encode_positions(self, embedded: Tensor) -> tuple[Tensor, Tensor | None]:
         length = embedded.shape[1]
         x = embedded * math.sqrt(self.shape.width)
         bias = None

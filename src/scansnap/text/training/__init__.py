@@ -1,1 +1,1 @@
-"""Transformers trained on text, with their attention followed."""
+"""Training of transformers on text, with measurements of their attention."""

@@ -1,4 +1,4 @@
-"""The labelled form of a text training run.
+"""The labeled form of a text training run.
 
 Dimensions are among run, step, layer, head, window, query_position and key_position.  `window` runs over a few fixed
 windows of the validation split, whose words are the coordinate `word`.
@@ -25,7 +25,7 @@ DIMENSIONS = {
     **dict.fromkeys(("entropy", "normalized_entropy", "top_1", "top_5", "moved"), HEADS),
     "pattern": (*HEADS, "window", "query_position", "key_position"),
 }
-"""Every variable's dimensions."""
+"""The dimensions of every variable."""
 
 ATTRIBUTES = {
     "loss": {"long_name": "cross-entropy, mean over the updates since the last record", "units": "nats"},
@@ -34,10 +34,13 @@ ATTRIBUTES = {
         "long_name": "entropy of attention, mean over the measured windows of the validation split",
         "units": "nats",
     },
-    "normalized_entropy": {"long_name": "entropy of attention over its row's largest possible", "units": "1"},
+    "normalized_entropy": {
+        "long_name": "entropy of attention relative to the largest that its row allows",
+        "units": "1",
+    },
     "top_1": {"long_name": "largest attention weight, mean over rows of more than one key", "units": "1"},
     "top_5": {
-        "long_name": "attention on the five largest weights, mean over rows of more keys",
+        "long_name": "sum of the five largest attention weights, mean over rows of more than five keys",
         "units": "1",
     },
     "moved": {"long_name": "share of attention that moved since the last record", "units": "1"},
@@ -54,7 +57,7 @@ def sizes(records: int, layers: int, heads: int, patterns: int, window: int) -> 
 
 
 def variables(size: Mapping[str, int]) -> dict[str, Variable]:
-    """Every variable as a store makes it."""
+    """Every variable as a store creates it."""
     return {
         name: Variable(
             dims,
@@ -75,8 +78,8 @@ def template(
     run: Mapping[str, float | int | str],
     options: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Coordinates and attributes; `words` (window, position), `run` what tells this run from others."""
-    kept = [name for name in DIMENSIONS if name != "pattern" or size["window"]]
+    """Coordinates and attributes; `words` is (window, position), `run` is what distinguishes this run from others."""
+    recorded = [name for name in DIMENSIONS if name != "pattern" or size["window"]]
     coords: dict[str, Any] = {
         "run": [0],
         **{name: ("run", [value]) for name, value in run.items()},
@@ -93,10 +96,10 @@ def template(
             "word": (("window", "key_position"), words),
         }
     attributes = {
-        "title": "a transformer trained on text, its attention followed",
+        "title": "attention of a transformer trained on text",
         "kind": "text",
         "format": FORMAT,
-        "options": json.dumps({**options, "record": kept}, sort_keys=True),
+        "options": json.dumps({**options, "record": recorded}, sort_keys=True),
         **provenance(),
     }
     return xr.Dataset(coords=coords, attrs=attributes)

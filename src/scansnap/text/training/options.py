@@ -1,35 +1,36 @@
-"""What a text training run is asked to do, checked before anything starts."""
+"""The options of a text training run, checked before anything starts."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.checks import flag, number, one_of, whole
 from scansnap.base.errors import InputError
-from scansnap.dynamics.options import DEVICES, one_of, whole
-from scansnap.text.model.transformer import TextModel
+from scansnap.dynamics.options import DEVICES
+from scansnap.text.model.transformer import TextShape
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 PRECISIONS = ("float32", "bf16-decoder", "bf16")
-"""bf16-decoder rounds the large products of the decoder, bf16 all products; parameters stay in float32."""
+"""bf16-decoder rounds the large products of the decoder, bf16 rounds all products; parameters stay in float32."""
 
 MEASURING = 0.0125
-"""Operations of measuring attention for one of training.  In time it is up to twice that: the products are smaller."""
+"""Operations to measure attention per operation of training.  The share of time is up to twice that: its products are
+smaller."""
 
 PER_WEIGHT = 2000
-"""Operations that measuring one weight of attention counts for: softmax, entropy, the search for the largest."""
+"""Operations to measure one attention weight: softmax, entropy, the search for the largest."""
 
 FEWEST, MOST, SAMPLED = 16, 100, 64
-"""Records that a run has unless told, and windows of the validation split that each measures at least."""
+"""The fewest and the most records by default, and the fewest windows of the validation split that each measures."""
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """The options of `train_text` beside the model's shape; the defaults are the published ones."""
+    """The options of `train_text` other than the model's shape; the defaults are the published values."""
 
     steps: int
     record_every: int
@@ -47,24 +48,32 @@ class TextOptions:
     evaluate_every: int | None = None
     patterns: int = 4
     measured: int | None = None
-    """Windows of the validation split, evenly spread, whose attention is measured; all of them if None."""
+    """How many windows, evenly spread over the validation split, have their attention measured; all if None."""
 
     def __post_init__(self) -> None:
+        plain: dict[str, object] = {"compile": flag("compile", self.compile)}
         for name, least in (("steps", 0), ("batch_size", 1), ("record_every", 1), ("seed", 0), ("patterns", 0)):
-            whole(name, getattr(self, name), least=least)
+            plain[name] = whole(name, getattr(self, name), least=least)
+        if self.evaluate_every is not None:
+            plain["evaluate_every"] = whole("evaluate_every", self.evaluate_every, least=1)
         for name in ("lr_y", "lr_z", "weight_decay"):
-            _number(name, getattr(self, name), least=0.0)
-        if self.clip is not None and not _number("clip", self.clip, least=0.0) > 0:
-            raise InputError("clip is 0, which stops all learning: give the largest norm of a gradient, or None.")
+            plain[name] = number(name, getattr(self, name), least=0.0)
+        plain["momentum"] = number("momentum", self.momentum, least=0.0, below=1.0)
+        if self.clip is not None:
+            plain["clip"] = number("clip", self.clip, least=0.0)
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+        if self.clip == 0:
+            raise InputError(
+                "clip is 0, which stops all learning: give the largest allowed norm of the gradient, or None."
+            )
         one_of("optimizer", self.optimizer, OPTIMIZERS)
         one_of("precision", self.precision, PRECISIONS)
         one_of("device", self.device, DEVICES)
-        if not 0 <= _number("momentum", self.momentum, least=0.0) < 1:
-            raise InputError(f"momentum is {self.momentum}: give a number from 0 up to, but not including, 1.")
         if self.momentum and self.optimizer != "sgd":
-            raise InputError(f"momentum is {self.momentum} but the optimizer is {self.optimizer}: it belongs to sgd.")
-        if self.evaluate_every is not None:
-            whole("evaluate_every", self.evaluate_every, least=1)
+            raise InputError(
+                f"momentum is {self.momentum} but the optimizer is {self.optimizer}: use sgd, or leave momentum out."
+            )
 
     @property
     def record_steps(self) -> NDArray[np.int64]:
@@ -74,7 +83,7 @@ class TextOptions:
     def evaluates(self, record: int) -> bool:
         """Whether the validation loss is measured at this record.
 
-        At the last, and at the first after each so many steps.
+        It is at the last record, and at the first record after each multiple of `evaluate_every` steps.
         """
         steps = self.record_steps
         if record == len(steps) - 1:
@@ -84,13 +93,13 @@ class TextOptions:
 
 
 def record_plan(
-    shape: TextModel, valid_tokens: int, batch_size: int, steps: int, precision: str
+    shape: TextShape, valid_tokens: int, batch_size: int, steps: int, precision: str
 ) -> tuple[int, int | None]:
-    """Updates between records unless told, and the windows that each record measures, None for all.
+    """The default number of updates between records, and the number of windows that each measures (None for all).
 
-    Measuring takes `MEASURING` of the operations of training: as often as the whole split can be measured at that, but
-    `FEWEST` to `MOST` times; where that is too often for the whole, of fewer windows, though not fewer than `SAMPLED`.
-    In bf16 an operation of training takes half the time, and one of measuring does not.
+    Measuring takes the share `MEASURING` of the operations of training.  The whole split is measured as often as that
+    allows, but `FEWEST` to `MOST` times; if even `FEWEST` is too often, each record measures fewer windows, but at
+    least `SAMPLED`.  In bf16 an operation of training takes half the time, but one of measuring does not.
     """
     layers, width, window = shape.layers, shape.width, shape.window
     per_token = 2 * ((layers - 1) * shape.layer_size + 2 * width**2)
@@ -101,9 +110,3 @@ def record_plan(
     every = min(every, max(1, steps // FEWEST))
     windows = max(SAMPLED, int(every * allowed / (per_token * window)))
     return every, windows if windows * window < valid_tokens else None
-
-
-def _number(name: str, value: object, *, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value) or value < least:
-        raise InputError(f"{name} is {value!r}: give a finite number of at least {least:g}.")
-    return float(value)

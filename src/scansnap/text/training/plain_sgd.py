@@ -1,8 +1,8 @@
-"""SGD without momentum or decay, with clipping, that touches only what a batch has changed.
+"""SGD without momentum or weight decay, with clipping, that touches only what a batch has changed.
 
-Of the embedding's rows a batch of some hundred tokens moves as many; norm, clipping, update and clearing of the whole
-table would each read or write all of it.  Clipping by c = min(1, clip/(norm + 1e-6)) is taken into the rate,
-w - (lr c) g, which spares another pass over every gradient.
+A batch of a few hundred tokens changes at most as many rows of the embedding, but its norm, clipping, update and
+clearing would each read or write the whole table.  Clipping by c = min(1, clip/(norm + 1e-6)) is part of the rate,
+w - (lr c) g, which saves another pass over every gradient.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scansnap.text.training.options import TextOptions
 
 
 class PlainSGD:
-    """Updates a model from the gradients in its parameters, and clears those that the next batch would add to."""
+    """Updates a model from its gradients, and clears those of the embedding, to which the next batch adds."""
 
     def __init__(self, model: TextTransformer, options: TextOptions) -> None:
         attention = {id(parameter) for parameter in model.attention_parameters()}

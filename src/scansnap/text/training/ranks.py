@@ -1,6 +1,6 @@
-"""Several processes, as `torchrun` or `accelerate launch` start them: each takes its share of the batch.
+"""Several processes, started by `torchrun` or `accelerate launch`, each of which takes its share of the batch.
 
-Both set RANK, WORLD_SIZE and LOCAL_RANK; without them there is one process and nothing here does anything.
+Both set RANK, WORLD_SIZE and LOCAL_RANK; without these there is one process and nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -18,44 +18,46 @@ from scansnap.base.errors import InputError
 
 def this_rank() -> int:
     """The number of this process, from 0."""
-    return _number("RANK", 0)
+    return _whole_variable("RANK", 0)
 
 
 def processes() -> int:
     """How many processes there are."""
-    return _number("WORLD_SIZE", 1)
+    return _whole_variable("WORLD_SIZE", 1)
 
 
-def _number(name: str, otherwise: int) -> int:
-    value = os.environ.get(name, str(otherwise))
+def _whole_variable(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
     if not value.isdecimal():
-        raise InputError(f"the environment's {name} is '{value}': it is a whole number under torchrun, else not set.")
+        raise InputError(
+            f"the environment's {name} is '{value}': it is a whole number under torchrun and otherwise must not be set."
+        )
     return int(value)
 
 
 class Ranks:
-    """Which part of the work is this process's."""
+    """This process among all, and how they share the work."""
 
     def __init__(self, device: str) -> None:
         self.count = processes()
         self.rank = this_rank()
         self.device = find_device(device)
         if device == "cuda":
-            self.device = torch.device("cuda", _number("LOCAL_RANK", 0))
+            self.device = torch.device("cuda", _whole_variable("LOCAL_RANK", 0))
             torch.cuda.set_device(self.device)
-        self._ours = self.count > 1 and not distributed.is_initialized()
-        if self._ours:
+        self._owns_group = self.count > 1 and not distributed.is_initialized()
+        if self._owns_group:
             distributed.init_process_group("nccl" if device == "cuda" else "gloo")
 
     @property
-    def first(self) -> bool:
-        """Whether this process records and writes."""
+    def is_first(self) -> bool:
+        """Whether this is the process that records and writes."""
         return self.rank == 0
 
     def share(self, batch_size: int) -> slice:
-        """This process's columns."""
+        """The columns of a batch that this process takes."""
         if batch_size % self.count:
-            raise InputError(f"batch_size is {batch_size} for {self.count} processes: give a multiple.")
+            raise InputError(f"batch_size is {batch_size} for {self.count} processes: give a multiple of {self.count}.")
         size = batch_size // self.count
         return slice(self.rank * size, (self.rank + 1) * size)
 
@@ -67,14 +69,14 @@ class Ranks:
             distributed.all_reduce(tensor)
             tensor /= self.count
 
-    def told(self, value: Any) -> Any:
-        """What the first process says."""
+    def broadcast(self, value: Any) -> Any:
+        """The first process's value, on every process."""
         if self.count == 1:
             return value
-        said = [value]
-        distributed.broadcast_object_list(said)
-        return said[0]
+        values = [value]
+        distributed.broadcast_object_list(values)
+        return values[0]
 
     def close(self) -> None:
-        if self._ours:
+        if self._owns_group:
             distributed.destroy_process_group()

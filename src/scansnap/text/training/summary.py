@@ -1,4 +1,4 @@
-"""What happened in a text run, in a few numbers that a person or a program can read."""
+"""A summary of a text run in a few numbers, for people and programs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from scansnap.results.measure import snaps
 
 
 def summarize_text(dataset: xr.Dataset) -> dict[str, Any]:
-    """Status, the last losses, and for each head its entropy at both ends and whether its pattern froze."""
+    """The status, the last losses, and for each head its entropy at both ends and whether its pattern froze."""
     run = dataset.isel(run=0)
     recorded = np.flatnonzero(np.isfinite(run["entropy"].values).all((1, 2)))
     last = int(recorded[-1]) if len(recorded) else 0
     valid = _last(run["valid_loss"].values)
-    found = snaps(dataset).isel(run=0)
+    head_snaps = snaps(dataset).isel(run=0)
     heads = [
         {
             "layer": layer,
             "head": head,
             **{
-                f"{name}_{end}": _number(run[name].values[place, layer, head])
+                f"{name}_{end}": _number(run[name].values[record, layer, head])
                 for name in ("entropy", "normalized_entropy", "top_1")
-                for end, place in (("first", 0), ("last", last))
+                for end, record in (("first", 0), ("last", last))
             },
-            "snap_step": _number(found["snap_step"].values[layer, head]),
-            "snap": str(found["evidence"].values[layer, head]),
+            "snap_step": _number(head_snaps["snap_step"].values[layer, head]),
+            "snap": str(head_snaps["evidence"].values[layer, head]),
         }
         for layer in range(dataset.sizes["layer"])
         for head in range(dataset.sizes["head"])
@@ -45,8 +45,8 @@ def summarize_text(dataset: xr.Dataset) -> dict[str, Any]:
 
 
 def _last(values: Any) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known[-1]) if len(known) else None
+    finite = values[np.isfinite(values)]
+    return float(finite[-1]) if len(finite) else None
 
 
 def _number(value: Any) -> float | None:

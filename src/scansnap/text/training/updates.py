@@ -1,4 +1,4 @@
-"""One update after another: loss, gradients, clipping, optimiser; on a GPU recorded once and replayed as a graph."""
+"""One update: loss, gradients, clipping, optimizer.  On a GPU it is captured once as a graph and replayed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from scansnap.base.cuda_graph import capture
 from scansnap.text.model.blocked_cross_entropy import BlockedCrossEntropy
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy, fused_kernels_run
 from scansnap.text.model.rows import rows
@@ -18,9 +19,6 @@ from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.plain_sgd import PlainSGD
 from scansnap.text.training.ranks import Ranks
-
-WARM_UP = 3
-"""Updates made, and undone, before a graph is recorded, so that libraries have set themselves up."""
 
 
 class Updates:
@@ -36,28 +34,28 @@ class Updates:
         self._hidden: Callable[[Tensor], Tensor] = torch.compile(model.hidden) if options.compile else model.hidden
         self._parameters = list(model.parameters())
         self._optimizer = _optimizer(model, options)
-        plain = options.optimizer == "sgd" and not options.momentum and not options.weight_decay
-        one_cpu = self._device.type == "cpu" and ranks.count == 1
-        self._plain_sgd = PlainSGD(model, options) if plain and one_cpu else None
+        is_plain = options.optimizer == "sgd" and not options.momentum and not options.weight_decay
+        is_one_cpu = self._device.type == "cpu" and ranks.count == 1
+        self._plain_sgd = PlainSGD(model, options) if is_plain and is_one_cpu else None
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._batch: tuple[Tensor, Tensor] | None = None
+        self._batch: tuple[Tensor, Tensor] | None = None  # what the graph reads
         self._result = torch.zeros((), dtype=model.decoder.dtype, device=self._device)
 
     def update(self, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Learn from a batch (B, T) and return its loss before that, still on the device.
+        """Learn from a batch (B, T) and return its loss before the update, still on the device.
 
-        What dropout drops depends on the seed, the process and the step alone, so that a run can be taken up anywhere.
+        What dropout drops depends only on the seed, the process and the step, so that a run can resume anywhere.
         """
         if self._replays and self._batch is None:
             self._batch = (inputs.to(self._device), targets.to(self._device))
-            self._record()
+            self._graph = self._capture(*self._batch)
         torch.manual_seed(_seed_of(self._options.seed, self._ranks.rank, step))
         if self._graph is None or self._batch is None:
             self._update(inputs.to(self._device), targets.to(self._device))
             return self._result.clone()
-        for held, given in zip(self._batch, (inputs, targets), strict=True):
-            assert held.shape == given.shape  # a graph is for one size
-            held.copy_(given.pin_memory() if given.device.type == "cpu" else given, non_blocking=True)
+        for static, values in zip(self._batch, (inputs, targets), strict=True):
+            assert static.shape == values.shape  # a graph is for one size
+            static.copy_(values.pin_memory() if values.device.type == "cpu" else values, non_blocking=True)
         self._graph.replay()
         return self._result.clone()
 
@@ -75,27 +73,31 @@ class Updates:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to continue to identical numbers."""
-        found = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        for i, parameter in enumerate(self._parameters):
-            for name, value in self._optimizer.state.get(parameter, {}).items():
-                if torch.is_tensor(value):
-                    found[f"optimizer.{i}.{name}"] = value
-        return {name: value.detach().cpu().numpy() for name, value in found.items()}
+        return {name: tensor.detach().cpu().numpy() for name, tensor in self._tensors().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what `state` gave."""
-        saved = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
+        """Continue from what `state` returned."""
+        tensors = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
         prefix = "model."
-        self.model.load_state_dict({k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)})
+        self.model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
         for i, parameter in enumerate(self._parameters):
             prefix = f"optimizer.{i}."
-            own = {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
-            if own:
-                self._optimizer.state[parameter].update({k: v.to(self._device) for k, v in own.items()})
+            memory = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            if memory:
+                self._optimizer.state[parameter].update({k: v.to(self._device) for k, v in memory.items()})
 
     @property
     def _replays(self) -> bool:
         return self._device.type == "cuda" and self._ranks.count == 1
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The tensors that updates change: the model's, and those that the optimizer keeps for each parameter."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for i, parameter in enumerate(self._parameters):
+            for name, value in self._optimizer.state.get(parameter, {}).items():
+                if torch.is_tensor(value):
+                    tensors[f"optimizer.{i}.{name}"] = value
+        return tensors
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self._device.type, torch.bfloat16) if self._rounds else contextlib.nullcontext()
@@ -116,43 +118,23 @@ class Updates:
         self._clear()
 
     def _clear(self) -> None:
-        """Forget the gradients, but for the decoder's, which the next batch overwrites."""
+        """Clear the gradients, except the decoder's, which the next batch overwrites."""
         model = self.model
         for parameter in self._parameters:
             if parameter is model.embedding and self._device.type == "cpu":
                 if self._plain_sgd is None and parameter.grad is not None:
-                    parameter.grad.zero_()  # its array is used again
+                    parameter.grad.zero_()  # its array is reused
             elif parameter is not model.decoder and parameter is not model.decoder_bias:
                 parameter.grad = None
 
-    def _record(self) -> None:
-        """Record an update of the batch held as a graph, leaving everything as it was."""
-        assert self._batch is not None
-        before = self.state()
-        fresh = not self._optimizer.state
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
-                self._update(*self._batch)
-        torch.cuda.current_stream().wait_stream(aside)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._update(*self._batch)
-        if fresh:  # what warming up left in the optimiser, back to where it starts
-            for kept in self._optimizer.state.values():
-                for value in kept.values():
-                    if torch.is_tensor(value):
-                        value.zero_()
-        self._restore_in_place(before)
-
-    def _restore_in_place(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """`restore`, into the very arrays that the graph uses."""
-        for i, parameter in enumerate(self._parameters):
-            for name, value in self._optimizer.state.get(parameter, {}).items():
-                if torch.is_tensor(value) and f"optimizer.{i}.{name}" in state:
-                    value.copy_(torch.from_numpy(np.array(state[f"optimizer.{i}.{name}"])))
-        self.restore({name: value for name, value in state.items() if not name.startswith("optimizer.")})
+    def _capture(self, inputs: Tensor, targets: Tensor) -> torch.cuda.CUDAGraph:
+        """A graph of the update on these tensors; model and optimizer stay as they were."""
+        tensors = self._tensors()
+        graph = capture(lambda: self._update(inputs, targets), tensors.values())
+        for name, tensor in self._tensors().items():
+            if name not in tensors:  # the optimizer created it while warming up: it starts at zero
+                tensor.zero_()
+        return graph
 
 
 def _seed_of(*numbers: int) -> int:
@@ -161,9 +143,9 @@ def _seed_of(*numbers: int) -> int:
 
 def _optimizer(model: TextTransformer, options: TextOptions) -> torch.optim.Optimizer:
     attention = model.attention_parameters()
-    own = {id(parameter) for parameter in attention}
+    attention_ids = {id(parameter) for parameter in attention}
     groups = [
-        {"params": [p for p in model.parameters() if id(p) not in own], "lr": options.lr_y},
+        {"params": [p for p in model.parameters() if id(p) not in attention_ids], "lr": options.lr_y},
         {"params": attention, "lr": options.lr_z},
     ]
     if options.optimizer == "sgd":

@@ -1,4 +1,4 @@
-"""Text in windows: for training in columns that are read side by side, for measuring one after another."""
+"""Text in windows: in columns that are read side by side for training, one after another for measurements."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Tokens = NDArray[np.integer]
 Windows = TypeVar("Windows", Tensor, NDArray[np.int64])
 
 MOST_TOKENS = 2_000_000
-"""Tokens of the validation split that are measured at most."""
+"""The most tokens of the validation split that are measured."""
 
 
 class Columns:
-    """The training text cut into `batch_size` columns; update s reads the next `window` tokens of each.
+    """The training text cut into `batch_size` columns; each update reads the next `window` tokens of every column.
 
-    After the last whole window reading begins again at the top.
+    After the last complete window, reading starts again at the top.
     """
 
     def __init__(self, tokens: Tokens, batch_size: int, window: int) -> None:
@@ -31,34 +31,34 @@ class Columns:
         if self.per_pass < 1:
             raise InputError(
                 f"the training text has {len(tokens):,} tokens, too few for a batch of {batch_size} windows of "
-                f"{window} and a next token each: give more text, or a smaller batch or window."
+                f"{window} tokens and a next token: give more text, or a smaller batch or window."
             )
-        self.columns = tokens[: length * batch_size].reshape(batch_size, length)  # still on disk if tokens are
+        self.columns = tokens[: length * batch_size].reshape(batch_size, length)  # on disk if the tokens are
 
     def at(self, step: int, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Inputs and next tokens (B, T) of the update after `step` updates, of some of the columns."""
+        """Inputs and next tokens (B, T) of the update after `step` updates, for some of the columns."""
         first = step % self.per_pass * self.window
         block = torch.from_numpy(self.columns[rows, first : first + self.window + 1].astype(np.int64))
         return block[:, :-1], block[:, 1:]
 
 
 def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
-    """The text as windows (N, window + 1) that overlap by one token: each row's inputs and next tokens.
+    """The text as windows (N, window + 1) that overlap by one token, so that a row contains inputs and next tokens.
 
-    Of a text of more than `MOST_TOKENS` windows are taken at even distances, so that any text can be measured.
+    From a text of more than `MOST_TOKENS` tokens, evenly spread windows are taken, so that any text can be measured.
     """
     count = (len(tokens) - 1) // window
     if count < 1:
         raise InputError(
-            f"the validation text has {len(tokens):,} tokens, fewer than one window of {window} and its next token: "
+            f"the validation text has {len(tokens):,} tokens, fewer than a window of {window} tokens and a next token: "
             "give more text, or a smaller window."
         )
-    chosen = spread(np.arange(count), max(1, MOST_TOKENS // window))
-    return tokens[chosen[:, None] * window + np.arange(window + 1)].astype(np.int64)
+    indices = spread(np.arange(count), max(1, MOST_TOKENS // window))
+    return tokens[indices[:, None] * window + np.arange(window + 1)].astype(np.int64)
 
 
 def spread(windows: Windows, count: int | None) -> Windows:
-    """`count` of the windows, evenly spread from the first to the last, where there are more."""
+    """`count` windows, evenly spread from the first to the last, or all if there are not more."""
     if count is None or count >= len(windows):
         return windows
     return windows[np.linspace(0, len(windows) - 1, count).round().astype(np.int64)]
