@@ -10,7 +10,8 @@ import sys
 import torch
 
 from scansnap.text.corpus.corpus import read_corpus
-from scansnap.text.model.transformer import TextShape, TextTransformer
+from scansnap.text.model.shape import TextShape
+from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates

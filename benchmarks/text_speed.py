@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.position_codes import sinusoidal
-from scansnap.text.model.transformer import TextShape, TextTransformer
+from scansnap.text.model.shape import TextShape
+from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training.options import TextOptions, record_plan
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates

@@ -17,9 +17,9 @@ PACKAGE = Path(__file__).parent.parent
 
 
 def source_stamp(module: str) -> int:
-    """A checksum of the sources of all modules of this package that `module` imports, directly or through others."""
+    """A checksum of the sources of `module` and of all modules of this package that it imports, directly or not."""
     stamp = 0
-    for name in sorted(_imported(module)):
+    for name in sorted({module, *_imported(module)}):
         stamp = zlib.crc32(_file(name).read_bytes(), stamp)
     return stamp
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.base.errors import InputError, ScanSnapError
+from scansnap.base.options import WholeKind, from_names
 from scansnap.cli import common
+from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.figures.picture import save_picture
+from scansnap.text.training.options import TextOptions
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,57 +34,20 @@ def _root() -> None:
 
 
 @app.command("train")
+@with_flags(TextOptions, defaults=True)
 def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
-    steps: Annotated[int | None, typer.Option("--steps", help="Updates; one pass over the text unless given.")] = None,
-    lr_y: Annotated[float, typer.Option("--lr-y", help="Learning rate of all but what --lr-z is for.")] = 5.0,
-    lr_z: Annotated[
-        float | None, typer.Option("--lr-z", help="Learning rate of W_Q, W_K and a t5 bias; --lr-y unless given.")
-    ] = None,
-    layers: Annotated[int, typer.Option("--layers", help="Layers.")] = 1,
-    heads: Annotated[int, typer.Option("--heads", help="Heads in each layer.")] = 1,
-    width: Annotated[int, typer.Option("--width", help="Width d of the model.")] = 200,
-    feed_forward: Annotated[int, typer.Option("--feed-forward", help="Width of the feed-forward part.")] = 200,
-    norm: Annotated[str, typer.Option("--norm", help="LayerNorm after (post) or before (pre) each part.")] = "post",
-    dropout: Annotated[float, typer.Option("--dropout", help="Share that is dropped.")] = 0.2,
-    positions: Annotated[
-        str, typer.Option("--positions", help="none, sinusoidal, alibi or t5 (a learned bias by distance).")
-    ] = "sinusoidal",
-    window: Annotated[int, typer.Option("--window", help="Tokens in a window.")] = 35,
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Windows per update.")] = 20,
-    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, adam or adamw.")] = "sgd",
-    momentum: Annotated[float, typer.Option("--momentum", help="Momentum of sgd.")] = 0.0,
-    weight_decay: Annotated[float, typer.Option("--weight-decay", help="Weight decay.")] = 0.0,
-    clip: Annotated[float, typer.Option("--clip", help="Largest norm of the gradient; 0 lets it be.")] = 0.5,
     tokenizer: Annotated[
         str, typer.Option("--tokenizer", help="words (lower-cased), or a Hugging Face tokenizer: a file or a name.")
     ] = "words",
     min_count: Annotated[int, typer.Option("--min-count", help="Rarer words become <unk>.")] = 1,
-    precision: Annotated[str, typer.Option("--precision", help="float32, bf16-decoder (faster) or bf16.")] = "float32",
-    compile: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
-    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
-    seed: Annotated[int, typer.Option("--seed", help="Of the start and of dropout.")] = 0,
-    record_every: Annotated[
-        int | None,
-        typer.Option(
-            "--record-every",
-            help="Updates between measurements of attention; 16 to 100 of them, in 3% of the time, unless given.",
-        ),
-    ] = None,
-    evaluate_every: Annotated[
-        int | None,
-        typer.Option(
-            "--evaluate-every",
-            help="Updates between validation losses, which go with records; at the end only unless given.",
-        ),
-    ] = None,
-    patterns: Annotated[int, typer.Option("--patterns", help="Validation windows whose attention is kept.")] = 4,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", help="Where to draw the run (.png, .pdf, .svg); beside the result unless given."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
+    **flags: Flag,
 ) -> None:
     """Train a transformer on next-token prediction and follow its attention.
 
@@ -90,27 +56,21 @@ def train(
     is left beside it. Under torchrun or accelerate launch the batch is shared by the processes.
     """
     common.check_picture(picture)
+    options = from_names(TextOptions, read_flags(flags, TextOptions))
 
     from scansnap.text.corpus.corpus import read_corpus
     from scansnap.text.training.ranks import processes, this_rank
     from scansnap.text.training.train import train_text
 
     corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if json else None)
-    options: dict[str, Any] = {
-        "steps": steps, "lr_y": lr_y, "lr_z": lr_z, "layers": layers, "heads": heads, "width": width,
-        "feed_forward": feed_forward, "norm": norm, "dropout": dropout, "positions": positions, "window": window,
-        "batch_size": batch_size, "optimizer": optimizer, "momentum": momentum, "weight_decay": weight_decay,
-        "clip": clip or None, "precision": precision, "compile": compile, "device": device, "seed": seed,
-        "record_every": record_every, "evaluate_every": evaluate_every, "patterns": patterns,
-    }  # fmt: skip
     if not json and this_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         print(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", file=sys.stderr)
-    named = {**options, "processes": processes()}
-    path = store or common.default_store(f"text-{corpus.name}", corpus.fingerprint, named)
+    described = {**options.described(), "processes": processes(), "corpus": corpus.fingerprint}
+    path = store or common.default_store(f"text-{corpus.name}", described)
     began = time.perf_counter()
     try:
-        dataset = train_text(corpus, **options, store=path, progress=False if json else None)
+        dataset = train_text(corpus, options, store=path, progress=False if json else None)
     except KeyboardInterrupt:
         raise ScanSnapError(
             "stopped; start the same command again to go on from its last checkpoint (one is made every minute)."
@@ -150,12 +110,12 @@ def show(
     if dataset.attrs.get("kind") != "text":
         raise InputError(f"{result} is no result of text training: give what `scansnap text train` wrote.")
     if text is not None:
-        for name, given in (("--steps", steps), ("--window", window)):
-            if given is not None:
+        for name, value in (("--steps", steps), ("--window", window)):
+            if value is not None:
                 raise InputError(f"both --text and {name} are given: your own words are shown at the last step.")
         shown = word_attention.of_text(result, text, layer=layer, head=head)
     else:
-        at = None if steps is None else common.integers("--steps", steps)
+        at = None if steps is None else [WholeKind({}).read("--steps", part) for part in steps.split(",")]
         shown = word_attention.prepare(dataset, steps=at, layer=layer, head=head, window=window or 0)
     target = picture or common.beside(result, "-words.png" if text is None else "-text.png")
     drawn = save_picture(word_attention.draw(shown), target)
@@ -201,10 +161,10 @@ def _sentences(dataset: xr.Dataset) -> None:
         status += f" at step {facts['diverged_step']:,}: lower the learning rates, or clip"
     print(f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "
           f"{_number(facts['valid_loss'])} (perplexity {_number(facts['valid_perplexity'], '.1f')})")  # fmt: skip
-    for one in facts["heads"][:12]:
-        first, last = (_number(one[f"normalized_entropy_{end}"]) for end in ("first", "last"))
-        name = f"layer {one['layer']}, head {one['head']}"
-        print(f"{name}: entropy of attention {first} → {last} of the largest possible; {one['snap']}")
+    for head in facts["heads"][:12]:
+        first, last = (_number(head[f"normalized_entropy_{end}"]) for end in ("first", "last"))
+        name = f"layer {head['layer']}, head {head['head']}"
+        print(f"{name}: entropy of attention {first} → {last} of the largest possible; {head['snap']}")
     if len(facts["heads"]) > 12:
         print(f"... and {len(facts['heads']) - 12} more heads")
 

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.base.cuda_graph import capture
 from scansnap.base.devices import find_device, has_triton
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.engine import Work, matrix_entries, needs_decoder
@@ -24,9 +25,6 @@ from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.results.snapshot import Parts
-
-GRAPH_WARMUP = 3
-"""Steps taken eagerly before a graph is captured, as CUDA's documentation asks; their effects are undone."""
 
 
 @cache
@@ -90,8 +88,9 @@ class TensorEngine(TensorState):
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         begin = self.step
-        if self._fused and stop > begin:
-            self._capture()
+        if self._fused and stop > begin and self._graph is None:
+            state = [*self.tensors.values(), self._step, self._measures]
+            self._graph = capture(lambda: self._update(0), state)
         for t in range(begin, stop):
             if self._graph is not None:
                 self._graph.replay()
@@ -131,26 +130,6 @@ class TensorEngine(TensorState):
         for name in self._parameters:
             self.move(name, getattr(gradient, name))
         self._step += 1
-
-    def _capture(self) -> None:
-        if self._graph is not None:
-            return
-        kept = {name: tensor.clone() for name, tensor in self._everything().items()}
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(GRAPH_WARMUP):
-                self._update(0)
-                self._step.copy_(kept["step"])
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._update(0)
-        for name, tensor in self._everything().items():
-            tensor.copy_(kept[name])
-
-    def _everything(self) -> dict[str, Tensor]:
-        return {**self.tensors, "step": self._step, "measures": self._measures}
 
     def show(self, needs: Collection[str]) -> Parts:
         def copied(name: str) -> NDArray[np.floating]:

@@ -13,7 +13,7 @@ import xarray as xr
 from scansnap.base.errors import InputError
 from scansnap.results.provenance import store_name
 from scansnap.text.corpus.corpus import Corpus, read_corpus
-from scansnap.text.model.transformer import TextShape
+from scansnap.text.model.shape import TextShape
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.ranks import processes
 from scansnap.text.training.train import TextTraining, text_training

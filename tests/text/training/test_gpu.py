@@ -11,7 +11,8 @@ import torch
 import scansnap as ss
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy
-from scansnap.text.model.transformer import TextShape, TextTransformer
+from scansnap.text.model.shape import TextShape
+from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive

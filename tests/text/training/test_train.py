@@ -20,11 +20,11 @@ import scansnap as ss
 from scansnap.base.errors import InputError, StoreError
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.model_file import load_model, model_folder
-from scansnap.text.model.transformer import TextShape
+from scansnap.text.model.shape import TextShape
 from scansnap.text.training import train as module
-from scansnap.text.training.options import record_plan
+from scansnap.text.training.options import Plan, TextOptions, record_plan
 from scansnap.text.training.windows import Columns
-from tests.small_text import SMALL, options
+from tests.small_text import SMALL
 
 
 def assert_same(run: xr.Dataset, other: xr.Dataset) -> None:
@@ -226,7 +226,13 @@ def test_measuring_costs_what_is_allowed() -> None:
 
 
 def test_some_windows_are_measured_if_all_would_take_too_long(corpus: Corpus) -> None:
-    whole, some = (module.text_training(corpus, steps=1, record_every=1, measured=n, **SMALL) for n in (None, 5))
+    run_options = TextOptions(steps=1, record_every=1, **SMALL)
+    shape = TextShape.of(run_options, vocab_size=corpus.vocab_size)
+    columns = Columns(corpus.train, run_options.batch_size, shape.window)
+    whole, some = (
+        module.TextTraining(corpus, shape, run_options, Plan(1, 1, measured=count), columns, store=None)
+        for count in (None, 5)
+    )
     entropies = [training._watch.measure()["entropy"] for training in (whole, some)]
     assert not np.array_equal(*entropies)
     np.testing.assert_allclose(*entropies, rtol=0.1)
@@ -240,7 +246,7 @@ def test_some_windows_are_measured_if_all_would_take_too_long(corpus: Corpus) ->
         ({"window": 120}, "the validation text has"),
         ({"lr_y": -1.0}, "lr_y is -1.0"),
         ({"lr_y": float("nan")}, "lr_y is nan"),
-        ({"clip": 0.0}, "clip is 0"),
+        ({"clip": 0.0}, "clip is 0, which stops all learning"),
         ({"momentum": 1.0}, "momentum is 1.0"),
         ({"momentum": 0.5, "optimizer": "adam"}, "use sgd, or leave momentum out"),
         ({"optimizer": "sdg"}, "did you mean 'sgd'"),
@@ -277,6 +283,6 @@ def test_a_missing_gpu_is_reported(corpus: Corpus) -> None:
 
 
 def test_evaluation_follows_its_own_interval() -> None:
-    run_options = options(steps=100, record_every=7, evaluate_every=30)
-    steps = run_options.record_steps
-    assert [int(steps[i]) for i in range(len(steps)) if run_options.evaluates(i)] == [35, 63, 91, 100]
+    plan = Plan(steps=100, record_every=7, evaluate_every=30)
+    steps = plan.record_steps
+    assert [int(steps[i]) for i in range(len(steps)) if plan.evaluates(i)] == [35, 63, 91, 100]

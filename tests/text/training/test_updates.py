@@ -15,7 +15,8 @@ from torch import nn
 from scansnap.base.errors import InputError
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.position_codes import sinusoidal
-from scansnap.text.model.transformer import TextShape, TextTransformer
+from scansnap.text.model.shape import TextShape
+from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive

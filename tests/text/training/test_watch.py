@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.model.transformer import TextShape, TextTransformer
+from scansnap.text.model.shape import TextShape
+from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training import watch as module
 from scansnap.text.training.watch import Watch
 from scansnap.text.training.windows import consecutive

@@ -26,7 +26,8 @@ from scansnap.figures.statistics import rise
 from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.model.transformer import TextShape, TextTransformer
+from scansnap.text.model.shape import TextShape
+from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
 
 if TYPE_CHECKING:

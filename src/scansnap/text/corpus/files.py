@@ -122,7 +122,7 @@ def find_text(source: str | Path) -> TextFiles:
 def _text_named(name: str) -> TextFiles:
     if name == EXAMPLE:
         # a changed generator has another stamp, and its text is written again
-        stamp = source_stamp("text.corpus.generated")
+        stamp = source_stamp("scansnap.text.corpus.generated")
         return _text_in(cached_folder("text", f"{name}-{stamp:08x}", write_example), name)
     return _text_in(cached_folder("text", name, lambda folder: fetch_wikitext(name, folder)), name)
 

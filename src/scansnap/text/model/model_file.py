@@ -8,7 +8,8 @@ from pathlib import Path
 
 from scansnap.base.errors import StoreError
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
-from scansnap.text.model.transformer import TextShape, TextTransformer
+from scansnap.text.model.shape import TextShape
+from scansnap.text.model.transformer import TextTransformer
 
 SHAPE = "shape.json"
 PARAMETERS = "model.safetensors"

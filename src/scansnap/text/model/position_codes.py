@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-POSITIONS = ("none", "sinusoidal", "alibi", "t5")
 BUCKETS = 32
 FARTHEST = 128
 """T5's distances: half of the buckets contain one distance each, the others grow up to `FARTHEST`."""

@@ -8,52 +8,19 @@ during training; `attention` computes the weights that they use, to rounding, fr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scansnap.base.checks import number, one_of, whole
 from scansnap.base.errors import InputError
 from scansnap.text.model.dropout import drop
-from scansnap.text.model.position_codes import POSITIONS, RelativeBias, alibi, sinusoidal
+from scansnap.text.model.position_codes import RelativeBias, alibi, sinusoidal
 from scansnap.text.model.rows import rows
+from scansnap.text.model.shape import TextShape
 
-NORMS = ("post", "pre")
 ONE_BLOCK = 64
 """Keys that a GPU's fused kernels take at once; with more keys they sum gradients in no fixed order."""
-
-
-@dataclass(frozen=True)
-class TextShape:
-    """The shape of a text transformer."""
-
-    vocab_size: int
-    window: int = 35
-    layers: int = 1
-    heads: int = 1
-    width: int = 200
-    feed_forward: int = 200
-    norm: str = "post"
-    dropout: float = 0.2
-    positions: str = "sinusoidal"
-
-    def __post_init__(self) -> None:
-        for name, least in (("window", 2), ("layers", 1), ("heads", 1), ("width", 1), ("feed_forward", 1)):
-            object.__setattr__(self, name, whole(name, getattr(self, name), least=least))
-        object.__setattr__(self, "dropout", number("dropout", self.dropout, least=0.0, below=1.0))
-        one_of("norm", self.norm, NORMS)
-        one_of("positions", self.positions, POSITIONS)
-        if self.width % self.heads:
-            raise InputError(
-                f"width is {self.width} with {self.heads} heads: give a width that is a multiple of the heads."
-            )
-
-    @property
-    def layer_size(self) -> int:
-        """The number of entries in a layer's matrices."""
-        return 4 * self.width**2 + 2 * self.width * self.feed_forward
 
 
 class Layer(nn.Module):

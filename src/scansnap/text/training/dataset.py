@@ -6,7 +6,6 @@ windows of the validation split, whose words are the coordinate `word`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.results.dataset import FORMAT
-from scansnap.results.provenance import provenance
+from scansnap.results.dataset import attributes
 from scansnap.results.store import Variable
 
 HEADS = ("run", "step", "layer", "head")
@@ -95,11 +93,5 @@ def template(
             "key_position": np.arange(size["key_position"]),
             "word": (("window", "key_position"), words),
         }
-    attributes = {
-        "title": "attention of a transformer trained on text",
-        "kind": "text",
-        "format": FORMAT,
-        "options": json.dumps({**options, "record": recorded}, sort_keys=True),
-        **provenance(),
-    }
-    return xr.Dataset(coords=coords, attrs=attributes)
+    described = {**options, "record": recorded}
+    return xr.Dataset(coords=coords, attrs=attributes("text", "attention of a transformer trained on text", described))

@@ -21,7 +21,7 @@ class PlainSGD:
         attention = {id(parameter) for parameter in model.attention_parameters()}
         self._embedding, self._lr_y, self._clip = model.embedding, options.lr_y, options.clip
         self._others = [
-            (parameter, options.lr_z if id(parameter) in attention else options.lr_y)
+            (parameter, options.rate_z if id(parameter) in attention else options.lr_y)
             for parameter in model.parameters()
             if parameter is not model.embedding
         ]

@@ -146,7 +146,7 @@ def _optimizer(model: TextTransformer, options: TextOptions) -> torch.optim.Opti
     attention_ids = {id(parameter) for parameter in attention}
     groups = [
         {"params": [p for p in model.parameters() if id(p) not in attention_ids], "lr": options.lr_y},
-        {"params": attention, "lr": options.lr_z},
+        {"params": attention, "lr": options.rate_z},
     ]
     if options.optimizer == "sgd":
         return torch.optim.SGD(groups, momentum=options.momentum, weight_decay=options.weight_decay)
