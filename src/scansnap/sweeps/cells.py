@@ -33,7 +33,7 @@ def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
         ended = ok[place]
         entry |= {"runs": len(ended), "ok": int(ended.sum())}
         for name, values in last.items():
-            numbers = values.values[place][ended].astype(np.float64)
+            numbers = values.values[place][ended]
             entry[name] = float(numbers.mean()) if len(numbers) else None
             spread = numbers.std(ddof=1) / np.sqrt(len(numbers)) if len(numbers) > 1 else np.nan
             entry[f"{name}_error"] = float(spread) if np.isfinite(spread) else None
