@@ -1,4 +1,4 @@
-"""What a figure's dataset says of itself: its settings, the time it took, and where it comes from."""
+"""The attributes of a figure's dataset: its settings, the time it took, and where it comes from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scansnap.results.provenance import provenance
 
 
 def described(dataset: xr.Dataset, title: str, options: Mapping[str, Any], began: float) -> xr.Dataset:
-    """`dataset` with attributes as every result has them; `began` is `time.perf_counter()` at the start."""
+    """`dataset` with the attributes that every result has; `began` is `time.perf_counter()` at the start."""
     attributes = {
         "title": title,
         "kind": "figure",
