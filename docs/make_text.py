@@ -11,21 +11,21 @@ import argparse
 import json
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from make_figures import table
 
-from scansnap.figures import fig_7, fig_10
+from scansnap.figures import catalog
 from scansnap.figures.beyond import tokens as fig_tokens
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data", HERE / "images" / "text"
-SEEDS, PASSES = 5, 3
-FIGURES: dict[str, ModuleType] = {"7": fig_7, "10": fig_10, "tokens": fig_tokens}
+NUM_SEEDS, PASSES = 5, 3
+FIGURES: dict[str, FigureRecipe] = {name: catalog.recipe(name) for name in catalog.TEXT}
 
 
 def run(text: str, figure: str, device: str, out: Path) -> None:
@@ -36,19 +36,19 @@ def run(text: str, figure: str, device: str, out: Path) -> None:
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     if figure == "tokens":
         return run_tokens(corpus, device, name, out)
-    module = FIGURES[figure]
+    recipe = FIGURES[figure]
     options = {"steps": PASSES * (len(corpus.train) // 20 // 35)} if figure == "7" else {}
-    dataset = module.prepare(text=corpus, seeds=SEEDS, device=device, folder=None, progress=False, **options)
+    dataset = recipe.make(text=corpus, num_seeds=NUM_SEEDS, device=device, folder=None, progress=False, **options)
     print(f"Figure {figure}: {dataset.attrs['seconds']} s", flush=True)
-    for trend in module.trends(dataset):
-        print(f"  {trend.verdict}: {trend.statement} {trend.measured:.4g}; {trend.note}", flush=True)
+    for trend in recipe.trends(dataset):
+        print(f"  {trend.verdict}: {trend.statement} {trend.measured_text}; {trend.note}", flush=True)
     return write_json(dataset.assign_attrs(hardware=name), out / f"figure_{figure}.json")
 
 
 def run_tokens(corpus: Corpus, device: str, hardware: str, out: Path) -> None:
     """Train the models of `fig_tokens` and keep their logits."""
     began = time.perf_counter()
-    logits = fig_tokens.train(corpus, seeds=SEEDS, device=device, folder=None, progress=False)
+    logits = fig_tokens.train(corpus, num_seeds=NUM_SEEDS, device=device, folder=None, progress=False)
     logits.attrs |= {"seconds": round(time.perf_counter() - began, 1), "hardware": hardware}
     held = {str(name): values.values for name, values in logits.items()}
     held["logits"] = held["logits"].astype(np.float16)
@@ -105,19 +105,19 @@ def write() -> None:
     """The document's pictures and tables."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     text = OPENING
-    for number, module in FIGURES.items():
+    for number, recipe in FIGURES.items():
         dataset = read_json(DATA / f"figure_{number}.json")
-        module.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
-        heading = f"Figure {number}: {module.TITLE}" if number != "tokens" else module.TITLE
+        recipe.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
+        heading = f"Figure {number}: {recipe.title}" if number != "tokens" else recipe.title
         options = json.loads(dataset.attrs["options"])
         made = (
-            f"{options['steps']:,} updates, {options['seeds']} seeds, on one {dataset.attrs['hardware']} in "
+            f"{options['steps']:,} updates, {dataset.sizes['seed']} seeds, on one {dataset.attrs['hardware']} in "
             f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s; "
             f"numbers in [figure_{number}.json](data/figure_{number}.json)"
         )
-        text += f"## {heading}\n\n{module.STATEMENT}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
-        text += f"{module.SETTING}. {made}.\n\n"
-        text += table(module.trends(dataset))
+        text += f"## {heading}\n\n{recipe.statement}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
+        text += f"{recipe.setting}. {made}.\n\n"
+        text += table(recipe.trends(dataset))
     (HERE / "text_results.md").write_text(text)
 
 
