@@ -60,7 +60,7 @@ def test_the_printed_eq_88_is_the_published_form() -> None:
             assert n == m or published[n, m] == pytest.approx(printed, rel=1e-12)
 
 
-def test_the_printed_sign_of_q_0_does_not() -> None:
+def test_the_printed_sign_of_q_0_is_wrong() -> None:
     f = random_directions(1, 4, 15, 0.3)
     counts = np.full(4, 10.0)
     _, g = by_hand(f, counts, 40, 0.5)

@@ -1,4 +1,4 @@
-"""What finite sequences add: variances against whole matrices, drives against exact sums, early steps against steps."""
+"""Effects of finite sequences: variances against matrices, drives against exact sums, early steps against training."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_steps_stay_above_h_by_at_most_two_rates(size: int) -> None:
     assert (gap >= -1e-15).all()
     assert (gap[1:].max(axis=0) > 0).all()
     assert (gap <= 2 * rates / size).all()
-    if size <= 10:  # and it goes to zero, once the snap is past
+    if size <= 10:  # and it goes to zero after the snap
         assert (gap[-1] < 0.05 * gap.max(axis=0))[1:].all()
 
 
@@ -106,7 +106,7 @@ def test_speed_has_the_two_stages_of_lemma_9() -> None:
         gamma = theory.speed(times, **setting)
         assert (least <= gamma).all()
         assert (gamma <= most).all()
-        assert not (gamma / 5 >= least).all()  # a factor lost would be seen
+        assert not (gamma / 5 >= least).all()  # a missing factor would be noticed
         assert not (gamma * 5 <= most).all()
 
 
