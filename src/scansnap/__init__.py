@@ -112,6 +112,7 @@ __all__ = sorted([*_HOME_OF, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
+    value: Any
     if name in _MODULES:
         value = import_module(f"scansnap.{_MODULES[name]}")
     elif name in _HOME_OF:

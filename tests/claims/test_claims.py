@@ -109,7 +109,7 @@ def test_state_velocity_is_a_step_of_training() -> None:
     result = train(
         classes, lr_y=0.5, lr_z=0.25, steps=11, batch_size=None, seq_len=np.inf, dtype="float64",
         record=("attention_logits", "decoder"),
-    ).isel(run=0)  # fmt: skip
+    ).isel(run=0, layer=0, head=0)  # fmt: skip
     before, after = result.sel(step=10), result.sel(step=11)
     dy, dz = State(classes, before["decoder"].values, before["attention_logits"].values).velocity()
     np.testing.assert_allclose(after["decoder"].values - before["decoder"].values, 0.5 * dy, atol=1e-14)

@@ -109,14 +109,14 @@ def test_the_page_has_them(folder: Path) -> None:
 NONSENSE = {
     "empty": ("", "my_claims.py defines no claim: make one with the decorator scansnap.claim"),
     "imported": ("from scansnap.claims.attention import theorem_2\n", "defines no claim"),
-    "syntax": ("def broken(:\n", r"cannot run the claims file .*: SyntaxError: .*line 1"),
-    "bytes": ("\0\0", "cannot run the claims file .*: .*null bytes"),
+    "syntax": ("def broken(:\n", r"cannot run the file .*: SyntaxError: .*line 1"),
+    "bytes": ("\0\0", "cannot run the file .*: .*null bytes"),
     "import": ("import no_such_module\n", r"ModuleNotFoundError: No module named .* \(my_claims.py, line 1\)"),
     "raises": ("x = 1\n\nx / 0\n", r"ZeroDivisionError: division by zero \(my_claims.py, line 3\)\."),
     "exits": ("import sys\nsys.exit()\n", r"SystemExit \(my_claims.py, line 2\)"),
     "need": (
         "from scansnap.claims.claim import claim\n@claim('A', where='here', needs=('rain',))\ndef a(check): pass\n",
-        r"cannot run the claims file .*: unknown need 'rain': choose one of .* \(my_claims.py, line 2\)\.",
+        r"cannot run the file .*: unknown need 'rain': choose one of .* \(my_claims.py, line 2\)\.",
     ),
     "twice": (
         "from scansnap.claims.claim import claim\n" + 2 * "@claim('A', where='here')\ndef a(check): pass\n",
@@ -140,8 +140,8 @@ def test_a_file_without_usable_claims_is_one_sentence(tmp_path: Path, text: str,
 def test_files_that_cannot_be_read_or_written_are_one_sentence(folder: Path) -> None:
     (folder / "mine.html").write_text("mine")
     for words, message in (
-        (("--from", "absent.py"), "cannot read the claims file absent.py: No such file"),
-        (("--from", "."), "cannot read the claims file .: Is a directory"),
+        (("--from", "absent.py"), "cannot read the file absent.py: No such file"),
+        (("--from", "."), "cannot read the file .: Is a directory"),
         (("--from", "my_claims.py", "theorem"), "unknown claim 'theorem'"),
         (("lemma_6", "--page", "claims.txt"), "give a file whose name ends in .html"),
         (("lemma_6", "--page", "mine.html"), "mine.html is a file that scansnap did not write"),

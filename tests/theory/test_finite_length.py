@@ -72,10 +72,10 @@ def test_early_logits_at_finite_length_are_an_exact_mean() -> None:
 def test_early_logits_in_the_limit_are_training(steps: int) -> None:
     """Expected updates at rates of 1e-8, where predictions stay 1/M to that relative size."""
     classes = uneven_classes()
-    trained = ss.train(
+    trained = ss.measure.one_head(ss.train(
         classes, lr_y=1e-8, lr_z=2e-8, steps=steps, batch_size=None, seq_len=math.inf, dtype="float64",
         record=("attention_logits",), progress=False,
-    )["attention_logits"].isel(run=0).sel(step=steps)  # fmt: skip
+    ))["attention_logits"].isel(run=0).sel(step=steps)  # fmt: skip
     logits = theory.early_logits(
         steps, classes.probs[:, classes.contextual_tokens], query=classes.query, weights=classes.weights,
         vocab_size=14, lr_y=1e-8, lr_z=2e-8,

@@ -25,7 +25,7 @@ def test_the_reduction_is_the_flow(classes: ss.SequenceClasses, gradient: str) -
     times = np.geomspace(1, 1e6, 7)
     rates = {"lr_y": 0.5, "lr_z": 0.5, "decoder_gradient": gradient}
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), **rates)
-    whole = ss.flow(classes, **rates, times=times, rtol=1e-10, atol=1e-12)
+    whole = ss.measure.one_head(ss.flow(classes, **rates, times=times, rtol=1e-10, atol=1e-12))
     z = whole["attention_logits"].isel(run=0, query=0)
     np.testing.assert_allclose(z.sel(token=classes.distinct_tokens(0)), reduced.distinct_logits, atol=1e-6)
     np.testing.assert_allclose(z.sel(token=classes.common_tokens), reduced.common_logits, atol=1e-6)
@@ -41,7 +41,9 @@ def test_drives_of_the_reduction_are_those_measured() -> None:
     classes = ss.single_common(num_classes=4, vocab_size=60)
     times = [5.0, 500.0]
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=0.5, lr_z=0.5)
-    whole = ss.flow(classes, lr_y=0.5, lr_z=0.5, times=times, record=("attention_logits", "decoder"), rtol=1e-10)
+    whole = ss.measure.one_head(
+        ss.flow(classes, lr_y=0.5, lr_z=0.5, times=times, record=("attention_logits", "decoder"), rtol=1e-10)
+    )
     for i in range(2):
         record = whole.isel(run=0, time=i)
         probs = classes.probs[:, classes.contextual_tokens]
@@ -76,7 +78,9 @@ def test_the_energy_law_integrates_along_a_trajectory() -> None:
     classes = ss.synthetic(num_query=1, next_per_query=3, num_common=2, num_distinct=3)
     times = np.linspace(0, 40, 401)
     rates = {"lr_y": 0.7, "lr_z": 0.4}
-    ds = ss.flow(classes, **rates, times=times, record=("attention_logits", "decoder"), rtol=1e-10, atol=1e-12)
+    ds = ss.measure.one_head(
+        ss.flow(classes, **rates, times=times, record=("attention_logits", "decoder"), rtol=1e-10, atol=1e-12)
+    )
     probs = classes.probs[:, classes.contextual_tokens]
     share = []
     for i in range(len(times)):
