@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ def whole(name: str, value: object, *, least: int = 0, most: int = MOST) -> int:
 
 
 def number(
-    name: str, value: object, *, least: float = -math.inf, most: float = math.inf, below: float = math.inf
+    name: str, value: Any, *, least: float = -math.inf, most: float = math.inf, below: float = math.inf
 ) -> float:
     """A finite number from `least` to `most`, less than `below`."""
     real = isinstance(value, Real) and not isinstance(value, bool)
@@ -66,7 +67,7 @@ def numbers(name: str, values: object, what: str = "numbers") -> NDArray[np.floa
     return array
 
 
-def seeds(values: object) -> tuple[int, ...]:
+def seeds(values: Any) -> tuple[int, ...]:
     """One seed, or a sequence of them."""
     listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     if not listed:
