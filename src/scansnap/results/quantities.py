@@ -102,7 +102,7 @@ def quantity(
 
 def built_in(made: Quantity) -> Quantity:
     """List a quantity under its name."""
-    QUANTITIES.register(made.name)(lambda: made)
+    QUANTITIES.add(made.name, made)
     return made
 
 
