@@ -18,29 +18,35 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
 
 Member = TypeVar("Member")
+Number = TypeVar("Number", int, float)
 
 NONE = "none"
 """None in files and on the command line."""
 
 
-class Kind(Protocol):
-    """The values that an option takes."""
+class Kind:
+    """The values that an option takes; by default any text."""
 
     def check(self, name: str, value: Any) -> Any:
         """The value in plain form, or an `InputError`."""
+        if not isinstance(value, str):
+            raise InputError(f"{name} is {checks.shortened(value)}: give text.")
+        return value
 
     def read(self, name: str, text: str) -> Any:
         """The value that a word of the command line stands for, not yet checked."""
+        return text
 
     def plain(self, value: Any) -> Any:
         """The value as JSON and TOML can hold it."""
+        return value
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def option(
 
 
 @dataclass(frozen=True)
-class WholeKind:
+class WholeKind(Kind):
     """A whole number."""
 
     limits: Mapping[str, int]
@@ -86,17 +92,11 @@ class WholeKind:
         return checks.whole(name, value, **self.limits)
 
     def read(self, name: str, text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise InputError(f"{name} is '{text}': give a whole number.") from None
-
-    def plain(self, value: int) -> int:
-        return value
+        return read_number(name, text, int, "a whole number")
 
 
 @dataclass(frozen=True)
-class NumberKind:
+class NumberKind(Kind):
     """A finite number."""
 
     limits: Mapping[str, float]
@@ -105,20 +105,14 @@ class NumberKind:
         return checks.number(name, value, **self.limits)
 
     def read(self, name: str, text: str) -> float:
-        try:
-            return float(text)
-        except ValueError:
-            raise InputError(f"{name} is '{text}': give a number.") from None
-
-    def plain(self, value: float) -> float:
-        return value
+        return read_number(name, text, float, "a number")
 
 
 @dataclass(frozen=True)
-class FlagKind:
+class FlagKind(Kind):
     """True or False."""
 
-    def check(self, name: str, value: Any) -> bool:
+    def check(self, name: str, value: Any) -> Any:
         return checks.flag(name, value)
 
     def read(self, name: str, text: str) -> bool:
@@ -127,12 +121,9 @@ class FlagKind:
             raise InputError(f"{name} is '{text}': give yes or no.")
         return words[text.lower()]
 
-    def plain(self, value: bool) -> bool:
-        return value
-
 
 @dataclass(frozen=True)
-class ChoiceKind:
+class ChoiceKind(Kind):
     """One of a closed list of names."""
 
     names: tuple[str, ...]
@@ -140,31 +131,9 @@ class ChoiceKind:
     def check(self, name: str, value: Any) -> str:
         return checks.one_of(name, value, self.names)
 
-    def read(self, name: str, text: str) -> str:
-        return text
-
-    def plain(self, value: str) -> str:
-        return value
-
 
 @dataclass(frozen=True)
-class TextKind:
-    """Any text."""
-
-    def check(self, name: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise InputError(f"{name} is {checks.shortened(value)}: give text.")
-        return value
-
-    def read(self, name: str, text: str) -> str:
-        return text
-
-    def plain(self, value: str) -> str:
-        return value
-
-
-@dataclass(frozen=True)
-class OptionalKind:
+class OptionalKind(Kind):
     """None, or a value of another kind."""
 
     inner: Kind
@@ -180,7 +149,7 @@ class OptionalKind:
 
 
 @dataclass(frozen=True)
-class MemberKind(Generic[Member]):
+class MemberKind(Kind, Generic[Member]):
     """A member of an open list: its name, or an object."""
 
     members: OpenList[Member]
@@ -189,11 +158,23 @@ class MemberKind(Generic[Member]):
         self.members.member(value)
         return value
 
-    def read(self, name: str, text: str) -> str:
-        return text
-
     def plain(self, value: Any) -> str:
         return self.members.label(value)
+
+
+def read_number(name: str, text: str, number: Callable[[str], Number], wanted: str) -> Number:
+    """The number that a text says."""
+    return read_numbers(name, text, number, wanted, separator=None)[0]
+
+
+def read_numbers(
+    name: str, text: str, number: Callable[[str], Number], wanted: str, separator: str | None = ","
+) -> list[Number]:
+    """The numbers that a text lists."""
+    try:
+        return [number(part) for part in (text.split(separator) if separator else [text])]
+    except ValueError:
+        raise InputError(f"{name} is '{text}': give {wanted}.") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +259,7 @@ def _kind_of(name: str, hint: Any, limits: Mapping[str, Any]) -> Kind:
             return ChoiceKind(get_args(only))
         simple: dict[Any, Callable[[], Kind]] = {
             bool: FlagKind,
-            str: TextKind,
+            str: Kind,
             int: lambda: WholeKind(limits),
             float: lambda: NumberKind(limits),
         }

@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any
 
 from scansnap.base.errors import InputError
+from scansnap.base.options import Kind, read_number
 
 
 def contextual_length(seq_len: float) -> int:
@@ -21,7 +22,7 @@ def contextual_length(seq_len: float) -> int:
 
 
 @dataclass(frozen=True)
-class LengthKind:
+class LengthKind(Kind):
     """Values of the option `seq_len`: a whole number of at least 2, or infinity."""
 
     def check(self, name: str, value: Any) -> float:
@@ -32,10 +33,7 @@ class LengthKind:
     def read(self, name: str, text: str) -> float:
         if text.lower() in ("inf", "infinity"):
             return math.inf
-        try:
-            return int(text)
-        except ValueError:
-            raise InputError(f"{name} is '{text}': give a whole number, or inf for T → ∞.") from None
+        return read_number(name, text, int, "a whole number, or inf for T → ∞")
 
     def plain(self, value: float) -> float | str:
         return "inf" if math.isinf(value) else value

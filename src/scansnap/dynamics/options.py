@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
-from scansnap.base.options import MemberKind, Options, option
+from scansnap.base.options import Kind, MemberKind, Options, option, read_numbers
 from scansnap.data.sequence_length import LengthKind
 from scansnap.data.source import DataSource
 from scansnap.dynamics.position_bias import bias_by_bucket
@@ -36,7 +36,7 @@ Seeds = int | Sequence[int] | NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class RatesKind:
+class RatesKind(Kind):
     """Learning rates: one, or one for each run; a rate of zero keeps its matrix where it starts."""
 
     def check(self, name: str, value: Any) -> float | tuple[float, ...]:
@@ -47,17 +47,12 @@ class RatesKind:
         return tuple(rates.tolist()) if checks.is_list(value) else float(rates[0])
 
     def read(self, name: str, text: str) -> list[float]:
-        try:
-            return [float(part) for part in text.split(",")]
-        except ValueError:
-            raise InputError(f"{name} is '{text}': give a number, or several separated by commas, as 1,2,5.") from None
-
-    def plain(self, value: float | tuple[float, ...]) -> float | list[float]:
-        return list(value) if isinstance(value, tuple) else value
+        wanted = "a number, or several separated by commas, as 1,2,5"
+        return read_numbers(name, text, float, wanted)
 
 
 @dataclass(frozen=True)
-class SeedsKind:
+class SeedsKind(Kind):
     """Seeds: one, or one for each run."""
 
     def check(self, name: str, value: Any) -> int | tuple[int, ...]:
@@ -66,24 +61,17 @@ class SeedsKind:
 
     def read(self, name: str, text: str) -> list[int]:
         """`0`, `0,1,2` or `0:10`."""
-        try:
-            if ":" in text:
-                first, last = (int(part) for part in text.split(":"))
-                if last - first > MOST_RECORDS:
-                    raise InputError(f"{name} is '{text}', {last - first:,} seeds: give at most {MOST_RECORDS:,}.")
-                return list(range(first, last))
-            return [int(part) for part in text.split(",")]
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{name} is '{text}': give whole numbers, as 0 or 0,1,2 or 0:10.") from None
-
-    def plain(self, value: int | tuple[int, ...]) -> int | list[int]:
-        return list(value) if isinstance(value, tuple) else value
+        wanted = "whole numbers, as 0 or 0,1,2 or 0:10"
+        if ":" not in text:
+            return read_numbers(name, text, int, wanted)
+        numbers = read_numbers(name, text, int, wanted, ":")
+        if len(numbers) != 2 or numbers[1] - numbers[0] > MOST_RECORDS:
+            raise InputError(f"{name} is '{text}': give {wanted}, at most {MOST_RECORDS:,} of them.")
+        return list(range(*numbers))
 
 
 @dataclass(frozen=True)
-class TimesKind:
+class TimesKind(Kind):
     """Increasing times, in expected batch-1 steps."""
 
     def check(self, name: str, value: Any) -> tuple[float, ...]:
@@ -95,19 +83,14 @@ class TimesKind:
 
     def read(self, name: str, text: str) -> list[float]:
         """Times as `1,1e3,1e6`, or `log:FIRST:LAST:COUNT`."""
-        try:
-            if text.startswith("log:"):
-                first, last, count = text[4:].split(":")
-                times = np.geomspace(float(first), float(last), checks.whole("COUNT", int(count), most=MOST_RECORDS))
-                return [float(t) for t in times]
-            return [float(part) for part in text.split(",")]
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{name} is '{text}': give times as 1,1e3,1e6, or log:FIRST:LAST:COUNT.") from None
-
-    def plain(self, value: tuple[float, ...]) -> list[float]:
-        return list(value)
+        wanted = "times as 1,1e3,1e6, or log:FIRST:LAST:COUNT"
+        if not text.startswith("log:"):
+            return read_numbers(name, text, float, wanted)
+        numbers = read_numbers(name, text[4:], float, wanted, ":")
+        if len(numbers) != 3 or min(numbers[:2]) <= 0 or not numbers[2].is_integer():
+            raise InputError(f"{name} is '{text}': give {wanted}.")
+        first, last, count = numbers
+        return [float(t) for t in np.geomspace(first, last, checks.whole("COUNT", int(count), most=MOST_RECORDS))]
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
+from scansnap.base.options import Kind
 from scansnap.data.sequence_classes import SequenceClasses
 
 PositionBias = Mapping[str, float] | Sequence[float] | NDArray[np.floating]
@@ -36,7 +37,7 @@ WANTED = "one finite number for each bucket of positions, or {'alibi': slope}"
 
 
 @dataclass(frozen=True)
-class BiasKind:
+class BiasKind(Kind):
     """Values of the option `position_bias`."""
 
     def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.options import Kind
 from scansnap.data.sequence_classes import SequenceClasses
 
 Prior = Mapping[str, float] | Mapping[int, float] | Sequence[float] | NDArray[np.floating]
@@ -33,7 +34,7 @@ WANTED = (
 
 
 @dataclass(frozen=True)
-class PriorKind:
+class PriorKind(Kind):
     """Values of the option `attention_prior`."""
 
     def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:

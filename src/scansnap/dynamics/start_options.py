@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
-from scansnap.base.options import Options, option
+from scansnap.base.options import Kind, Options, option
 from scansnap.dynamics.position_bias import BiasKind, PositionBias
 from scansnap.dynamics.prior import Prior, PriorKind
 
@@ -42,7 +42,7 @@ Init = str | tuple[ArrayLike, ArrayLike] | StartArrays
 
 
 @dataclass(frozen=True)
-class InitKind:
+class InitKind(Kind):
     """Values of the option `init`: a name, or a pair of arrays."""
 
     def check(self, name: str, value: Any) -> str | StartArrays:
@@ -55,9 +55,6 @@ class InitKind:
                 f"{name} is {type(value).__name__}: give {' or '.join(map(repr, STARTS))}, or a pair of arrays (Y, Z)."
             )
         return StartArrays(_matrix("Y", value[0]), _matrix("Z", value[1]))
-
-    def read(self, name: str, text: str) -> str:
-        return text
 
     def plain(self, value: str | StartArrays) -> str:
         return value if isinstance(value, str) else f"given {value.digest}"

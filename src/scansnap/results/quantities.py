@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
+from scansnap.base.options import Kind
 from scansnap.results.metrics import entropy as entropy_of
 from scansnap.results.snapshot import Need, Snapshot
 
@@ -183,7 +184,7 @@ RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
 
 
 @dataclass(frozen=True)
-class RecordKind:
+class RecordKind(Kind):
     """Values of the option `record`: names of quantities, or `Quantity` objects."""
 
     def check(self, name: str, value: Any) -> tuple[str | Quantity, ...]:
