@@ -14,7 +14,7 @@ import xarray as xr
 
 from scansnap.base.errors import InputError
 from scansnap.claims.claim import ROLES, Curve, Measurement, Verdict
-from scansnap.figures.style import COLOURS, LINES, MARKERS, readable
+from scansnap.figures.style import COLORS, LINES, MARKERS, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,10 +98,10 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
         values = dataset["value"].values[i]
         few = len(values) <= 12 and dataset["joined"].values.all()
         if joined:
-            axes.plot(dataset["x"].values, values, color=COLOURS[i % 7], linestyle=LINES[i % 7], label=str(name),
+            axes.plot(dataset["x"].values, values, color=COLORS[i % 7], linestyle=LINES[i % 7], label=str(name),
                       marker="o" if few else None, linewidth=1.8)  # fmt: skip
         else:
-            axes.plot(dataset["x"].values, values, color=COLOURS[i % 7], linestyle="none", label=str(name),
+            axes.plot(dataset["x"].values, values, color=COLORS[i % 7], linestyle="none", label=str(name),
                       marker=MARKERS[i % 7], markersize=5, fillstyle="none", zorder=3)  # fmt: skip
     for i, (name, place) in enumerate(json.loads(dataset.attrs["marks"]).items()):
         axes.axvline(place, color="grey", linestyle=":", linewidth=1)
@@ -130,9 +130,9 @@ def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
             chosen = mine & (roles == role)
             if chosen.any():  # the layout makes room for dots that are not clipped, even where there are none
                 at = np.clip(np.nan_to_num(used[chosen], nan=np.inf), low, high)
-                axes.plot(at, places[chosen], shape, color=COLOURS[i], markersize=8, clip_on=False, zorder=3)
+                axes.plot(at, places[chosen], shape, color=COLORS[i], markersize=8, clip_on=False, zorder=3)
         if (roles == role).any():
-            axes.plot([], [], "o", color=COLOURS[i], markersize=8, label=words)  # for the legend
+            axes.plot([], [], "o", color=COLORS[i], markersize=8, label=words)  # for the legend
     axes.axvline(1.0, color="black", linewidth=1)
     axes.axvspan(1.0, high, color="grey", alpha=0.12, linewidth=0)
     axes.set_xscale("log")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 from scansnap.base.options import from_names
 from scansnap.results.provenance import store_name
@@ -55,9 +56,7 @@ def trainings(
 
 def seeds_of(num_seeds: int) -> range:
     """The seeds of a figure."""
-    if num_seeds < 1:
-        raise InputError(f"num_seeds is {num_seeds}: give at least 1.")
-    return range(num_seeds)
+    return range(whole("num_seeds", num_seeds, least=1, most=10_000))
 
 
 def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
