@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.user_file import run_user_file
 from scansnap.figures.picture import save_picture
 from scansnap.figures.recipe import FigureRecipe
 
@@ -62,12 +61,7 @@ def recipe(figure: str | FigureRecipe) -> FigureRecipe:
 
 def recipe_from(file: Path, name: str) -> FigureRecipe:
     """The figure with that name in a user's Python file."""
-    spec = spec_from_file_location(f"scansnap_figures_from_{file.stem}", file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise InputError(f"there is no Python file {file}: give the file that holds the figure.")
-    module = sys.modules[spec.name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    recipes = _recipes(module)
+    recipes = _recipes(run_user_file(file))
     if not recipes:
         raise InputError(f"{file} holds no figure: assign a FigureRecipe to a name at its top level.")
     if name not in recipes:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from scansnap import theory
 from scansnap.base.errors import StoreError
 from scansnap.claims import Verdict, verify
-from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
 from scansnap.figures import catalog, syn_medium_runs
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.style import readable
 from scansnap.figures.trend import Trend
+from scansnap.report import html
 from scansnap.report.scrubber import scrubber_data
 from scansnap.results.provenance import provenance
 from scansnap.text.corpus.corpus import read_corpus
@@ -28,16 +25,8 @@ from scansnap.text.corpus.corpus import read_corpus
 NUM_SEEDS = 40
 """Seeds in each cell of Syn-Medium: four times the published number, so that trends stand out from noise."""
 
-MARKS = {
-    HOLDS: "holds", ASSUMED_ONLY: "half", "not settled": "half", FAILS: "fails",
-}  # fmt: skip
-"""The color class of each verdict of claims and trends."""
-
 ASSUMED_OF = ("lr_y", "lr_z", "seq_len", "steps", "momentum", "optimizer", "init")
 """The options that the paper assumes something of."""
-
-GENERATOR = '<meta name="generator" content="scansnap">'
-"""The mark by which a page of ours is recognized."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +91,7 @@ def reproduce(
     tell("the page", (work - 1) / work)
     text = render(sections, verdicts, time.perf_counter() - began)
     page = folder / "index.html"
-    try:
-        draft = page.with_suffix(".new")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(page)
-    except OSError as error:
-        raise StoreError(f"cannot write {page}: {error.strerror or error}.") from None
+    html.write_page(page, text)
     tell("done", 1.0)
     return page
 
@@ -115,18 +99,15 @@ def reproduce(
 def _check_folder(folder: Path) -> None:
     """Refuse a folder with files that are not ours and would be overwritten."""
     page = folder / "index.html"
-    ours = page.is_file() and GENERATOR in page.read_text(encoding="utf-8", errors="replace")[:1000]
-    if not ours and (page.exists() or any(folder.glob("figure_*.*"))):
+    if not html.is_ours(page) and (page.exists() or any(folder.glob("figure_*.*"))):
         raise StoreError(f"{folder} holds files that scansnap did not write there: give another folder.")
 
 
 def _section(recipe: FigureRecipe, folder: Path, options: dict[str, Any]) -> Section:
     dataset = recipe.make(**options)
     figure = recipe.draw(dataset)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
+    picture = html.png(figure)
     catalog.save(figure, folder / f"figure_{recipe.name}")
-    picture = base64.b64encode(buffer.getvalue()).decode()
     return Section(recipe, picture, recipe.trends(dataset), dataset.attrs["seconds"])
 
 
@@ -137,24 +118,15 @@ def _claim(verdict: Verdict) -> dict[str, Any]:
 
 def render(sections: list[Section], verdicts: list[Verdict], seconds: float) -> str:
     """The page as text."""
-    from jinja2 import Environment, StrictUndefined
-
-    template = resources.files("scansnap.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    kinds = [verdict.verdict for verdict in verdicts]
-    counts = "; ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(sorted(kinds, key=len)))
-    return (
-        Environment(autoescape=True, undefined=StrictUndefined)
-        .from_string(template)
-        .render(
-            sections=sections,
-            claims=[_claim(verdict) for verdict in verdicts],
-            counts=counts,
-            assumptions=_assumptions(),
-            environment=provenance(),
-            scrubber=scrubber_data(),
-            seconds=seconds,
-            marks=MARKS,
-        )
+    return html.render(
+        "page.html.jinja",
+        sections=sections,
+        claims=[_claim(verdict) for verdict in verdicts],
+        counts=html.counted(verdicts),
+        assumptions=_assumptions(),
+        environment=provenance(),
+        scrubber=scrubber_data(),
+        seconds=seconds,
     )
 
 
