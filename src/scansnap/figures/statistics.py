@@ -29,9 +29,9 @@ NAMED = 8
 """The most exceptions that a note names; it counts the others."""
 
 
-def enough_seeds(num_seeds: int) -> int:
-    """The number of seeds, which must be at least two: a standard error needs them."""
-    return whole("num_seeds", num_seeds, least=2, most=10_000)
+def enough_seeds(num_seeds: int, *, least: int = 2) -> int:
+    """The number of seeds, which must be at least `least`: a standard error needs two."""
+    return whole("num_seeds", num_seeds, least=least, most=10_000)
 
 
 def standard_error(values: ArrayLike) -> NDArray[np.float64]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 from scansnap.base.options import from_names
+from scansnap.figures.statistics import enough_seeds
 from scansnap.results.provenance import store_name
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.shape import TextShape
@@ -56,7 +56,7 @@ def trainings(
 
 def seeds_of(num_seeds: int) -> range:
     """The seeds of a figure."""
-    return range(whole("num_seeds", num_seeds, least=1, most=10_000))
+    return range(enough_seeds(num_seeds, least=1))
 
 
 def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
