@@ -9,6 +9,7 @@ import sys
 
 import torch
 
+from scansnap.base.options import from_names
 from scansnap.text.corpus.corpus import read_corpus
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
@@ -24,7 +25,7 @@ def updates(vocab_size: int, device: str, dropout: float, optimizer: str = "sgd"
     torch.manual_seed(0)
     model = TextTransformer(TextShape(vocab_size=vocab_size, dropout=dropout)).to(device).train()
     rate = 1.0 if optimizer == "sgd" else 1e-3
-    options = TextOptions(lr_y=rate, lr_z=rate, steps=STEPS, record_every=STEPS, optimizer=optimizer, device=device)
+    options = from_names(TextOptions, {"lr_y": rate, "optimizer": optimizer, "device": device})
     return Updates(model, options, Ranks(device))
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from scansnap.base.options import from_names
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.position_codes import sinusoidal
 from scansnap.text.model.shape import TextShape
@@ -100,7 +101,7 @@ def plain_step(model: Plain) -> Step:
 
 
 def our_step(model: TextTransformer, device: str, precision: str, compile: bool = False) -> Updates:
-    options = TextOptions(steps=10**6, record_every=10**6, precision=precision, compile=compile, device=device)
+    options = from_names(TextOptions, {"precision": precision, "compile": compile, "device": device})
     return Updates(model, options, Ranks(device))
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scansnap.claims.verify import verify as verify
     from scansnap.data.classes_file import read_classes as read_classes
     from scansnap.data.classes_file import write_classes as write_classes
+    from scansnap.data.named_classes import NAMED as NAMED
     from scansnap.data.named_classes import named_classes as named_classes
     from scansnap.data.positioned_classes import PositionedClasses as PositionedClasses
     from scansnap.data.positioned_classes import near_distinct as near_distinct
@@ -78,7 +79,7 @@ _HOMES = {
     "claims.collect": ("read_claims",),
     "claims.verify": ("verify",),
     "data.classes_file": ("read_classes", "write_classes"),
-    "data.named_classes": ("named_classes",),
+    "data.named_classes": ("NAMED", "named_classes"),
     "data.positioned_classes": ("PositionedClasses", "near_distinct"),
     "data.sampling": ("sample_counts", "sample_sequences"),
     "data.sequence_classes": ("SequenceClasses",),

@@ -37,7 +37,8 @@ def common_attention_falls(check: Check) -> None:
     """Ten expected updates."""
     classes = check.setting.classes
     dataset = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=10, batch_size=None, seq_len=np.inf, progress=False)
-    common = dataset["attention"].sel(token=classes.common_tokens).sum("token").values[0].mean(axis=1)
+    attention = dataset["attention"].isel(run=0, layer=0, head=0).sel(token=classes.common_tokens)
+    common = attention.sum("token").mean("class").values
     check.at_most("attention on common tokens", common, Options().limit)
     check.curve = Curve(dataset["step"].values.astype(float), {"common": common}, "steps", "attention", log_x=False)
 

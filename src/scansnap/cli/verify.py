@@ -57,7 +57,8 @@ def command(
     own_classes: SequenceClasses | None = None
     rates: dict[str, float | None] = {"lr_y": lr_y, "lr_z": lr_z}
     if preset or classes:
-        _, own_classes, experiment = common.setting(preset, classes)
+        _, source, experiment = common.setting(preset, classes)
+        own_classes = source.classes
         if experiment is not None:
             published = experiment.flow_options((1.0,))
             rates = {name: getattr(published, name) if rate is None else rate for name, rate in rates.items()}
