@@ -59,7 +59,7 @@ REFUSED = [
     (["10", "--text", "nowhere/at/all"], "there is no text at nowhere/at/all"),
     (["8", "--num-seeds", "3"], "figure 8 does not use --num-seeds: leave it out."),
     (["6", "--num-seeds", "1"], "num_seeds is 1: give a whole number from 2 to 10,000."),
-    (["6", "--from", "my_figures.py"], "there is no Python file my_figures.py"),
+    (["6", "--from", "my_figures.py"], "cannot read the file my_figures.py: No such file or directory."),
     (["6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
     (["6", "--store", "."], "exists already: give another name"),
 ]

@@ -34,6 +34,18 @@ def test_draw_shows_the_numbers(kind: str, tmp_path) -> None:
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize(("part", "options"), [("head", {"heads": 2, "init": "uniform"}), ("layer", {"layers": 2})])
+def test_several_heads_or_layers_have_a_panel_each(part: str, options: dict) -> None:
+    ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, batch_size=8, **options)
+    prepared = attention_over_time.prepare(ds)
+    names = [f"{token}, {part} {i}" for token in (32, 33) for i in range(2)]
+    assert prepared["next_token_name"].values.tolist() == names
+    attention = prepared["attention"].isel({"class": 3}).values
+    assert np.array_equal(attention, ds["attention"].isel({"run": 0, "class": 1, part: 1}).squeeze().values)
+    titles = [axes.get_title(loc="left") for axes in attention_over_time.draw(prepared).axes]
+    assert titles[:2] == [f"next token 32, {part} {i}, query 30" for i in range(2)]
+
+
 def test_refusals() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, record=("loss",))
     with pytest.raises(ss.InputError, match="needs attention, entropy"):

@@ -114,7 +114,7 @@ def test_refusals_of_a_user_s_file(tmp_path) -> None:
     with pytest.raises(ss.InputError, match=r"unknown figure of .*own_figure\.py 'mine': choose one of own"):
         catalog.recipe_from(OWN, "mine")
     for file in (tmp_path / "nowhere.py", tmp_path):
-        with pytest.raises(ss.InputError, match="there is no Python file"):
+        with pytest.raises(ss.InputError, match="cannot read the file"):
             catalog.recipe_from(file, "own")
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(ss.InputError, match=r"empty\.py holds no figure: assign a FigureRecipe"):

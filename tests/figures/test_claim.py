@@ -12,7 +12,7 @@ from scansnap.claims.check import ROLES, Check, Curve, Setting
 from scansnap.claims.claim import Verdict
 from scansnap.claims.gradients import lemma_3
 from scansnap.figures import claim
-from scansnap.figures.style import COLOURS, readable
+from scansnap.figures.style import COLORS, readable
 
 
 def test_a_picture_shows_every_line_and_mark() -> None:
@@ -71,7 +71,7 @@ def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -
     dots = {float(y): (float(x), line.get_color()) for line in axes.lines if line.get_marker() == "o"
             for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)}  # fmt: skip
     np.testing.assert_allclose([dots[4 - i][0] for i in range(5)], dataset["used"])
-    assert [dots[4 - i][1] for i in range(5)] == [COLOURS[i] for i in (0, 1, 2, 0, 3)]
+    assert [dots[4 - i][1] for i in range(5)] == [COLORS[i] for i in (0, 1, 2, 0, 3)]
     assert {text.get_text() for text in figure.legends[0].get_texts()} == set(ROLES.values())
     assert [1.0, 1.0] in [list(line.get_xdata()) for line in axes.lines]
 
@@ -87,7 +87,7 @@ def test_ratios_off_the_scale_are_triangles_at_its_ends() -> None:
     assert list(dataset["used"].values[:2]) == [0, np.inf]
     (axes,) = claim.draw(dataset).axes
     ends = {line.get_marker(): list(line.get_ydata()) for line in axes.lines
-            if len(line.get_xdata()) and line.get_color() == COLOURS[0]}  # fmt: skip
+            if len(line.get_xdata()) and line.get_color() == COLORS[0]}  # fmt: skip
     assert (ends["<"], ends[">"]) == ([3], [2, 1, 0])
     assert axes.get_xlabel().endswith("; ◀ no deviation; ▶ off the scale")
 

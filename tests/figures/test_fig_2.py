@@ -20,7 +20,7 @@ def test_stages(prepare) -> None:
     probs = ss.syn_small().support_probs(0)
     assert dataset["score"].sel(stage="start").values == pytest.approx(np.tile(probs, (6, 1)))
     run = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=206, seeds=3, record=("attention_logits",))
-    last = run["attention_logits"].values[0, -1, 0, :20]
+    last = run["attention_logits"].values[0, -1, 0, 0, 0, :20]
     assert np.array_equal(dataset["logits"].sel(seed=3, stage="end").values, last.astype(float))
 
 

@@ -15,7 +15,7 @@ def test_dynamics_are_those_of_the_flow() -> None:
     for gradient in ("true", "modified"):
         flow = ss.flow(ss.single_common(), lr_y=2.0, lr_z=0.5, times=times, decoder_gradient=gradient,
                        record=("attention_logits",))  # fmt: skip
-        chi = np.exp(2 * flow["attention_logits"].sel(token=5).values[0, :, 0])
+        chi = np.exp(2 * flow["attention_logits"].sel(token=5).values[0, :, 0, 0, 0])
         factor = dataset["growth_factor"].sel(source=gradient, time=times).values[0]
         assert factor == pytest.approx(chi, rel=1e-5)
 

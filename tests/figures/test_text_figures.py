@@ -124,7 +124,7 @@ def test_figures_of_text_need_text() -> None:
     for module in (fig_7, fig_10, tokens):
         with pytest.raises(InputError, match="this figure is made from text: give"):
             module.prepare()
-    with pytest.raises(InputError, match="num_seeds is 0"):
+    with pytest.raises(InputError, match="num_seeds is 0: give a whole number from 1 to 10,000"):
         text_runs.seeds_of(0)
 
 

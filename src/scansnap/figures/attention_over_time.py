@@ -34,8 +34,8 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
         raise InputError(f"there is no run {run}: give one from 0 to {dataset.sizes['run'] - 1}.")
     measures = dataset[["attention", "loss", "entropy"]].isel(run=run)
     for part in ("head", "layer"):
-        if part in measures.dims:
-            measures = _as_classes(measures, part)
+        several = measures.sizes[part] > 1
+        measures = _as_classes(measures, part) if several else measures.squeeze(part, drop=True)
     return (
         measures.isel({"class": slice(MOST_CLASSES)})
         .assign_attrs(num_classes=measures.sizes["class"], num_runs=dataset.sizes["run"])

@@ -16,7 +16,7 @@ import xarray as xr
 from scansnap.base.errors import InputError
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
-from scansnap.figures.style import COLOURS, LINES, MARKERS, readable
+from scansnap.figures.style import COLORS, LINES, MARKERS, readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,10 +106,10 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
         values = dataset["value"].values[i]
         few = len(values) <= 12 and dataset["joined"].values.all()
         if joined:
-            axes.plot(dataset["x"].values, values, color=COLOURS[i % 7], linestyle=LINES[i % 7], label=str(name),
+            axes.plot(dataset["x"].values, values, color=COLORS[i % 7], linestyle=LINES[i % 7], label=str(name),
                       marker="o" if few else None, linewidth=1.8)  # fmt: skip
         else:
-            axes.plot(dataset["x"].values, values, color=COLOURS[i % 7], linestyle="none", label=str(name),
+            axes.plot(dataset["x"].values, values, color=COLORS[i % 7], linestyle="none", label=str(name),
                       marker=MARKERS[i % 7], markersize=5, fillstyle="none", zorder=3)  # fmt: skip
     for i, (name, place) in enumerate(json.loads(dataset.attrs["marks"]).items()):
         symbol = SYMBOL.fullmatch(name) is not None
@@ -139,9 +139,9 @@ def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
             drawn = in_shape & (roles == role)
             if drawn.any():  # the layout makes room for dots that are not clipped, even where there are none
                 at = np.clip(np.nan_to_num(used[drawn], nan=np.inf), low, high)
-                axes.plot(at, places[drawn], shape, color=COLOURS[i], markersize=8, clip_on=False, zorder=3)
+                axes.plot(at, places[drawn], shape, color=COLORS[i], markersize=8, clip_on=False, zorder=3)
         if (roles == role).any():
-            axes.plot([], [], "o", color=COLOURS[i], markersize=8, label=words)  # for the legend
+            axes.plot([], [], "o", color=COLORS[i], markersize=8, label=words)  # for the legend
     axes.axvline(1.0, color="black", linewidth=1)
     axes.axvspan(1.0, high, color="gray", alpha=0.12, linewidth=0)
     axes.set_xscale("log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,12 @@ from typing import Any
 import xarray as xr
 
 from scansnap.results.dataset import attributes
+
+
+def configuration(runs: xr.Dataset) -> dict[str, Any]:
+    """The options that a result was asked for, or a figure's dataset."""
+    options: dict[str, Any] = json.loads(runs.attrs["options"])
+    return options
 
 
 def described(dataset: xr.Dataset, title: str, options: Mapping[str, Any], began: float) -> xr.Dataset:

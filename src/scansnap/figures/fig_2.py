@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,8 +24,9 @@ import xarray as xr
 
 from scansnap import theory
 from scansnap.data.synthetic import syn_small
+from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.figures.described import configuration, described
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, rise, standard_error
 from scansnap.figures.style import KINDS, draw_band, label, legend
@@ -54,8 +56,11 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
     setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": lr_y}
     scanned, snapped = float(theory.scan_end(**setting)), float(theory.snap_start(**setting))
     steps = math.ceil(10 * snapped)
-    runs = train(classes, lr_y=lr_y, lr_z=lr_z, steps=steps, seeds=range(num_seeds), progress=False,
-                 record=("attention", "attention_logits"))  # fmt: skip
+    options = replace(
+        SYN_SMALL, momentum=None, lr_y=lr_y, lr_z=lr_z, steps=steps, record_every=1, seeds=range(num_seeds),
+        record=("attention", "attention_logits"),
+    )  # fmt: skip
+    runs = train(classes, options, progress=False).squeeze(("layer", "head"), drop=True)
     speed = rate_of_change(runs).mean("class").isel(step=slice(1, None))
     smooth = speed.rolling(step=WINDOW, center=True).mean()
     fastest = smooth.fillna(0.0).idxmax("step").astype(int)
@@ -85,10 +90,10 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
             "step": speed["step"].values,
             "part": ["up to t_0", "from t_0 to 10 t_0"],
         },
+        attrs={"scan_end": scanned, "snap_start": snapped},
     )
-    options = {**setting, "lr_z": lr_z, "steps": steps, "num_seeds": num_seeds, "batch_size": 128, "seq_len": 128}
     dataset["speed_band"] = band(dataset["speed"])
-    return described(dataset, FIGURE.title, options, began).assign_attrs(scan_end=scanned, snap_start=snapped)
+    return described(dataset, FIGURE.title, {**setting, **configuration(runs)}, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -178,7 +183,10 @@ FIGURE = FigureRecipe(
         "Attention starts out as the tokens' frequencies; common tokens are suppressed; distinct tokens that were "
         "ahead take over; past t₀ the pattern is all but frozen."
     ),
-    setting="Syn-Small, plain SGD, η_Y = η_Z = 1, batch 128, T = 128, zero start, 10 t₀ = 206 updates",
+    setting=(
+        f"Syn-Small, plain SGD, η_Y = η_Z = 1, batch {SYN_SMALL.batch_size}, T = {SYN_SMALL.seq_len:g}, zero start, 10 "
+        "t₀ = 206 updates"
+    ),
     prepare=prepare,
     draw=draw,
     trends=trends,

@@ -25,6 +25,7 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
+from scansnap.theory.checks import Form
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +50,8 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
     overlap = float(probs[0] ** 2 / (probs**2).sum())
     rate_options = {**setting, "lr_y": rates[:, None], "lr_z": lr_z}
     factors = []
-    for form, factor in (("published", 1.0), ("exact", 1 / classes.num_classes)):
+    clocks: dict[Form, float] = {"published": 1.0, "exact": 1 / classes.num_classes}
+    for form, factor in clocks.items():
         constant = theory.phase_constant(overlap, num_classes=classes.num_classes, form=form)
         factors.append(
             np.exp(2 * share * factor * theory.growth_bound(TIMES, **rate_options, constant=constant, form=form))

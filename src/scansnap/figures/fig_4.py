@@ -8,7 +8,7 @@ among the same distances of our own curves.  That rank is a p-value whatever the
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -16,17 +16,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from scansnap.data.synthetic import syn_small
-from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.dynamics.published import PUBLISHED, SYN_SMALL
+from scansnap.figures.described import configuration, described
 from scansnap.figures.heatmap import heatmap
 from scansnap.figures.published import published
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, rise
 from scansnap.figures.style import draw_band, label, legend
 from scansnap.figures.trend import Trend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LR_Y = np.concatenate([PUBLISHED[name].options.runs.lr_y for name in ("syn-small", "syn-small-fast-decoder")])
 
 LEARNED = 0.1
 """A run has converged when its loss is below this many nats."""
@@ -35,37 +38,16 @@ LEARNED = 0.1
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
     began = time.perf_counter()
-    rates = np.array([1.0, 10.0])
     num_seeds = enough_seeds(num_seeds)
-    options: dict[str, Any] = {
-        "lr_z": 1.0,
-        "steps": 100,
-        "momentum": 0.9,
-        "batch_size": 128,
-        "seq_len": 128,
-        "record_every": 2,
-    }
-    runs = train(syn_small(), **options, lr_y=np.repeat(rates, num_seeds), seeds=list(range(num_seeds)) * len(rates),
-                 record=("loss", "entropy", "attention"), progress=False)  # fmt: skip
-    shape = (len(rates), num_seeds)
-    variables = {
-        name: (("lr_y", "seed", *value.dims[1:]), value.values.reshape(*shape, *value.shape[1:]), value.attrs)
-        for name, value in runs.data_vars.items()
-    }
+    runs = sweep_of(syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=("loss", "entropy", "attention"))
     rows = published("figure_4_loss")
-    dataset = xr.Dataset(
-        {**variables, "published_loss": ("iteration", [row["loss"] for row in rows], {"units": "nats"})},
-        coords={
-            "lr_y": rates,
-            "seed": np.arange(num_seeds),
-            "step": runs["step"].values,
-            "iteration": [int(row["iteration"]) for row in rows],
-            **{name: runs[name] for name in ("class", "token", "token_kind", "token_name")},
-        },
+    dataset = runs.squeeze(("layer", "head"), drop=True).assign_coords(
+        iteration=[int(row["iteration"]) for row in rows]
     )
+    dataset["published_loss"] = ("iteration", [row["loss"] for row in rows], {"units": "nats"})
     dataset["loss_band"] = band(dataset["loss"])
     dataset["entropy_band"] = band(dataset["entropy"].mean("class"))
-    return described(dataset, FIGURE.title, {**options, "lr_y": rates.tolist(), "num_seeds": num_seeds}, began)
+    return described(dataset, FIGURE.title, configuration(runs), began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -97,7 +79,8 @@ def draw(dataset: xr.Dataset) -> Figure:
     legend(loss)
     legend(entropy)
     runs = f"right: median and 5% to 95% of {dataset.sizes['seed']} runs"
-    figure.suptitle(f"Figure 4: Syn-Small, SGD with momentum 0.9, $\\eta_Z$ = 1; {runs}", fontsize=11)
+    rule = f"SGD with momentum {SYN_SMALL.momentum:g}"
+    figure.suptitle(f"Figure 4: Syn-Small, {rule}, $\\eta_Z$ = 1; {runs}", fontsize=11)
     return figure
 
 
@@ -169,8 +152,7 @@ FIGURE = FigureRecipe(
         "faster to attention that is less sparse."
     ),
     setting=(
-        "Syn-Small (M = 34), SGD with momentum 0.9, η_Z = 1, η_Y = 1 and 10, batch 128, T = 128, zero start, 100 "
-        "updates"
+        f"Syn-Small (M = 34), SGD with momentum {SYN_SMALL.momentum:g}, η_Z = 1, η_Y = 1 and 10, {in_words(SYN_SMALL)}"
     ),
     prepare=prepare,
     draw=draw,

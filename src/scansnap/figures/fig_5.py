@@ -11,17 +11,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
-from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.dynamics.published import PUBLISHED
+from scansnap.figures.described import configuration, described
 from scansnap.figures.heatmap import heatmap
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm
 from scansnap.figures.style import COLORS, label
 from scansnap.figures.trend import Trend
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+ADAM = PUBLISHED["syn-small-adam"].options
 SHUFFLES = 9999
 FAVORED = 3
 """The size of the subset of tokens that a run favors."""
@@ -42,31 +44,18 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
     """
     began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
-    lr = np.asarray(rates, float)
-    options: dict[str, Any] = {"optimizer": "adam", "steps": 100, "batch_size": 128, "seq_len": 128, "record_every": 2}
-    runs = train(syn_small(), **options, lr_y=np.repeat(lr, num_seeds), lr_z=np.repeat(lr, num_seeds),
-                 seeds=list(range(num_seeds)) * len(lr), record=("attention",), progress=False)  # fmt: skip
-    kinds = runs["token_kind"].values
-    first_class = runs["attention"].isel({"class": 0})
-    distinct = first_class.isel(token=(kinds == "distinct") & (first_class.isel(run=0, step=0) > 0).values)
-    shape = (len(lr), num_seeds, runs.sizes["step"])
-    common = first_class.isel(token=kinds == "common").sum("token").values
-    dataset = xr.Dataset(
-        {
-            "attention": (("rate", "seed", "step", "token"), distinct.values.reshape(*shape, -1), {"units": "1"}),
-            "common": (("rate", "seed", "step"), common.reshape(shape), {"units": "1"}),
-        },
-        coords={
-            "rate": lr,
-            "seed": np.arange(num_seeds),
-            "step": runs["step"].values,
-            **{name: ("token", distinct[name].values) for name in ("token", "token_kind", "token_name")},
-        },
-    )
+    classes = syn_small()
+    runs = sweep_of(
+        classes, ADAM, lr_z=list(rates), lr_y_over_lr_z=1.0, seeds=range(num_seeds), record=("attention",)
+    ).rename(lr_z="rate")
+    first_class = runs["attention"].isel({"class": 0, "layer": 0, "head": 0}, drop=True)
+    dataset = first_class.sel(token=classes.distinct_tokens(0)).to_dataset()
+    common = first_class.isel(token=runs["token_kind"].values == "common").sum("token")
+    dataset["common"] = common.assign_attrs(units="1")
     final = dataset["attention"].isel(step=-1)
     dataset["final_mean"], dataset["final_spread"] = final.mean("seed"), final.std("seed", ddof=1)
     dataset["won"] = (final.argmax("token") == xr.DataArray(np.arange(final.sizes["token"]), dims="token")).mean("seed")
-    return described(dataset, FIGURE.title, {**options, "rates": lr.tolist(), "num_seeds": num_seeds}, began)
+    return described(dataset, FIGURE.title, configuration(runs), began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -186,7 +175,7 @@ FIGURE = FigureRecipe(
     name="5",
     title="Attention of Syn-Small over training with Adam",
     statement="With Adam, different learning rates steer attention toward different subsets of the distinct tokens.",
-    setting="Syn-Small, Adam, η_Y = η_Z = 0.1, 0.5 and 1, batch 128, T = 128, zero start, 100 updates; first class",
+    setting=f"Syn-Small, Adam, η_Y = η_Z = 0.1, 0.5 and 1, {in_words(ADAM)}; first class",
     prepare=prepare,
     draw=draw,
     trends=trends,

@@ -17,8 +17,9 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
+from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures import syn_medium_runs
-from scansnap.figures.described import described
+from scansnap.figures.described import configuration, described
 from scansnap.figures.published import published
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import standard_error
@@ -57,8 +58,7 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     )
     for name in ("mean", "error", "published_mean", "published_error"):
         dataset[name].attrs["units"] = "nats"
-    options = {**syn_medium_runs.OPTIONS, "num_seeds": dataset.sizes["seed"]}
-    return described(dataset, FIGURE.title, options, began)
+    return described(dataset, FIGURE.title, configuration(runs), began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -80,7 +80,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     empty.legend(handles, words, fontsize=9, frameon=False, loc="center", title="error bars: one standard error",
                  title_fontsize=9)  # fmt: skip
     runs = f"{dataset.sizes['seed']} seeds a cell"
-    figure.suptitle(f"Figure 6: entropy of attention on distinct tokens after 100 updates, {runs}", fontsize=11)
+    figure.suptitle(
+        f"Figure 6: entropy of attention on distinct tokens after {SYN_MEDIUM.steps} updates, {runs}", fontsize=11
+    )
     return figure
 
 

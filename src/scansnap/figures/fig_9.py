@@ -22,12 +22,15 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
+from scansnap.theory.checks import Form
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMS = {"published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",
-         "exact": "exact form: $\\frac{1}{4}\\ln(1 + 4\\Gamma/C_0)$"}  # fmt: skip
+FORMS: dict[Form, str] = {
+    "published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",
+    "exact": "exact form: $\\frac{1}{4}\\ln(1 + 4\\Gamma/C_0)$",
+}
 
 
 def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 10_000) -> xr.Dataset:

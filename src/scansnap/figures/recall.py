@@ -20,7 +20,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.figures import syn_medium_runs
-from scansnap.figures.described import described
+from scansnap.figures.described import configuration, described
 from scansnap.figures.statistics import standard_error
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.syn_medium_runs import neighbors, queries
@@ -52,8 +52,7 @@ def prepare_recall(title: str, runs: xr.Dataset) -> xr.Dataset:
             "descent": (dims, -(recall.values @ centered) / (centered @ centered), {"units": "recall per 1/M"}),
         }
     )
-    options = {**syn_medium_runs.OPTIONS, "num_seeds": dataset.sizes["seed"]}
-    return described(dataset, title, options, began)
+    return described(dataset, title, configuration(runs), began)
 
 
 def _recall(values: xr.DataArray) -> xr.DataArray:

@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from scansnap.base.errors import InputError
+from scansnap.base.checks import whole
 from scansnap.figures.trend import Trend
 
 LEVEL = 0.05
@@ -29,11 +29,9 @@ NAMED = 8
 """The most exceptions that a note names; it counts the others."""
 
 
-def enough_seeds(num_seeds: int) -> int:
-    """The number of seeds, which must be at least two: a standard error needs them."""
-    if isinstance(num_seeds, bool) or not isinstance(num_seeds, int | np.integer) or not 2 <= num_seeds <= 10_000:
-        raise InputError(f"num_seeds is {num_seeds!r}: give a whole number from 2 to 10,000.")
-    return int(num_seeds)
+def enough_seeds(num_seeds: int, *, least: int = 2) -> int:
+    """The number of seeds, which must be at least `least`: a standard error needs two."""
+    return whole("num_seeds", num_seeds, least=least, most=10_000)
 
 
 def standard_error(values: ArrayLike) -> NDArray[np.float64]:

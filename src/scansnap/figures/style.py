@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
 
-COLOURS = COLORS  # the name that `claim.py` still uses
-
 LINES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -1,6 +1,6 @@
 """The runs behind Figures 6, 11 and 12: Syn-Medium on the grid of learning rates, 64 cells of many seeds.
 
-One call of `train` makes all runs with the same number of queries.  They share their seeds, and with them starts and
+One sweep makes all runs with the same number of queries.  They share their seeds, and with them starts and
 batches.  The dataset has what the figures need about each class's distinct tokens after training:
 
 - `attention`: c_n (Eq. 5), from the exact P(l|n) and the learned z_m;
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -21,20 +20,17 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium
-from scansnap.dynamics.train import train
+from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures.described import described
+from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import Family, enough_seeds
 
 QUERIES = (1, 3, 5, 10)
-LR_Z = (0.5, 1.0, 2.0, 3.0)
-RATIOS = (1.0, 2.0, 5.0, 10.0)
-CELL = ("num_query", "lr_z", "lr_y_over_lr_z", "seed")
-OPTIONS: dict[str, Any] = {
-    "steps": 100, "batch_size": 128, "seq_len": 128, "momentum": 0.9, "init": "uniform",
-}  # fmt: skip
+RATES = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
+CELL = ("num_query", *RATES, "seed")
 SETTING = (
-    "Syn-Medium, 1, 3, 5, 10 queries with 2 next tokens each, SGD with momentum 0.9, η_Z = 0.5, 1, 2, 3, "
-    "η_Y/η_Z = 1, 2, 5, 10, batch 128, T = 128, start uniform in ±1/√M, 100 updates"
+    f"Syn-Medium, 1, 3, 5, 10 queries with 2 next tokens each, SGD with momentum {SYN_MEDIUM.momentum:g}, η_Z = 0.5, "
+    f"1, 2, 3, η_Y/η_Z = 1, 2, 5, 10, {in_words(SYN_MEDIUM)}"
 )
 
 
@@ -48,38 +44,26 @@ def make(*, num_seeds: int = 10) -> xr.Dataset:
     parts = [_cells(syn_medium(num_query=num_query), num_seeds) for num_query in QUERIES]
     dataset = xr.concat(parts, xr.DataArray(list(QUERIES), dims="num_query", name="num_query"), join="outer")
     dataset = dataset.assign_coords(vocab_size=("num_query", [syn_medium(num_query=q).vocab_size for q in QUERIES]))
-    return described(
-        dataset.transpose(*CELL, ...), "Syn-Medium on the grid of Figure 6", {**OPTIONS, "num_seeds": num_seeds}, began
-    )
+    options = {**SYN_MEDIUM.described(), "num_query": QUERIES, **RATES, "num_seeds": num_seeds}
+    return described(dataset.transpose(*CELL, ...), "Syn-Medium on the grid of Figure 6", options, began)
 
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
     """All cells with one number of queries."""
-    lr_z, ratio, seed = (
-        axis.ravel() for axis in np.meshgrid(np.array(LR_Z), np.array(RATIOS), np.arange(num_seeds), indexing="ij")
-    )
-    runs = train(classes, **OPTIONS, lr_y=lr_z * ratio, lr_z=lr_z, seeds=seed.tolist(), progress=False,
-                 record_every=OPTIONS["steps"], record=("attention", "attention_logits", "entropy"))  # fmt: skip
-    last = runs.isel(step=-1)
-    shape = (len(LR_Z), len(RATIOS), num_seeds)
-    columns = np.stack(
-        [np.searchsorted(runs["token"].values, classes.distinct_tokens(i)) for i in range(classes.num_classes)]
-    )
-    rows = np.searchsorted(runs["query"].values, classes.query)
-    attention = last["attention"].values[:, np.arange(classes.num_classes)[:, None], columns]  # (run, class, rank)
-    softmax = query_softmax(last["attention_logits"].values, classes.vocab_size)[:, rows[:, None], columns]
-    dims = CELL[1:]
-    return xr.Dataset(
-        {
-            "entropy": (dims, last["entropy"].mean("class").values.reshape(shape).astype(float), {"units": "nats"}),
-            "attention": ((*dims, "class", "rank"), attention.reshape(*shape, *attention.shape[1:]), {"units": "1"}),
-            "softmax": ((*dims, "class", "rank"), softmax.reshape(*shape, *softmax.shape[1:]), {"units": "1"}),
-        },
-        coords={
-            "lr_z": list(LR_Z), "lr_y_over_lr_z": list(RATIOS), "seed": np.arange(num_seeds),
-            "class": np.arange(classes.num_classes), "rank": np.arange(attention.shape[-1]),
-        },
-    )  # fmt: skip
+    runs = sweep_of(classes, SYN_MEDIUM, **RATES, seeds=range(num_seeds), record_every=None,
+                    record=("attention", "attention_logits", "entropy"))  # fmt: skip
+    last = runs.isel(step=-1, layer=0, head=0, drop=True)
+    logits = last["attention_logits"]
+    last["softmax"] = (logits.dims, query_softmax(logits.values, classes.vocab_size), {"units": "1"})
+    distinct = [classes.distinct_tokens(i) for i in range(classes.num_classes)]
+    place = {
+        "class": xr.DataArray(np.arange(classes.num_classes), dims="class"),
+        "query": xr.DataArray(classes.query, dims="class"),
+        "token": xr.DataArray(distinct, dims=("class", "rank"), coords={"rank": np.arange(len(distinct[0]))}),
+    }
+    dataset = last[["attention", "softmax"]].sel(place)
+    dataset["entropy"] = last["entropy"].mean("class").astype(float).assign_attrs(units="nats")
+    return dataset.reset_coords(drop=True)
 
 
 def query_softmax(logits: NDArray[np.floating], vocab_size: int) -> NDArray[np.float64]:

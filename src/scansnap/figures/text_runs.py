@@ -12,6 +12,7 @@ import xarray as xr
 
 from scansnap.base.errors import InputError
 from scansnap.base.options import from_names
+from scansnap.figures.statistics import enough_seeds
 from scansnap.results.provenance import store_name
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.shape import TextShape
@@ -55,9 +56,7 @@ def trainings(
 
 def seeds_of(num_seeds: int) -> range:
     """The seeds of a figure."""
-    if num_seeds < 1:
-        raise InputError(f"num_seeds is {num_seeds}: give at least 1.")
-    return range(num_seeds)
+    return range(enough_seeds(num_seeds, least=1))
 
 
 def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:

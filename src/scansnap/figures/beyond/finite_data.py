@@ -8,8 +8,9 @@ measured with the exact P(l|n), in nested sets: the first N sequences of a seed.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -19,9 +20,10 @@ from scipy import stats
 from scansnap.data.sampling import sample_counts
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
-from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.dynamics.published import SYN_SMALL
+from scansnap.figures.described import configuration, described
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.setting import sweep_of
 from scansnap.figures.statistics import Family, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)
 SEQ_LEN = 9
+SETTING = replace(
+    SYN_SMALL, steps=200, batch_size=None, seq_len=SEQ_LEN, record_every=None,
+    record=("attention", "fresh_loss", "fresh_accuracy"),
+)  # fmt: skip
 SMALL = 64
 """The largest number of sequences in a set that is called small."""
 
@@ -51,41 +57,27 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = setting()
-    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 200, "momentum": 0.9, "batch_size": None,
-                               "seq_len": SEQ_LEN, "record_every": 200}  # fmt: skip
-    shape = (len(PRIORS), len(SIZES), num_seeds)
-    spurious, loss, accuracy = np.empty((2, *shape)), np.empty(shape), np.empty(shape)
-    for j, size in enumerate(SIZES):
-        is_spurious = np.array([_look_distinct(classes, size, seed) for seed in range(num_seeds)])  # (seed, K, S)
-        for i, prior in enumerate(PRIORS):
-            runs = train(classes, **options, num_sequences=size, attention_prior={"common": prior},
-                         seeds=range(num_seeds), progress=False,
-                         record=("attention", "fresh_loss", "fresh_accuracy"))  # fmt: skip
-            spurious[:, i, j] = (runs["attention"].values * is_spurious[:, None]).sum(-1).mean(-1).T
-            loss[i, j], accuracy[i, j] = (runs[name].values[:, -1] for name in ("fresh_loss", "fresh_accuracy"))
+    runs = sweep_of(classes, SETTING, num_sequences=SIZES, attention_prior=[{"common": prior} for prior in PRIORS],
+                    seeds=range(num_seeds))  # fmt: skip
+    runs = runs.squeeze(("layer", "head"), drop=True).rename(attention_prior="prior", step="stage")
+    runs = runs.assign_coords(prior=list(PRIORS), stage=["start", "end"])
+    is_spurious = xr.DataArray(
+        [[_look_distinct(classes, size, seed) for seed in range(num_seeds)] for size in SIZES],
+        dims=("num_sequences", "seed", "class", "token"),
+    )
     counted = [
         spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=size).mean()
         for size in SIZES
     ]
     dims = ("prior", "num_sequences", "seed")
-    dataset = xr.Dataset(
-        {
-            "spurious": (("stage", *dims), spurious, {"units": "1"}),
-            "fresh_loss": (dims, loss, {"units": "nats"}),
-            "fresh_accuracy": (dims, accuracy, {"units": "1"}),
-            "counted": ("num_sequences", counted, {"units": "1"}),
-        },
-        coords={
-            "stage": ["start", "end"],
-            "prior": list(PRIORS),
-            "num_sequences": list(SIZES),
-            "seed": np.arange(num_seeds),
-        },
-    )
+    spurious = (runs["attention"] * is_spurious).sum("token").mean("class").transpose("stage", *dims)
+    dataset = runs[["fresh_loss", "fresh_accuracy"]].isel(stage=-1, drop=True).transpose(*dims)
+    dataset["spurious"] = spurious.astype(float, order="C").assign_attrs(units="1")
+    dataset["counted"] = ("num_sequences", counted, {"units": "1"})
     for name in ("spurious", "fresh_loss", "fresh_accuracy"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dataset[name].dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
+    return described(dataset, FIGURE.title, configuration(runs), began)
 
 
 def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
@@ -181,8 +173,9 @@ FIGURE = FigureRecipe(
         "prior knowledge may suppress them without it (Section 9)."
     ),
     setting=(
-        "One query, two next tokens, 40 common and 10 distinct tokens per class, T = 9; all of N sequences at each of "
-        "200 updates, momentum 0.9, η_Y = η_Z = 1, zero start; a prior adds the same logit to all common tokens"
+        f"One query, two next tokens, 40 common and 10 distinct tokens per class, T = {SETTING.seq_len:g}; all of N "
+        f"sequences at each of {SETTING.steps} updates, momentum {SETTING.momentum:g}, η_Y = η_Z = 1, zero start; a "
+        "prior adds the same logit to all common tokens"
     ),
     prepare=prepare,
     draw=draw,

@@ -8,17 +8,20 @@ P(l|n) exp(z_l(0)) stays ahead.  Y starts at zero, as the theorem requires, or a
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 from scipy import stats
 
 from scansnap.data.synthetic import syn_small
+from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.figures.described import configuration, described
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.setting import sweep_of
 from scansnap.figures.statistics import LEVEL, enough_seeds, rise, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADS = 4
+SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 STARTS = ("zero", "uniform")
 
@@ -37,22 +41,19 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100, "momentum": 0.9, "heads": HEADS,
-                               "record_every": 100}  # fmt: skip
-    distinct = np.isin(classes.contextual_tokens, classes.distinct_tokens(0))
+    uniform = sweep_of(classes, SETTING, init="uniform", init_scale_z=SCALES, seeds=range(num_seeds),
+                       record=("attention", "attention_logits"))  # fmt: skip
     ends = np.empty((len(STARTS), len(SCALES), 2, num_seeds, HEADS), np.int64)
     for j, scale in enumerate(SCALES):
-        runs = train(classes, **options, init="uniform", init_scale_z=scale, seeds=range(num_seeds),
-                     record=("attention", "attention_logits"), progress=False)  # fmt: skip
+        runs = uniform.sel(init_scale_z=scale).rename(seed="run")
         # The same Z(0) with a decoder that starts at zero.
         z = np.zeros((num_seeds, HEADS, classes.vocab_size, classes.vocab_size))
-        first = runs["attention_logits"].isel(step=0).transpose("run", "head", "query", "token").values
-        z[:, :, classes.queries[:, None], classes.contextual_tokens] = first
-        zero = train(classes, **options, init=(np.zeros_like(z), z), seeds=range(num_seeds), record=("attention",),
-                     progress=False)  # fmt: skip
+        z[:, :, classes.queries[:, None], classes.contextual_tokens] = runs["attention_logits"].isel(step=0, layer=0)
+        from_zero = replace(SETTING, init=(np.zeros_like(z), z), seeds=range(num_seeds), record=("attention",))
+        zero = train(classes, from_zero, progress=False)
         for i, started in enumerate((zero, runs)):
-            attention = started["attention"].isel({"class": 0}).transpose("step", "run", "head", "token").values
-            ends[i, j] = attention[..., distinct].argmax(-1)
+            attention = started["attention"].isel({"class": 0, "layer": 0}).sel(token=classes.distinct_tokens(0))
+            ends[i, j] = attention.argmax("token").transpose("step", "run", "head")
     dims = ("start", "scale", "seed")
     predicted, winner = ends[:, :, 0], ends[:, :, 1]
     dataset = xr.Dataset(
@@ -68,7 +69,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     for name in ("differ", "foretold", "differ_at_start"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
+    return described(dataset, FIGURE.title, configuration(uniform), began)
 
 
 def _differ(tokens: np.ndarray) -> np.ndarray:
@@ -138,8 +139,9 @@ FIGURE = FigureRecipe(
         "independent starts of several heads enable more diverse combinations of tokens (Section 5)."
     ),
     setting=(
-        "Syn-Small, four heads, Z(0) uniform in ± scale/√M, Y(0) = 0 or uniform in ± 1/√M, SGD with momentum 0.9, η_Y "
-        "= η_Z = 1, batch 128, T = 128, 100 updates; first class"
+        "Syn-Small, four heads, Z(0) uniform in ± scale/√M, Y(0) = 0 or uniform in ± 1/√M, SGD with momentum "
+        f"{SETTING.momentum:g}, η_Y = η_Z = 1, batch {SETTING.batch_size}, T = {SETTING.seq_len:g}, {SETTING.steps} "
+        "updates; first class"
     ),
     prepare=prepare,
     draw=draw,

@@ -8,17 +8,19 @@ common tokens have lost half of the attention that they lose in the end.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 from scipy import stats
 
 from scansnap.data.synthetic import syn_medium
-from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.dynamics.published import SYN_SMALL
+from scansnap.figures.described import configuration, described
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, draw_band, label, legend, line
 from scansnap.figures.trend import Trend
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEPTHS = (1, 2, 3)
+SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))
 
 
 def prepare(*, num_seeds: int = 16) -> xr.Dataset:
@@ -35,19 +38,18 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_medium(num_query=1)
-    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 10.0, "steps": 100, "batch_size": 32, "record_every": 1}
     shape = (len(DEPTHS), len(DEPTHS), num_seeds)
-    common = np.full((*shape, options["steps"] + 1), np.nan)
+    common = np.full((*shape, SETTING.steps + 1), np.nan)
     leads = np.full((*shape, classes.num_classes), np.nan)
     for i, depth in enumerate(DEPTHS):
-        runs = train(classes, **options, layers=depth, seeds=range(num_seeds), record=("attention",), progress=False)
-        attention = runs["attention"] if depth > 1 else runs["attention"].expand_dims("layer", 3)
+        runs = sweep_of(classes, SETTING, layers=depth, seeds=range(num_seeds))
+        attention = runs["attention"].isel(head=0)
         kinds = runs["token_kind"].values
         on_common = attention.isel(token=kinds == "common").sum("token").mean("class")
-        common[i, :depth] = on_common.transpose("layer", "run", "step").values
-        last = attention.isel(step=-1, token=kinds == "distinct").transpose("layer", "run", "class", "token").values
-        at_start = attention.isel(step=0, run=0, layer=0, token=kinds == "distinct").values  # P(l|n)
-        leads[i, :depth] = last.argmax(-1) == at_start.argmax(-1)
+        common[i, :depth] = on_common.transpose("layer", "seed", "step")
+        last = attention.isel(step=-1, token=kinds == "distinct").argmax("token")
+        at_start = attention.isel(step=0, seed=0, layer=0, token=kinds == "distinct").argmax("token")  # of P(l|n)
+        leads[i, :depth] = (last == at_start).transpose("layer", "seed", "class")
     lost = common[..., :1] - common
     passed = lost >= lost[..., -1:] / 2
     moment = np.where(np.isfinite(lost[..., -1]), passed.argmax(-1), np.nan)
@@ -63,7 +65,7 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
             "depth": list(DEPTHS),
             "layer": np.arange(1, len(DEPTHS) + 1),
             "seed": np.arange(num_seeds),
-            "step": np.arange(options["steps"] + 1),
+            "step": SETTING.record_steps,
         },
     )
     exists = dataset["common"].notnull().all("seed")
@@ -71,7 +73,8 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     for name in ("moment", "lost"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
+    options = {**configuration(runs), "layers": list(DEPTHS)}
+    return described(dataset, FIGURE.title, options, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -149,8 +152,8 @@ FIGURE = FigureRecipe(
         "them by co-occurrence, and attention picks few to combine first (Section 7)."
     ),
     setting=(
-        "Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, batch 32, T = 128, zero "
-        "start, 100 updates; gradients by autograd where there are several layers"
+        f"Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, {in_words(SETTING)}; "
+        "gradients by autograd where there are several layers"
     ),
     prepare=prepare,
     draw=draw,

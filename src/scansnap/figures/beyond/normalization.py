@@ -11,7 +11,8 @@ which a class's most probable distinct token has gained a given logit.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -20,19 +21,21 @@ from scipy import stats
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_small, synthetic
 from scansnap.dynamics.flow import flow
-from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.dynamics.published import SYN_SMALL
+from scansnap.figures.described import configuration, described
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise
 from scansnap.figures.style import draw_band, label, legend, line
 from scansnap.figures.trend import Trend
-from scansnap.model.normalization import NORMALIZATIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NORMALIZATIONS = ("l2", "layer")
 SIZES = (34, 100, 300, 1000, 10_000)
 RARER = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
+SETTING = replace(SYN_SMALL, record_every=4)
 GAIN = 0.1
 """A class has learned to attend when its lead has gained this logit."""
 
@@ -41,28 +44,21 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`entropy` and `common` (normalization, seed, step), `apart` (vocab_size), and `learned` (rarer, member)."""
     began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
-    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100, "momentum": 0.9, "record_every": 4}
-    runs = [
-        train(syn_small(), **options, normalization=name, seeds=range(num_seeds), record=("entropy", "attention"),
-              progress=False)
-        for name in NORMALIZATIONS
-    ]  # fmt: skip
-    common = [run["attention"].where(run["token_kind"] == "common", 0.0).sum("token").mean("class") for run in runs]
-    dims = ("normalization", "seed", "step")
+    runs = sweep_of(
+        syn_small(), SETTING, normalization=NORMALIZATIONS, seeds=range(num_seeds), record=("entropy", "attention")
+    ).squeeze(("layer", "head"), drop=True)
+    common = runs["attention"].where(runs["token_kind"] == "common", 0.0).sum("token").mean("class")
     dataset = xr.Dataset(
         {
-            "entropy": (dims, np.stack([run["entropy"].mean("class").values for run in runs]), {"units": "nats"}),
-            "common": (dims, np.stack([values.values for values in common]), {"units": "1"}),
+            "entropy": runs["entropy"].mean("class").assign_attrs(units="nats"),
+            "common": common.assign_attrs(units="1"),
             "apart": ("vocab_size", [_apart(size) for size in SIZES], {"units": "1"}),
             "learned": (("rarer", "member"), np.array([_learned(p) for p in RARER]), {"units": "steps"}),
         },
-        coords={
-            "normalization": list(NORMALIZATIONS), "seed": np.arange(num_seeds), "step": runs[0]["step"].values,
-            "vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"],
-        },
-    )  # fmt: skip
+        coords={"vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"]},
+    )
     dataset["entropy_band"], dataset["common_band"] = band(dataset["entropy"]), band(dataset["common"])
-    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
+    return described(dataset, FIGURE.title, configuration(runs), began)
 
 
 def _apart(vocab_size: int) -> float:
@@ -84,8 +80,9 @@ def _learned(rarer: float) -> tuple[float, float]:
         query=equal.query, next_token=equal.next_token, vocab_size=equal.vocab_size, weights=[rarer, 1 - rarer],
     )  # fmt: skip
     times = np.geomspace(1, 1e4, 120)
-    z = flow(classes, lr_y=1.0, lr_z=1.0, times=times, record=("attention_logits",), progress=False)["attention_logits"]
-    lead = [z.values[0, :, i, np.searchsorted(z["token"].values, classes.distinct_tokens(i)[-1])] for i in range(2)]
+    runs = flow(classes, lr_y=1.0, lr_z=1.0, times=times, record=("attention_logits",), progress=False)
+    z = runs["attention_logits"].isel(run=0, layer=0, head=0)
+    lead = [z.isel(query=i).sel(token=classes.distinct_tokens(i)[-1]).values for i in range(2)]
     first, second = (float(np.interp(GAIN, values, times)) for values in lead)
     return first, second
 
@@ -166,7 +163,7 @@ FIGURE = FigureRecipe(
         "they did not interact."
     ),
     setting=(
-        "Syn-Small, SGD with momentum 0.9, η_Y = η_Z = 1, batch 128, T = 128, zero start, 100 updates (left); "
+        f"Syn-Small, SGD with momentum {SETTING.momentum:g}, η_Y = η_Z = 1, {in_words(SETTING)} (left); "
         "population dynamics of it with up to 10,000 tokens, 1,000 steps (middle), and with class weights (right)"
     ),
     prepare=prepare,

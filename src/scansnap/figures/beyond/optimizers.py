@@ -8,7 +8,8 @@ tokens won equally often).  Whether the rate decides who wins is tested as in Fi
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from scansnap.data.synthetic import syn_small
-from scansnap.dynamics.train import train
-from scansnap.figures.described import described
+from scansnap.dynamics.published import SYN_SMALL
+from scansnap.figures.described import configuration, described
 from scansnap.figures.fig_5 import SHUFFLES, shuffled
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm
 from scansnap.figures.style import label
 from scansnap.figures.trend import Trend
@@ -27,9 +29,10 @@ from scansnap.figures.trend import Trend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))
 RATES = {
     "sgd": (0.1, 1.0, 10.0),
-    "normalised_sgd": (0.1, 0.5, 1.0),
+    "normalized_sgd": (0.1, 0.5, 1.0),
     "adam": (0.1, 0.5, 1.0),
     "sign_sgd": (0.01, 0.05, 0.1),
 }
@@ -40,18 +43,14 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`winner` (optimizer, rate, seed), `lr` (optimizer, rate), `won` (.., token), and attention on `common` tokens."""
     began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
-    tokens = syn_small().distinct_tokens(0)
-    options: dict[str, Any] = {"steps": 100, "batch_size": 128, "seq_len": 128, "record_every": 100}
+    classes = syn_small()
+    tokens = classes.distinct_tokens(0)
     winners, common = [], []
     for optimizer, rates in RATES.items():
-        lr = np.repeat(rates, num_seeds)
-        runs = train(syn_small(), **options, optimizer=optimizer, lr_y=lr, lr_z=lr,
-                     seeds=list(range(num_seeds)) * len(rates), record=("attention",), progress=False)  # fmt: skip
-        final = runs["attention"].isel({"class": 0, "step": -1})
-        distinct = np.isin(final["token"].values, tokens)
-        winners.append(final.values[:, distinct].argmax(-1).reshape(len(rates), num_seeds))
-        on_common = final.isel(token=final["token_kind"].values == "common").sum("token")
-        common.append(on_common.values.reshape(-1, num_seeds))
+        runs = sweep_of(classes, SETTING, optimizer=optimizer, lr_z=rates, lr_y_over_lr_z=1.0, seeds=range(num_seeds))
+        final = runs["attention"].isel({"class": 0, "step": -1, "layer": 0, "head": 0})  # (lr_z, seed, token)
+        winners.append(final.sel(token=tokens).argmax("token").values)
+        common.append(final.isel(token=final["token_kind"].values == "common").sum("token").values)
     dims = ("optimizer", "rate", "seed")
     dataset = xr.Dataset(
         {
@@ -62,7 +61,8 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
         coords={"optimizer": list(RATES), "rate": np.arange(3), "seed": np.arange(num_seeds), "token": tokens},
     )
     dataset["won"] = (dataset["winner"] == xr.DataArray(np.arange(len(tokens)), dims="token")).mean("seed")
-    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
+    options = {**configuration(runs), "optimizer": list(RATES), "lr_z": list(RATES.values())}
+    return described(dataset, FIGURE.title, options, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -146,7 +146,7 @@ FIGURE = FigureRecipe(
         "SGD picks the most probable distinct token; Adam picks others, depending on its rate (Section 8), and is left "
         "for future work. Here it is set beside sign-SGD and normalized SGD."
     ),
-    setting="Syn-Small, η_Y = η_Z at three rates each, batch 128, T = 128, zero start, 100 updates; first class",
+    setting=f"Syn-Small, η_Y = η_Z at three rates each, {in_words(SETTING)}; first class",
     prepare=prepare,
     draw=draw,
     trends=trends,
