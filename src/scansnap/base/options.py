@@ -218,6 +218,11 @@ def options_of(cls: type[Options]) -> dict[str, Option]:
     return _STATED[cls]
 
 
+def values_of(options: Options) -> dict[str, Any]:
+    """The values of options by name."""
+    return {name: getattr(options, name) for name in options_of(type(options))}
+
+
 def defaults_of(cls: type[Options]) -> dict[str, Any]:
     """The options that have a default, with it."""
     return {field.name: field.default for field in fields(cls) if field.default is not MISSING}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,11 +72,6 @@ def setting(preset: str | None, classes: str | None) -> tuple[str, DataSource, E
         return Path(classes).stem, classes_of(classes), experiment
     assert experiment is not None
     return preset or "syn-small", experiment.classes, experiment
-
-
-def values_of(options: Options) -> dict[str, Any]:
-    """Options by name."""
-    return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
 def check_required(cls: type[Options], words: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from scansnap.base.options import from_names
+from scansnap.base.options import from_names, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.dynamics.options import FlowOptions, TimesKind
@@ -35,7 +35,7 @@ def command(
     times = TimesKind().read("--times", TIMES)
     words: dict[str, Any] = {"times": times}
     if experiment is not None:
-        words = common.values_of(experiment.flow_options(tuple(times)))
+        words = values_of(experiment.flow_options(tuple(times)))
         del words["record"]
     words.update(read_flags(flags, FlowOptions))
     common.check_required(FlowOptions, words)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.base.errors import InputError
+from scansnap.base.options import values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.dynamics.options import RatesKind, TrainOptions
@@ -50,7 +51,7 @@ def command(
     if preset is not None:
         experiment = common.published(preset)
         recorded = ("record", "record_every", "seeds")
-        values = {name: value for name, value in common.values_of(experiment.options).items() if name not in recorded}
+        values = {name: value for name, value in values_of(experiment.options).items() if name not in recorded}
         words = {"classes": {preset: experiment.classes}, **values, **words}
     own = read_flags(flags, TrainOptions, Execution, several=True)
     if lr_y_over_lr_z is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from scansnap.base.errors import InputError, ScanSnapError
-from scansnap.base.options import from_names
+from scansnap.base.options import from_names, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.data.source import DataSource
@@ -62,10 +62,10 @@ def _setting(preset: str | None, config: Path | None, classes: str | None) -> tu
     """The name, the classes and the options that a preset or a file gives."""
     if config is None:
         name, source, experiment = common.setting(preset, classes)
-        return name, source, common.values_of(experiment.options) if experiment is not None else {}
+        return name, source, values_of(experiment.options) if experiment is not None else {}
     if preset is not None:
         raise InputError("both --preset and --config are given: choose one source of options.")
     from scansnap.sweeps.config import read_experiment
 
     file_source, options = read_experiment(config)
-    return config.stem, common.classes_of(classes) if classes else file_source, common.values_of(options)
+    return config.stem, common.classes_of(classes) if classes else file_source, values_of(options)

@@ -7,18 +7,17 @@ from typing import Any
 import xarray as xr
 
 from scansnap.base.checks import is_list
-from scansnap.base.options import options_of
 from scansnap.dynamics.options import TrainOptions
 from scansnap.sweeps.sweep import SweepClasses, sweep
+
+RATES = ("lr_z", "lr_y", "lr_y_over_lr_z")
 
 
 def sweep_of(classes: SweepClasses, setting: TrainOptions, **changes: Any) -> xr.Dataset:
     """Sweep a setting with some of its options changed; those given as lists, and the seeds, are dimensions."""
-    words = {name: getattr(setting, name) for name in options_of(TrainOptions)} | changes
-    if "lr_y_over_lr_z" in changes:
-        del words["lr_y"]
-    single = [name for name in ("lr_z", "lr_y", "lr_y_over_lr_z") if name in words and not is_list(words[name])]
-    return sweep(classes, **words, progress=False).squeeze(single, drop=True)
+    result = sweep(classes, setting, **changes, progress=False)
+    rates = {"lr_z": setting.lr_z, "lr_y": setting.lr_y, **changes}
+    return result.squeeze([rate for rate in RATES if rate in result.dims and not is_list(rates[rate])], drop=True)
 
 
 def in_words(setting: TrainOptions) -> str:

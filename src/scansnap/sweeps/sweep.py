@@ -15,7 +15,7 @@ import xarray as xr
 
 from scansnap.base.errors import InputError, ScanSnapError, StoreError
 from scansnap.base.memory import gibibytes, physical_memory
-from scansnap.base.options import documented, from_names, options_of, signature
+from scansnap.base.options import documented, from_names, options_of, signature, values_of
 from scansnap.base.progress import progress_bar
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.source import DataSource
@@ -36,6 +36,8 @@ SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[Data
 
 def sweep(
     classes: SweepClasses,
+    options: TrainOptions | None = None,
+    /,
     *,
     lr_y_over_lr_z: Rates | None = None,
     store: str | Path | None = None,
@@ -45,7 +47,7 @@ def sweep(
     """Train every combination of what is given, and return one result with all runs on a named grid.
 
     An option that is given as a list is an axis of the grid, and a dimension of the result; rates and seeds always are.
-    `result.sel(lr_z=1, residual=True)` selects runs.
+    `result.sel(lr_z=1, residual=True)` selects runs.  What is not given comes from `options`, where there are any.
 
     Parameters
     ----------
@@ -62,6 +64,10 @@ def sweep(
         store they are left for the next start, and an error says so.
     """
     how = from_names(Execution, {name: words.pop(name) for name in options_of(Execution) if name in words})
+    if options is not None:
+        words = {**values_of(options), **words}
+        if lr_y_over_lr_z is not None:
+            del words["lr_y"]
     grid = make_grid(classes, lr_y_over_lr_z=lr_y_over_lr_z, **words)
     shards = cut(grid, physical_memory() / 4 if how.memory is None else how.memory * 2**30, how.shard_size)
     # Connect first: a cluster that cannot be reached should leave nothing behind.
@@ -90,7 +96,9 @@ def sweep(
 def _describe_sweep() -> None:
     """Give `sweep` the signature and the documentation of its options."""
     own = inspect.signature(sweep)
-    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = [
+        p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name != "options"
+    ]
     full = signature(signature(own.replace(parameters=parameters), Execution), TrainOptions)
     sweep.__signature__ = full.replace(  # type: ignore[attr-defined]
         parameters=[p.replace(default=DEFAULTS.get(p.name, p.default)) for p in full.parameters.values()]
