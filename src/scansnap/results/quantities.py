@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -109,42 +110,18 @@ def built_in(member: Quantity) -> Quantity:
     return member
 
 
-@built_in
-@quantity(needs="loss", long_name="cross-entropy", units="nats", full_precision=True)
-def loss(now: Snapshot) -> ArrayLike:
-    return now.loss
+def _shown(name: Need, *dims: str, long_name: str, units: str = "1", full_precision: bool = False) -> None:
+    """List an attribute of the snapshot under its own name."""
+    attributes = {"long_name": long_name, "units": units}
+    built_in(Quantity(name, dims, attrgetter(name), (name,), attributes, full_precision=full_precision))
 
 
-@built_in
-@quantity(needs="accuracy", long_name="share of sequences whose next token has the largest logit", full_precision=True)
-def accuracy(now: Snapshot) -> ArrayLike:
-    return now.accuracy
-
-
-@built_in
-@quantity(
-    needs="fresh_loss", long_name="cross-entropy on sequences that no update sees", units="nats", full_precision=True
-)
-def fresh_loss(now: Snapshot) -> ArrayLike:
-    return now.fresh_loss
-
-
-@built_in
-@quantity(needs="fresh_accuracy", long_name="accuracy on sequences that no update sees", full_precision=True)
-def fresh_accuracy(now: Snapshot) -> ArrayLike:
-    return now.fresh_accuracy
-
-
-@built_in
-@quantity("layer", "head", "class", "token", needs="attention", long_name="attention c_n (Eq. 5)")
-def attention(now: Snapshot) -> ArrayLike:
-    return now.attention
-
-
-@built_in
-@quantity("layer", "head", "query", "token", needs="attention_logits", long_name="attention logits Z")
-def attention_logits(now: Snapshot) -> ArrayLike:
-    return now.attention_logits
+_shown("loss", long_name="cross-entropy", units="nats", full_precision=True)
+_shown("accuracy", long_name="share of sequences whose next token has the largest logit", full_precision=True)
+_shown("fresh_loss", long_name="cross-entropy on sequences that no update sees", units="nats", full_precision=True)
+_shown("fresh_accuracy", long_name="accuracy on sequences that no update sees", full_precision=True)
+_shown("attention", "layer", "head", "class", "token", long_name="attention c_n (Eq. 5)")
+_shown("attention_logits", "layer", "head", "query", "token", long_name="attention logits Z")
 
 
 @built_in
@@ -158,26 +135,10 @@ def entropy(now: Snapshot) -> ArrayLike:
     return entropy_of(now.attention[..., now.is_distinct])
 
 
-@built_in
-@quantity("layer", "head", "token", "output", needs="decoder", long_name="decoder Y, rows of contextual tokens")
-def decoder(now: Snapshot) -> ArrayLike:
-    return now.decoder
-
-
-@built_in
-@quantity(
-    "layer", "head", "query", "output", needs="query_decoder",
-    long_name="decoder Y, rows of query tokens (residual connection)",
-)  # fmt: skip
-def query_decoder(now: Snapshot) -> ArrayLike:
-    return now.query_decoder
-
-
-@built_in
-@quantity("bucket", needs="position_bias", long_name="bias on attention logits by bucket of positions")
-def position_bias(now: Snapshot) -> ArrayLike:
-    return now.position_bias
-
+_shown("decoder", "layer", "head", "token", "output", long_name="decoder Y, rows of contextual tokens")
+_shown("query_decoder", "layer", "head", "query", "output",
+       long_name="decoder Y, rows of query tokens (residual connection)")  # fmt: skip
+_shown("position_bias", "bucket", long_name="bias on attention logits by bucket of positions")
 
 RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
 """The quantities that are recorded unless told otherwise."""

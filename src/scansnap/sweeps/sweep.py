@@ -37,7 +37,6 @@ SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[Data
 def sweep(
     classes: SweepClasses,
     options: TrainOptions | None = None,
-    /,
     *,
     lr_y_over_lr_z: Rates | None = None,
     store: str | Path | None = None,
