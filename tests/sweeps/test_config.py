@@ -30,18 +30,16 @@ def test_a_file_says_what_sweep_is_asked(tmp_path) -> None:
     assert found["batch_size"] == [None, 8]
     assert found["seq_len"] == math.inf
     result = ss.sweep(**found)
-    assert result.sizes["run"] == 2 * 2 * 2 * 2 * 3
-    assert set(result["batch_size"].values) == {"None", "8"}
+    assert result["status"].dims == ("classes", "batch_size", "lr_z", "lr_y_over_lr_z", "seed")
+    assert result["status"].shape == (2, 2, 2, 2, 3)
+    assert result["batch_size"].values.tolist() == [None, 8]
 
     table = cells(result)
     assert len(table) == 16
     assert all(cell["runs"] == cell["ok"] == 3 for cell in table)
-    first = result.where(
-        (result["classes"] == "mine") & (result["lr_z"] == 1) & (result["lr_y"] == 2) & (result["batch_size"] == "8"),
-        drop=True,
-    )
-    (cell,) = [c for c in table if (c["classes"], c["lr_z"], c["lr_y"], c["batch_size"]) == ("mine", 1.0, 2.0, "8")]
-    losses = first["loss"].isel(step=-1).values
+    (cell,) = [c for c in table if (c["classes"], c["lr_z"], c["lr_y"], c["batch_size"]) == ("mine", 1.0, 2.0, 8)]
+    losses = result["loss"].sel(classes="mine", lr_z=1, lr_y_over_lr_z=2, batch_size=8).isel(step=-1).values
+    assert losses.shape == (3,)
     assert cell["loss"] == pytest.approx(losses.mean())
     assert cell["loss_error"] == pytest.approx(losses.std(ddof=1) / np.sqrt(3))
 
@@ -57,7 +55,7 @@ def test_cells_leave_out_runs_that_diverged() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("classes = 1\nlr_z = 1", "has no steps"),
+        ("classes = 'syn-small'\nlr_z = 1", "has no steps"),
         ("lr_z = 1\nsteps = 3", "has no classes"),
         ("clases = 1", "unknown key 'clases': did you mean 'classes'"),
         ("store = 'x'", "unknown key 'store'"),
@@ -65,7 +63,7 @@ def test_cells_leave_out_runs_that_diverged() -> None:
         ("classes = 'absent.toml'\nlr_z = 1\nsteps = 3", "No such file"),
         ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:x'", "seeds is '0:x'"),
         ("classes = 3\nlr_z = 1\nsteps = 3", "sweep.toml: "),
-        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:1000000000000'", "there may be up to 10,000,000"),
+        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:1000000000000'", "give at most 10,000,000"),
         ("lr_z = [", "not a valid TOML file"),
     ],
 )
@@ -76,5 +74,5 @@ def test_files_that_cannot_be_used(tmp_path, text: str, message: str) -> None:
 
 
 def test_a_missing_file_is_said(tmp_path) -> None:
-    with pytest.raises(ss.InputError, match="cannot read the sweep file"):
+    with pytest.raises(ss.InputError, match=r"cannot read .*absent\.toml: No such file"):
         ss.read_sweep(tmp_path / "absent.toml")
