@@ -57,7 +57,7 @@ def test_a_user_s_member_has_a_name_too() -> None:
     assert Plum.__name__ == "Plum"
     assert isinstance(listed.member("tart"), Plum)
     assert listed.register("tart")(Plum) is Plum  # once more does no harm
-    with pytest.raises(InputError, match=r"^there is a cake called 'tart' already: give yours another name\.$"):
+    with pytest.raises(InputError, match=r"^the cake 'tart' exists already: give yours another name\.$"):
         listed.register("tart")(Tart)
     assert isinstance(listed.member("tart"), Plum)
 
