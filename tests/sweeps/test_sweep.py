@@ -48,6 +48,18 @@ def test_every_combination_is_one_run_and_equals_train() -> None:
         np.testing.assert_array_equal(one["entropy"].values[..., : classes.num_classes], alone["entropy"][0])
 
 
+def test_classes_may_have_names() -> None:
+    options = {"lr_z": 1.0, "lr_y": 1.0, "steps": 2, "batch_size": 8, "seq_len": 16}
+    one = ss.sweep("syn-small", **options)
+    assert one["loss"].dims == ("lr_z", "lr_y", "seed", "step")
+    several = ss.sweep(["syn-small", "syn-medium-1", ss.syn_small()], **options)
+    assert several["classes"].values.tolist() == ["syn-small", "syn-medium-1", "2"]
+    for name in ("syn-small", "2"):
+        np.testing.assert_array_equal(several["loss"].sel(classes=name), one["loss"])
+    assert one["step"].values.tolist() == [0, 2]  # start and end, unless told
+    np.testing.assert_array_equal(ss.train("syn-small", **options, record_every=None)["step"], [0, 2])
+
+
 def test_how_it_is_cut_does_not_matter(tmp_path) -> None:
     whole = ss.sweep(ss.syn_small(), **SMALL, record=("loss", "attention"), record_every=3)
     pieces = ss.sweep(ss.syn_small(), **SMALL, record=("loss", "attention"), record_every=3, shard_size=5)

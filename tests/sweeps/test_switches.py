@@ -40,6 +40,15 @@ def test_data_and_priors_are_axes(tmp_path) -> None:
     assert "fresh_loss" in cells(found)[0]
 
 
+def test_a_prior_of_numbers_is_one_value() -> None:
+    prior = np.linspace(-1, 1, 34)
+    found = ss.sweep(ss.syn_small(), **OPTIONS, attention_prior=prior)
+    assert found["loss"].dims == ("lr_z", "lr_y", "seed", "step")
+    alone = ss.train(ss.syn_small(), **OPTIONS, attention_prior=prior, record_every=None)
+    np.testing.assert_array_equal(found["loss"].values[0, 0], alone["loss"])
+    assert np.abs(alone["loss"] - ss.train(ss.syn_small(), **OPTIONS, record_every=None)["loss"]).max() > 1e-4
+
+
 def test_heads_of_one_number_are_recorded_and_of_several_refused() -> None:
     found = ss.sweep(ss.syn_small(), **OPTIONS, heads=2, init="uniform", init_scale_z=[1.0, 4.0], record=("attention",))
     assert found["attention"].dims == (
