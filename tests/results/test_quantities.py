@@ -171,7 +171,6 @@ def test_a_wrong_shape_is_one_sentence() -> None:
             "^the quantity b has values of its own for 'x', which has others in this result",
         ),
     ],
-    ids=str,
 )
 def test_a_clash_of_names_is_one_sentence(tmp_path, record: Any, sentence: str) -> None:
     for store in (None, tmp_path / "run.zarr"):
@@ -230,7 +229,7 @@ def test_what_is_read_must_be_named(part: str) -> None:
         ss.train(ss.syn_small(), **OPTIONS, record=careless)
 
 
-@pytest.mark.parametrize("record", [3, (3, "loss"), ("loss", lambda now: now.loss), None, ()], ids=str)
+@pytest.mark.parametrize("record", [3, (3, "loss"), ("loss", lambda now: now.loss), None, ()])
 def test_what_cannot_be_recorded(record: Any) -> None:
     with pytest.raises(ss.InputError, match=r"^record (is|holds) .*: give (names|quantities)"):
         ss.train(ss.syn_small(), **OPTIONS, record=record)
