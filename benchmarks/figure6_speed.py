@@ -14,33 +14,30 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import torch
+import xarray as xr
 
 import scansnap as ss
 from plain_loop import train_plainly
+from scansnap.dynamics.published import SYN_MEDIUM
 
 QUERIES = (1, 3, 5, 10)
-LR_Z = (0.5, 1.0, 2.0, 3.0)
-RATIO = (1.0, 2.0, 5.0, 10.0)
-SEEDS = 10
+CELLS = [(z, z * ratio, seed) for z in (0.5, 1.0, 2.0, 3.0) for ratio in (1.0, 2.0, 5.0, 10.0) for seed in range(10)]
+LR_Z, LR_Y, SEEDS = zip(*CELLS, strict=True)
+PUBLISHED = replace(SYN_MEDIUM, lr_z=LR_Z, lr_y=LR_Y, seeds=SEEDS, record_every=None, record=("loss", "entropy"))
+"""The 160 combinations of rates and seeds of one panel."""
 
 
-def grid() -> dict[str, Any]:
-    """The 160 combinations of rates and seeds."""
-    cells = [(z, z * ratio, seed) for z in LR_Z for ratio in RATIO for seed in range(SEEDS)]
-    lr_z, lr_y, seeds = zip(*cells, strict=True)
-    return {"lr_z": lr_z, "lr_y": lr_y, "seeds": seeds}
+def train_panel(num_query: int, options: ss.TrainOptions = PUBLISHED) -> xr.Dataset:
+    """All runs of one panel."""
+    return ss.train(ss.syn_medium(num_query=num_query), options)
 
 
-def published(num_query: int, *, steps: int = 100, **more: Any) -> Any:
-    """All runs of one panel, as published."""
-    options = {"momentum": 0.9, "init": "uniform", "record_every": steps, "record": ("loss", "entropy")}
-    return ss.train(ss.syn_medium(num_query=num_query), steps=steps, **{**grid(), **options, **more})
-
-
-def seconds(work: Any) -> float:
+def seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -62,23 +59,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    print(f"first call, compiling or reading the compiled code: {seconds(lambda: published(1, steps=1)):.1f} s")
+    first = seconds(lambda: train_panel(1, replace(PUBLISHED, steps=1)))
+    print(f"first call, compiling or reading the compiled code: {first:.1f} s")
     print(f"matrix product: {matrix_peak() / 1e9:.0f} GFLOP/s on {torch.get_num_threads()} threads")
     print(f"{'queries':>7} {'plain loop':>12} {'scansnap':>12} {'ratio':>7} {'range':>13} {'of matrix peak':>15} "
           f"{'a seed each':>12} {'ratio':>7}")  # fmt: skip
     for q in QUERIES:
         classes = ss.syn_medium(num_query=q)
-        published(q, steps=1)
+        train_panel(q, replace(PUBLISHED, steps=1))
         train_plainly(classes, lr_y=1, lr_z=1, steps=2, batch_size=128, seq_len=128, momentum=0.9, seed=0)
         pairs = []
         for i in range(repeats):
             plain = seconds(
-                lambda i=i, c=classes: train_plainly(
-                    c, lr_y=1, lr_z=1, steps=100, batch_size=128, seq_len=128, momentum=0.9, seed=i
+                partial(
+                    train_plainly, classes, lr_y=1, lr_z=1, steps=100, batch_size=128, seq_len=128, momentum=0.9, seed=i
                 )
             )
-            shared = seconds(lambda q=q: published(q)) / 160
-            apart = seconds(lambda q=q: published(q, seeds=range(160))) / 160
+            shared = seconds(partial(train_panel, q)) / len(CELLS)
+            apart = seconds(partial(train_panel, q, replace(PUBLISHED, seeds=range(len(CELLS))))) / len(CELLS)
             pairs.append((plain, shared, apart, matrix_peak()))
         ratios = sorted(p[0] / p[1] for p in pairs)
         plain, ours, apart = (statistics.median(p[k] for p in pairs) for k in (0, 1, 2))

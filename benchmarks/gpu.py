@@ -10,31 +10,26 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 import scansnap as ss
-from figure6_speed import QUERIES, grid
-from scansnap.dynamics.engine import make_engine
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import make_start
+from figure6_speed import PUBLISHED, QUERIES, train_panel
+from scansnap.dynamics.engine import Work, engine_for
 
-
-def published(device: str, num_query: int, **more: Any) -> Any:
-    options: dict[str, Any] = {
-        "steps": 100, "momentum": 0.9, "init": "uniform", "record_every": 100, "record": ("loss", "entropy"),
-    }  # fmt: skip
-    return ss.train(ss.syn_medium(num_query=num_query), device=device, **{**grid(), **options, **more})
+ON_GPU = replace(PUBLISHED, device="cuda")
 
 
 def compare() -> None:
     """The same seeds on both devices: equal data, so runs differ by rounding alone."""
-    for dtype, steps in (("float64", 100), ("float32", 20)):
+    double, single = replace(PUBLISHED, dtype="float64"), replace(PUBLISHED, steps=20)
+    for options in (double, single):
+        dtype, steps = options.dtype, options.steps
         for q in QUERIES:
-            more = {"dtype": dtype, "steps": steps, "record_every": steps, "record": ("loss", "attention_logits")}
-            cpu, gpu = published("cpu", q, **more), published("cuda", q, **more)
+            on_cpu = replace(options, record=("loss", "attention_logits"))
+            cpu, gpu = train_panel(q, on_cpu), train_panel(q, replace(on_cpu, device="cuda"))
             gap = float(np.abs(cpu["attention_logits"] - gpu["attention_logits"]).max())
             first = float(np.abs(cpu["loss"] - gpu["loss"]).max())
             print(f"{dtype} {q:2d} queries, {steps} steps: logits differ by at most {gap:.1e}, losses by {first:.1e}")
@@ -43,12 +38,12 @@ def compare() -> None:
 def time_calls(repeats: int = 5) -> None:
     rows = []
     for q in QUERIES:
-        published("cuda", q)
+        train_panel(q, ON_GPU)
         seconds = []
         for _ in range(repeats):
             torch.cuda.synchronize()
             began = time.perf_counter()
-            published("cuda", q)
+            train_panel(q, ON_GPU)
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - began)
         rows.append((q, statistics.median(seconds), *time_steps(q)))
@@ -60,14 +55,11 @@ def time_calls(repeats: int = 5) -> None:
 
 def time_steps(num_query: int) -> tuple[float, float]:
     """Seconds to make an engine and take its first step, and for the steps of a ready one."""
-    runs = Runs.checked(**grid())
-    options = TrainOptions.checked(
-        steps=202, batch_size=128, seq_len=128, optimizer="sgd", momentum=0.9, decoder_gradient="true", dtype="float32",
-        device="cuda", record_every=202, record=("loss",),
-    )  # fmt: skip
-    start = make_start(ss.syn_medium(num_query=num_query), "uniform", runs.seed, "float32")
+    work = Work.checked(ss.syn_medium(num_query=num_query), replace(ON_GPU, steps=202, record=("loss",)))
+    runs = work.options.runs
+    start = work.start(runs)
     began = time.perf_counter()
-    engine = make_engine(start, options, runs)
+    engine = engine_for(work)(work, start, runs)
     engine.advance(1)
     torch.cuda.synchronize()
     ready = time.perf_counter() - began

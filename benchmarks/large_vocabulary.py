@@ -16,9 +16,12 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 
 import scansnap as ss
 from plain_loop import train_plainly
+from scansnap.dynamics.published import SYN_SMALL
 
 OPT = 50_272
 BUDGET = 2 * 2**30
@@ -37,19 +40,22 @@ def largest_dense() -> int:
 
 def measure(way: str, vocab_size: int, batch_size: int) -> None:
     classes = setting(vocab_size)
-    options = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": batch_size, "seq_len": 128, "momentum": 0.9}
     if way == "dense":
         steps = 6
-        train_plainly(classes, steps=1, seed=0, zeros=True, **options)  # type: ignore[arg-type]
+        plainly = partial(
+            train_plainly, classes, lr_y=1.0, lr_z=1.0, batch_size=batch_size, seq_len=128, momentum=0.9, seed=0,
+            zeros=True,
+        )  # fmt: skip
+        plainly(steps=1)
         began = time.perf_counter()
-        train_plainly(classes, steps=steps, seed=0, zeros=True, **options)  # type: ignore[arg-type]
+        plainly(steps=steps)
         spent = time.perf_counter() - began
     else:
         steps = 20_000 if batch_size == 1 else 400
-        few = {"record_every": steps, "record": ("loss",)}
-        ss.train(ss.syn_small(), steps=1, **options, record=("loss",))  # type: ignore[arg-type]
+        options = replace(SYN_SMALL, steps=steps, batch_size=batch_size, record_every=None, record=("loss",))
+        ss.train(ss.syn_small(), replace(options, steps=1))
         began = time.perf_counter()
-        ss.train(classes, steps=steps, **options, **few)  # type: ignore[arg-type]
+        ss.train(classes, options)
         spent = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"classes": classes.num_classes, "steps_per_second": steps / spent, "peak": peak}))
@@ -66,10 +72,10 @@ def main() -> None:
     for way, size in (("dense", largest_dense()), ("scansnap", largest_dense()), ("scansnap", OPT)):
         for batch in (1, 128):
             command = [sys.executable, __file__, "--case", way, str(size), str(batch)]
-            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            measured = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             print(
-                f"{way:>9} {size:7,d} {found['classes']:5,d} {batch:5d} {found['steps_per_second']:9,.1f} "
-                f"{found['peak'] / 2**20:8,.0f} MiB",
+                f"{way:>9} {size:7,d} {measured['classes']:5,d} {batch:5d} {measured['steps_per_second']:9,.1f} "
+                f"{measured['peak'] / 2**20:8,.0f} MiB",
                 flush=True,
             )
 

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import scansnap as ss
-from scansnap.dynamics.engine import make_engine
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import make_start
+from scansnap.dynamics.engine import Work, engine_for
 
 BASE: dict[str, Any] = {"vocab_size": 240, "num_classes": 20, "seq_len": 128, "runs": 16}
 VARIED: dict[str, tuple[int, ...]] = {
@@ -35,12 +33,12 @@ def microseconds(setting: dict[str, Any], init: str) -> float:
     num_classes = setting["num_classes"]
     used = 10 + 10 * num_classes + num_classes // 2 + num_classes
     classes = ss.synthetic(num_query=num_classes // 2, next_per_query=2, vocab_size=max(used, setting["vocab_size"]))
-    runs = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=range(setting["runs"]))
-    options = TrainOptions.checked(
-        steps=10**6, batch_size=128, seq_len=setting["seq_len"], optimizer="sgd", momentum=0.9,
-        decoder_gradient="true", dtype="float32", device="cpu", record_every=10**6, record=("loss",),
+    options = ss.TrainOptions(
+        lr_y=1.0, lr_z=1.0, steps=10**6, seq_len=setting["seq_len"], momentum=0.9, init=init, record_every=None,
+        seeds=range(setting["runs"]), record=("loss",),
     )  # fmt: skip
-    engine = make_engine(make_start(classes, init, runs.seed, "float32"), options, runs)
+    work = Work.checked(classes, options)
+    engine = engine_for(work)(work, work.start(options.runs), options.runs)
     engine.advance(2)
     steps = max(20, 200 // setting["runs"])
     if init == "uniform":
@@ -54,25 +52,25 @@ def microseconds(setting: dict[str, Any], init: str) -> float:
 
 
 def table() -> dict[str, list[tuple[int, float, float]]]:
-    found: dict[str, list[tuple[int, float, float]]] = {}
+    costs: dict[str, list[tuple[int, float, float]]] = {}
     for name, values in VARIED.items():
         print(f"\n{LABELS[name]:>20} {'zero start':>12} {'random start':>13}   (µs per run and step)")
-        found[name] = []
+        costs[name] = []
         for value in values:
             setting = {**BASE, name: value}
             if name == "vocab_size":
                 setting["runs"] = 2  # a random start keeps all M columns of each run
             row = (value, microseconds(setting, "zeros"), microseconds(setting, "uniform"))
-            found[name].append(row)
+            costs[name].append(row)
             print(f"{value:20,d} {row[1]:12.1f} {row[2]:13.1f}", flush=True)
-    return found
+    return costs
 
 
-def draw(found: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
+def draw(costs: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3), layout="constrained")
-    for axes, (name, rows) in zip(figure.subplots(1, 4, sharey=True), found.items(), strict=True):
+    for axes, (name, rows) in zip(figure.subplots(1, 4, sharey=True), costs.items(), strict=True):
         values, zero, uniform = zip(*rows, strict=True)
         axes.loglog(values, zero, "o-", color="#0072B2", label="zero start")
         axes.loglog(values, uniform, "s--", color="#D55E00", label="random start")

@@ -1,4 +1,4 @@
-"""Text training on a GPU: the same losses as on a CPU, and identical ones when repeated or taken up in the middle.
+"""Text training on a GPU: the same losses as on a CPU, and identical ones when repeated or resumed in the middle.
 
 python benchmarks/text_gpu.py PATH
 """
@@ -9,6 +9,7 @@ import sys
 
 import torch
 
+from scansnap.base.options import from_names
 from scansnap.text.corpus.corpus import read_corpus
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
@@ -24,9 +25,7 @@ def updates(vocab_size: int, device: str, dropout: float, optimizer: str = "sgd"
     torch.manual_seed(0)
     model = TextTransformer(TextShape(vocab_size=vocab_size, dropout=dropout)).to(device).train()
     rate = 1.0 if optimizer == "sgd" else 1e-3
-    options = TextOptions(
-        lr_y=rate, lr_z=rate, steps=STEPS, record_every=STEPS, optimizer=optimizer, device=device
-    )  # fmt: skip
+    options = from_names(TextOptions, {"lr_y": rate, "optimizer": optimizer, "device": device})
     return Updates(model, options, Ranks(device))
 
 
@@ -49,7 +48,7 @@ def main() -> None:
         second.restore(first.state())
         after = losses(second, STEPS // 2, STEPS)
         print(f"{optimizer}: {whole[0]:.4f} to {whole[-1]:.4f}; repeated "
-              f"{'identical' if whole == again else 'DIFFERENT'}; taken up at step {STEPS // 2} "
+              f"{'identical' if whole == again else 'DIFFERENT'}; resumed at step {STEPS // 2} "
               f"{'identical' if whole == before + after else 'DIFFERENT'}")  # fmt: skip
 
 

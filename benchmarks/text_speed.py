@@ -1,9 +1,9 @@
-"""Training on text against the plain PyTorch loop, paired in one run.
+"""Training on text against a plain PyTorch loop, paired in one run.
 
     python benchmarks/text_speed.py PATH [--device cuda]
 
-The plain loop is what most would write: an `nn.TransformerEncoder` layer, post-norm, whose attention returns its
-weights, a linear decoder and `nn.CrossEntropyLoss` over the whole vocabulary, `clip_grad_norm_` and `torch.optim.SGD`.
+The plain loop is what most people would write: a post-norm `nn.TransformerEncoder` layer whose attention returns its
+weights, a linear decoder, `nn.CrossEntropyLoss` over the whole vocabulary, `clip_grad_norm_` and `torch.optim.SGD`.
 Both have the published shape (d = 200, windows of 35, batch 20) and start from the same parameters.  Without dropout
 their losses must agree to 1e-5 over the first steps; times are medians over alternating blocks of steps.
 """
@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from scansnap.base.options import from_names
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.position_codes import sinusoidal
 from scansnap.text.model.shape import TextShape
@@ -40,14 +41,14 @@ Step = Callable[[int, Tensor, Tensor], Tensor]
 
 
 class Plain(nn.Module):
-    """The published model in PyTorch's own parts; positions first, batch second, as its layers have them by default."""
+    """The published model in PyTorch's own parts; positions before batch, the default of its layers."""
 
     def __init__(self, model: TextTransformer) -> None:
         super().__init__()
         shape = model.shape
         layer = nn.TransformerEncoderLayer(shape.width, shape.heads, shape.feed_forward, shape.dropout)
         self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-        # An encoder layer throws its weights away; asking for them is what a plain recorder does.
+        # An encoder layer discards its weights; a plain recorder would ask for them.
         attention: Any = self.encoder.layers[0].self_attn
         attend = attention.forward
         attention.forward = lambda *a, **k: attend(*a, **{**k, "need_weights": True})
@@ -58,18 +59,22 @@ class Plain(nn.Module):
         self.register_buffer("table", sinusoidal(shape.window, shape.width)[:, None])
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(shape.window))
         block: Any = model.blocks[0]
-        own: Any = self.encoder.layers[0]
+        encoder_layer: Any = self.encoder.layers[0]
         with torch.no_grad():
             self.embedding.weight.copy_(model.embedding)
             self.decoder.weight.copy_(model.decoder)
             self.decoder.bias.copy_(model.decoder_bias)
-            own.self_attn.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
-            own.self_attn.in_proj_bias.copy_(torch.cat([block.query.bias, block.key.bias, block.value.bias]))
-            pairs = [(own.self_attn.out_proj, block.output), (own.linear1, block.inner), (own.linear2, block.outer),
-                     (own.norm1, block.norm_attention), (own.norm2, block.norm_feed_forward)]  # fmt: skip
-            for ours, theirs in pairs:
-                ours.weight.copy_(theirs.weight)
-                ours.bias.copy_(theirs.bias)
+            attention.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
+            attention.in_proj_bias.copy_(torch.cat([block.query.bias, block.key.bias, block.value.bias]))
+            for part, original in (
+                (attention.out_proj, block.output),
+                (encoder_layer.linear1, block.inner),
+                (encoder_layer.linear2, block.outer),
+                (encoder_layer.norm1, block.norm_attention),
+                (encoder_layer.norm2, block.norm_feed_forward),
+            ):
+                part.weight.copy_(original.weight)
+                part.bias.copy_(original.bias)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits (T, B, V) of ids (T, B)."""
@@ -96,7 +101,7 @@ def plain_step(model: Plain) -> Step:
 
 
 def our_step(model: TextTransformer, device: str, precision: str, compile: bool = False) -> Updates:
-    options = TextOptions(steps=10**6, record_every=10**6, precision=precision, compile=compile, device=device)
+    options = from_names(TextOptions, {"precision": precision, "compile": compile, "device": device})
     return Updates(model, options, Ranks(device))
 
 
@@ -107,13 +112,13 @@ def copy(model: TextTransformer, device: str) -> TextTransformer:
 
 
 def timed(step: Step, columns: Columns, first: int, count: int, device: str) -> float:
-    """Seconds a step over `count` steps."""
-    began = time.perf_counter()
+    """Seconds per step over `count` steps."""
+    start = time.perf_counter()
     for s in range(first, first + count):
         step(s, *columns.at(s))
     if device == "cuda":
         torch.cuda.synchronize()
-    return (time.perf_counter() - began) / count
+    return (time.perf_counter() - start) / count
 
 
 def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int, compiled: bool) -> None:
@@ -133,16 +138,16 @@ def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int
         for name, step in steps.items():
             times[name].append(timed(step, columns, COMPARED + b * count, count, device))
     print(f"\ndropout {dropout:g}; {blocks} alternating blocks of {count} steps")
-    for name, found in times.items():
-        ratios = [p / t for p, t in zip(times["plain"], found, strict=True)]
-        off = float((losses[name] / losses["plain"] - 1).abs().max())
-        agreement = f"  losses agree to {off:.1e} over {COMPARED} steps" if not dropout else ""
-        print(f"{name:18s} {1e3 * statistics.median(found):8.3f} ms/step  {statistics.median(ratios):5.2f}x "
+    for name, seconds in times.items():
+        ratios = [p / t for p, t in zip(times["plain"], seconds, strict=True)]
+        difference = float((losses[name] / losses["plain"] - 1).abs().max())
+        agreement = f"  losses agree to {difference:.1e} over {COMPARED} steps" if not dropout else ""
+        print(f"{name:18s} {1e3 * statistics.median(seconds):8.3f} ms/step  {statistics.median(ratios):5.2f}x "
               f"({min(ratios):.2f}-{max(ratios):.2f}){agreement}", flush=True)  # fmt: skip
 
 
 def recording(corpus: Corpus, device: str, layers: int, precision: str, count: int) -> None:
-    """The cost of following attention, as often and over as much of the validation split as unless told."""
+    """The cost of measuring attention, as often and over as much of the validation split as by default."""
     shape = TextShape(vocab_size=corpus.vocab_size, layers=layers)
     columns = Columns(corpus.train, BATCH, 35)
     every, measured = record_plan(shape, len(corpus.valid), BATCH, columns.per_pass, precision)
@@ -153,11 +158,11 @@ def recording(corpus: Corpus, device: str, layers: int, precision: str, count: i
     shares = []
     for b in range(5):
         step = timed(updates.update, columns, b * count, count, device)
-        began = time.perf_counter()
+        start = time.perf_counter()
         watch.measure()
         watch.change()
-        spent = time.perf_counter() - began
-        if b:  # the first warms up
+        spent = time.perf_counter() - start
+        if b:  # the first is a warm-up
             shares.append((spent / (every * step), spent, step))
     share, spent, step = sorted(shares)[len(shares) // 2]
     print(f"recording, {layers} layer{'s' * (layers > 1)}, {precision}: {1e3 * spent:.1f} ms for "
@@ -168,23 +173,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("text", help="a text file or folder")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--blocks", type=int, default=0, help="blocks of each; 25 on a CPU and 9 on a GPU unless given")
-    parser.add_argument(
-        "--count", type=int, default=0, help="steps in a block; 2 on a CPU and 100 on a GPU unless given"
-    )
-    parser.add_argument("--compiled", action="store_true", help="torch.compile as well")
-    given = parser.parse_args()
-    count = given.count or (2 if given.device == "cpu" else 100)
-    blocks = given.blocks or (25 if given.device == "cpu" else 9)
-    corpus = read_corpus(given.text)
-    name = torch.cuda.get_device_name() if given.device == "cuda" else f"{torch.get_num_threads()} threads"
+    parser.add_argument("--blocks", type=int, default=0, help="blocks of each; by default 25 on a CPU and 9 on a GPU")
+    parser.add_argument("--count", type=int, default=0, help="steps in a block; by default 2 on a CPU and 100 on a GPU")
+    parser.add_argument("--compiled", action="store_true", help="measure torch.compile too")
+    arguments = parser.parse_args()
+    count = arguments.count or (2 if arguments.device == "cpu" else 100)
+    blocks = arguments.blocks or (25 if arguments.device == "cpu" else 9)
+    corpus = read_corpus(arguments.text)
+    name = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{torch.get_num_threads()} threads"
     print(f"{platform.machine()}, {name}, torch {torch.__version__}, Python {sys.version.split()[0]}; "
           f"{corpus.vocab_size:,} token types, {len(corpus.train):,} training tokens")  # fmt: skip
     for dropout in (0.0, 0.2):
-        compare(corpus, given.device, dropout, blocks, count, given.compiled)
+        compare(corpus, arguments.device, dropout, blocks, count, arguments.compiled)
     for layers in (1, 3):
         for precision in ("float32", "bf16"):
-            recording(corpus, given.device, layers, precision, max(count, 5))
+            recording(corpus, arguments.device, layers, precision, max(count, 5))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Check every claim and write what was found into the pages of docs/theory, with a picture of each.
+"""Check every claim and write the verdicts into the pages of docs/theory, with a picture of each.
 
 python docs/make_theory.py
 
-The pages are written by hand but for what stands between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
+The pages are written by hand except for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
 replaced: a claim's verdict, its measurements and its picture, and in the index the table of all claims.
 """
 
@@ -28,18 +28,18 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     verdicts = verify(progress=True)
     texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
-    places = {found[2]: f"{page.name}#{_anchor(text[: found.start()])}" for page, text in texts.items()
-              for found in FOUND.finditer(text)}  # fmt: skip
-    rows = "".join(_row(one, places[one.id]) for one in verdicts)
+    places = {match[2]: f"{page.name}#{_anchor(text[: match.start()])}" for page, text in texts.items()
+              for match in FOUND.finditer(text)}  # fmt: skip
+    rows = "".join(_row(verdict, places[verdict.id]) for verdict in verdicts)
     blocks = {
         EVERY: "| claim | statement | predicted | measured | deviation | verdict |\n"
         "| --- | --- | ---: | ---: | ---: | --- |\n" + rows,
-        **{one.id: _section(one) for one in verdicts},
+        **{verdict.id: _section(verdict) for verdict in verdicts},
     }
     for page, text in texts.items():
-        page.write_text(FOUND.sub(lambda found: found[1] + blocks[found[2]] + found[3], text))
-    for one in verdicts:
-        picture.draw(picture.prepare(one)).savefig(IMAGES / f"{one.id}.png", dpi=110)
+        page.write_text(FOUND.sub(lambda match: match[1] + blocks[match[2]] + match[3], text))
+    for verdict in verdicts:
+        picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
 
 
 def _anchor(text: str) -> str:
@@ -79,10 +79,10 @@ def _section(verdict: Verdict) -> str:
         "| role | measurement | predicted | measured | deviation | allowed | |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
-    for one in verdict.measurements:
+    for m in verdict.measurements:
         lines.append(
-            f"| {one.role} | {_cell(one.label)} | {one.predicted:.4g} | {one.measured:.4g} | {one.deviation:.2g} | "
-            f"{one.allowed:.2g} | {'ok' if one.holds else 'not'} |"
+            f"| {m.role} | {_cell(m.label)} | {m.predicted:.4g} | {m.measured:.4g} | {m.deviation:.2g} | "
+            f"{m.allowed:.2g} | {'ok' if m.holds else 'not'} |"
         )
     lines += ["", f"![{readable(claim.statement)}](../images/claims/{verdict.id}.png)", ""]
     return "\n".join(lines)

@@ -12,9 +12,18 @@ if TYPE_CHECKING:
     from scansnap.base.errors import InputError as InputError
     from scansnap.base.errors import ScanSnapError as ScanSnapError
     from scansnap.base.errors import StoreError as StoreError
+    from scansnap.claims.check import Check as Check
+    from scansnap.claims.check import Curve as Curve
+    from scansnap.claims.check import Setting as Setting
+    from scansnap.claims.check import assumed_setting as assumed_setting
+    from scansnap.claims.claim import Claim as Claim
+    from scansnap.claims.claim import Verdict as Verdict
+    from scansnap.claims.claim import claim as claim
+    from scansnap.claims.collect import read_claims as read_claims
     from scansnap.claims.verify import verify as verify
     from scansnap.data.classes_file import read_classes as read_classes
     from scansnap.data.classes_file import write_classes as write_classes
+    from scansnap.data.named_classes import NAMED as NAMED
     from scansnap.data.named_classes import named_classes as named_classes
     from scansnap.data.positioned_classes import PositionedClasses as PositionedClasses
     from scansnap.data.positioned_classes import near_distinct as near_distinct
@@ -40,6 +49,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.update_rules import Adam as Adam
     from scansnap.dynamics.update_rules import Update as Update
     from scansnap.dynamics.update_rules import UpdateRule as UpdateRule
+    from scansnap.figures.recipe import FigureRecipe as FigureRecipe
     from scansnap.model.architecture import Addition as Addition
     from scansnap.model.attention import ATTENTION_MAPS as ATTENTION_MAPS
     from scansnap.model.attention import AttentionMap as AttentionMap
@@ -59,13 +69,17 @@ if TYPE_CHECKING:
     from scansnap.sweeps.config import write_experiment as write_experiment
     from scansnap.sweeps.sweep import sweep as sweep
     from scansnap.text.corpus.corpus import read_corpus as read_corpus
+    from scansnap.text.training.options import TextOptions as TextOptions
     from scansnap.text.training.train import train_text as train_text
 
 _HOMES = {
     "base.errors": ("InputError", "ScanSnapError", "StoreError"),
+    "claims.check": ("Check", "Curve", "Setting", "assumed_setting"),
+    "claims.claim": ("Claim", "Verdict", "claim"),
+    "claims.collect": ("read_claims",),
     "claims.verify": ("verify",),
     "data.classes_file": ("read_classes", "write_classes"),
-    "data.named_classes": ("named_classes",),
+    "data.named_classes": ("NAMED", "named_classes"),
     "data.positioned_classes": ("PositionedClasses", "near_distinct"),
     "data.sampling": ("sample_counts", "sample_sequences"),
     "data.sequence_classes": ("SequenceClasses",),
@@ -77,6 +91,7 @@ _HOMES = {
     "dynamics.published": ("PUBLISHED", "Experiment"),
     "dynamics.train": ("train",),
     "dynamics.update_rules": ("OPTIMIZERS", "SGD", "Adam", "Update", "UpdateRule"),
+    "figures.recipe": ("FigureRecipe",),
     "model.architecture": ("Addition",),
     "model.attention": ("ATTENTION_MAPS", "AttentionMap"),
     "model.layer": ("YZTransformer",),
@@ -88,6 +103,7 @@ _HOMES = {
     "sweeps.config": ("read_experiment", "read_sweep", "write_experiment"),
     "sweeps.sweep": ("sweep",),
     "text.corpus.corpus": ("read_corpus",),
+    "text.training.options": ("TextOptions",),
     "text.training.train": ("train_text",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -97,6 +113,7 @@ __all__ = sorted([*_HOME_OF, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
+    value: Any
     if name in _MODULES:
         value = import_module(f"scansnap.{_MODULES[name]}")
     elif name in _HOME_OF:

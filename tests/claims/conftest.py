@@ -1,4 +1,4 @@
-"""Claims are checked once for all tests that look at what was found."""
+"""Each claim is checked once for all tests that look at its verdict."""
 
 from __future__ import annotations
 

@@ -11,13 +11,14 @@ import pytest
 
 import scansnap as ss
 from scansnap.claims import Setting, Verdict, claims
-from scansnap.claims.claim import FAILS, HOLDS, INAPPLICABLE, Check
+from scansnap.claims.check import Check
+from scansnap.claims.claim import FAILS, HOLDS, INAPPLICABLE
 from scansnap.claims.population import State
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.dynamics.train import train
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "index.md"
-IDS = [one.id for one in claims()]
+IDS = [claim.id for claim in claims()]
 
 
 def stated() -> dict[str, str]:
@@ -35,16 +36,13 @@ def test_every_statement_of_the_paper_is_there() -> None:
 def test_the_verdict_is_the_one_stated_and_a_wrong_prediction_is_noticed(verdict: Verdict) -> None:
     claim, name = verdict.claim, verdict.id
     assert verdict.verdict == stated()[name]
-    assert all(one.holds for one in verdict.measurements if one.role == "corrected")
+    corrected = [measurement.holds for measurement in verdict.measurements if measurement.role == "corrected"]
+    assert all(corrected)
     if verdict.verdict == FAILS:
         assert claim.correction
-        assert any(one.role == "corrected" for one in verdict.measurements)
+        assert corrected
     assert json.loads(json.dumps(verdict.as_dict()))["id"] == name
-
-    falsified = claim.run(wrong=True)
-    pairs = zip(verdict.measurements, falsified.measurements, strict=True)
-    noticed = [a.holds and not b.holds for a, b in pairs if a.role in ("assumed", "corrected")]
-    assert any(noticed)
+    assert verdict.notices_wrong_factor()
 
 
 def test_own_classes_and_rates_are_used() -> None:
@@ -60,7 +58,7 @@ def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
         ss.verify("theorem_4", classes=alone)
     seen = []
     verdicts = ss.verify("lemma_6", "theorem_4", classes=alone, on_verdict=seen.append)
-    assert [one.verdict for one in verdicts] == [HOLDS, INAPPLICABLE]
+    assert [verdict.verdict for verdict in verdicts] == [HOLDS, INAPPLICABLE]
     assert verdicts == seen
     assert verdicts[1].as_dict()["predicted"] is None
 
@@ -88,7 +86,7 @@ def test_comparisons_judge_as_they_should() -> None:
     check.positive("one in four is allowed", [1, 2, 3, -1], allowed=0.25)
     check.within("half outside", [1.0, 3.0], 2.0, failure=0.4)
     check.equal("nothing is equal to NaN", np.nan, 1.0, tolerance=1.0)
-    assert [one.holds for one in check.measurements] == [
+    assert [measurement.holds for measurement in check.measurements] == [
         False,
         True,
         False,
@@ -108,18 +106,18 @@ def test_comparisons_judge_as_they_should() -> None:
 def test_state_velocity_is_a_step_of_training() -> None:
     """The claims' population gradient against one step of the engine, from a state after ten."""
     classes = ss.syn_medium(num_query=3)
-    found = train(
+    result = train(
         classes, lr_y=0.5, lr_z=0.25, steps=11, batch_size=None, seq_len=np.inf, dtype="float64",
         record=("attention_logits", "decoder"),
-    ).isel(run=0)  # fmt: skip
-    before, after = found.sel(step=10), found.sel(step=11)
+    ).isel(run=0, layer=0, head=0)  # fmt: skip
+    before, after = result.sel(step=10), result.sel(step=11)
     dy, dz = State(classes, before["decoder"].values, before["attention_logits"].values).velocity()
     np.testing.assert_allclose(after["decoder"].values - before["decoder"].values, 0.5 * dy, atol=1e-14)
     moved = after["attention_logits"].values - before["attention_logits"].values
     np.testing.assert_allclose(moved, 0.25 * dz, atol=1e-14)
 
 
-def test_symmetric_classes_are_recognised() -> None:
+def test_symmetric_classes_are_recognized() -> None:
     assert is_symmetric(ss.syn_medium(num_query=3))
     uneven = ss.SequenceClasses(
         probs=[[0.5, 0.5, 0, 0, 0, 0], [0.4, 0, 0.6, 0, 0, 0]], query=[3, 3], next_token=[4, 5], vocab_size=6

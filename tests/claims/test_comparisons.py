@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import scansnap as ss
-from scansnap.claims.claim import Check, Setting
+from scansnap.claims.check import Check, Setting
 
 
 def test_a_zero_is_not_positive() -> None:

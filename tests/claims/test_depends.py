@@ -10,12 +10,13 @@ import pytest
 import scansnap as ss
 from scansnap.claims import Claim, Setting, claims
 from scansnap.claims.claim import DEPENDS
+from scansnap.claims.distinct import equation_112
 from scansnap.cli.verify import _row
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Classes of which nothing is known but their number and the vocabulary."""
+    """Classes that have nothing but their number and the size of the vocabulary."""
 
     num_classes: int = 3
     vocab_size: int = 1600
@@ -34,7 +35,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("claim", claims(), ids=lambda one: one.id)
+@pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim.id)
 def test_formulas_need_no_more_than_sizes_and_every_other_claim_does(claim: Claim) -> None:
     sizes: Any = Sizes()
     assert (claim.depends_on in ("K, M and the rates", "nothing")) == (claim.id in FORMULAS)
@@ -47,26 +48,26 @@ def test_formulas_need_no_more_than_sizes_and_every_other_claim_does(claim: Clai
 
 def test_what_depends_on_nothing_needs_no_classes() -> None:
     nothing: Any = None
-    found = [one.id for one in claims() if one.depends_on == "nothing"]
-    assert found == ["equation_112"]
-    assert ss.claims.claim.CLAIMS["equation_112"].run(Setting(nothing)).measurements
+    ids = [claim.id for claim in claims() if claim.depends_on == "nothing"]
+    assert ids == ["equation_112"]
+    assert equation_112.run(Setting(nothing)).measurements
 
 
 def test_random_matrices_are_measured_beside_the_classes() -> None:
-    """Those of classes that do not overlap, too; and the classes' own first where they do."""
+    """Also for classes that do not overlap; for those that do, their own matrix comes first."""
     apart = ss.SequenceClasses(probs=[[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], query=[2, 2], next_token=[3, 4], vocab_size=5)
-    marked = [one.id for one in claims() if one.depends_on == "the classes and random matrices"]
+    marked = [claim.id for claim in claims() if claim.depends_on == "the classes and random matrices"]
     assert marked == ["lemma_13", "lemma_14", "lemma_15", "lemma_16", "lemma_17", "equation_93"]
     for alone, own in zip(ss.verify(*marked, classes=apart), ss.verify(*marked), strict=True):
-        assert all("200 random matrices" in one.label for one in alone.measurements)
+        assert all("200 random matrices" in measurement.label for measurement in alone.measurements)
         assert "the setting" in own.measurements[0].label
 
 
-def test_it_is_said_to_those_who_bring_classes() -> None:
+def test_users_with_their_own_classes_are_told() -> None:
     (verdict,) = ss.verify("lemma_10", classes=ss.syn_small())
     assert verdict.as_dict()["depends_on"] == "K, M and the rates"
-    assert "(formula in K, M and the rates) A class is drawn" in _row(verdict, own=True)
-    assert "formula" not in _row(verdict, own=False)
+    assert "(formula in K, M and the rates) A class is drawn" in _row(verdict, own_classes=True)
+    assert "formula" not in _row(verdict, own_classes=False)
     (about_them,) = ss.verify("definition_e_prime", classes=ss.syn_small())
-    assert _row(about_them, own=True) == _row(about_them, own=False)
-    assert all(one.depends_on in DEPENDS for one in claims())
+    assert _row(about_them, own_classes=True) == _row(about_them, own_classes=False)
+    assert all(claim.depends_on in DEPENDS for claim in claims())

@@ -16,10 +16,10 @@ def test_each_class_has_the_direction_of_its_own_query() -> None:
     assert classes.queries.tolist() == [9, 7, 8]
     tokens = classes.contextual_tokens
     logits = np.random.default_rng(0).normal(size=(3, len(tokens)))
-    found = State(classes, np.zeros((len(tokens), classes.vocab_size)), logits).direction
+    direction = State(classes, np.zeros((len(tokens), classes.vocab_size)), logits).direction
     for n, row in enumerate([0, 1, 0, 2]):
         wanted = theory.directions(classes.probs[n : n + 1, tokens], logits[row])[0]
-        np.testing.assert_allclose(found[n], wanted, rtol=1e-14)
+        np.testing.assert_allclose(direction[n], wanted, rtol=1e-14)
 
 
 @pytest.mark.parametrize("gradient", ["true", "modified"])
@@ -27,7 +27,7 @@ def test_states_of_a_trajectory_attend_as_recorded(gradient: str) -> None:
     """c_n of the flow is the state's f_n scaled to a sum of one, for every class and time."""
     classes = uneven_classes()
     states, whole = trajectory(classes, times=np.array([1.0, 30.0]), lr_y=0.5, lr_z=0.5, decoder_gradient=gradient)
-    for i, one in enumerate(states):
-        attention = one.direction / one.direction.sum(axis=1, keepdims=True)
+    for i, state in enumerate(states):
+        attention = state.direction / state.direction.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(attention, whole["attention"].values[0, i], atol=1e-7)
-    assert np.ptp(states[1].logits, axis=0).max() > 1e-3  # the queries have come apart
+    assert np.ptp(states[1].attention_logits, axis=0).max() > 1e-3  # the queries have come apart

@@ -1,4 +1,4 @@
-"""The deviations in the pages of docs/theory are those that are found."""
+"""The deviations in the pages of docs/theory are those that the checks measure."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ FACTOR = 1.5
 
 
 def stated(name: str) -> list[tuple[str, str, float, str]]:
-    """Role, label, deviation and outcome of each measurement in the claim's part of a page; it is on one page, once."""
+    """Role, label, deviation and outcome of each measurement in the claim's section, of which there is one."""
     (section,) = re.findall(rf"^<!-- found: {name} -->\n(.*?)^<!-- end -->$", PAGES, re.MULTILINE | re.DOTALL)
-    found = []
+    rows = []
     for line in re.findall(r"^\| (?:assumed|beyond|corrected|contrast) \|.*$", section, re.MULTILINE):
         role, label, _, _, deviation, _, outcome = re.split(r"(?<!\\)\|", line.strip("|"))
-        found.append((role.strip(), label.strip().replace("\\|", "|"), float(deviation), outcome.strip()))
-    return found
+        rows.append((role.strip(), label.strip().replace("\\|", "|"), float(deviation), outcome.strip()))
+    return rows
 
 
 def test_deviations_are_those_stated(verdict: Verdict) -> None:
     """To within a factor of 1.5: sampled measurements have fixed seeds, the page has two digits."""
     rows = stated(verdict.id)
-    assert [(one.role, readable(one.label)) for one in verdict.measurements] == [row[:2] for row in rows]
-    for one, (_, label, deviation, outcome) in zip(verdict.measurements, rows, strict=True):
-        found, written = max(one.deviation, ROUNDING), max(deviation, ROUNDING)
-        assert written / FACTOR <= found <= written * FACTOR, (label, one.deviation, deviation)
-        assert ("ok" if one.holds else "not") == outcome, label
+    assert [(measurement.role, readable(measurement.label)) for measurement in verdict.measurements] == [
+        row[:2] for row in rows
+    ]
+    for measurement, (_, label, deviation, outcome) in zip(verdict.measurements, rows, strict=True):
+        measured, written = max(measurement.deviation, ROUNDING), max(deviation, ROUNDING)
+        assert written / FACTOR <= measured <= written * FACTOR, (label, measurement.deviation, deviation)
+        assert ("ok" if measurement.holds else "not") == outcome, label
 
 
 def test_every_row_of_the_page_is_read() -> None:
-    """Those with bars in their labels too."""
-    rows = [row for one in claims() for row in stated(one.id)]
+    """Also rows with bars in their labels."""
+    rows = [row for claim in claims() for row in stated(claim.id)]
     assert len(rows) == len(re.findall(r"\| (?:ok|not) \|$", PAGES, re.MULTILINE))
     assert any(label.startswith("|λ_1|") for _, label, _, _ in rows)

@@ -51,7 +51,8 @@ def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
     assert lines[-1].startswith("result: results/train-syn-small-")
     path = tmp_path / lines[-1].split()[1]
     picture = tmp_path / lines[-2].split()[1]
-    assert ss.load(path).sizes == {"run": 2, "step": 51, "class": 2, "query": 2, "token": 30}
+    sizes = {"run": 2, "step": 51, "layer": 1, "head": 1, "class": 2, "query": 2, "token": 30}
+    assert ss.load(path).sizes == sizes
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -136,7 +137,8 @@ REFUSED = [
     (["train", "--optimizer", "adamw"], "did you mean 'adam'?"),
     (["train", "--optimizer", "adam", "--momentum", "0.9"], "momentum belongs to sgd"),
     (["train", "--classes", "absent.toml"], "No such file"),
-    (["train", "--preset", "syn-small", "--classes", "x.toml"], "choose one source of classes"),
+    (["train", "--preset", "syn-small", "--classes", "x.toml"], "cannot read the classes file x.toml"),
+    (["train", "--preset", "syn-small", "--config", "x.toml"], "choose one source of options"),
     (["train", "--record", "los"], "did you mean 'loss'?"),
     (["train", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
     (["train", "--record", "loss", "--picture", "x.png"], "--picture needs attention, entropy"),
@@ -153,7 +155,7 @@ REFUSED = [
     (["sweep", "--classes", "syn-smal", "--lr-z", "1", "--lr-y", "1", "--steps", "2"], "did you mean 'syn-small'?"),
     (["sweep", "--lr-z", "1"], "--classes, --steps must be given"),
     (["sweep", "--classes", "syn-small", "--lr-z", "1", "--steps", "2"], "the decoder's rate is missing"),
-    (["sweep", "--config", "absent.toml"], "cannot read the sweep file"),
+    (["sweep", "--config", "absent.toml"], "cannot read absent.toml"),
     (["trane"], "Did you mean 'train'?"),
     (["train", "--stepz", "4"], "--steps"),
 ]
@@ -182,10 +184,16 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     result = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.splitlines()) == 4  # a heading, two cells, where the result is
-    found = json.loads(run("sweep", "--config", "sweep.toml", "--lr-y", "3", "--json", cwd=tmp_path).stdout)
-    assert [(cell["lr_z"], cell["lr_y"], cell["ok"]) for cell in found["cells"]] == [(0.5, 3.0, 3), (1.0, 3.0, 3)]
-    assert ss.load(tmp_path / found["result"]).sizes["run"] == 6
-    assert (found["runs"], found["runs_found"]) == (6, 0)
+    facts = json.loads(run("sweep", "--config", "sweep.toml", "--lr-y", "3", "--json", cwd=tmp_path).stdout)
+    assert [(cell["lr_z"], cell["lr_y"], cell["ok"]) for cell in facts["cells"]] == [(0.5, 3.0, 3), (1.0, 3.0, 3)]
+    assert ss.load(tmp_path / facts["result"])["loss"].sizes == {
+        "classes": 1,
+        "lr_z": 2,
+        "lr_y": 1,
+        "seed": 3,
+        "step": 2,
+    }
+    assert (facts["runs"], facts["runs_before"]) == (6, 0)
     again = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
     assert "6 of 6 runs were there already" in again.stdout
 
@@ -268,8 +276,8 @@ def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     [
         (["train", "--attention-prior", "common"], "--attention-prior is 'common': give tokens or kinds"),
         (["train", "--optimizer", "sgn"], "unknown optimizer 'sgn'"),
-        (["sweep", "--classes", "syn-small", "--residual", "maybe"], "--residual is 'maybe': give yes, no"),
-        (["sweep", "--classes", "syn-small", "--heads", "two"], "--heads is 'two': give whole numbers"),
+        (["sweep", "--classes", "syn-small", "--residual", "maybe"], "--residual is 'maybe': give yes or no"),
+        (["sweep", "--classes", "syn-small", "--heads", "two"], "--heads is 'two': give a whole number"),
         (["sweep", "--classes", "syn-small", "--num-sequences", "few"], "--num-sequences is 'few'"),
     ],
 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 import scansnap as ss
+from scansnap.figures import catalog
 from tests.cli.test_cli import run
 
 
@@ -19,25 +22,44 @@ def test_a_figure_of_formulas(tmp_path) -> None:
 
 
 def test_a_figure_of_runs(tmp_path) -> None:
-    words = ["figure", "6", "--seeds", "2", "--json", "--store", "six.zarr", "--picture", "six.svg"]
+    words = ["figure", "6", "--num-seeds", "2", "--json", "--store", "six.zarr", "--picture", "six.svg"]
     result = run(*words, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert found["pictures"] == ["six.svg"]
+    printed = json.loads(result.stdout)
+    assert printed["pictures"] == ["six.svg"]
     assert "<svg" in (tmp_path / "six.svg").read_text()
-    kept = ss.load(tmp_path / found["result"])
-    assert kept.sizes["seed"] == 2
-    assert found["numbers"]["mean"]["values"] == kept["mean"].values.tolist()
-    assert {"statement", "verdict", "holds", "p_value"} <= set(found["trends"][0])
+    stored = ss.load(tmp_path / printed["result"])
+    assert stored.sizes["seed"] == 2
+    assert printed["numbers"]["mean"]["values"] == stored["mean"].values.tolist()
+    assert {"statement", "verdict", "holds", "p_value"} <= set(printed["trends"][0])
+
+
+def test_a_figure_of_one_s_own(tmp_path) -> None:
+    file = str(Path(__file__).parents[1] / "figures" / "own_figure.py")
+    result = run("figure", "--from", file, "own", "--num-seeds", "3", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["Figure own: Loss of Syn-Small", "  The loss falls."]
+    assert lines[3].startswith("✓ The loss falls. holds: ")
+    assert lines[4].endswith("one-sided paired t test over 3 seeds, level 5%")
+    assert (tmp_path / "results" / "figure_own.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_help_names_figures_that_exist(tmp_path) -> None:
+    listed = run("figure", "--help", cwd=tmp_path).stdout
+    assert all(name in listed for name in catalog.MODULES)
+    example = re.search(r"Some figures, as ([\w,]+);", run("reproduce", "--help", cwd=tmp_path).stdout)
+    assert set(example.group(1).split(",")) <= set(catalog.MODULES)
 
 
 REFUSED = [
     (["99"], "unknown figure '99': "),
     (["7"], "this figure is made from text: give"),
-    (["6", "--text", "example"], "figure 6 is not made from text and has no text: leave out --text."),
+    (["6", "--text", "example"], "figure 6 does not use --text: leave it out."),
     (["10", "--text", "nowhere/at/all"], "there is no text at nowhere/at/all"),
-    (["8", "--seeds", "3"], "figure 8 is made of formulas and has no seeds"),
-    (["6", "--seeds", "1"], "seeds is 1: give a number of seeds from 2 to 10,000."),
+    (["8", "--num-seeds", "3"], "figure 8 does not use --num-seeds: leave it out."),
+    (["6", "--num-seeds", "1"], "num_seeds is 1: give a whole number from 2 to 10,000."),
+    (["6", "--from", "my_figures.py"], "there is no Python file my_figures.py"),
     (["6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
     (["6", "--store", "."], "exists already: give another name"),
 ]

@@ -69,7 +69,7 @@ def test_the_same_command_is_not_run_twice(folder: Path) -> None:
 
 
 def test_a_diverging_rate_says_what_to_do(folder: Path) -> None:
-    done = run("text", "train", "text", "--steps", "20", "--clip", "0", *SMALL[:-1], "1e12", cwd=folder)
+    done = run("text", "train", "text", "--steps", "20", "--clip", "none", *SMALL[:-1], "1e12", cwd=folder)
     assert done.returncode == 0
     assert "diverged at step" in done.stdout
     assert "lower the learning rates, or clip" in done.stdout
@@ -135,14 +135,27 @@ def test_a_new_run_does_not_leave_the_old_ones_model(folder: Path) -> None:
     words = ("text", "train", "text", "--steps", "2", *SMALL, "--store", "a.zarr")
     assert run(*words, cwd=folder).returncode == 0
     shutil.rmtree(folder / "a.zarr")
-    bad = ("text", "train", "text", "--steps", "6", "--clip", "0", *SMALL[:-1], "1e30", "--store", "a.zarr")
+    bad = ("text", "train", "text", "--steps", "6", "--clip", "none", *SMALL[:-1], "1e30", "--store", "a.zarr")
     assert "diverged" in run(*bad, cwd=folder).stdout
     done = run("text", "show", "a.zarr", "--text", "the old cat", cwd=folder)
     assert "a.zarr is diverged and has left no trained model" in done.stderr
 
 
 def test_a_run_that_diverges_at_its_very_end_says_so(folder: Path) -> None:
-    words = ("text", "train", "text", "--steps", "1", "--clip", "0", *SMALL[:-1], "1e38", "--store", "a.zarr", "--json")
+    words = (
+        "text",
+        "train",
+        "text",
+        "--steps",
+        "1",
+        "--clip",
+        "none",
+        *SMALL[:-1],
+        "1e38",
+        "--store",
+        "a.zarr",
+        "--json",
+    )
     found = json.loads(run(*words, cwd=folder).stdout)
     assert (found["status"], found["diverged_step"]) == ("diverged", 1)
     assert not (folder / "a.zarr.model").exists()

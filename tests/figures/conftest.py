@@ -7,23 +7,24 @@ from functools import cache
 import pytest
 import xarray as xr
 
-from scansnap.figures import catalogue, syn_medium_runs
+from scansnap.figures import catalog, syn_medium_runs
 from scansnap.figures.trend import Trend
 
-SEEDS = 6
+NUM_SEEDS = 6
 
 
 @cache
 def _runs() -> xr.Dataset:
-    return syn_medium_runs.make(seeds=SEEDS)
+    return syn_medium_runs.make(num_seeds=NUM_SEEDS)
 
 
 @cache
-def _prepare(number: str) -> xr.Dataset:
-    options = {"seeds": SEEDS} if catalogue.takes(number, "seeds") else {}
-    if catalogue.takes(number, "runs"):
+def _prepare(name: str) -> xr.Dataset:
+    recipe = catalog.recipe(name)
+    options = {"num_seeds": NUM_SEEDS} if recipe.takes("num_seeds") else {}
+    if recipe.takes("runs"):
         options = {"runs": _runs()}
-    return catalogue.module(number).prepare(**options)
+    return recipe.prepare(**options)
 
 
 @pytest.fixture
@@ -33,15 +34,15 @@ def runs() -> xr.Dataset:
 
 @pytest.fixture
 def prepare():
-    """A figure's dataset by its number, a copy to change at will."""
-    return lambda number: _prepare(number).copy(deep=True)
+    """The dataset of a figure by name, a copy that a test may change."""
+    return lambda name: _prepare(name).copy(deep=True)
 
 
 @pytest.fixture
-def verdicts():
-    """Verdicts of a figure's trends by the beginning of their statement."""
+def trends_of():
+    """The trends of a figure by their statement."""
 
-    def found(number: str, dataset: xr.Dataset) -> dict[str, Trend]:
-        return {one.statement: one for one in catalogue.module(number).trends(dataset)}
+    def by_statement(name: str, dataset: xr.Dataset) -> dict[str, Trend]:
+        return {trend.statement: trend for trend in catalog.recipe(name).trends(dataset)}
 
-    return found
+    return by_statement

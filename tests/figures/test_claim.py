@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.claims.claim import CLAIMS, ROLES, Check, Curve, Setting, Verdict
+from scansnap.claims.check import ROLES, Check, Curve, Setting
+from scansnap.claims.claim import Verdict
+from scansnap.claims.gradients import lemma_3
 from scansnap.figures import claim
 from scansnap.figures.style import COLOURS, readable
 
@@ -26,22 +28,22 @@ def test_a_picture_shows_every_line_and_mark() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(dataset["line"].values)
 
 
-def test_points_that_are_no_line_are_not_joined() -> None:
+def test_dots_are_not_joined() -> None:
     (verdict,) = ss.verify("lemma_13")
     dataset = claim.prepare(verdict)
     (axes,) = claim.draw(dataset).axes
-    found, bound = axes.lines
-    assert (found.get_linestyle(), found.get_marker()) == ("None", "o")
+    dots, bound = axes.lines
+    assert (dots.get_linestyle(), dots.get_marker()) == ("None", "o")
     assert (bound.get_linestyle(), bound.get_marker()) == ("--", "None")
-    np.testing.assert_array_equal(found.get_xdata(), verdict.curve.x)
+    np.testing.assert_array_equal(dots.get_xdata(), verdict.curve.x)
 
 
 def judged(*measure) -> Verdict:
-    """A verdict of lemma_3 with measurements of one's own and no curve."""
+    """A verdict of lemma_3 with other measurements and no curve."""
     check = Check(Setting(ss.syn_small()))
-    for one in measure:
-        one(check)
-    return Verdict(CLAIMS["lemma_3"], check.setting, tuple(check.measurements), None)
+    for compare in measure:
+        compare(check)
+    return Verdict(lemma_3, check.setting, tuple(check.measurements), None)
 
 
 def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -> None:
@@ -54,7 +56,7 @@ def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -
     )
     dataset = claim.prepare(verdict)
     np.testing.assert_allclose(dataset["used"], [0.1 / 1.1 / 0.5, 1.5, 0.5, 5.0, 0.5], rtol=1e-8)
-    assert [bool(one <= 1) for one in dataset["used"]] == [one.holds for one in verdict.measurements]
+    assert [bool(used <= 1) for used in dataset["used"]] == [measurement.holds for measurement in verdict.measurements]
     assert list(dataset["words"].values) == [
         "off by 0.091, allowed 0.5",
         "3, at most 2",
@@ -65,16 +67,16 @@ def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -
     figure = claim.draw(dataset)
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
-    assert "found / allowed" in axes.get_xlabel()
-    dots = {float(y): (float(x), one.get_color()) for one in axes.lines if one.get_marker() == "o"
-            for x, y in zip(one.get_xdata(), one.get_ydata(), strict=True)}  # fmt: skip
+    assert "deviation / allowed" in axes.get_xlabel()
+    dots = {float(y): (float(x), line.get_color()) for line in axes.lines if line.get_marker() == "o"
+            for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)}  # fmt: skip
     np.testing.assert_allclose([dots[4 - i][0] for i in range(5)], dataset["used"])
     assert [dots[4 - i][1] for i in range(5)] == [COLOURS[i] for i in (0, 1, 2, 0, 3)]
     assert {text.get_text() for text in figure.legends[0].get_texts()} == set(ROLES.values())
-    assert [1.0, 1.0] in [list(one.get_xdata()) for one in axes.lines]
+    assert [1.0, 1.0] in [list(line.get_xdata()) for line in axes.lines]
 
 
-def test_nothing_off_and_nothing_allowed_stand_at_the_ends() -> None:
+def test_ratios_off_the_scale_are_triangles_at_its_ends() -> None:
     verdict = judged(
         lambda c: c.positive("none wrong", [1, 2]),
         lambda c: c.positive("half wrong, none allowed", [1, -2]),
@@ -84,10 +86,10 @@ def test_nothing_off_and_nothing_allowed_stand_at_the_ends() -> None:
     dataset = claim.prepare(verdict)
     assert list(dataset["used"].values[:2]) == [0, np.inf]
     (axes,) = claim.draw(dataset).axes
-    ends = {one.get_marker(): list(one.get_ydata()) for one in axes.lines if len(one.get_xdata()) and one.get_color()
-            == COLOURS[0]}  # fmt: skip
+    ends = {line.get_marker(): list(line.get_ydata()) for line in axes.lines
+            if len(line.get_xdata()) and line.get_color() == COLOURS[0]}  # fmt: skip
     assert (ends["<"], ends[">"]) == ([3], [2, 1, 0])
-    assert axes.get_xlabel().endswith("; ◀ nothing is off; ▶ further than that")
+    assert axes.get_xlabel().endswith("; ◀ no deviation; ▶ off the scale")
 
 
 def test_long_labels_are_not_cut_off() -> None:
@@ -103,6 +105,19 @@ def test_long_labels_are_not_cut_off() -> None:
             box = text.get_window_extent()
             assert figure.bbox.x0 <= box.x0 <= box.x1 <= figure.bbox.x1, text
             assert figure.bbox.y0 <= box.y0 <= box.y1 <= figure.bbox.y1, text
+
+
+def test_texts_are_shown_as_they_are() -> None:
+    """Also with signs that matplotlib would take for broken mathematics."""
+    words = "costs $5 < 6$ & \\frac{ or x^ $"
+    curve = Curve(np.array([1.0, 2.0]), {words: np.array([1.0, 2.0]), "b": np.array([1.0, 2.0])}, words, words,
+                  marks={words.replace(" ", ""): 1.5, "a_b_c": 1.2})  # fmt: skip
+    plain = judged(lambda c: c.equal(words, 1.0, 1.1, tolerance=0.5))
+    plain = replace(plain, claim=replace(lemma_3, statement=words))
+    for verdict in (plain, replace(plain, curve=curve)):
+        figure = claim.draw(claim.prepare(verdict))
+        figure.draw_without_rendering()
+        assert figure.axes[0].get_title() == words
 
 
 def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:

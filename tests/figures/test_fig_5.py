@@ -7,13 +7,13 @@ import numpy as np
 from scansnap.figures.fig_5 import shuffled
 
 
-def test_trends_hold_and_can_fail(prepare, verdicts) -> None:
+def test_trends_hold_and_can_fail(prepare, trends_of) -> None:
     dataset = prepare("5")
-    found = verdicts("5", dataset)
-    assert found["Different rates make different distinct tokens win."].holds
-    assert found["Different rates favour different subsets of 3 tokens."].holds
+    trends = trends_of("5", dataset)
+    assert trends["Different rates make different distinct tokens win."].holds
+    assert trends["Different rates favor different subsets of 3 tokens."].holds
     dataset["attention"].values[:] = dataset["attention"].values[:1]
-    assert not any(one.holds for one in verdicts("5", dataset).values())
+    assert not any(trend.holds for trend in trends_of("5", dataset).values())
 
 
 def test_shuffled_by_hand() -> None:

@@ -16,13 +16,13 @@ def test_numbers() -> None:
     assert np.allclose(dataset["stepwise"].values[0] - dataset["gap"].values[0] * 0.5 / 100, h, rtol=1e-12)
 
 
-def test_trends_hold_and_can_fail(prepare, verdicts) -> None:
+def test_trends_hold_and_can_fail(prepare, trends_of) -> None:
     dataset = prepare("8")
-    found = verdicts("8", dataset)
-    assert all(one.holds for one in found.values())
-    below, above, limit, rate = found
-    assert not verdicts("8", dataset.assign(gap=-dataset["gap"]))[below].holds
-    assert not verdicts("8", dataset.assign(gap=20 * dataset["gap"]))[above].holds
-    steady = verdicts("8", dataset.assign(gap=0 * dataset["gap"] + 1))
+    trends = trends_of("8", dataset)
+    assert all(trend.holds for trend in trends.values())
+    below, above, limit, rate = trends
+    assert not trends_of("8", dataset.assign(gap=-dataset["gap"]))[below].holds
+    assert not trends_of("8", dataset.assign(gap=20 * dataset["gap"]))[above].holds
+    steady = trends_of("8", dataset.assign(gap=0 * dataset["gap"] + 1))
     assert not steady[limit].holds
     assert not steady[rate].holds

@@ -12,19 +12,21 @@ START = "B_n starts at 0, as its definition says ({})."
 def test_the_dots_lie_on_the_lines(prepare) -> None:
     dataset = prepare("9")
     for rate in dataset["rate"].values:
-        one = dataset.sel(form="exact", rate=rate)
-        on_line = np.interp(np.log(float(one["snap_start"])), np.log(one["time"]), one["growth_bound"])
-        assert on_line == pytest.approx(float(one["at_snap"]), rel=1e-3)
+        curve = dataset.sel(form="exact", rate=rate)
+        on_line = np.interp(np.log(float(curve["snap_start"])), np.log(curve["time"]), curve["growth_bound"])
+        assert on_line == pytest.approx(float(curve["at_snap"]), rel=1e-3)
 
 
 @pytest.mark.parametrize("form", ["published", "exact"])
-def test_trends_hold_and_can_fail(form: str, prepare, verdicts) -> None:
+def test_trends_hold_and_can_fail(form: str, prepare, trends_of) -> None:
     dataset = prepare("9")
-    found = verdicts("9", dataset)
-    assert found[SAME.format(form)].holds
-    assert found[LARGER.format(form)].holds
-    assert found[START.format(form)].holds == (form == "exact")
-    turned = dataset.assign(growth_bound=dataset["growth_bound"].copy(data=dataset["growth_bound"].values[:, ::-1]))
-    assert not verdicts("9", turned)[LARGER.format(form)].holds
+    trends = trends_of("9", dataset)
+    assert trends[SAME.format(form)].holds
+    assert trends[LARGER.format(form)].holds
+    assert trends[START.format(form)].holds == (form == "exact")
+    reversed_curves = dataset.assign(
+        growth_bound=dataset["growth_bound"].copy(data=dataset["growth_bound"].values[:, ::-1])
+    )
+    assert not trends_of("9", reversed_curves)[LARGER.format(form)].holds
     dataset["at_snap"].values[:, 0] *= 1 + 1e-6
-    assert not verdicts("9", dataset)[SAME.format(form)].holds
+    assert not trends_of("9", dataset)[SAME.format(form)].holds

@@ -16,20 +16,20 @@ def test_recall_by_hand(runs) -> None:
     dataset = recall.prepare_recall("recall", runs)
     cell = {"num_query": 3, "lr_z": 1.0, "lr_y_over_lr_z": 2.0, "seed": 4}
     values = runs["softmax"].sel(cell).values[:6] * 79  # six classes, M = 79
-    found = dataset["recall"].sel(reading="softmax", **cell)
+    curve = dataset["recall"].sel(reading="softmax", **cell)
     for threshold in (0.5, 1.0, 2.0):
-        assert float(found.sel(threshold=threshold, method="nearest")) == (values > threshold).mean()
-    slope = np.polyfit(recall.THRESHOLDS, found.values, 1)[0]
+        assert float(curve.sel(threshold=threshold, method="nearest")) == (values > threshold).mean()
+    slope = np.polyfit(recall.THRESHOLDS, curve.values, 1)[0]
     assert float(dataset["descent"].sel(reading="softmax", **cell)) == pytest.approx(-slope)
 
 
 @pytest.mark.parametrize("number", ["11", "12"])
-def test_trends_can_fail(number: str, prepare, verdicts) -> None:
+def test_trends_can_fail(number: str, prepare, trends_of) -> None:
     dataset = prepare(number)
     statement = SLOWER[number].format("softmax of z_m")
-    before = verdicts(number, dataset)[statement]
+    before = trends_of(number, dataset)[statement]
     assert before.measured >= 32  # of 48, with six seeds
-    turned = dataset["descent"].copy(data=np.flip(dataset["descent"].values, AXIS[number]))
-    after = verdicts(number, dataset.assign(descent=turned))[statement]
+    reversed_descent = dataset["descent"].copy(data=np.flip(dataset["descent"].values, AXIS[number]))
+    after = trends_of(number, dataset.assign(descent=reversed_descent))[statement]
     assert after.verdict == "fails"
     assert after.measured < 16

@@ -1,4 +1,4 @@
-"""The tests behind the trends, against textbook values and as they decide."""
+"""The tests behind the trends: textbook values, and the verdicts they give."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from scansnap.figures.statistics import Family, band, exact, holm, positive, rise, standard_error
+from scansnap.figures.trend import Trend
 
 
 def test_holm_by_hand() -> None:
@@ -15,9 +16,9 @@ def test_holm_by_hand() -> None:
 
 
 def test_holm_keeps_its_level() -> None:
-    """20 true nulls, 4,000 times: one is wrongly rejected in at most 5%; three standard errors are 1%."""
+    """20 true nulls, 4,000 times: at most 5% have a wrong rejection; three standard errors are 1%."""
     p = np.random.default_rng(1).uniform(size=(4000, 20))
-    assert np.mean([holm(one).min() <= 0.05 for one in p]) <= 0.06
+    assert np.mean([holm(row).min() <= 0.05 for row in p]) <= 0.06
 
 
 def test_positive_is_the_one_sided_t_test() -> None:
@@ -58,9 +59,16 @@ def test_rise_and_exact() -> None:
     differences = np.array([0.9, 1.0, 1.1, 1.2])
     assert rise("s", differences, "x").holds
     assert not rise("s", -differences, "x").holds
-    one = exact("s", "below 1", 2.0, False, "n")
-    assert one.standard_error is None
-    assert one.as_dict()["verdict"] == "fails"
+    trend = exact("s", "below 1", 2.0, False, "n")
+    assert trend.standard_error is None
+    assert trend.as_dict()["verdict"] == "fails"
+
+
+def test_a_trend_has_one_text_for_its_numbers() -> None:
+    random = Trend("s", "above 0", 0.051536, 0.000664, 5.64e-91, True, "n")
+    assert (random.measured_text, random.p_text) == ("0.05154 ± 0.00066", "5.6e-91")
+    certain = exact("s", "below 1", 2.0, False, "n")
+    assert (certain.measured_text, certain.p_text) == ("2", "")
 
 
 def test_band() -> None:

@@ -45,14 +45,14 @@ def committed(name: str) -> xr.Dataset:
 
 
 def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:
-    dataset = fig_7.prepare(text=corpus, steps=8, seeds=2, folder=tmp_path)
+    dataset = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)
     assert dataset["attention"].shape == (2, 2, 35, 35)  # only steps 0 and 8 of those shown were reached
     assert len(list(tmp_path.glob("*.zarr"))) == 4
     assert dataset["normalized_entropy"].shape == (2, 2, 5)
-    found = fig_7.trends(dataset)
-    assert [t.verdict for t in found][1::2] == ["not settled", "not settled"]  # too short to freeze
-    assert [t.statement.split()[0] for t in found] == ["Attention", "It", "Attention", "It"]
-    again = fig_7.prepare(text=corpus, steps=8, seeds=2, folder=tmp_path)  # read, not trained again
+    trends = fig_7.trends(dataset)
+    assert [t.verdict for t in trends][1::2] == ["not settled", "not settled"]  # too short to freeze
+    assert [t.statement.split()[0] for t in trends] == ["Attention", "It", "Attention", "It"]
+    again = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)  # read, not trained again
     xr.testing.assert_equal(dataset, again)
     assert fig_7.draw(dataset).get_suptitle().startswith("Figure 7")
 
@@ -73,7 +73,7 @@ def test_figure_7_says_when_a_pattern_froze(corpus) -> None:
 
 
 def test_figure_10_on_a_small_text(corpus) -> None:
-    dataset = fig_10.prepare(text=corpus, steps=3, seeds=2, rates=(0.1, 1.0), folder=None)
+    dataset = fig_10.prepare(text=corpus, steps=3, num_seeds=2, rates=(0.1, 1.0), folder=None)
     assert dataset["entropy"].shape == (2, 2)
     assert np.isfinite(dataset["valid_loss"]).all()
     assert len(fig_10.trends(dataset)) == 2
@@ -99,8 +99,8 @@ def test_figure_10s_trend_can_go_either_way() -> None:
 
 def test_the_choice_of_tokens_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "QUERIES", 4)
-    logits = tokens.train(corpus, seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)
-    again = tokens.train(corpus, seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)  # read, not trained again
+    logits = tokens.train(corpus, num_seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)
+    again = tokens.train(corpus, num_seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)  # read, not trained again
     xr.testing.assert_equal(logits, again)
     dataset = tokens.prepare(text=corpus, logits=logits)
     assert dataset["partial"].dims == ("ratio", "seed", "explanation")
@@ -124,7 +124,7 @@ def test_figures_of_text_need_text() -> None:
     for module in (fig_7, fig_10, tokens):
         with pytest.raises(InputError, match="this figure is made from text: give"):
             module.prepare()
-    with pytest.raises(InputError, match="seeds is 0"):
+    with pytest.raises(InputError, match="num_seeds is 0"):
         text_runs.seeds_of(0)
 
 
@@ -133,7 +133,7 @@ def test_words_stand_on_the_axes(run: Path) -> None:
     assert dataset["step"].values.tolist() == [0, 15, 40]
     axes = word_attention.draw(dataset).axes
     assert [t.get_text() for t in axes[0].get_xticklabels()] == dataset["word"].values.tolist()
-    assert [one.get_title(loc="left") for one in axes] == ["step 0", "step 15", "step 40"]
+    assert [panel.get_title(loc="left") for panel in axes] == ["step 0", "step 15", "step 40"]
     own = word_attention.of_text(run, "the old cat purrs")
     assert own["word"].values.tolist() == ["the", "old", "cat", "purrs"]
     np.testing.assert_allclose(own["attention"].sum("key_position"), 1.0, atol=1e-6)
@@ -165,5 +165,5 @@ def test_a_run_over_time(run: Path) -> None:
     marked = dataset.copy(deep=True)
     marked["snap_step"][0, 0] = 20.0
     assert "froze" in text_over_time.draw(marked).get_suptitle()
-    with pytest.raises(InputError, match="no result of text training"):
+    with pytest.raises(InputError, match="not a result of training on text"):
         text_over_time.prepare(ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2))

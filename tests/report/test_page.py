@@ -6,13 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 import scansnap as ss
-from scansnap.figures import fig_7
+from scansnap.figures import catalog, fig_7
 from scansnap.report.page import reproduce
 from scansnap.report.scrubber import scrubber_data
 
@@ -48,16 +49,16 @@ def page(tmp_path_factory) -> Path:
     steps: list[str] = []
     folder = tmp_path_factory.mktemp("page")
     quick = ["lemma_6", "theorem_1", "remark_1"]
-    found = reproduce(folder, figures=["8", "9"], claims=quick, on_step=lambda what, share: steps.append(what))
+    page = reproduce(folder, figures=["8", "9"], claims=quick, on_step=lambda what, share: steps.append(what))
     assert steps == ["figure 8", "figure 9", "claims", "the page", "done"]
-    return found
+    return page
 
 
 def test_a_text_brings_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fig_7, "prepare", partial(fig_7.prepare, steps=4, folder=None))
-    found = reproduce(tmp_path / "page", figures=["7"], claims=["lemma_6"], text="example")
-    assert "Attention of the first layer on text while it trains" in found.read_text()
+    quick = replace(catalog.recipe("7"), prepare=partial(fig_7.prepare, steps=4, folder=None))
+    page = reproduce(tmp_path / "page", figures=[quick], claims=["lemma_6"], text="example")
+    assert "Attention of the first layer on text while it trains" in page.read_text()
     assert (tmp_path / "page" / "figure_7.pdf").exists()
 
 
@@ -88,7 +89,7 @@ def test_nothing_is_loaded_from_elsewhere(page: Path) -> None:
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_works_in_a_browser(page: Path, tmp_path: Path, width: int) -> None:
-    """Phone and desk width: no errors, nothing loaded, nothing wider than the screen, and the slider moves the bars."""
+    """At phone and desk width: no errors, nothing loaded, nothing wider than the screen, and a slider that works."""
     text = page.read_text().replace("<head>", "<head>" + WATCHER).replace("</body>", PROBE + "</body>")
     (tmp_path / "probed.html").write_text(text)
     done = subprocess.run(
@@ -96,9 +97,9 @@ def test_it_works_in_a_browser(page: Path, tmp_path: Path, width: int) -> None:
          "--virtual-time-budget=4000", f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path / 'probed.html'}"],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    found = re.search(r'data-report="([^"]*)"', done.stdout)
-    assert found, done.stderr[-2000:]
-    report = json.loads(found.group(1).replace("&quot;", '"').replace("&amp;", "&"))
+    reported = re.search(r'data-report="([^"]*)"', done.stdout)
+    assert reported, done.stderr[-2000:]
+    report = json.loads(reported.group(1).replace("&quot;", '"').replace("&amp;", "&"))
     assert report["problems"] == []
     assert report["loaded"] == []
     assert not report["wide"]
@@ -130,10 +131,10 @@ def test_refusals(tmp_path) -> None:
 
 
 def test_nothing_of_others_is_overwritten(tmp_path) -> None:
-    (tmp_path / "index.html").write_text("mine")
+    (tmp_path / "index.html").write_text("not ours")
     with pytest.raises(ss.StoreError, match="files that scansnap did not write"):
         reproduce(tmp_path, figures=["8"], claims=["lemma_6"])
-    assert (tmp_path / "index.html").read_text() == "mine"
+    assert (tmp_path / "index.html").read_text() == "not ours"
     first = reproduce(tmp_path / "page", figures=["9"], claims=["lemma_6"]).read_text()
     again = reproduce(tmp_path / "page", figures=["9"], claims=["lemma_8"]).read_text()
     assert "lemma_6" in first

@@ -26,9 +26,9 @@ def pair(overlap: float, vocab_size: int = 1000, weights: list[float] | None = N
 
 
 def put(name: str, classes: ss.SequenceClasses, **options: object) -> Assumption:
-    found = theory.assumptions(classes, **{**RATES, **options})[name]
-    assert found.id == name
-    return found
+    assumption = theory.assumptions(classes, **{**RATES, **options})[name]
+    assert assumption.id == name
+    return assumption
 
 
 def test_weak_overlap_is_one_over_the_number_of_classes() -> None:
@@ -64,10 +64,10 @@ def test_no_vanishing_overlap_is_six_over_the_root_of_the_vocabulary() -> None:
 
 
 def test_independent_classes_have_a_positive_spectrum() -> None:
-    found = put("independent_classes", pair(0.75))
-    assert found.met
-    assert (found.value, found.limit) == (pytest.approx(0.25, rel=1e-9), 0.0)
-    assert found.advice == "the smallest eigenvalue of F^T F is 0.25"
+    assumption = put("independent_classes", pair(0.75))
+    assert assumption.met
+    assert (assumption.value, assumption.limit) == (pytest.approx(0.25, rel=1e-9), 0.0)
+    assert assumption.advice == "the smallest eigenvalue of F^T F is 0.25"
     twins = ss.SequenceClasses.from_supports(
         tokens=[[0, 1]] * 2, probs=[[0.5, 0.5]] * 2, query=[3, 3], next_token=[4, 5], vocab_size=6
     )
@@ -76,42 +76,42 @@ def test_independent_classes_have_a_positive_spectrum() -> None:
 
 @pytest.mark.parametrize(("size", "met"), [(40, True), (39, False)])
 def test_a_large_vocabulary_is_ten_times_the_classes_squared(size: int, met: bool) -> None:
-    found = put("large_vocabulary", pair(0.3, size))
-    assert (found.value, found.limit, found.met) == (size, 40, met)
-    assert found.advice == f"M = {size} against K^2 = 4"
+    assumption = put("large_vocabulary", pair(0.3, size))
+    assert (assumption.value, assumption.limit, assumption.met) == (size, 40, met)
+    assert assumption.advice == f"M = {size} against K^2 = 4"
 
 
 @pytest.mark.parametrize(("size", "met"), [(1000, True), (999, False)])
 def test_many_tokens_are_a_thousand(size: int, met: bool) -> None:
-    found = put("many_tokens", pair(0.3, size))
-    assert (found.value, found.limit, found.met, found.advice) == (size, 1000, met, f"M = {size}")
+    assumption = put("many_tokens", pair(0.3, size))
+    assert (assumption.value, assumption.limit, assumption.met, assumption.advice) == (size, 1000, met, f"M = {size}")
 
 
 def test_the_decoder_s_rate_has_a_range() -> None:
     least = 10 * 1000**-0.99
     for rate, met in ((least * 1.001, True), (least * 0.999, False), (0.999, True), (1.0, False)):
-        found = put("decoder_rate", pair(0.3), lr_y=rate)
-        assert (found.value, found.limit, found.met) == (rate, 1.0, met)
+        assumption = put("decoder_rate", pair(0.3), lr_y=rate)
+        assert (assumption.value, assumption.limit, assumption.met) == (rate, 1.0, met)
     assert put("decoder_rate", pair(0.3)).advice == "eta_Y = 0.5; the range for M = 1000 is 0.011 to 1"
     assert put("decoder_rate", pair(0.3, 100)).advice.endswith("for M = 100 is 0.1 to 1")
 
 
 def test_a_fast_decoder_is_ten_times_as_fast() -> None:
     for rate, met in ((0.05, True), (0.0501, False)):
-        found = put("fast_decoder", pair(0.3), lr_z=rate)
-        assert (found.value, found.limit, found.met) == (0.5 / rate, 10, met)
-    found = put("fast_decoder", pair(0.3), lr_z=0.1)
-    assert found.advice == "eta_Y/eta_Z = 5; at least 10 is taken for much larger"
+        assumption = put("fast_decoder", pair(0.3), lr_z=rate)
+        assert (assumption.value, assumption.limit, assumption.met) == (0.5 / rate, 10, met)
+    assumption = put("fast_decoder", pair(0.3), lr_z=0.1)
+    assert assumption.advice == "eta_Y/eta_Z = 5; at least 10 is taken for much larger"
     fixed = put("fast_decoder", pair(0.3), lr_z=0.0)
     assert (fixed.value, fixed.met) == (math.inf, True)
 
 
 @pytest.mark.parametrize(("steps", "met"), [(40, True), (39, False)])
 def test_enough_steps_are_ten_times_the_classes_squared(steps: int, met: bool) -> None:
-    found = put("enough_steps", pair(0.3), steps=steps)
-    assert (found.value, found.limit, found.met) == (steps, 40, met)
-    assert found.advice.startswith(f"{steps} steps against K^2 = 4;")
-    assert "enough_steps" not in {one.id for one in theory.assumptions(pair(0.3), **RATES)}
+    assumption = put("enough_steps", pair(0.3), steps=steps)
+    assert (assumption.value, assumption.limit, assumption.met) == (steps, 40, met)
+    assert assumption.advice.startswith(f"{steps} steps against K^2 = 4;")
+    assert "enough_steps" not in {assumption.id for assumption in theory.assumptions(pair(0.3), **RATES)}
 
 
 def test_long_sequences_show_a_typical_token_to_a_tenth() -> None:
@@ -121,14 +121,15 @@ def test_long_sequences_show_a_typical_token_to_a_tenth() -> None:
         vocab_size=1000,
     )  # fmt: skip
     for length, met in ((1507, True), (1506, False)):
-        found = put("long_sequences", classes, seq_len=length)
-        assert (found.value, found.limit, found.met) == (length, 1507, met)
+        assumption = put("long_sequences", classes, seq_len=length)
+        assert (assumption.value, assumption.limit, assumption.met) == (length, 1507, met)
         radius = theory.frequency_radius(length, failure=0.05)
         assert radius <= 0.035 if met else radius > 0.035
         assert (
-            f"with T = {length} a token's frequency is within 0.035 of its probability (typically 0.35)" in found.advice
+            f"with T = {length} a token's frequency is within 0.035 of its probability (typically 0.35)"
+            in assumption.advice
         )
-        assert found.advice.endswith("within a tenth of it needs T = 1,507")
+        assert assumption.advice.endswith("within a tenth of it needs T = 1,507")
     forever = put("long_sequences", classes)
     assert (forever.value, forever.limit, forever.met, forever.advice) == (math.inf, math.inf, True, "as assumed")
     for bad in (1, 2.5):
@@ -137,9 +138,9 @@ def test_long_sequences_show_a_typical_token_to_a_tenth() -> None:
 
 
 def test_uniform_classes_have_equal_weights() -> None:
-    found = put("uniform_classes", pair(0.3, weights=[0.25, 0.75]))
-    assert (found.value, found.limit, found.met) == (3.0, 1.0, False)
-    assert found.advice == "the most frequent class is drawn 3 times as often as the rarest"
+    assumption = put("uniform_classes", pair(0.3, weights=[0.25, 0.75]))
+    assert (assumption.value, assumption.limit, assumption.met) == (3.0, 1.0, False)
+    assert assumption.advice == "the most frequent class is drawn 3 times as often as the rarest"
     assert put("uniform_classes", pair(0.3)).met
     assert not put("uniform_classes", pair(0.3, weights=[0.5 + 1e-7, 0.5 - 1e-7])).met
 
@@ -171,6 +172,6 @@ def test_all_of_them_together() -> None:
     assert all(line.startswith("met  ") for line in str(good).splitlines())
     bad = theory.assumptions(pair(0.3, 39), **RATES, momentum=0.5)
     assert not bad
-    broken = [one.id for one in bad.broken]
+    broken = [assumption.id for assumption in bad.broken]
     assert broken == ["no_vanishing_overlap", "large_vocabulary", "many_tokens", "plain_sgd"]
     assert sum(line.startswith("NOT  ") for line in str(bad).splitlines()) == 4

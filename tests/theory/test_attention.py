@@ -30,22 +30,22 @@ def test_eq_10_is_the_engine_s_gradient(classes: ss.SequenceClasses) -> None:
     iota, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
     del iota  # its term is projected away
     gamma = theory.speed(20.0, vocab_size=classes.vocab_size, num_classes=1, lr_y=0.5)
-    found = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights)
-    np.testing.assert_allclose(found, dz[np.argsort(classes.queries)], atol=1e-10 * np.abs(dz).max())
+    velocity = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights)
+    np.testing.assert_allclose(velocity, dz[np.argsort(classes.queries)], atol=1e-10 * np.abs(dz).max())
     published = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, form="published")
-    np.testing.assert_allclose(published, classes.num_classes * found, rtol=1e-9)  # the missing P(n) = 1/K
+    np.testing.assert_allclose(published, classes.num_classes * velocity, rtol=1e-9)  # the missing P(n) = 1/K
 
     xi = theory.drive(theory.overlaps(f), beta, speed=gamma)
     rows = theory.distinct_velocity(f, xi, lr_z=1.0)
     for n in range(classes.num_classes):
         ids = classes.distinct_tokens(n)
-        mine = found[np.searchsorted(np.sort(classes.queries), classes.query[n]), ids]
-        np.testing.assert_allclose(mine, rows[n, ids], rtol=1e-8)  # Eq. 98
-        assert (mine > 0).all()
+        of_class = velocity[np.searchsorted(np.sort(classes.queries), classes.query[n]), ids]
+        np.testing.assert_allclose(of_class, rows[n, ids], rtol=1e-8)  # Eq. 98
+        assert (of_class > 0).all()
     if len(classes.common_tokens) == 1:
         token = int(classes.common_tokens[0])
         single = theory.single_common_velocity(f, xi, token, query=classes.query, lr_z=1.0)
-        np.testing.assert_allclose(single, found[:, token], rtol=1e-8)  # Eq. 100
+        np.testing.assert_allclose(single, velocity[:, token], rtol=1e-8)  # Eq. 100
         assert (single < 0).all()
 
 
@@ -53,12 +53,12 @@ def test_theorem_3_follows_from_eq_98() -> None:
     """dz_l = c~_l^2 ds integrated numerically: gains and companions as stated, for an arbitrary drive."""
     p = np.array([0.1, 0.2, 0.3])
     start = np.array([0.4, 0.0, -0.1])
-    found = solve_ivp(lambda s, z: (p * np.exp(z)) ** 2, (0, 3.0), start, rtol=1e-11, atol=1e-13).y[:, -1]
-    chi = theory.growth_factor(found, start)
+    end = solve_ivp(lambda s, z: (p * np.exp(z)) ** 2, (0, 3.0), start, rtol=1e-11, atol=1e-13).y[:, -1]
+    chi = theory.growth_factor(end, start)
     for i in range(3):
         for j in range(3):
             before = theory.relative_gain(p[i], p[j], start[i], start[j])
-            after = theory.relative_gain(p[i], p[j], found[i], found[j])
+            after = theory.relative_gain(p[i], p[j], end[i], end[j])
             assert theory.relative_gain_after(before, chi[i]) == pytest.approx(after, rel=1e-8, abs=1e-12)
             assert theory.companion_growth(before, chi[i]) == pytest.approx(chi[j], rel=1e-8)
     assert theory.dominant(p, start) == 2

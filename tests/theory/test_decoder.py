@@ -51,7 +51,7 @@ def test_the_printed_eq_88_is_the_published_form() -> None:
     e = theory.overlaps(f)
     inverse = theory.inverse_overlaps(e)
     theta, sigma = np.array([0.1, -0.2, 0.3, 0.05]), np.array([0.2, 0.1, -0.3, 0.4])
-    q_1, q_0 = theory.centred_products(vocab_size=40)
+    q_1, q_0 = theory.centered_products(vocab_size=40)
     _, published = theory.backpropagated_gradient(e, vocab_size=40, theta=theta, sigma=sigma, form="published")
     for n in range(4):
         for m in range(4):
@@ -60,7 +60,7 @@ def test_the_printed_eq_88_is_the_published_form() -> None:
             assert n == m or published[n, m] == pytest.approx(printed, rel=1e-12)
 
 
-def test_the_printed_sign_of_q_0_does_not() -> None:
+def test_the_printed_sign_of_q_0_is_wrong() -> None:
     f = random_directions(1, 4, 15, 0.3)
     counts = np.full(4, 10.0)
     _, g = by_hand(f, counts, 40, 0.5)
@@ -72,13 +72,13 @@ def test_the_printed_sign_of_q_0_does_not() -> None:
     assert apart[0, 1] < 0 < theory.backpropagated_gradient(np.zeros((2, 2)), vocab_size=40).beta[0, 1]
 
 
-def test_centred_one_hots_have_the_stated_products() -> None:
-    zeta = theory.centred_one_hot(np.arange(3), vocab_size=7)
-    q_1, q_0 = theory.centred_products(vocab_size=7)
+def test_centered_one_hots_have_the_stated_products() -> None:
+    zeta = theory.centered_one_hot(np.arange(3), vocab_size=7)
+    q_1, q_0 = theory.centered_products(vocab_size=7)
     np.testing.assert_allclose(zeta @ zeta.T, q_0 + (q_1 - q_0) * np.eye(3))
     np.testing.assert_allclose(zeta.sum(axis=1), 0, atol=1e-15)
     assert not np.allclose(zeta.sum(axis=0), 0)  # Remark 1's sum needs all M tokens
-    np.testing.assert_allclose(theory.centred_one_hot(np.arange(7), vocab_size=7).sum(axis=0), 0, atol=1e-15)
+    np.testing.assert_allclose(theory.centered_one_hot(np.arange(7), vocab_size=7).sum(axis=0), 0, atol=1e-15)
 
 
 @pytest.mark.parametrize("eps", [0.5, 1e-2, 1e-6])

@@ -1,4 +1,4 @@
-"""What finite sequences add: variances against whole matrices, drives against exact sums, early steps against steps."""
+"""Effects of finite sequences: variances against matrices, drives against exact sums, early steps against training."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def test_direction_variance_is_the_diagonal_of_the_whole_covariance() -> None:
     """M Cov M^T/(T-1) with M = (I - f f^T) diag(e^z)/|c~| and Cov = diag(p) - p p^T, at nonzero logits."""
     probs = uneven_classes().probs[:, :7]
     logits = np.random.default_rng(0).normal(size=probs.shape)
-    found = theory.direction_variance(probs, logits, seq_len=6)
+    variance = theory.direction_variance(probs, logits, seq_len=6)
     for n, (p, z) in enumerate(zip(probs, logits, strict=True)):
         tilted = p * np.exp(z)
         size = np.linalg.norm(tilted)
         f = tilted / size
         turn = (np.eye(len(p)) - np.outer(f, f)) @ np.diag(np.exp(z)) / size
         covariance = turn @ (np.diag(p) - np.outer(p, p)) @ turn.T / 5
-        np.testing.assert_allclose(found[n], np.diag(covariance), rtol=1e-12, atol=1e-12 * covariance.max())
+        np.testing.assert_allclose(variance[n], np.diag(covariance), rtol=1e-12, atol=1e-12 * covariance.max())
 
 
 def test_finite_length_drive_moves_attention_between_tokens() -> None:
     """It is f^2 E|u|^2 - E[u^2], which sums to zero; the frequent token gains and the rare one loses."""
     probs = uneven_classes().probs[:, :7]
     logits = np.random.default_rng(1).normal(size=probs.shape)
-    found = theory.finite_length_drive(probs, logits, seq_len=50)
-    np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-15)
+    drive = theory.finite_length_drive(probs, logits, seq_len=50)
+    np.testing.assert_allclose(drive.sum(axis=1), 0, atol=1e-15)
     spread = theory.direction_variance(probs, logits, seq_len=50)
     for n in range(len(probs)):
         share = theory.directions(probs, logits)[n] ** 2
-        np.testing.assert_allclose(found[n], share * spread[n].sum() - spread[n], rtol=1e-12, atol=1e-16)
+        np.testing.assert_allclose(drive[n], share * spread[n].sum() - spread[n], rtol=1e-12, atol=1e-16)
     plain = theory.finite_length_drive(probs[:1], seq_len=50)[0]
     assert plain[0] > 0 > plain[3]
 
@@ -62,26 +62,26 @@ def test_early_logits_at_finite_length_are_an_exact_mean() -> None:
     f /= np.linalg.norm(f, axis=1, keepdims=True)
     sent_back = (1 - 1 / size) * (chance @ f)  # (e_n - 1/M) . (e_n - 1/M) times the mean direction
     step = chance @ (f * (sent_back - f * (f @ sent_back)[:, None]))
-    found = theory.early_logits(
+    logits = theory.early_logits(
         2, [[p, 1 - p]], query=[0], weights=[1.0], vocab_size=size, lr_y=0.3, lr_z=0.2, seq_len=length + 1
     )
-    np.testing.assert_allclose(found, [0.3 * 0.2 * step], rtol=1e-3)
+    np.testing.assert_allclose(logits, [0.3 * 0.2 * step], rtol=1e-3)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 def test_early_logits_in_the_limit_are_training(steps: int) -> None:
     """Expected updates at rates of 1e-8, where predictions stay 1/M to that relative size."""
     classes = uneven_classes()
-    trained = ss.train(
+    trained = ss.measure.one_head(ss.train(
         classes, lr_y=1e-8, lr_z=2e-8, steps=steps, batch_size=None, seq_len=math.inf, dtype="float64",
         record=("attention_logits",), progress=False,
-    )["attention_logits"].isel(run=0).sel(step=steps)  # fmt: skip
-    found = theory.early_logits(
+    ))["attention_logits"].isel(run=0).sel(step=steps)  # fmt: skip
+    logits = theory.early_logits(
         steps, classes.probs[:, classes.contextual_tokens], query=classes.query, weights=classes.weights,
         vocab_size=14, lr_y=1e-8, lr_z=2e-8,
     )  # fmt: skip
     wanted = trained.values[np.argsort(classes.queries)]  # rows of the theory are in increasing order of id
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
+    np.testing.assert_allclose(logits, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
     assert (np.abs(wanted).max(axis=1) > 0).all() == (steps > 1)  # the first step finds Y = 0
 
 

@@ -75,8 +75,8 @@ def test_velocities_weigh_classes_by_their_probability() -> None:
         _, dz = population_gradients(classes, y, z[np.argsort(order)])
         _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=size)
         gamma = theory.speed(20.0, vocab_size=size, num_classes=1, lr_y=0.5)
-        found = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=weights)
-        np.testing.assert_allclose(found, dz[order], atol=1e-10 * np.abs(dz).max())
+        velocity = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=weights)
+        np.testing.assert_allclose(velocity, dz[order], atol=1e-10 * np.abs(dz).max())
 
         xi = theory.drive(theory.overlaps(f), beta, speed=gamma)
         rows = theory.distinct_velocity(f, xi, lr_z=1.0, weights=weights)
@@ -90,9 +90,9 @@ def test_velocities_weigh_classes_by_their_probability() -> None:
             np.testing.assert_allclose(common, dz[order][:, token], rtol=1e-8)
 
 
-def test_products_of_centred_one_hots_have_their_values() -> None:
+def test_products_of_centered_one_hots_have_their_values() -> None:
     """q_1 = M/(M-1) and q_0 = -M/(M-1)^2: 5/4 and -5/16 for five tokens."""
-    q_1, q_0 = theory.centred_products(vocab_size=[5, 2])
+    q_1, q_0 = theory.centered_products(vocab_size=[5, 2])
     np.testing.assert_allclose(q_1, [1.25, 2.0], rtol=1e-15)
     np.testing.assert_allclose(q_0, [-0.3125, -2.0], rtol=1e-15)
 
@@ -114,13 +114,13 @@ def test_common_tokens_move_in_proportion_to_the_classes_of_their_query(gradient
         "distinct_probs": [0.1, 0.3], "common_probs": [0.2, 0.4], "num_classes": 6, "vocab_size": 20,
         "lr_y": 1e-4, "lr_z": 1e-4, "decoder_gradient": gradient, "atol": 1e-20,
     }  # fmt: skip
-    one, two, all_six, unsaid = (
+    single, double, all_six, unsaid = (
         theory.symmetric_flow([1.0, 3.0], **arguments, classes_per_query=k) for k in (1, 2, 6, None)
     )
-    assert (np.abs(one.common_logits) > 0).all()
-    np.testing.assert_allclose(two.common_logits, 2 * one.common_logits, rtol=1e-3)
-    np.testing.assert_allclose(all_six.common_logits, 6 * one.common_logits, rtol=1e-3)
-    np.testing.assert_allclose(all_six.distinct_logits, one.distinct_logits, rtol=1e-3)
+    assert (np.abs(single.common_logits) > 0).all()
+    np.testing.assert_allclose(double.common_logits, 2 * single.common_logits, rtol=1e-3)
+    np.testing.assert_allclose(all_six.common_logits, 6 * single.common_logits, rtol=1e-3)
+    np.testing.assert_allclose(all_six.distinct_logits, single.distinct_logits, rtol=1e-3)
     np.testing.assert_array_equal(unsaid.common_logits, all_six.common_logits)
     with pytest.raises(InputError, match="classes_per_query is 4: it must divide the number of classes, 6"):
         theory.symmetric_flow([1.0], **arguments, classes_per_query=4)

@@ -26,9 +26,9 @@ def h_to_many_digits(t: float, size: int, rate: float) -> mpmath.mpf:
 @pytest.mark.parametrize("rate", [1e-3, 0.5, 10.0])
 def test_h_has_twelve_digits_from_1e_minus_9_to_1e15(size: int, rate: float) -> None:
     times = np.geomspace(1e-9, 1e15, 49)
-    found = theory.decoder_growth(times, vocab_size=size, lr_y=rate)
+    h = theory.decoder_growth(times, vocab_size=size, lr_y=rate)
     wanted = [h_to_many_digits(t, size, rate) for t in times]
-    errors = [abs((mpmath.mpf(float(a)) - b) / b) for a, b in zip(found, wanted, strict=True)]
+    errors = [abs((mpmath.mpf(float(a)) - b) / b) for a, b in zip(h, wanted, strict=True)]
     assert max(errors) < 1e-12
 
 
@@ -75,7 +75,7 @@ def test_steps_stay_above_h_by_at_most_two_rates(size: int) -> None:
     assert (gap >= -1e-15).all()
     assert (gap[1:].max(axis=0) > 0).all()
     assert (gap <= 2 * rates / size).all()
-    if size <= 10:  # and it goes to zero, once the snap is past
+    if size <= 10:  # and it goes to zero after the snap
         assert (gap[-1] < 0.05 * gap.max(axis=0))[1:].all()
 
 
@@ -103,11 +103,11 @@ def test_speed_has_the_two_stages_of_lemma_9() -> None:
     early, late = np.geomspace(10, first, 50), np.geomspace(second, 1e12, 50)
     for times, bounds in ((early, theory.speed_scanning), (late, theory.speed_snapping)):
         least, most = bounds(times, **setting)
-        found = theory.speed(times, **setting)
-        assert (least <= found).all()
-        assert (found <= most).all()
-        assert not (found / 5 >= least).all()  # a factor lost would be seen
-        assert not (found * 5 <= most).all()
+        gamma = theory.speed(times, **setting)
+        assert (least <= gamma).all()
+        assert (gamma <= most).all()
+        assert not (gamma / 5 >= least).all()  # a missing factor would be noticed
+        assert not (gamma * 5 <= most).all()
 
 
 def test_bad_arguments_are_named() -> None:
@@ -119,5 +119,5 @@ def test_bad_arguments_are_named() -> None:
         theory.decoder_growth(1.0, vocab_size=1, lr_y=1.0)
     with pytest.raises(InputError, match="lr_y is 'fast'"):
         theory.decoder_growth(1.0, vocab_size=10, lr_y="fast")
-    with pytest.raises(InputError, match="above the largest number"):
+    with pytest.raises(InputError, match="overflows: give a smaller time"):
         theory.decoder_growth(1e308, vocab_size=1000, lr_y=10)

@@ -25,7 +25,7 @@ def test_the_reduction_is_the_flow(classes: ss.SequenceClasses, gradient: str) -
     times = np.geomspace(1, 1e6, 7)
     rates = {"lr_y": 0.5, "lr_z": 0.5, "decoder_gradient": gradient}
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), **rates)
-    whole = ss.flow(classes, **rates, times=times, rtol=1e-10, atol=1e-12)
+    whole = ss.measure.one_head(ss.flow(classes, **rates, times=times, rtol=1e-10, atol=1e-12))
     z = whole["attention_logits"].isel(run=0, query=0)
     np.testing.assert_allclose(z.sel(token=classes.distinct_tokens(0)), reduced.distinct_logits, atol=1e-6)
     np.testing.assert_allclose(z.sel(token=classes.common_tokens), reduced.common_logits, atol=1e-6)
@@ -41,12 +41,14 @@ def test_drives_of_the_reduction_are_those_measured() -> None:
     classes = ss.single_common(num_classes=4, vocab_size=60)
     times = [5.0, 500.0]
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=0.5, lr_z=0.5)
-    whole = ss.flow(classes, lr_y=0.5, lr_z=0.5, times=times, record=("attention_logits", "decoder"), rtol=1e-10)
+    whole = ss.measure.one_head(
+        ss.flow(classes, lr_y=0.5, lr_z=0.5, times=times, record=("attention_logits", "decoder"), rtol=1e-10)
+    )
     for i in range(2):
-        one = whole.isel(run=0, time=i)
+        record = whole.isel(run=0, time=i)
         probs = classes.probs[:, classes.contextual_tokens]
-        f = theory.directions(probs, one["attention_logits"].values[0])
-        measured = theory.measured_gradient(f, one["decoder"].values, next_token=classes.next_token)
+        f = theory.directions(probs, record["attention_logits"].values[0])
+        measured = theory.measured_gradient(f, record["decoder"].values, next_token=classes.next_token)
         ids = np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(0))
         np.testing.assert_allclose(measured.token_drive[0, ids], reduced.distinct_drive[i], rtol=1e-5)
         ids = np.searchsorted(classes.contextual_tokens, classes.common_tokens)
@@ -76,7 +78,9 @@ def test_the_energy_law_integrates_along_a_trajectory() -> None:
     classes = ss.synthetic(num_query=1, next_per_query=3, num_common=2, num_distinct=3)
     times = np.linspace(0, 40, 401)
     rates = {"lr_y": 0.7, "lr_z": 0.4}
-    ds = ss.flow(classes, **rates, times=times, record=("attention_logits", "decoder"), rtol=1e-10, atol=1e-12)
+    ds = ss.measure.one_head(
+        ss.flow(classes, **rates, times=times, record=("attention_logits", "decoder"), rtol=1e-10, atol=1e-12)
+    )
     probs = classes.probs[:, classes.contextual_tokens]
     share = []
     for i in range(len(times)):
@@ -90,14 +94,14 @@ def test_the_energy_law_integrates_along_a_trajectory() -> None:
 
 
 def test_assumptions_speak_in_numbers() -> None:
-    found = theory.assumptions(ss.syn_small(), lr_y=1.0, lr_z=1.0, seq_len=128, momentum=0.9)
-    assert not found
-    assert {one.id for one in found.broken} >= {
+    assumptions = theory.assumptions(ss.syn_small(), lr_y=1.0, lr_z=1.0, seq_len=128, momentum=0.9)
+    assert not assumptions
+    assert {assumption.id for assumption in assumptions.broken} >= {
         "long_sequences", "fast_decoder", "weak_overlap", "many_tokens", "decoder_rate", "plain_sgd"
     }  # fmt: skip
     f = theory.directions(ss.syn_small().probs)
-    assert found["weak_overlap"].value == pytest.approx(f[0] @ f[1])
-    assert "T = 128" in found["long_sequences"].advice
+    assert assumptions["weak_overlap"].value == pytest.approx(f[0] @ f[1])
+    assert "T = 128" in assumptions["long_sequences"].advice
     good = ss.single_common(num_classes=3, num_distinct=6, vocab_size=4000)
     met = theory.assumptions(good, lr_y=0.5, lr_z=0.01)
     assert met["fast_decoder"].met

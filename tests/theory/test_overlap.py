@@ -34,7 +34,7 @@ def test_lemmas_13_to_17_hold(seed: int, classes: int, shared: float) -> None:
     np.testing.assert_allclose(np.sort(spectrum / (1 + spectrum)), np.linalg.eigvalsh(inverse), atol=1e-9)  # Lemma 14
 
 
-def test_the_bounds_are_not_idle() -> None:
+def test_the_bounds_are_tight_to_a_factor_of_two() -> None:
     """Halved, each bound is broken by some classes: a lost factor would be seen."""
     broken = np.zeros(3, bool)
     for seed in range(200):

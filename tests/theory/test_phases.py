@@ -22,12 +22,12 @@ def test_growth_bound_solves_theorem_4() -> None:
     """dz/dt = -eta_Z gamma e^(4z)/C_0 integrated numerically; B_n = -z, and B_n(0) = 0."""
     constant = 1.3
     times = np.array([10.0, 100.0, 1000.0, 10_000.0])
-    found = solve_ivp(
+    solution = solve_ivp(
         lambda t, z: -0.05 * theory.speed(t, **SETTING) * np.exp(4 * z) / constant,
         (0, times[-1]), [0.0], t_eval=times, rtol=1e-10, atol=1e-13,
     )  # fmt: skip
     exact = theory.growth_bound(times, **SETTING, lr_z=0.05, constant=constant)
-    np.testing.assert_allclose(exact, -found.y[0], rtol=1e-7)
+    np.testing.assert_allclose(exact, -solution.y[0], rtol=1e-7)
     np.testing.assert_allclose(theory.common_logit(times, **SETTING, lr_z=0.05, constant=constant), -exact)
     assert theory.growth_bound(0.0, **SETTING, lr_z=0.05, constant=constant) == 0
     published = theory.growth_bound(times, **SETTING, lr_z=0.05, constant=constant, form="published")

@@ -24,8 +24,8 @@ def test_spurious_share_by_exhaustion() -> None:
             held = [{tokens[i] for i in range(4) if owners[i // 2] == k} for k in range(2)]
             for n in range(2):
                 expected[n] += chance * sum(probs[n, token] for token in held[n] - held[1 - n] if token in (0, 1))
-    found = theory.spurious_share(probs, weights=weights, seq_len=3, num_sequences=2)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    share = theory.spurious_share(probs, weights=weights, seq_len=3, num_sequences=2)
+    np.testing.assert_allclose(share, expected, rtol=1e-12)
 
 
 def test_without_common_tokens_nothing_is_spurious() -> None:
@@ -43,9 +43,9 @@ def test_residual_directions_and_overlaps() -> None:
     np.testing.assert_allclose((v @ v.T)[off], published[off] / 2, rtol=1e-12)
     np.testing.assert_allclose(np.eye(4) - np.linalg.inv(v @ v.T) - theory.residual_beta(f, classes.query),
                                np.diag(np.diag(np.eye(4) - np.linalg.inv(v @ v.T))), atol=1e-12)  # fmt: skip
-    with pytest.raises(ss.InputError, match="give for each of 4 classes a number below"):
+    with pytest.raises(ss.InputError, match="give each of 4 classes an index below"):
         theory.residual_directions(f, [0, 1])
-    with pytest.raises(ss.InputError, match="form is 'both'"):
+    with pytest.raises(ss.InputError, match="unknown form 'both'"):
         theory.residual_beta(f, classes.query, form="both")
 
 

@@ -43,6 +43,10 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
 
         return add
 
+    def add(self, name: str, member: Member) -> None:
+        """Add a member under a name."""
+        self.register(name)(lambda: member)
+
     def member(self, value: str | Member) -> Member:
         """The member of that name, or the object that was given."""
         if isinstance(value, str):

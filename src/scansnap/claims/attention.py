@@ -7,25 +7,30 @@ from typing import Any
 import numpy as np
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, Setting, claim
-from scansnap.claims.population import trajectory
+from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Setting
+from scansnap.claims.claim import claim
+from scansnap.claims.population import FloatArray, trajectory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.train import train
+from scansnap.results.measure import one_head
+from scansnap.theory.symmetric import DecoderGradient
 
 Entries = tuple[Any, ...]
 
 TIMES = np.geomspace(1, 1e9, 28)
 
 
-def _velocities(check: Check, classes: SequenceClasses, gradient: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _velocities(
+    check: Check, classes: SequenceClasses, gradient: DecoderGradient
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """dz/dt of distinct and of common tokens along a flow (one entry per time, query and token), and z itself."""
-    states, found = trajectory(
+    states, result = trajectory(
         classes, times=TIMES, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, decoder_gradient=gradient
     )
     rates = np.array([state.velocity()[1] for state in states])  # (time, Q, S)
     distinct, common = _tokens(classes)
-    return rates[(slice(None), *distinct)], rates[(slice(None), *common)], found["attention_logits"].values[0]
+    return rates[:, *distinct], rates[:, *common], result["attention_logits"].values[0]
 
 
 def _tokens(classes: SequenceClasses) -> tuple[Entries, Entries]:
@@ -36,13 +41,13 @@ def _tokens(classes: SequenceClasses) -> tuple[Entries, Entries]:
     return np.nonzero(occurs & (kinds == "distinct")), np.nonzero(occurs & (kinds == "common"))
 
 
-def _trained(classes: SequenceClasses, **options: Any) -> np.ndarray:
+def _trained(classes: SequenceClasses, **options: Any) -> FloatArray:
     """Z of twenty runs of 100 steps of batch 128 at eta_Y = eta_Z = 1 (the published size), float64."""
-    found = train(
+    result = one_head(train(
         classes, lr_y=1.0, lr_z=1.0, steps=100, batch_size=128, seeds=range(20), dtype="float64", record_every=100,
         record=("attention_logits",), progress=False, **options,
-    )  # fmt: skip
-    return found["attention_logits"].values[:, -1]
+    ))  # fmt: skip
+    return result["attention_logits"].values[:, -1]
 
 
 @claim(
@@ -57,15 +62,15 @@ def theorem_2(check: Check) -> None:
     """Signs of dz/dt at 28 times from 1 to 10^9 steps; signs of z after sampled training with finite T and momentum."""
     classes = check.setting.classes
     lines = {}
-    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+    for gradient, role in GRADIENT_ROLES:
         gain, loss, z = _velocities(check, classes, gradient)
         check.positive(f"dz/dt of distinct tokens, {gradient} gradient", gain, role=role)
         if len(classes.common_tokens) == 1:
             check.positive(f"-dz/dt of the common token, {gradient} gradient", -loss, role=role)
         distinct, common = _tokens(classes)
-        lines[f"distinct, {gradient}"] = z[(slice(None), *distinct)].mean(axis=1)
+        lines[f"distinct, {gradient}"] = z[:, *distinct].mean(axis=1)
         if len(common[0]):
-            lines[f"common, {gradient}"] = z[(slice(None), *common)].mean(axis=1)
+            lines[f"common, {gradient}"] = z[:, *common].mean(axis=1)
     distinct, common = _tokens(classes)
     sampled: dict[str, dict[str, Any]] = {
         "T = 128, equal rates": {"seq_len": 128},
@@ -74,18 +79,14 @@ def theorem_2(check: Check) -> None:
     }
     for name, options in sampled.items():
         z = _trained(classes, **options)
-        check.positive(
-            f"z of distinct tokens, SGD with {name}", z[(slice(None), *distinct)], role="beyond", allowed=0.01
-        )
+        check.positive(f"z of distinct tokens, SGD with {name}", z[:, *distinct], role="beyond", allowed=0.01)
         if len(common[0]):
-            check.positive(
-                f"-z of common tokens, SGD with {name}", -z[(slice(None), *common)], role="beyond", allowed=0.01
-            )
+            check.positive(f"-z of common tokens, SGD with {name}", -z[:, *common], role="beyond", allowed=0.01)
     check.curve = Curve(TIMES, lines, "steps", "attention logit z (mean over tokens)")
 
 
 def symmetric_setting() -> Setting:
-    """Three classes of one query with three common and 44 distinct tokens each, M = 1600: Assumption 2 is met."""
+    """Three classes of one query, each with three common and 44 distinct tokens, M = 1600: Assumption 2 is met."""
     return Setting(synthetic(num_query=1, next_per_query=3, num_common=3, num_distinct=44, vocab_size=1600))
 
 
@@ -105,10 +106,10 @@ def corollary_2(check: Check) -> None:
     check.positive("conditions (1) to (3) met", np.array([shape.single_query, shape.matching_distinct,
                                                           shape.shared_common]) - 0.5, role="contrast")  # fmt: skip
     lines = {}
-    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+    for gradient, role in GRADIENT_ROLES:
         _, loss, z = _velocities(check, classes, gradient)
         check.positive(f"-dz/dt of common tokens, {gradient} gradient", -loss, role=role)
-        lines[f"{gradient} gradient"] = z[(slice(None), *_tokens(classes)[1])].mean(axis=1)
+        lines[f"{gradient} gradient"] = z[:, *_tokens(classes)[1]].mean(axis=1)
         if gradient == "modified" and shape.holds:
             lists = [np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(n)) for n in range(2)]
             check.equal("z of matching distinct tokens", z[:, 0, lists[0]], z[:, 0, lists[1]], tolerance=1e-6)

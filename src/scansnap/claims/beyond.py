@@ -1,4 +1,4 @@
-"""What the paper leaves open, and scansnap adds: the exact drive under true SGD."""
+"""What scansnap adds where the paper leaves off: the exact drive under true SGD."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import numpy as np
 from scipy.integrate import simpson
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, Setting, claim
+from scansnap.claims.check import Check, Curve, Role, Setting
+from scansnap.claims.claim import claim
 from scansnap.claims.phases import section_6_setting
-from scansnap.claims.population import State
+from scansnap.claims.population import FloatArray, State
 from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
+from scansnap.results.measure import one_head
+from scansnap.theory.symmetric import DecoderGradient
 
 TIMES = np.geomspace(1, 1e12, 97)
 
@@ -33,12 +36,12 @@ def symmetric_drive(check: Check) -> None:
     row = int(np.flatnonzero(classes.queries == classes.query[0])[0])
     common = np.searchsorted(classes.contextual_tokens, classes.common_tokens)
     distinct = np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(0))
-    lines: dict[str, np.ndarray] = {}
+    lines: dict[str, FloatArray] = {}
     for lr_z in dict.fromkeys((check.setting.lr_z, check.setting.lr_y)):
         reduced = theory.symmetric_flow(TIMES, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=lr_z)
-        found = flow(classes, lr_y=check.setting.lr_y, lr_z=lr_z, times=TIMES, record=("attention_logits",),
-                     progress=False)  # fmt: skip
-        z = found["attention_logits"].values[0, :, row]
+        result = one_head(flow(classes, lr_y=check.setting.lr_y, lr_z=lr_z, times=TIMES, record=("attention_logits",),
+                      progress=False))  # fmt: skip
+        z = result["attention_logits"].values[0, :, row]
         ratio = f"eta_Y/eta_Z = {check.setting.lr_y / lr_z:g}"
         check.equal(f"z of common tokens, {ratio}", reduced.common_logits, z[:, common], tolerance=1e-4)
         check.equal(f"z of distinct tokens, {ratio}", reduced.distinct_logits, z[:, distinct], tolerance=1e-4)
@@ -73,19 +76,20 @@ def energy_law(check: Check) -> None:
     """The right side along a flow of 60 steps, by Simpson's rule on 601 states; the modified gradient in contrast."""
     classes = check.setting.classes
     times = np.linspace(0, 60, 601)
-    for gradient, role in (("true", "assumed"), ("modified", "contrast")):
-        found = flow(
+    roles: dict[DecoderGradient, Role] = {"true": "assumed", "modified": "contrast"}
+    for gradient, role in roles.items():
+        result = one_head(flow(
             classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, times=times, decoder_gradient=gradient,
             record=("attention_logits", "decoder"), rtol=1e-10, atol=1e-12, progress=False,
-        )  # fmt: skip
+        ))  # fmt: skip
         states = [
-            State(classes, found["decoder"].values[0, i], found["attention_logits"].values[0, i])
+            State(classes, result["decoder"].values[0, i], result["attention_logits"].values[0, i])
             for i in range(len(times))
         ]
         share = [classes.weights @ (s.direction**2 * s.measured.logit_gain[:, None]) for s in states]
         energy = (states[-1].decoder ** 2).sum(axis=1) / 2
         predicted = check.setting.lr_z * (energy / check.setting.lr_y - simpson(share, x=times, axis=0))
-        z = states[-1].logits[0]
+        z = states[-1].attention_logits[0]
         check.equal(f"z after 60 steps, {gradient} gradient", predicted, z, tolerance=1e-4, role=role, floor=1e-7)
         if gradient == "true":
             check.curve = Curve.against(z, {"the law": predicted}, "z of a token after 60 steps")
@@ -101,20 +105,20 @@ def energy_law(check: Check) -> None:
 def finite_length(check: Check) -> None:
     """z after 8 steps of batch 4096 at small rates, mean of 64 runs: T = 500 against the prediction and the limit."""
     classes = check.setting.classes
-    found = {}
+    logits = {}
     for length in (500, np.inf):
-        z = train(
+        z = one_head(train(
             classes, lr_y=0.02, lr_z=0.1, steps=8, batch_size=4096, seq_len=length, seeds=range(64), dtype="float64",
             record_every=8, record=("attention_logits",), progress=False,
-        )["attention_logits"].values[:, -1]  # fmt: skip
-        found[length] = z.mean(axis=0)[np.argsort(classes.queries)]
+        ))["attention_logits"].values[:, -1]  # fmt: skip
+        logits[length] = z.mean(axis=0)[np.argsort(classes.queries)]
     arguments: dict[str, Any] = {
         "query": classes.query, "weights": classes.weights, "vocab_size": classes.vocab_size, "lr_y": 0.02, "lr_z": 0.1,
     }  # fmt: skip
     limit = theory.early_logits(8, check.setting.probs, **arguments)
     finite = theory.early_logits(8, check.setting.probs, **arguments, seq_len=500)
-    check.equal("z at T = 500", finite, found[500], tolerance=0.1)
-    check.equal("z at T -> infinity", limit, found[np.inf], tolerance=0.02)
-    check.equal("z at T = 500, by the limit alone", limit, found[500], tolerance=0.1, role="contrast")
-    check.curve = Curve.against(found[500], {"first order in 1/T": finite, "T -> infinity": limit},
+    check.equal("z at T = 500", finite, logits[500], tolerance=0.1)
+    check.equal("z at T -> infinity", limit, logits[np.inf], tolerance=0.02)
+    check.equal("z at T = 500, by the limit alone", limit, logits[500], tolerance=0.1, role="contrast")
+    check.curve = Curve.against(logits[500], {"first order in 1/T": finite, "T -> infinity": limit},
                                 "z of a token at T = 500")  # fmt: skip

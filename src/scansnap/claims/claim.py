@@ -1,188 +1,54 @@
-"""A statement of the paper and how it is put to the test.
+"""A claim: a statement, and a check that compares it with exact dynamics.
 
-A check measures in one or more ways, each with a role:
+    @claim("The loss falls at every step.", where="my notes", wrong_factor=-1.0)
+    def falling_loss(check: Check) -> None:
+        classes, lr_y, lr_z = check.setting.classes, check.setting.lr_y, check.setting.lr_z
+        loss = train(classes, lr_y=lr_y, lr_z=lr_z, steps=10, batch_size=None)["loss"].values[0]
+        check.positive("decrease of the loss", -np.diff(loss))
 
-- `assumed`     in a setting that meets what the statement assumes: this decides whether it holds;
-- `beyond`      where an assumption is dropped (true SGD, finite T, eta_Y/eta_Z of one, momentum): this decides whether
-                it holds under its assumptions only;
-- `corrected`   the statement as it should read, where it fails as published;
-- `contrast`    something to compare with, which decides nothing.
-
-Every check can fail: `wrong_factor` is a factor (for signs, a flipped sign) by which a prediction that is wrong is
-noticed, and the tests show it for each claim.
+The paper's claims are made in the same way.  Every check can fail: it notices predictions that are wrong by the claim's
+`wrong_factor` (for signs, by a flipped sign), and the tests show this for each of the paper's claims.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, Literal, get_args
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from scansnap.base.errors import InputError
+from scansnap.base.errors import InputError, unknown
 from scansnap.base.threads import one_thread
+from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, assumed_setting
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.synthetic import single_common
-from scansnap.theory import assumptions
+from scansnap.theory import Assumption, assumptions
+from scansnap.theory.assumptions import AssumptionId
 
-ROLES = {
-    "assumed": "under its assumptions",
-    "beyond": "beyond them",
-    "corrected": "as it should read",
-    "contrast": "for comparison",
-}
-"""What each role is called in words."""
+Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]
+Need = Literal[
+    "several classes", "a distinct token", "distinct tokens", "distinct tokens everywhere", "common tokens",
+    "one common token", "one query", "interacting queries", "symmetric classes",
+]  # fmt: skip
+VerdictWord = Literal["holds", "holds under its assumptions only", "fails", "assumptions not met", "does not apply"]
 
-DEPENDS = {
+DEPENDS: dict[Dependence, str] = {
     "the classes": "",
     "the classes and random matrices": "random matrices too",
     "K, M and the rates": "formula in K, M and the rates",
     "nothing": "formula: does not depend on the classes",
 }
-"""What a claim's check depends on, and how to tell someone who gave classes of their own."""
+"""What a claim's check depends on, with a note for users who check it on their own classes."""
 
-HOLDS, ASSUMED_ONLY, FAILS = "holds", "holds under its assumptions only", "fails"
-UNMET, INAPPLICABLE = "assumptions not met", "does not apply"
+HOLDS: Final = "holds"
+ASSUMED_ONLY: Final = "holds under its assumptions only"
+FAILS: Final = "fails"
+UNMET: Final = "assumptions not met"
+INAPPLICABLE: Final = "does not apply"
 
-
-@dataclass(frozen=True)
-class Setting:
-    """What a claim is checked on; time runs in steps of batch 1."""
-
-    classes: SequenceClasses
-    lr_y: float = 0.5
-    lr_z: float = 0.0005
-
-    @property
-    def probs(self) -> NDArray[np.float64]:
-        """P(l|n) over the contextual tokens alone (K x S): the columns that the engine keeps."""
-        return self.classes.probs[:, self.classes.contextual_tokens]
-
-
-def assumed_setting() -> Setting:
-    """Three classes of one query with one common token and 1600 tokens, eta_Y/eta_Z = 1000: all assumptions are met.
-
-    The overlap o = 0.158 has eigenvalues 2 o < 1/3 and |-o| >= 6/sqrt(1600).  For K symmetric classes the two sides of
-    Assumption 2 leave room only if M > 36 K^2 (K-1)^2: 1,296 tokens for three classes, 291,600 for ten.
-    """
-    return Setting(single_common(num_classes=3, num_distinct=14, vocab_size=1600))
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One comparison: at the point where they differ most, what was predicted and what was measured."""
-
-    label: str
-    role: str
-    predicted: float
-    measured: float
-    deviation: float  # relative error; for bounds the share of the bound used up; for signs the share that is wrong
-    allowed: float
-    holds: bool
-    kind: str  # of comparison, which says what the deviation is: equal, at most, at least, positive or within
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What a claim's picture shows."""
-
-    x: NDArray[np.float64]
-    lines: dict[str, NDArray[np.float64]]
-    x_label: str
-    y_label: str
-    log_x: bool = True
-    log_y: bool = False
-    marks: Mapping[str, float] = field(default_factory=dict)  # places on the x axis that have a name
-    dots: tuple[str, ...] = ()  # lines whose points are not to be joined
-
-    @classmethod
-    def against(cls, measured: ArrayLike, predicted: Mapping[str, ArrayLike], quantity: str) -> Curve:
-        """Predictions as dots over what was measured, entry by entry, with the line where they would be equal."""
-        x = np.ravel(np.asarray(measured, np.float64))
-        order = np.argsort(x)
-        x = x[order]
-        dots = {name: np.ravel(np.asarray(values, np.float64))[order] for name, values in predicted.items()}
-        return cls(x, {**dots, "equal": x}, f"{quantity}, measured", f"{quantity}, predicted", log_x=False,
-                   dots=tuple(dots))  # fmt: skip
-
-
-@dataclass
-class Check:
-    """Passed to a claim's function, which measures through it."""
-
-    setting: Setting
-    wrong_factor: float | None = None  # set to make every prediction wrong on purpose
-    measurements: list[Measurement] = field(default_factory=list)
-    curve: Curve | None = None
-
-    def equal(
-        self,
-        label: str,
-        predicted: ArrayLike,
-        measured: ArrayLike,
-        *,
-        tolerance: float,
-        role: str = "assumed",
-        floor: float = 1e-13,
-    ) -> None:
-        """Predicted and measured agree to `tolerance`, relative to the largest entry measured.
-
-        Differences up to `floor` count as nothing: where both are rounding they are equal.
-        """
-        p, m = np.broadcast_arrays(np.asarray(predicted, np.float64), np.asarray(measured, np.float64))
-        p = p * self._wrong
-        size = max(float(np.abs(m).max()), floor / tolerance)
-        apart = np.abs(p - m) / size
-        worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
-        self._add("equal", label, role, p[worst], m[worst], apart[worst], tolerance)
-
-    def at_most(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: str = "assumed") -> None:
-        """No entry measured exceeds its bound, but for rounding."""
-        m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        b = b / self._wrong
-        used = np.where(m <= 0, 0.0, m / np.maximum(b, 1e-300))
-        worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add("at most", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
-
-    def at_least(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: str = "assumed") -> None:
-        """No entry measured falls short of its positive bound, but for rounding."""
-        m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        b = b * self._wrong
-        used = np.where(b <= 0, 0.0, b / np.maximum(m, 1e-300))
-        worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add("at least", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
-
-    def positive(self, label: str, values: ArrayLike, *, role: str = "assumed", allowed: float = 0.0) -> None:
-        """All values are positive, but for a share of `allowed`; shown are a share of one and the share found."""
-        v = np.asarray(values, np.float64)
-        if self.wrong_factor is not None:
-            v = -v
-        wrong = float((~(v > 0)).mean())  # NaN is not positive
-        self._add("positive", label, role, 1.0, 1.0 - wrong, wrong, allowed)
-
-    def within(self, label: str, apart: ArrayLike, radius: float, *, failure: float, role: str = "assumed") -> None:
-        """All of `apart` but a share of `failure` are within the radius; shown are the two shares."""
-        outside = float((~(np.asarray(apart) <= radius / self._wrong)).mean())
-        self._add("within", label, role, failure, outside, outside / failure, 1.0)
-
-    @property
-    def _wrong(self) -> float:
-        return 1.0 if self.wrong_factor is None else self.wrong_factor
-
-    def _add(
-        self, kind: str, label: str, role: str, predicted: float, measured: float, deviation: float, allowed: float
-    ) -> None:
-        holds = bool(deviation <= allowed)  # NaN does not hold
-        self.measurements.append(
-            Measurement(label, role, float(predicted), float(measured), float(deviation), float(allowed), holds, kind)
-        )
-
-
-NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
+NEEDS: dict[Need, tuple[str, Callable[[SequenceClasses], bool]]] = {
     "several classes": ("at least two classes", lambda c: c.num_classes > 1),
     "a distinct token": ("a token that only one class has", lambda c: "distinct" in c.token_kinds),
     "distinct tokens": (
@@ -196,6 +62,10 @@ NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
     "common tokens": ("tokens that classes share", lambda c: len(c.common_tokens) > 0),
     "one common token": ("exactly one common token", lambda c: len(c.common_tokens) == 1),
     "one query": ("one query for all classes", lambda c: len(c.queries) == 1),
+    "interacting queries": (
+        "two queries, one of them with two classes",
+        lambda c: len(c.queries) > 1 and max(len(c.of_query(int(query))) for query in c.queries) > 1,
+    ),
     "symmetric classes": (
         "equally likely classes with matching distinct tokens, common tokens shared by all with equal probabilities, "
         "and as many classes for each query",
@@ -207,88 +77,119 @@ NEEDS: dict[str, tuple[str, Callable[[SequenceClasses], bool]]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, its conditions and its check."""
+    """A statement, its conditions and its check; made by the decorator `claim`, which says what the fields mean."""
 
     id: str
     statement: str
-    where: str  # in the paper
+    where: str
     conditions: str
     check: Callable[[Check], None]
     setting: Callable[[], Setting]
     wrong_factor: float
-    correction: str  # how it should read, where it fails as published
-    needs: tuple[str, ...]  # names in NEEDS
-    assumes: tuple[str, ...]  # ids of `theory.assumptions` without which the claim promises nothing
-    depends_on: str  # a key of DEPENDS
+    correction: str
+    needs: tuple[Need, ...]
+    assumes: tuple[AssumptionId, ...]
+    depends_on: Dependence
+
+    def __post_init__(self) -> None:
+        if not self.id.isidentifier():
+            raise InputError(f"a claim is called '{self.id}': define its check with def, under the name of the claim.")
+        for text in (self.statement, self.where, self.conditions, self.correction):
+            if not isinstance(text, str):
+                raise InputError(f"{self.id} has {text!r:.60} in place of words: give a string.")
+        for kind, names, allowed in (
+            ("need", self.needs, tuple(NEEDS)),
+            ("assumption", self.assumes, get_args(AssumptionId)),
+            ("dependence", (self.depends_on,), tuple(DEPENDS)),
+        ):
+            for name in names:
+                if name not in allowed:
+                    raise unknown(kind, name, allowed)
 
     @property
     def how(self) -> str:
-        """How it is checked, in a sentence."""
+        """How the claim is checked, in a sentence."""
         return " ".join((self.check.__doc__ or "").split())
 
     @property
     def note(self) -> str:
-        """What to tell someone who gave classes of their own, if the claim is not, or not only, about them."""
+        """What to tell users who check the claim on their own classes, if it is not, or not only, about them."""
         return DEPENDS[self.depends_on]
 
     def run(self, setting: Setting | None = None, *, wrong: bool = False) -> Verdict:
-        """Check the claim, in its own setting unless another is given; with `wrong` its predictions are falsified."""
-        chosen = setting or self.setting()
+        """Check the claim in a setting, by default its own; `wrong` makes its predictions wrong on purpose."""
+        setting = setting or self.setting()
         for words, met in (NEEDS[name] for name in self.needs):
-            if not met(chosen.classes):
+            if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
-        check = Check(chosen, self.wrong_factor if wrong else None)
+        check = Check(setting, self.wrong_factor if wrong else None)
         with one_thread():
             self.check(check)
-        return Verdict(self, chosen, tuple(check.measurements), check.curve)
+        if not isinstance(check.curve, Curve | None):
+            raise TypeError(f"check.curve is of type {type(check.curve).__name__}: give a Curve")
+        if not any(measurement.role == "assumed" for measurement in check.measurements):
+            raise InputError(
+                f"{self.id} compares nothing under its assumptions: its check must call check.equal, or another "
+                "comparison, in the role 'assumed'."
+            )
+        return Verdict(self, setting, tuple(check.measurements), check.curve)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with what was measured."""
+    """A claim with the measurements of its check."""
 
     claim: Claim
     setting: Setting
     measurements: tuple[Measurement, ...]
     curve: Curve | None
     seconds: float = 0.0
-    reason: str = ""  # why the claim does not apply to the classes given
+    reason: str = ""  # why the claim does not apply to the classes
 
     @property
     def id(self) -> str:
         return self.claim.id
 
     @property
-    def verdict(self) -> str:
-        """Holds, holds under its assumptions only, or fails.
+    def verdict(self) -> VerdictWord:
+        """Whether the claim holds, holds under its assumptions only, or fails.
 
-        On classes and rates of your own also: that the claim does not apply to them, or, where it is not borne out and
-        they break one of its assumptions, that it promised nothing.
+        On a user's classes and rates there are two more: the claim does not apply to them, or it is not borne out but
+        promised nothing, because they break one of its assumptions.
         """
         if self.reason:
             return INAPPLICABLE
-        if not all(one.holds for one in self.measurements if one.role == "assumed"):
+        if not self._all_hold("assumed"):
             return UNMET if self.unmet else FAILS
-        return HOLDS if all(one.holds for one in self.measurements if one.role == "beyond") else ASSUMED_ONLY
+        return HOLDS if self._all_hold("beyond") else ASSUMED_ONLY
+
+    def _all_hold(self, role: Role) -> bool:
+        return all(measurement.holds for measurement in self.measurements if measurement.role == role)
 
     @property
     def leading(self) -> Measurement | None:
-        """The measurement to show in one line: the first that decided; none where the claim does not apply."""
+        """The measurement to show in one line: the first that decided; None where the claim does not apply."""
         if self.reason:
             return None
         role = "beyond" if self.verdict == ASSUMED_ONLY else "assumed"
-        mine = [one for one in self.measurements if one.role == role]
-        broken = [one for one in mine if not one.holds]
-        return (broken or mine)[0]
+        deciding = [measurement for measurement in self.measurements if measurement.role == role]
+        return next((measurement for measurement in deciding if not measurement.holds), deciding[0])
 
     @property
-    def unmet(self) -> tuple[str, ...]:
+    def unmet(self) -> tuple[AssumptionId, ...]:
         """The claim's assumptions that the setting breaks."""
-        found = assumptions(self.setting.classes, lr_y=self.setting.lr_y, lr_z=self.setting.lr_z)
-        return tuple(one.id for one in found.broken if one.id in self.claim.assumes)
+        return tuple(broken.id for broken in self.broken_assumptions if broken.id in self.claim.assumes)
 
-    def timed(self, seconds: float) -> Verdict:
-        return replace(self, seconds=seconds)
+    @property
+    def broken_assumptions(self) -> tuple[Assumption, ...]:
+        """All of the paper's assumptions that the setting breaks."""
+        return assumptions(self.setting.classes, lr_y=self.setting.lr_y, lr_z=self.setting.lr_z).broken
+
+    def notices_wrong_factor(self) -> bool:
+        """Whether the check, repeated with every prediction wrong by the claim's `wrong_factor`, finds one that is."""
+        falsified = self.claim.run(self.setting, wrong=True)
+        pairs = zip(self.measurements, falsified.measurements, strict=True)
+        return any(right.holds and not wrong.holds for right, wrong in pairs if right.role in ("assumed", "corrected"))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -305,7 +206,9 @@ class Verdict:
             "correction": self.claim.correction or None,
             "depends_on": self.claim.depends_on,
             "reason": self.reason or None,
-            "measurements": [{k: _finite(v) for k, v in vars(one).items()} for one in self.measurements],
+            "measurements": [
+                {name: _finite(value) for name, value in vars(measurement).items()} for measurement in self.measurements
+            ],
             "unmet_assumptions": list(self.unmet),
             "setting": {
                 "classes": repr(self.setting.classes),
@@ -316,13 +219,9 @@ class Verdict:
         }
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
+def _finite(value: object) -> object:
+    """The value, or None for infinity and NaN, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-CLAIMS: dict[str, Claim] = {}
-"""All claims by id, in the order in which their modules list them."""
 
 
 def claim(
@@ -333,18 +232,57 @@ def claim(
     setting: Callable[[], Setting] = assumed_setting,
     wrong_factor: float = 1.01,
     correction: str = "",
-    needs: tuple[str, ...] = (),
-    assumes: tuple[str, ...] = (),
-    depends_on: str = "the classes",
+    needs: tuple[Need, ...] = (),
+    assumes: tuple[AssumptionId, ...] = (),
+    depends_on: Dependence = "the classes",
 ) -> Callable[[Callable[[Check], None]], Claim]:
-    """Make a claim of a check function, under the function's name."""
+    """Make a claim of a check function: the function's name is the claim's id, its docstring says how it is checked.
 
-    def made(check: Callable[[Check], None]) -> Claim:
-        found = Claim(
-            check.__name__, statement, where, conditions, check, setting, wrong_factor, correction, needs, assumes,
-            depends_on,
+    The function compares predictions with measurements through the `Check` that it is called with, and may set the
+    check's `curve` for the picture.  Where the claim says nothing about the classes it raises an `InputError`.
+
+    Parameters
+    ----------
+    statement : str
+        What the claim says, in plain text; mathematics as eta_Y >> eta_Z.
+    where : str
+        Where it is stated.
+    conditions : str
+        What it assumes, in words.
+    setting : callable
+        Makes the setting in which it is checked; by default one that meets all of the paper's assumptions.
+    wrong_factor : float
+        A factor for which the check notices that predictions are wrong by it; negative for claims about signs.
+    correction : str
+        How it should read, where it fails as stated.
+    needs : tuple of str
+        What classes must have for it to say anything about them: names in `NEEDS`.
+    assumes : tuple of str
+        The assumptions, as ids of `theory.assumptions`, without which it promises nothing.
+    depends_on : str
+        What its check depends on.
+    """
+
+    def make(check: Callable[[Check], None]) -> Claim:
+        new = Claim(
+            getattr(check, "__name__", ""), statement, where, conditions, check, setting, wrong_factor, correction,
+            needs, assumes, depends_on,
         )  # fmt: skip
-        CLAIMS[found.id] = found
-        return found
+        frame = inspect.currentframe()
+        if frame and frame.f_back and _defined_before(new.id, frame.f_back):
+            raise InputError(f"there is a claim called '{new.id}' already: give this one another name.")
+        return new
 
-    return made
+    return make
+
+
+def _defined_before(name: str, frame: FrameType) -> bool:
+    """Whether the code that runs in `frame` has itself made a claim of that name.
+
+    A claim of an earlier run may be replaced, as when a notebook's cell is run again or a module is reloaded: its check
+    is not among the functions of this code.
+    """
+    earlier = frame.f_locals.get(name)
+    return isinstance(earlier, Claim) and any(
+        constant is getattr(earlier.check, "__code__", frame) for constant in frame.f_code.co_consts
+    )

@@ -1,4 +1,4 @@
-"""Theorems 1 and 5, Corollary 1 and Remark 1: the decoder, and what it sends back."""
+"""Theorems 1 and 5, Corollary 1 and Remark 1: the decoder, and the gradient that it sends back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, claim
-from scansnap.claims.population import trajectory
+from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role
+from scansnap.claims.claim import claim
+from scansnap.claims.population import FloatArray, trajectory
 from scansnap.claims.sampling import sampled_logits
 from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.dynamics.train import train
+from scansnap.results.measure import one_head
+from scansnap.theory.symmetric import DecoderGradient
 
 
 @claim(
@@ -38,15 +42,15 @@ def theorem_1(check: Check) -> None:
     iota, beta = theory.backpropagated_gradient(e, vocab_size=classes.vocab_size)
     gamma = theory.speed(times, vocab_size=classes.vocab_size, num_classes=classes.num_classes, lr_y=check.setting.lr_y)
     lines = {"Theorem 1": theory.drive(e, beta, speed=gamma).mean(axis=1)}
-    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+    for gradient, role in GRADIENT_ROLES:
         states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
         measured = [state.measured for state in states]
         name = f"{gradient} gradient"
-        # beta first: it is what drives attention, and what true SGD changes most.
-        check.equal(f"beta, {name}", beta, [one.beta for one in measured], tolerance=1e-3, role=role)
-        check.equal(f"gamma, {name}", gamma[:, None] / [one.speed for one in measured], 1.0, tolerance=1e-3, role=role)
-        check.equal(f"iota, {name}", iota, [one.iota for one in measured], tolerance=1e-3, role=role)
-        xi = np.array([one.drive for one in measured])
+        # beta comes first: it drives attention, and true SGD changes it most.
+        check.equal(f"beta, {name}", beta, [m.beta for m in measured], tolerance=1e-3, role=role)
+        check.equal(f"gamma, {name}", gamma[:, None] / [m.speed for m in measured], 1.0, tolerance=1e-3, role=role)
+        check.equal(f"iota, {name}", iota, [m.iota for m in measured], tolerance=1e-3, role=role)
+        xi = np.array([m.drive for m in measured])
         check.positive(f"xi_n, {name}", xi, role=role)
         lines[f"measured, {name}"] = xi.mean(axis=1)
     off = ~np.eye(len(e), dtype=bool)
@@ -63,25 +67,28 @@ def theorem_1(check: Check) -> None:
 )
 def theorem_5(check: Check) -> None:
     """Ten runs of 1,000 batch-1 steps.  W is matched with (M - 1) h*(N_n) zeta_n for whole N_n that add up to N."""
-    logits, steps = sampled_logits(check, runs=10, steps=1000)
+    steps = 1000
+    logits = sampled_logits(check, runs=10, steps=steps)
     classes = check.setting.classes
     grown = theory.decoder_growth_steps(steps, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
     own = logits[:, np.arange(classes.num_classes), classes.next_token] / (classes.vocab_size - 1)
     counts = np.abs(own[..., None] - grown).argmin(axis=-1)
-    zeta = theory.centred_one_hot(classes.next_token, vocab_size=classes.vocab_size)
+    zeta = theory.centered_one_hot(classes.next_token, vocab_size=classes.vocab_size)
     predicted = (classes.vocab_size - 1) * grown[counts][..., None] * zeta
     check.equal("W with whole counts N_n", predicted, logits, tolerance=1e-8)
     check.equal("sum of the counts", counts.sum(axis=1), steps, tolerance=1e-12)
     f = theory.directions(check.setting.probs)
-    for gradient, rate, role in (("modified", 0.0, "assumed"), ("true", 0.0, "beyond"),
-                                 ("modified", check.setting.lr_y, "beyond")):  # fmt: skip
-        found = train(
-            classes, lr_y=check.setting.lr_y, lr_z=rate, steps=steps, batch_size=1, seq_len=math.inf, seeds=range(10),
+    cases: tuple[tuple[DecoderGradient, float, Role], ...] = (
+        ("modified", 0.0, "assumed"), ("true", 0.0, "beyond"), ("modified", check.setting.lr_y, "beyond"),
+    )  # fmt: skip
+    for gradient, lr_z, role in cases:
+        trained = one_head(train(
+            classes, lr_y=check.setting.lr_y, lr_z=lr_z, steps=steps, batch_size=1, seq_len=math.inf, seeds=range(10),
             decoder_gradient=gradient, dtype="float64", record_every=steps, record=("decoder",), progress=False,
-        )["decoder"].values[:, -1]  # fmt: skip
-        named = f"Y, {gradient} gradient" + (", attention learned at eta_Z = eta_Y" if rate else "")
+        ))["decoder"].values[:, -1]  # fmt: skip
+        label = f"Y, {gradient} gradient" + (", attention learned at eta_Z = eta_Y" if lr_z else "")
         closed = np.array([theory.decoder(f, w) for w in predicted])
-        check.equal(named, closed, found, tolerance=1e-6, role=role)
+        check.equal(label, closed, trained, tolerance=1e-6, role=role)
 
 
 @claim(
@@ -94,16 +101,16 @@ def theorem_5(check: Check) -> None:
 def corollary_1(check: Check) -> None:
     """|e_n - alpha_n| along flows with attention fixed, and at the times predicted for eps = 0.1, 0.01, 10^-4."""
     classes = check.setting.classes
-    setting: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": check.setting.lr_y
     }  # fmt: skip
     eps = np.array([0.1, 0.01, 1e-4])
-    exact = theory.steps_to_reach(eps, **setting)
+    exact = theory.steps_to_reach(eps, **arguments)
     times = np.unique(np.concatenate([np.geomspace(1, 1e9, 37), exact]))
-    order = theory.steps_to_reach(eps, **setting, form="published")
+    order = theory.steps_to_reach(eps, **arguments, form="published")
     check.at_most("exact time against the published order", exact, order, role="contrast")
-    lines = {"Corollary 1": theory.residual_norm(times, **setting)}
-    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+    lines = {"Corollary 1": theory.residual_norm(times, **arguments)}
+    for gradient, role in GRADIENT_ROLES:
         states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
         norms = np.array([_residual_norms(state.direction @ state.decoder, classes.next_token) for state in states])
         lines[f"measured, {gradient} gradient"] = norms.mean(axis=1)
@@ -115,7 +122,8 @@ def corollary_1(check: Check) -> None:
     check.curve = Curve(times, lines, "steps", "|e_n - alpha_n|", log_y=True)
 
 
-def _residual_norms(logits: np.ndarray, next_token: np.ndarray) -> np.ndarray:
+def _residual_norms(logits: FloatArray, next_token: NDArray[np.int64]) -> FloatArray:
+    """|e_n - alpha_n| of each class from its logits w_n."""
     alpha = np.exp(logits - logits.max(axis=1, keepdims=True))
     alpha /= alpha.sum(axis=1, keepdims=True)
     own = np.arange(len(alpha)), next_token
@@ -136,7 +144,7 @@ def remark_1(check: Check) -> None:
     """Logits along the true flow with attention fixed, from 10 to 10^6 steps."""
     classes = check.setting.classes
     times = np.geomspace(10, 1e6, 11)
-    states, found = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0)
+    states, result = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0)
     f = states[0].direction
     rho = float(theory.overlaps(f)[0, 1])
     published = theory.shared_overlap_logits(
@@ -146,7 +154,7 @@ def remark_1(check: Check) -> None:
     measured = np.array([f @ state.decoder for state in states])
     check.equal("logits w_n, published", published, measured, tolerance=0.02)
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=0.0)
-    loss = found["loss"].values[0]
+    loss = result["loss"].values[0]
     check.equal("loss, symmetric equations", -np.log1p(-reduced.residual) / loss, 1.0, tolerance=1e-4, role="corrected")
     check.curve = Curve(times, {
         "published, (1 - rho)(M-1) h": published[:, 0, classes.next_token[0]],

@@ -1,4 +1,4 @@
-"""Theorem 3: the race among the distinct tokens of a class, and how it degrades as attention learns faster."""
+"""Theorem 3: the race among the distinct tokens of a class, and its error as attention learns faster."""
 
 from __future__ import annotations
 
@@ -8,25 +8,30 @@ import numpy as np
 from scipy.integrate import cumulative_simpson
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, claim
+from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role
+from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray, trajectory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
+from scansnap.results.measure import one_head
+from scansnap.theory.symmetric import DecoderGradient
 
 TIMES = np.geomspace(1, 1e9, 181)
 RATIOS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+PUBLISHED, WITH_WEIGHT, WITH_DRIVE = "published B_n", "B_n with P(n)", "B_n with P(n) and the token's drive"
+"""Three readings of B_n in Eq. 12."""
 
 
-def companions(classes: SequenceClasses, logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+def companions(classes: SequenceClasses, attention_logits: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Growth of the first class's distinct tokens (time, D): predicted from the dominant one's (Eq. 110), and measured.
 
-    Both are in units of the dominant token's own growth.  `logits` (time, S) is the class's row of Z over the
-    contextual tokens, from Z(0) = 0.
+    Both are in units of the dominant token's own growth.  `attention_logits` (time, S) is the class's row of Z over
+    the contextual tokens, from Z(0) = 0.
     """
     ids = classes.distinct_tokens(0)
     probs = classes.support_probs(0)[np.isin(classes.support(0), ids)]
-    z = logits[:, np.searchsorted(classes.contextual_tokens, ids)]
+    z = attention_logits[:, np.searchsorted(classes.contextual_tokens, ids)]
     leader = z[:, [int(np.argmax(probs))]]
     chi = theory.companion_growth(theory.relative_gain(probs.max(), probs), theory.growth_factor(leader))
     return np.log(chi) / 2 / leader, z / leader
@@ -52,26 +57,27 @@ def theorem_3(check: Check) -> None:
     classes, rate = check.setting.classes, check.setting.lr_y
     row = int(np.flatnonzero(classes.queries == classes.query[0])[0])
     worst: dict[str, list[float]] = {}
-    for gradient in ("modified", "true"):
+    for gradient, _ in GRADIENT_ROLES:
         for ratio in RATIOS:
-            z = flow(
+            z = one_head(flow(
                 classes, times=TIMES, lr_y=rate, lr_z=rate / ratio, decoder_gradient=gradient,
                 record=("attention_logits",), progress=False,
-            )["attention_logits"].values[0, :, row]  # fmt: skip
-            role = "assumed" if gradient == "modified" and ratio == RATIOS[0] else "beyond"
+            ))["attention_logits"].values[0, :, row]  # fmt: skip
+            role: Role = "assumed" if gradient == "modified" and ratio == RATIOS[0] else "beyond"
             predicted, measured = companions(classes, z)
             check.equal(f"growths by Eq. 110, {gradient} gradient, eta_Y/eta_Z = {ratio:g}", predicted, measured,
                         tolerance=0.02, role=role)  # fmt: skip
             worst.setdefault(gradient, []).append(float(np.abs(predicted - measured).max()))
             if ratio == RATIOS[0]:
-                f = [theory.directions(check.setting.probs[:1], one)[0, dominant_column(classes)] for one in z]
+                leader = dominant_column(classes)
+                f = [theory.directions(check.setting.probs[:1], logits)[0, leader] for logits in z]
                 check.positive(f"growth of the dominant f, {gradient} gradient", np.diff(f), role=role)
     sampled: dict[str, dict[str, Any]] = {"momentum 0.9": {"momentum": 0.9}, "T = 128": {"seq_len": 128}}
     for name, options in sampled.items():
-        z = train(
+        z = one_head(train(
             classes, lr_y=0.1, lr_z=0.001, steps=400, seeds=range(20), dtype="float64", record_every=400,
             progress=False, record=("attention_logits",), **{"batch_size": 128, "seq_len": np.inf, **options},
-        )["attention_logits"].values[:, -1, row]  # fmt: skip
+        ))["attention_logits"].values[:, -1, row]  # fmt: skip
         predicted, measured = companions(classes, z.mean(axis=0)[None])
         check.equal(f"growths by Eq. 110, SGD with {name}, eta_Y/eta_Z = 100, mean of 20 runs", predicted, measured,
                     tolerance=0.02, role="beyond")  # fmt: skip
@@ -91,24 +97,24 @@ def theorem_3(check: Check) -> None:
 )
 def equation_12(check: Check) -> None:
     """Drives measured along flows and integrated over 1 to 10^9 steps; eta_Y/eta_Z of the setting, then 1 to 1000."""
-    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+    for gradient, role in GRADIENT_ROLES:
         growth, bounds = _bounded_growth(check, gradient, check.setting.lr_z)
         for name, (least, most) in bounds.items():
-            mine = {"published B_n": role, "B_n with P(n)": "contrast"}.get(name, "corrected")
-            check.at_least(f"ln chi from below, {name}, {gradient} gradient", growth, least, role=mine)
-            check.at_most(f"ln chi from above, {name}, {gradient} gradient", growth, most, role=mine)
+            reading_role: Role = role if name == PUBLISHED else "contrast" if name == WITH_WEIGHT else "corrected"
+            check.at_least(f"ln chi from below, {name}, {gradient} gradient", growth, least, role=reading_role)
+            check.at_most(f"ln chi from above, {name}, {gradient} gradient", growth, most, role=reading_role)
     lines: dict[str, list[float]] = {}
     ratios = (1.0, 10.0, 100.0, 1000.0)
     for ratio in ratios:
         growth, bounds = _bounded_growth(check, "true", check.setting.lr_y / ratio)
         for name, (least, _) in bounds.items():
-            mine = "corrected" if name.endswith("drive") else "contrast"
+            reading_role = "corrected" if name == WITH_DRIVE else "contrast"
             check.at_least(
-                f"ln chi from below, {name}, true gradient, eta_Y/eta_Z = {ratio:g}", growth, least, role=mine
+                f"ln chi from below, {name}, true gradient, eta_Y/eta_Z = {ratio:g}", growth, least, role=reading_role
             )
             lines.setdefault(f"lower bound, {name}", []).append(float((least / growth).max()))
-        lines.setdefault("upper bound, B_n with P(n) (least)", []).append(
-            float((bounds["B_n with P(n)"][1] / growth).min())
+        lines.setdefault(f"upper bound, {WITH_WEIGHT} (least)", []).append(
+            float((bounds[WITH_WEIGHT][1] / growth).min())
         )
     check.curve = Curve(np.array(ratios), {name: np.array(values) for name, values in lines.items()},
                         "eta_Y / eta_Z", "bound / ln chi, true gradient (largest; a lower bound holds below 1)",
@@ -116,31 +122,31 @@ def equation_12(check: Check) -> None:
 
 
 def _bounded_growth(
-    check: Check, gradient: str, lr_z: float
+    check: Check, gradient: DecoderGradient, lr_z: float
 ) -> tuple[FloatArray, dict[str, tuple[FloatArray, FloatArray]]]:
-    """ln chi of the dominant token along a flow, and its bounds with B_n read in three ways."""
+    """ln chi of the dominant token along a flow, and its bounds with each reading of B_n."""
     classes = check.setting.classes
     row = int(np.flatnonzero(classes.queries == classes.query[0])[0])
     leader, weight = dominant_column(classes), float(classes.weights[0])
-    states, found = trajectory(
+    states, result = trajectory(
         classes, times=TIMES, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient
     )  # fmt: skip
     measured = [state.measured for state in states]
     start = float(states[0].direction[0, leader])
-    whole = lr_z * _integral(np.array([one.drive[0] for one in measured]))
-    own = lr_z * _integral(np.array([one.token_drive[0, leader] for one in measured]))
-    late = TIMES >= 100  # before, f^2 has gained less than the error of the quadrature
+    whole = lr_z * _integral(np.array([m.drive[0] for m in measured]))
+    own = lr_z * _integral(np.array([m.token_drive[0, leader] for m in measured]))
+    late = TIMES >= 100  # before that f^2 has gained less than the error of the quadrature
     bounds = {
-        "published B_n": theory.growth_factor_bounds(whole, start),
-        "B_n with P(n)": theory.growth_factor_bounds(whole, start, weight=weight),
-        "B_n with P(n) and the token's drive": theory.growth_factor_bounds(own, start, weight=weight),
+        PUBLISHED: theory.growth_factor_bounds(whole, start),
+        WITH_WEIGHT: theory.growth_factor_bounds(whole, start, weight=weight),
+        WITH_DRIVE: theory.growth_factor_bounds(own, start, weight=weight),
     }
-    growth = 2 * found["attention_logits"].values[0, :, row, leader]
+    growth = 2 * result["attention_logits"].values[0, :, row, leader]
     return growth[late], {name: (np.log(b.least)[late], np.log(b.most)[late]) for name, b in bounds.items()}
 
 
 def _integral(drive: FloatArray) -> FloatArray:
-    """int drive dt = int drive t d ln t up to each time; before the first it grows from zero in proportion to t."""
+    """int drive dt = int drive t d ln t up to each time; before the first time drive is in proportion to t."""
     return cumulative_simpson(drive * TIMES, x=np.log(TIMES), initial=0) + drive[0] * TIMES[0] / 2
 
 

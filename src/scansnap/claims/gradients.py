@@ -1,4 +1,4 @@
-"""Lemmas 1 to 4: the gradient, its long-sequence limit, and the two decoder gradients."""
+"""Lemmas 1 to 4: the gradient, its limit for long sequences, and the two decoder gradients."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import torch
 
 from scansnap import theory
 from scansnap.base.errors import InputError
-from scansnap.claims.claim import Check, Curve, Setting, claim
-from scansnap.claims.population import State, trajectory
+from scansnap.claims.check import FORM_ROLES, Check, Curve, Setting
+from scansnap.claims.claim import claim
+from scansnap.claims.population import FloatArray, State, trajectory
 from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.synthetic import single_common, syn_medium
 from scansnap.dynamics.gradients import Batch, LayoutTensors, gradients
 from scansnap.dynamics.start import make_start
+from scansnap.dynamics.start_options import StartOptions
 from scansnap.model.layer import YZTransformer
 
 MOST_DENSE_TOKENS = 2000
-"""Vocabulary up to which a check may hold whole M x M matrices."""
+"""The largest vocabulary for which a check holds whole M x M matrices."""
 
 
 def syn_medium_setting() -> Setting:
@@ -48,7 +50,7 @@ def lemma_1(check: Check) -> None:
     assert model.decoder.grad is not None
     assert model.attention_logits.grad is not None
 
-    start = make_start(classes, (y, z), [0], "float64")
+    start = make_start(classes, StartOptions(init=(y, z)), np.zeros(1, np.uint64), "float64")
     layout = start.layout
     tensors = LayoutTensors.of(layout, dtype=torch.float64)
     counts = (sequences[:, :-1, None] == layout.rows).sum(axis=1).astype(np.float64)
@@ -57,9 +59,9 @@ def lemma_1(check: Check) -> None:
         torch.from_numpy(counts)[None],
         torch.full((1, len(owner)), 1 / len(owner), dtype=torch.float64),
     )
-    found = gradients(tensors, torch.from_numpy(start.decoder), torch.from_numpy(start.attention), batch)
-    dy = layout.expand_decoder((tensors.entry_rate * found.decoder)[0].numpy())
-    dz = found.attention[0].numpy()
+    ascent = gradients(tensors, torch.from_numpy(start.decoder), torch.from_numpy(start.attention_logits), batch)
+    dy = layout.expand_decoder((tensors.entry_rate * ascent.decoder)[0].numpy())[0]
+    dz = ascent.attention_logits[0].numpy()
     check.equal("dY/dt against autograd", dy, -model.decoder.grad.numpy()[layout.rows], tolerance=1e-12)
     autograd_z = -model.attention_logits.grad.numpy()[np.ix_(classes.queries, layout.rows)]
     check.equal("dZ/dt against autograd", dz, autograd_z, tolerance=1e-12)
@@ -120,14 +122,14 @@ def lemma_3(check: Check) -> None:
                   np.linalg.norm(inverse @ f, axis=1), bound * np.sqrt(1 + top), role="contrast")  # fmt: skip
 
 
-def _residuals(state: State) -> np.ndarray:
+def _residuals(state: State) -> FloatArray:
     """e_n - alpha_n (K x M)."""
     w = state.direction @ state.decoder
     alpha = np.exp(w - w.max(axis=1, keepdims=True))
     alpha /= alpha.sum(axis=1, keepdims=True)
-    found = -alpha
-    found[np.arange(len(w)), state.classes.next_token] += 1
-    return found
+    residual = -alpha
+    residual[np.arange(len(w)), state.classes.next_token] += 1
+    return residual
 
 
 @claim(
@@ -145,7 +147,7 @@ def lemma_4(check: Check) -> None:
     gamma = float(theory.speed(30.0, vocab_size=classes.vocab_size, num_classes=1, lr_y=check.setting.lr_y))
     measured = state.velocity()[1][np.argsort(classes.queries)]
     predicted = {}
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
+    for form, role in FORM_ROLES:
         predicted[f"{form} form"] = theory.logits_velocity(
             f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights, form=form
         )
@@ -178,7 +180,7 @@ def definition_e_prime(check: Check) -> None:
     """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
     f = theory.directions(check.setting.probs)
     e = theory.overlaps(f)
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
+    for form, role in FORM_ROLES:
         moved = f @ (f.T - f.T @ theory.inverse_overlaps(e, form=form))
         check.equal(f"F^T (f_n - F E' e_n), {form} form", moved, np.eye(len(e)), tolerance=1e-9, role=role)
 
@@ -198,7 +200,7 @@ def equation_88(check: Check) -> None:
     e = theory.overlaps(state.direction)
     measured = state.measured
     predicted = {}
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
+    for form, role in FORM_ROLES:
         _, beta = theory.backpropagated_gradient(e, vocab_size=state.classes.vocab_size, form=form)
         check.equal(f"beta, {form} form", beta, measured.beta, tolerance=1e-6, role=role)
         predicted[f"{form} form"] = beta

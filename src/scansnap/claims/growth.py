@@ -8,10 +8,12 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, claim
-from scansnap.claims.population import trajectory
+from scansnap.claims.check import FORM_ROLES, GRADIENT_ROLES, Check, Curve
+from scansnap.claims.claim import claim
+from scansnap.claims.population import FloatArray, trajectory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.train import train
+from scansnap.results.measure import one_head
 from scansnap.theory.growth import growth_rate
 
 
@@ -31,19 +33,19 @@ def lemma_5(check: Check) -> None:
         next_token=classes.next_token[:1],
         vocab_size=classes.vocab_size,
     )
-    found = train(
+    result = one_head(train(
         alone, lr_y=check.setting.lr_y, lr_z=0.0, steps=400, batch_size=None, seq_len=math.inf, dtype="float64",
         record_every=20, record=("loss", "decoder"), progress=False,
-    )  # fmt: skip
+    ))  # fmt: skip
     f = theory.directions(alone.probs[:, alone.contextual_tokens])[0]
-    w = f @ found["decoder"].values[0]  # (steps, M)
+    w = f @ result["decoder"].values[0]  # (steps, M)
     h = theory.decoder_growth_steps(400, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)[::20]
-    zeta = theory.centred_one_hot(alone.next_token, vocab_size=classes.vocab_size)[0]
+    zeta = theory.centered_one_hot(alone.next_token, vocab_size=classes.vocab_size)[0]
     check.equal("w_n(s)", (classes.vocab_size - 1) * h[:, None] * zeta, w, tolerance=1e-9)
     loss = -np.log1p(-theory.residual_size(h, vocab_size=classes.vocab_size))
-    check.equal("loss, from 1 - alpha_n", loss, found["loss"].values[0], tolerance=1e-9)
+    check.equal("loss, from 1 - alpha_n", loss, result["loss"].values[0], tolerance=1e-9)
     own = alone.next_token[0]
-    check.curve = Curve(found["step"].values.astype(float), {
+    check.curve = Curve(result["step"].values.astype(float), {
         "Lemma 5": (classes.vocab_size - 1) * h * zeta[own], "trained": w[:, own],
     }, "updates of one class", "logit of its next token", log_x=False, dots=("trained",))  # fmt: skip
 
@@ -107,7 +109,7 @@ def lemma_8(check: Check) -> None:
     omega_0, omega_1 = theory.growth_crossings(vocab_size=size)
     low, high = size ** -(2 - omega_0), (1 + omega_1) * np.log(size) / size
 
-    def above(h: np.ndarray) -> np.ndarray:
+    def above(h: FloatArray) -> FloatArray:
         return np.exp(size * h) - (size - 1) * size * h
 
     check.positive("outside the interval", np.concatenate([above(low * 0.999), above(high * 1.001)]))
@@ -133,22 +135,22 @@ def lemma_8(check: Check) -> None:
 def lemma_9(check: Check) -> None:
     """Two-sided bounds from Eqs. 54 and 57; gamma measured along flows with attention fixed, both decoder gradients."""
     classes, rate = check.setting.classes, check.setting.lr_y
-    setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": rate}
-    first, second = float(theory.scan_end(**setting)), float(theory.snap_start(**setting))
+    arguments = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": rate}
+    first, second = float(theory.scan_end(**arguments)), float(theory.snap_start(**arguments))
     times = np.unique(np.concatenate([np.geomspace(1, first, 25), np.geomspace(second, 1e12, 25)]))
     early, late = times <= first, times >= second
-    found = {}
-    for gradient, role in (("modified", "assumed"), ("true", "beyond")):
+    lines = {}
+    for gradient, role in GRADIENT_ROLES:
         states, _ = trajectory(classes, times=times, lr_y=rate, lr_z=0.0, decoder_gradient=gradient)
         gamma = np.array([state.measured.speed.mean() for state in states])
-        found[f"measured, {gradient} gradient"] = gamma
-        scan, snap = theory.speed_scanning(times[early], **setting), theory.speed_snapping(times[late], **setting)
+        lines[f"measured, {gradient} gradient"] = gamma
+        scan, snap = theory.speed_scanning(times[early], **arguments), theory.speed_snapping(times[late], **arguments)
         check.at_most(f"gamma while scanning, {gradient} gradient", gamma[early], scan.most, role=role)
         check.at_least(f"gamma while scanning, from below, {gradient} gradient", gamma[early], scan.least, role=role)
         check.at_most(f"gamma after the snap, {gradient} gradient", gamma[late], snap.most, role=role)
         check.at_least(f"gamma after the snap, from below, {gradient} gradient", gamma[late], snap.least, role=role)
-    check.curve = Curve(times, {"Eq. 85": theory.speed(times, **setting), **found}, "steps", "speed gamma", log_y=True,
-                        marks={"t'_0": first, "t_0": second})  # fmt: skip
+    check.curve = Curve(times, {"Eq. 85": theory.speed(times, **arguments), **lines}, "steps", "speed gamma",
+                        log_y=True, marks={"t'_0": first, "t_0": second})  # fmt: skip
 
 
 @claim(
@@ -161,8 +163,8 @@ def lemma_9(check: Check) -> None:
 def remark_2(check: Check) -> None:
     """Whether exp(M h) has overtaken (M - 1) M h, on which the remark rests, at s_1 as printed and as it should be."""
     size, rate = check.setting.classes.vocab_size, check.setting.lr_y
-    starts = {form: float(theory.shift_start(vocab_size=size, lr_y=rate, form=form)) for form in ("published", "exact")}
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
+    starts = {form: float(theory.shift_start(vocab_size=size, lr_y=rate, form=form)) for form, _ in FORM_ROLES}
+    for form, role in FORM_ROLES:
         h = float(theory.decoder_growth(starts[form], vocab_size=size, lr_y=rate))
         check.at_least(f"exp(M h)/((M - 1) M h) at s_1, {form} form",
                        math.exp(size * h) / ((size - 1) * size * h), 1.0, role=role)  # fmt: skip

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, Setting, assumed_setting, claim
+from scansnap.claims.check import FORM_ROLES, Check, Curve, Setting, assumed_setting
+from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray
 from scansnap.data.synthetic import syn_medium, syn_small
 
-MATRICES = "the classes and random matrices"
+MATRICES: Final = "the classes and random matrices"
 
 
 def _matrices(check: Check) -> dict[str, list[FloatArray]]:
-    """E of the setting, if its classes overlap, and of 200 random sets of two to six classes."""
+    """E of the setting's classes and of 200 random sets of two to six classes, where classes overlap."""
     own = theory.overlaps(theory.directions(check.setting.probs))
     rng = np.random.default_rng(0)
-    found = []
+    drawn = []
     for _ in range(200):
         shape = (rng.integers(2, 7), 24)
         probs = rng.exponential(size=shape) * (rng.random(shape) < rng.uniform(0.02, 0.3))
         probs[np.arange(shape[0]), np.arange(shape[0])] += 1
-        found.append(theory.overlaps(theory.directions(probs)))
-    whose = {"the setting": [own], "200 random matrices": found}
-    return {name: [e for e in matrices if np.abs(e).max() > 0] for name, matrices in whose.items()}
+        drawn.append(theory.overlaps(theory.directions(probs)))
+    by_source = {"the setting": [own], "200 random matrices": drawn}
+    return {source: [e for e in matrices if np.abs(e).max() > 0] for source, matrices in by_source.items()}
 
 
 def _bounded(check: Check, name: str, label: str, bound: str) -> None:
-    """All matrices for which the lemma says something: the setting's, then the random ones."""
+    """Compare a quantity with its bound for all matrices about which the lemma says something."""
     top, measured, most = [], [], []
-    for whose, matrices in _matrices(check).items():
+    for source, matrices in _matrices(check).items():
         bounds = [theory.overlap_bounds(e) for e in matrices]
         finite = [b for b in bounds if np.isfinite(getattr(b, name + "_most"))]
         if finite:
-            found = [getattr(b, name) for b in finite]
+            values = [getattr(b, name) for b in finite]
             limits = [getattr(b, name + "_most") for b in finite]
-            check.at_most(f"{label}, {whose}", found, limits)
+            check.at_most(f"{label}, {source}", values, limits)
             top += [b.largest_overlap_most for b in finite]
-            measured += found
+            measured += values
             most += limits
     order = np.argsort(top)
     check.curve = Curve(np.array(top)[order], {label: np.array(measured)[order], bound: np.array(most)[order]},
@@ -64,14 +67,14 @@ def lemma_13(check: Check) -> None:
 )
 def lemma_14(check: Check) -> None:
     """Eigenvalues of E' = I - (I + E)^{-1}, computed without those of E."""
-    whole = []
-    for whose, matrices in _matrices(check).items():
+    pairs = []
+    for source, matrices in _matrices(check).items():
         if matrices:
             spectra = np.concatenate([np.sort(theory.eigenvalues(e)) for e in matrices])
             inverse = [np.linalg.eigvalsh(np.eye(len(e)) - np.linalg.inv(np.eye(len(e)) + e)) for e in matrices]
-            whole.append(np.array([spectra, np.concatenate(inverse)]))  # lambda/(1 + lambda) keeps the order
-            check.equal(f"eigenvalues of E', {whose}", spectra / (1 + spectra), whole[-1][1], tolerance=1e-9)
-    x, measured = np.concatenate(whole, axis=1)
+            pairs.append(np.array([spectra, np.concatenate(inverse)]))  # lambda/(1 + lambda) keeps the order
+            check.equal(f"eigenvalues of E', {source}", spectra / (1 + spectra), pairs[-1][1], tolerance=1e-9)
+    x, measured = np.concatenate(pairs, axis=1)
     order = np.argsort(x)
     x = x[order]
     check.curve = Curve(x, {"lambda/(1 + lambda)": x / (1 + x), "measured": measured[order]},
@@ -99,14 +102,14 @@ def lemma_16(check: Check) -> None:
     """The setting's E and 200 random ones, classes that overlap with another."""
     overlap: list[float] = []
     diagonal: list[float] = []
-    for whose, matrices in _matrices(check).items():
+    for source, matrices in _matrices(check).items():
         if matrices:
             largest = np.concatenate([e.max(axis=1) for e in matrices])
-            found = -np.concatenate([np.diag(theory.inverse_overlaps(e)) for e in matrices])
-            check.positive(f"-E'_nn, {whose}", found[largest > 1e-9])
+            entries = -np.concatenate([np.diag(theory.inverse_overlaps(e)) for e in matrices])
+            check.positive(f"-E'_nn, {source}", entries[largest > 1e-9])
             overlap.extend(largest[largest > 1e-9])
-            diagonal.extend(found[largest > 1e-9])
-    # -E'_nn is of the order of the squared overlaps: in units of them none is hidden by being small
+            diagonal.extend(entries[largest > 1e-9])
+    # -E'_nn is of the order of the squared overlaps: in these units small entries can be seen
     order = np.argsort(overlap)
     check.curve = Curve(np.array(overlap)[order], {
         "measured": (np.array(diagonal) / np.square(overlap))[order], "must be above": np.zeros(len(overlap)),
@@ -140,16 +143,15 @@ def assumption_2(check: Check) -> None:
         settings |= {f"Syn-Medium, {q} queries": syn_medium(num_query=q) for q in (1, 3, 5, 10)}
     tops, limits = [], []
     for name, classes in settings.items():
-        found = theory.assumptions(classes, lr_y=1.0, lr_z=1.0)
-        check.at_most(f"|lambda_1|, {name}", found["weak_overlap"].value, found["weak_overlap"].limit)
-        low = found["no_vanishing_overlap"]
+        assumed = theory.assumptions(classes, lr_y=1.0, lr_z=1.0)
+        high, low = assumed["weak_overlap"], assumed["no_vanishing_overlap"]
+        check.at_most(f"|lambda_1|, {name}", high.value, high.limit)
         check.at_least(f"min |lambda_i|, {name}", low.value, low.limit)
-        tops.append(found["weak_overlap"].value)
-        limits.append(found["weak_overlap"].limit)
+        tops.append(high.value)
+        limits.append(high.limit)
     good = theory.assumptions(assumed_setting().classes, lr_y=0.5, lr_z=0.0005)
-    check.at_most("|lambda_1|, three classes with M = 1600", good["weak_overlap"].value, good["weak_overlap"].limit,
-                  role="corrected")  # fmt: skip
-    low = good["no_vanishing_overlap"]
+    high, low = good["weak_overlap"], good["no_vanishing_overlap"]
+    check.at_most("|lambda_1|, three classes with M = 1600", high.value, high.limit, role="corrected")
     check.at_least("min |lambda_i|, three classes with M = 1600", low.value, low.limit, role="corrected")
     if len(tops) > 1:
         check.curve = Curve(np.array([2.0, 6.0, 10.0, 20.0]), {
@@ -169,18 +171,18 @@ def equation_93(check: Check) -> None:
     """-E'_nn, which is that sum (Eq. 79), against both bounds, for all E with |lambda_1| < 1/K."""
     top: list[float] = []
     lines: dict[str, list[float]] = {}
-    for whose, matrices in _matrices(check).items():
+    for source, matrices in _matrices(check).items():
         spectra = [np.abs(theory.eigenvalues(e)) for e in matrices]
-        # Assumption 2 has no vanishing eigenvalues
-        weak = [e for e, one in zip(matrices, spectra, strict=True) if one[0] < 1 / len(e) and one[-1] > 1e-6]
+        # Assumption 2 excludes vanishing eigenvalues
+        weak = [e for e, size in zip(matrices, spectra, strict=True) if size[0] < 1 / len(e) and size[-1] > 1e-6]
         if not weak:
             continue
         least = np.array([-np.diag(theory.inverse_overlaps(e)).max() for e in weak])
         top += [float(np.abs(theory.eigenvalues(e)[0])) for e in weak]
-        named = whose if whose == "the setting" else f"the {len(weak)} of {whose} that are weak enough"
-        for form, role in (("published", "assumed"), ("exact", "corrected")):
+        which = source if source == "the setting" else f"the {len(weak)} of {source} that are weak enough"
+        for form, role in FORM_ROLES:
             bounds = [theory.diagonal_bound(e, form=form) for e in weak]
-            check.at_least(f"-E'_nn, {form} bound, {named}", least, bounds, role=role)
+            check.at_least(f"-E'_nn, {form} bound, {which}", least, bounds, role=role)
             lines.setdefault(f"{form} bound", []).extend(bounds / least)
     order = np.argsort(top)
     check.curve = Curve(np.array(top)[order], {**{name: np.array(values)[order] for name, values in lines.items()},

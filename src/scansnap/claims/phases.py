@@ -1,4 +1,4 @@
-"""Theorem 4: the phase transition, as published, as derived, and as SGD has it."""
+"""Theorem 4: the phase transition as published, as derived, and under SGD."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import numpy as np
 from scipy.integrate import cumulative_simpson
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, Setting, claim
+from scansnap.claims.check import FORM_ROLES, GRADIENT_ROLES, Check, Curve, Setting
+from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray
 from scansnap.data.synthetic import single_common
 from scansnap.dynamics.flow import flow
+from scansnap.results.measure import one_head
+from scansnap.theory.checks import Form
+from scansnap.theory.symmetric import DecoderGradient
 
 
 def section_6_setting() -> Setting:
@@ -49,14 +53,14 @@ def theorem_4(check: Check) -> None:
     times = np.geomspace(min(1.0, first / 100), 1e12, 97)
     integral = _integrated(times, more)
     lines = {}
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
+    for form, role in FORM_ROLES:
         lines[f"{form} form"] = theory.growth_bound(times, **more, form=form)
         check.equal(f"B_n against the integral of Eqs. 118 and 119, {form} form", lines[f"{form} form"], integral,
                     tolerance=1e-3, role=role)  # fmt: skip
     rates = {
         f"eta_Y/eta_Z = {check.setting.lr_y / rate:g}": rate for rate in (check.setting.lr_z, check.setting.lr_y / 1000)
     }
-    for gradient in ("modified", "true"):
+    for gradient, _ in GRADIENT_ROLES:
         for ratio, rate in rates.items():
             lines[f"flow, {gradient} gradient, {ratio}"] = _lost(check, times, gradient, rate)
     early, late = times <= first / 10, times >= second * 1000
@@ -79,14 +83,14 @@ def theorem_4(check: Check) -> None:
                         marks={"t'_0": first, "t_0": second})  # fmt: skip
 
 
-def _lost(check: Check, times: FloatArray, gradient: str, lr_z: float) -> FloatArray:
+def _lost(check: Check, times: FloatArray, gradient: DecoderGradient, lr_z: float) -> FloatArray:
     """-z of the common token along a flow."""
     classes = check.setting.classes
-    found = flow(
+    result = one_head(flow(
         classes, times=times, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient,
         record=("attention_logits",), progress=False,
-    )  # fmt: skip
-    return -found["attention_logits"].sel(token=classes.common_tokens[0]).values[0, :, 0]
+    ))  # fmt: skip
+    return -result["attention_logits"].sel(token=classes.common_tokens[0]).values[0, :, 0]
 
 
 def _integrated(times: FloatArray, more: dict[str, Any]) -> FloatArray:
@@ -117,7 +121,7 @@ def equation_13(check: Check) -> None:
     _, beta = theory.backpropagated_gradient(e, vocab_size=classes.vocab_size)
     xi = theory.drive(e, beta, speed=1.0)
     token = int(np.searchsorted(classes.contextual_tokens, classes.common_tokens[0]))
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
+    for form, role in FORM_ROLES:
         rate = theory.logits_velocity(f, beta, query=classes.query, speed=1.0, lr_z=1.0, form=form)
         check.equal(f"-dz/dt / (xi_n (1 - f^2)), {form} Eq. 10", 1.0,
                     -rate[0, token] / (xi[0] * (1 - f[0, token] ** 2)), tolerance=1e-6, role=role)  # fmt: skip
@@ -139,7 +143,7 @@ def figure_9(check: Check) -> None:
     times = t * np.concatenate([[1.0], np.geomspace(0.1, 20, 61)])  # the first is checked, the others are drawn
     whole = theory.growth_bound(times, **arguments, lr_z=check.setting.lr_z, constant=1.0, form="published")
     lines = {"B_n, Eq. 129": whole[1:]}
-    for nu, form, role in ((1 / ratio, "published", "assumed"), (ratio, "exact", "corrected")):
+    for (form, role), nu in zip(FORM_ROLES, (1 / ratio, ratio), strict=True):
         eq_130 = np.log(1 + 2 * (size - 1) ** 2 / (nu * classes * size**2) * (check.setting.lr_y * times) ** 2) / 4
         check.equal(f"B_n by Eq. 130, nu {form}", eq_130[0] / whole[0], 1.0, tolerance=0.005, role=role)
         lines[f"Eq. 130, nu {form}"] = eq_130[1:]
@@ -167,12 +171,12 @@ def equation_132(check: Check) -> None:
     more = {**_arguments(check), "lr_z": check.setting.lr_z, "constant": 3.0}
     ratio = check.setting.lr_y / check.setting.lr_z
     unit = more["num_classes"] / (more["vocab_size"] * check.setting.lr_y)
-    times = {
+    times: dict[Form, float] = {
         "published": 100 * float(theory.late_time(**more, form="published")),
-        # ten times the logarithm that it must outgrow, as far as numbers go
+        # ten times the logarithm that it must outgrow, unless that overflows
         "exact": unit * float(np.exp(min(10 * np.sqrt(3.0 * ratio / (2 * more["num_classes"])), 600.0))),
     }
-    for form, role in (("published", "assumed"), ("exact", "corrected")):
+    for form, role in FORM_ROLES:
         check.equal(f"B_n by Eq. 132, {form} form and time", theory.growth_bound_late(times[form], **more, form=form),
                     theory.growth_bound(times[form], **more), tolerance=0.02, role=role)  # fmt: skip
     check.equal("B_n by Eq. 132, published form at the later time",

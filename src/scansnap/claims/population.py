@@ -1,4 +1,4 @@
-"""The engine's population gradient at any state, on plain arrays: what the claims compare the theory with."""
+"""The engine's population gradient at any state, on plain arrays, with which the claims compare the theory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.memory import physical_memory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
-from scansnap.dynamics.start import physical_memory
 from scansnap.model.compact import CompactLayout
+from scansnap.results.measure import one_head
 from scansnap.theory import MeasuredGradient, directions, measured_gradient
+from scansnap.theory.symmetric import DecoderGradient
 
 FloatArray = NDArray[np.float64]
 
@@ -26,14 +28,14 @@ class State:
 
     classes: SequenceClasses
     decoder: FloatArray
-    logits: FloatArray
+    attention_logits: FloatArray
 
     @property
     def direction(self) -> FloatArray:
         """f_n (K x S)."""
         order = np.argsort(self.classes.queries)
         row = order[np.searchsorted(self.classes.queries, self.classes.query, sorter=order)]
-        return directions(self.classes.probs[:, self.classes.contextual_tokens], self.logits[row])
+        return directions(self.classes.probs[:, self.classes.contextual_tokens], self.attention_logits[row])
 
     @property
     def measured(self) -> MeasuredGradient:
@@ -42,44 +44,52 @@ class State:
     def velocity(self, *, modified: bool = False) -> tuple[FloatArray, FloatArray]:
         """dY/dt (S x M) and dz/dt (Q x S) at unit rates, by the engine.
 
-        Y must come from a symmetric start: columns that are no class's next token are equal.
+        Y must come from a symmetric start: its columns of tokens that are never next are equal.
         """
         layout = CompactLayout.of(self.classes)
         tensors = LayoutTensors.of(layout, dtype=torch.float64)
-        one_of_each = np.array([np.flatnonzero(layout.column_of_token == j)[0] for j in range(layout.num_columns)])
+        first_token = np.array([np.flatnonzero(layout.column_of_token == j)[0] for j in range(layout.num_columns)])
         compact = np.zeros((1, len(self.decoder), len(layout.multiplicity)))
-        compact[0, :, : layout.num_columns] = self.decoder[:, one_of_each]
-        found = gradients(
+        compact[0, :, : layout.num_columns] = self.decoder[:, first_token]
+        ascent = gradients(
             tensors,
             torch.from_numpy(compact),
-            torch.from_numpy(np.ascontiguousarray(self.logits))[None],
+            torch.from_numpy(np.ascontiguousarray(self.attention_logits))[None],
             population_batch(tensors, 1),
             modified=modified,
         )
-        moved = (tensors.entry_rate * found.decoder)[0].numpy()
-        return np.asarray(layout.expand_decoder(moved), np.float64), found.attention[0].numpy()
+        decoder_velocity = (tensors.entry_rate * ascent.decoder)[0].numpy()
+        return np.asarray(layout.expand_decoder(decoder_velocity)[0], np.float64), ascent.attention_logits[0].numpy()
 
 
 def trajectory(
-    classes: SequenceClasses, *, times: FloatArray, lr_y: float, lr_z: float, decoder_gradient: str = "true"
+    classes: SequenceClasses,
+    *,
+    times: FloatArray,
+    lr_y: float,
+    lr_z: float,
+    decoder_gradient: DecoderGradient = "true",
 ) -> tuple[list[State], xr.Dataset]:
-    """The states of `flow` from zero at the times, and the whole result."""
+    """The states of `flow` from zero at the times, and its result."""
     needed = 3 * 8 * len(times) * len(classes.contextual_tokens) * classes.vocab_size
     if needed > physical_memory() / 4:
         raise InputError(
             f"this check holds the decoder at {len(times)} times, {needed / 2**30:.0f} GiB for {classes.vocab_size:,} "
             f"tokens of which {len(classes.contextual_tokens):,} occur: give smaller classes."
         )
-    found = flow(
-        classes,
-        lr_y=lr_y,
-        lr_z=lr_z,
-        times=times,
-        decoder_gradient=decoder_gradient,
-        record=("loss", "attention", "attention_logits", "decoder"),
-        progress=False,
+    result = one_head(
+        flow(
+            classes,
+            lr_y=lr_y,
+            lr_z=lr_z,
+            times=times,
+            decoder_gradient=decoder_gradient,
+            record=("loss", "attention", "attention_logits", "decoder"),
+            progress=False,
+        )
     )
     states = [
-        State(classes, found["decoder"].values[0, i], found["attention_logits"].values[0, i]) for i in range(len(times))
+        State(classes, result["decoder"].values[0, i], result["attention_logits"].values[0, i])
+        for i in range(len(times))
     ]
-    return states, found
+    return states, result

@@ -1,14 +1,17 @@
-"""How the paper is to be read: attention as TF-IDF, and what T counts."""
+"""Readings of the paper: attention as TF-IDF, and what T counts."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, Setting, claim
+from scansnap.claims.check import Check, Curve, Setting
+from scansnap.claims.claim import claim
+from scansnap.claims.population import FloatArray
 from scansnap.data.sampling import sample_sequences
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.train import train
+from scansnap.results.measure import one_head
 
 
 @claim(
@@ -22,11 +25,11 @@ from scansnap.dynamics.train import train
 def tf_idf(check: Check) -> None:
     """Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount."""
     classes = check.setting.classes
-    found = train(
+    recorded = one_head(train(
         classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, steps=100, batch_size=128, seq_len=128, momentum=0.9,
         seeds=range(20), record_every=10, record=("attention",), progress=False,
-    )["attention"]  # fmt: skip
-    attention = found.mean("run").transpose("step", "class", "token").values
+    ))["attention"]  # fmt: skip
+    attention = recorded.mean("run").transpose("step", "class", "token").values
     probs = classes.probs[:, classes.contextual_tokens]
     weights = theory.tf_idf(probs)
     distinct = classes.token_kinds[classes.contextual_tokens] == "distinct"
@@ -35,8 +38,8 @@ def tf_idf(check: Check) -> None:
         present = probs[n] > 0
         lift = attention[-1, n, present] / probs[n, present]
         lifts.append(lift[distinct[present]].min() - lift[~distinct[present]].max())
-        mine = attention[-1, n, present & distinct][np.argsort(probs[n, present & distinct])]
-        orders.append(np.diff(mine))
+        by_prob = attention[-1, n, present & distinct][np.argsort(probs[n, present & distinct])]
+        orders.append(np.diff(by_prob))
     check.positive("attention per probability: least distinct minus most common token", np.array(lifts),
                    role="assumed")  # fmt: skip
     check.positive("attention rises with P(l|n) among distinct tokens", np.concatenate(orders), role="assumed")
@@ -48,13 +51,13 @@ def tf_idf(check: Check) -> None:
     check.equal("attention equals TF-IDF: 1 - cosine", 1.0, likeness[-1], tolerance=0.02, role="beyond")
     check.equal("attention of the most frequent distinct token against its TF-IDF weight", weights.max(axis=1),
                 attention[-1].max(axis=1), tolerance=0.1, role="beyond")  # fmt: skip
-    check.curve = Curve(found["step"].values.astype(float), {
+    check.curve = Curve(recorded["step"].values.astype(float), {
         "attention and TF-IDF": likeness.mean(axis=1),
         "frequencies and TF-IDF": np.full(len(likeness), raw.mean()),
     }, "updates", "cosine", log_x=False)  # fmt: skip
 
 
-def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+def _cosine(a: FloatArray, b: FloatArray) -> float:
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
@@ -70,6 +73,6 @@ def table_1(check: Check) -> None:
     length = 128
     sequences, owner = sample_sequences(classes, num=200, seq_len=length, seed=0)
     is_query = sequences == classes.query[owner][:, None]
-    position = length - is_query[:, ::-1].argmax(axis=1).astype(float)  # the last, should it also be context
+    position = length - is_query[:, ::-1].argmax(axis=1).astype(float)  # of its last occurrence
     check.equal("position of the query, Table 1", length - 1.0, position, tolerance=1e-9)
     check.equal("position of the query, main text", float(length), position, tolerance=1e-9, role="corrected")

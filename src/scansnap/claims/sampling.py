@@ -1,4 +1,4 @@
-"""Lemmas 10, 11, 12 and 18: what drawing classes and tokens at random adds."""
+"""Lemmas 10, 11, 12 and 18: the effects of drawing classes and tokens at random."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import math
 import numpy as np
 
 from scansnap import theory
-from scansnap.claims.claim import Check, Curve, claim
+from scansnap.claims.check import Check, Curve, Role
+from scansnap.claims.claim import claim
+from scansnap.claims.population import FloatArray
 from scansnap.data.sampling import sample_counts
 from scansnap.dynamics.train import train
+from scansnap.results.measure import one_head
 
 DRAWS = 20_000
-"""Simulated counts per comparison.  The bounds are Hoeffding's, several times wider than the truth: that a share above
-delta is seen by chance has a probability far below 1e-6."""
+"""Simulated counts per comparison.  The bounds are Hoeffding's, several times wider than the truth: the
+probability that a share above delta is seen by chance is far below 1e-6."""
 
 
 @claim(
     "A class is drawn N P(n) times up to sqrt(N/2 ln(2/delta)) + 1 < sqrt(N ln(2/delta)), but for a chance delta.",
     where="Lemma 10, Eq. 58",
     wrong_factor=2.0,
-    correction="",
     conditions="N ln(2/delta) > 11.66 for the second bound, which the text does not say",
     depends_on="K, M and the rates",
 )
@@ -33,16 +35,18 @@ def lemma_10(check: Check) -> None:
     radius = float(theory.count_radius(steps, failure=delta))
     apart = np.abs(counts - math.ceil(steps / classes))
     check.within("share of counts outside the first bound", apart, radius, failure=delta)
-    for steps, delta, role in ((1000, 0.1, "assumed"), (5, 0.5, "beyond")):
-        bounds = [float(theory.count_radius(steps, failure=delta, form=form)) for form in ("exact", "loose")]
-        check.at_most(f"first bound against the second, N = {steps}, delta = {delta}", bounds[0], bounds[1], role=role)
+    cases: tuple[tuple[int, float, Role], ...] = ((1000, 0.1, "assumed"), (5, 0.5, "beyond"))
+    for steps, delta, role in cases:
+        first = float(theory.count_radius(steps, failure=delta))
+        second = float(theory.count_radius(steps, failure=delta, form="loose"))
+        check.at_most(f"first bound against the second, N = {steps}, delta = {delta}", first, second, role=role)
     draws = np.unique(np.geomspace(1, 1000, 25).astype(int))
     simulated = rng.binomial(draws[:, None], 1 / classes, size=(len(draws), DRAWS))
     apart = np.abs(simulated - np.ceil(draws / classes)[:, None])
-    radii = {form: theory.count_radius(draws, failure=0.1, form=form) for form in ("exact", "loose")}
     check.curve = Curve(draws.astype(float), {
         "nine in ten simulated counts are within": np.quantile(apart, 0.9, axis=1),
-        "first bound, sqrt(N/2 ln(2/delta)) + 1": radii["exact"], "second bound, sqrt(N ln(2/delta))": radii["loose"],
+        "first bound, sqrt(N/2 ln(2/delta)) + 1": theory.count_radius(draws, failure=0.1),
+        "second bound, sqrt(N ln(2/delta))": theory.count_radius(draws, failure=0.1, form="loose"),
     }, "draws N", "distance from the mean, rounded up; delta = 0.1", log_y=True)  # fmt: skip
 
 
@@ -51,7 +55,6 @@ def lemma_10(check: Check) -> None:
     where="Lemma 11, Eqs. 61 and 62",
     conditions="N >> K^2, Delta << Nbar",
     wrong_factor=30.0,
-    correction="",
     assumes=("uniform_classes", "decoder_rate"),
     depends_on="K, M and the rates",
 )
@@ -66,15 +69,15 @@ def lemma_11(check: Check) -> None:
         middle = float(theory.decoder_growth(mean, vocab_size=size, lr_y=rate))
         check.at_most(f"|h(N_n)/h(Nbar) - 1|, N = {steps}", np.abs(h / middle - 1),
                       theory.growth_deviation(mean, radius))  # fmt: skip
-        found = theory.residual_size(h, vocab_size=size) / theory.residual_size(middle, vocab_size=size) - 1
+        change = theory.residual_size(h, vocab_size=size) / theory.residual_size(middle, vocab_size=size) - 1
         published = theory.residual_deviation(mean, radius, vocab_size=size, lr_y=rate, form="published")
-        check.at_most(f"sigma' above the mean, N = {steps}", np.abs(found[inside >= mean]), published)
-        check.at_most(f"sigma' below the mean, N = {steps}", np.abs(found[inside < mean]), published, role="beyond")
-        if check.curve is None:  # the earlier time, where the radius is the larger share of the mean
+        check.at_most(f"sigma' above the mean, N = {steps}", np.abs(change[inside >= mean]), published)
+        check.at_most(f"sigma' below the mean, N = {steps}", np.abs(change[inside < mean]), published, role="beyond")
+        if check.curve is None:  # the earlier time, at which the radius is a larger share of the mean
             check.curve = Curve(inside / mean, {
                 "|h(N_n)/h(Nbar) - 1|": np.abs(h / middle - 1),
                 "its bound": np.full(401, float(theory.growth_deviation(mean, radius))),
-                "relative change of the residual": np.abs(found), "its bound, sigma'": np.full(401, float(published)),
+                "relative change of the residual": np.abs(change), "its bound, sigma'": np.full(401, float(published)),
             }, f"count N_n over its mean, N = {steps}", "relative change", log_x=False)  # fmt: skip
 
 
@@ -87,27 +90,28 @@ def lemma_11(check: Check) -> None:
 )
 def lemma_12(check: Check) -> None:
     """Forty runs of 3,000 batch-1 steps of the engine; theta from the logits of each class's own next token."""
-    logits, steps = sampled_logits(check, runs=40, steps=3000)
+    steps = 3000
+    logits = sampled_logits(check, runs=40, steps=steps)
     classes = check.setting.classes
     own = logits[:, np.arange(classes.num_classes), classes.next_token]
     mean = theory.decoder_growth(steps / classes.num_classes, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
     theta = own / ((classes.vocab_size - 1) * mean) - 1
     scale = theory.logits_deviation(steps, num_classes=classes.num_classes, failure=0.05)
     check.at_most("|theta_n|, all runs", np.abs(theta), scale)
-    found = np.sort(np.abs(theta).ravel())
-    check.curve = Curve(np.arange(1, len(found) + 1) / len(found), {
-        "|theta_n|": found, "K/sqrt(N) sqrt(ln(K/delta)), delta = 0.05": np.full(len(found), float(scale)),
+    size = np.sort(np.abs(theta).ravel())
+    check.curve = Curve(np.arange(1, len(size) + 1) / len(size), {
+        "|theta_n|": size, "K/sqrt(N) sqrt(ln(K/delta)), delta = 0.05": np.full(len(size), float(scale)),
     }, "share of classes and runs with a smaller one", "|theta_n|", log_x=False, log_y=True)  # fmt: skip
 
 
-def sampled_logits(check: Check, *, runs: int, steps: int) -> tuple[np.ndarray, int]:
+def sampled_logits(check: Check, *, runs: int, steps: int) -> FloatArray:
     """W = F^T Y (runs x K x M) after batch-1 training with the modified gradient and attention fixed."""
-    found = train(
+    result = one_head(train(
         check.setting.classes, lr_y=check.setting.lr_y, lr_z=0.0, steps=steps, batch_size=1, seq_len=math.inf,
         decoder_gradient="modified", dtype="float64", seeds=range(runs), record_every=steps, record=("decoder",),
         progress=False,
-    )  # fmt: skip
-    return theory.directions(check.setting.probs) @ found["decoder"].values[:, -1], steps
+    ))  # fmt: skip
+    return theory.directions(check.setting.probs) @ result["decoder"].values[:, -1]
 
 
 @claim(

@@ -1,4 +1,4 @@
-"""Symmetric classes (Corollary 2) as the numbers that `theory.symmetric_flow` takes."""
+"""Symmetric classes (Corollary 2) as arguments of `theory.symmetric_flow`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 
 
 def is_symmetric(classes: SequenceClasses) -> bool:
-    """Whether classes are interchangeable: (2) and (3) of Corollary 2, evenly drawn and spread over queries."""
+    """Whether classes are interchangeable: (2) and (3) of Corollary 2, equally likely, evenly spread over queries."""
     shape = theory.symmetry(classes.probs[:, classes.contextual_tokens], query=classes.query)
     per_query = np.unique(classes.query, return_counts=True)[1]
     even = bool(np.ptp(classes.weights) < 1e-12 and np.ptp(per_query) == 0)

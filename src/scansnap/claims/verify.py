@@ -1,92 +1,100 @@
-"""Put claims to the test."""
+"""Check claims against exact dynamics."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from scansnap.base.errors import InputError, unknown
+from scansnap.base.errors import InputError, ScanSnapError, unknown
 from scansnap.base.progress import progress_bar
-from scansnap.claims import (  # noqa: F401  (each module registers its claims, in the paper's order)
-    attention,
-    beyond,
-    decoder,
-    distinct,
-    gradients,
-    growth,
-    overlaps,
-    phases,
-    positional_prior,
-    readings,
-    residual,
-    sampling,
-)
-from scansnap.claims.claim import CLAIMS, Claim, Setting, Verdict
+from scansnap.base.user_file import described_error
+from scansnap.claims import paper
+from scansnap.claims.check import Setting, check_rates
+from scansnap.claims.claim import Claim, Verdict
+from scansnap.claims.collect import by_id
+from scansnap.data.named_classes import as_source
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.options import check_classes
-from scansnap.theory.checks import numbers
-
-_KINDS = ("lemma", "theorem", "corollary", "remark", "assumption", "equation", "definition", "figure", "table")
-
-
-def claims() -> list[Claim]:
-    """All claims: the paper's numbered statements, kind by kind, then the others as their modules list them."""
-
-    def place(one: Claim) -> tuple[int, int]:
-        kind, _, number = one.id.partition("_")
-        return (_KINDS.index(kind) if kind in _KINDS else len(_KINDS), int(number) if number.isdigit() else 0)
-
-    return sorted(CLAIMS.values(), key=place)
+from scansnap.data.source import DataSource
 
 
 def verify(
     *ids: str,
-    classes: SequenceClasses | None = None,
+    claims: Sequence[Claim] | None = None,
+    classes: DataSource | str | None = None,
     lr_y: float | None = None,
     lr_z: float | None = None,
     progress: bool | None = None,
     on_verdict: Callable[[Verdict], None] | None = None,
 ) -> list[Verdict]:
-    """Check the claims named, or all; on your own classes and rates where they are given.
+    """Check the paper's claims, or your own, each in its own setting or on your classes and rates.
 
-    A claim that says nothing about the classes given gets the verdict "does not apply"; asked for by itself, it raises
-    an `InputError`.  `on_verdict` is called with each verdict as it is reached.
+    A claim that says nothing about your classes gets the verdict "does not apply"; if it is the only claim, it raises
+    an `InputError`.
+
+    Parameters
+    ----------
+    ids : str
+        The claims to check, among the paper's and `claims`; by default all of `claims`, or all of the paper's.
+    claims : sequence of Claim
+        Your own claims, made with the decorator `claim`.
+    classes : SequenceClasses or name
+        Classes to check the claims on, in place of their own.
+    lr_y, lr_z : float
+        Learning rates, in place of the claims' own.
+    progress : bool
+        Whether to show a progress bar; by default on an interactive terminal only.
+    on_verdict : callable
+        Called with each verdict as it is reached.
     """
-    for name in ids:
-        if name not in CLAIMS:
-            raise unknown("claim", name, [one.id for one in claims()])
-    if classes is not None:
-        check_classes(classes)
-    check_rates(lr_y, lr_z)
-    chosen = [CLAIMS[name] for name in ids] if ids else claims()
-    found = []
-    with progress_bar(f"checking {len(chosen)} claim{'s' * (len(chosen) > 1)}", len(chosen), progress) as show:
-        for i, one in enumerate(chosen):
+    selected = select(*ids, claims=claims)
+    own_classes = None if classes is None else as_source(classes).classes
+    check_rates(lr_y=lr_y, lr_z=lr_z)
+    verdicts = []
+    with progress_bar(f"checking {len(selected)} claim{'s' * (len(selected) > 1)}", len(selected), progress) as show:
+        for i, claim in enumerate(selected):
             began = time.perf_counter()
-            setting = _setting(one, classes, lr_y, lr_z)
-            try:
-                verdict = one.run(setting)
-            except InputError as error:
-                if len(chosen) == 1:
-                    raise
-                verdict = Verdict(one, setting, (), None, reason=str(error))
-            verdict = verdict.timed(time.perf_counter() - began)
-            found.append(verdict)
+            verdict = _verdict(claim, own_classes, lr_y, lr_z, alone=len(selected) == 1)
+            verdicts.append(replace(verdict, seconds=time.perf_counter() - began))
             show(i + 1)
             if on_verdict:
-                on_verdict(verdict)
-    return found
+                on_verdict(verdicts[-1])
+    return verdicts
 
 
-def check_rates(lr_y: float | None, lr_z: float | None) -> None:
-    """Refuse rates that are no positive numbers; None leaves a claim its own."""
-    for name, value in (("lr_y", lr_y), ("lr_z", lr_z)):
-        if value is not None:
-            numbers(name, value, above=0)
+def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
+    """The claims named, among the paper's and `claims`; without names all of `claims`, or all of the paper's."""
+    if claims is not None and not isinstance(claims, Iterable):
+        raise InputError(f"claims is {claims!r:.60}: give a list of claims.")
+    known = by_id([*paper.claims(), *(claims or ())])
+    for name in ids:
+        if name not in known:
+            raise unknown("claim", name, known)
+    if ids:
+        return [known[name] for name in ids]
+    return list(known.values() if claims is None else claims)
+
+
+def _verdict(
+    claim: Claim, classes: SequenceClasses | None, lr_y: float | None, lr_z: float | None, *, alone: bool
+) -> Verdict:
+    """The verdict on one claim; errors in its code are sentences that name it."""
+    setting = None
+    try:
+        setting = _setting(claim, classes, lr_y, lr_z)
+        return claim.run(setting)
+    except ScanSnapError as error:
+        sentence = str(error) if claim.id in str(error) else f"{claim.id}: {error}"
+        if alone or setting is None or not isinstance(error, InputError):
+            raise type(error)(sentence) from error
+        return Verdict(claim, setting, (), None, reason=sentence)
+    except Exception as error:
+        file = getattr(getattr(claim.check, "__code__", None), "co_filename", "")
+        raise InputError(f"the check of {claim.id} fails with {described_error(error, file)}.") from error
 
 
 def _setting(claim: Claim, classes: SequenceClasses | None, lr_y: float | None, lr_z: float | None) -> Setting:
-    """The claim's own setting with what was given put in its place."""
+    """The claim's own setting, with the user's classes and rates in its place where there are any."""
     own = claim.setting()
     return Setting(
         classes=own.classes if classes is None else classes,

@@ -13,8 +13,9 @@ import typer
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.options import Options, required_of
+from scansnap.base.user_file import run_user_file
 from scansnap.data.named_classes import NAMED, named_classes
-from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source import DataSource
 from scansnap.dynamics.published import PUBLISHED, Experiment
 from scansnap.figures.picture import save_picture
 from scansnap.results.provenance import store_name
@@ -31,6 +32,11 @@ CLASSES_OPTION = typer.Option(
 CONFIG_OPTION = typer.Option(
     "--config", help="A .toml file with the same words; flags given here come first.", show_default=False
 )
+FROM_OPTION = typer.Option(
+    "--from",
+    help="A Python file to run first, which may register optimizers, quantities, layers or data of your own by name.",
+    show_default=False,
+)
 STORE_OPTION = typer.Option(
     "--store", help="Where to write the result (zarr); a name of its own in results/ unless given."
 )
@@ -42,6 +48,12 @@ JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of te
 DRAWN = {"attention", "loss", "entropy"}
 
 
+def run_parts(file: Path | None) -> None:
+    """Run the user's file, so that what it registers can be asked for by name."""
+    if file is not None:
+        run_user_file(file)
+
+
 def published(name: str) -> Experiment:
     """The published setting of that name."""
     if name not in PUBLISHED:
@@ -49,12 +61,12 @@ def published(name: str) -> Experiment:
     return PUBLISHED[name]
 
 
-def classes_of(name: str) -> SequenceClasses:
-    """The classes of a name, of a published setting, or of a file."""
+def classes_of(name: str) -> DataSource:
+    """The data of a name, of a published setting, or of a file."""
     return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED else named_classes(name)
 
 
-def setting(preset: str | None, classes: str | None) -> tuple[str, SequenceClasses, Experiment | None]:
+def setting(preset: str | None, classes: str | None) -> tuple[str, DataSource, Experiment | None]:
     """The name, the classes and the published setting that a command asks for; syn-small unless told."""
     experiment = published(preset or "syn-small") if preset is not None or classes is None else None
     if classes is not None:

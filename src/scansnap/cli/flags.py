@@ -45,7 +45,8 @@ def with_flags(
             for name, option in options_of(cls).items()
             if name not in leave_out
         ]
-        parameters = [*first, *stated, *(p for p in own if p not in first)]
+        ordered = [*first, *stated, *(p for p in own if p not in first)]
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         return run

@@ -19,6 +19,7 @@ TIMES = "log:1:1e12:97"
 def command(
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     classes: Annotated[str | None, common.CLASSES_OPTION] = None,
+    parts: Annotated[Path | None, common.FROM_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[Path | None, common.PICTURE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
@@ -29,6 +30,7 @@ def command(
     One unit of time is one expected update with batch size 1 at T → ∞. Unless given, times are log:1:1e12:97.
     """
     common.check_picture(picture)
+    common.run_parts(parts)
     name, source, experiment = common.setting(preset, classes)
     times = TimesKind().read("--times", TIMES)
     words: dict[str, Any] = {"times": times}

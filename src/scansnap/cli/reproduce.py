@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from scansnap.cli import common
+from scansnap.figures.catalog import SYNTHETIC, TEXT
 
 
 def command(
@@ -18,33 +19,33 @@ def command(
         "reproduction"
     ),
     figures: Annotated[
-        str | None, typer.Option("--figures", help="Some figures, as 3,6,residual; all unless told.")
+        str | None, typer.Option("--figures", help=f"Some figures, as 3,6,heads; by default {', '.join(SYNTHETIC)}.")
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", help="Seeds in each cell of Figures 6, 11 and 12; 40 unless told.")
+    num_seeds: Annotated[
+        int | None, typer.Option("--num-seeds", help="Seeds in each cell of Figures 6, 11 and 12; by default 40.")
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", help="Also train on this text and make Figures 7, 10 and tokens; hours on a CPU."),
+        typer.Option("--text", help=f"Also train on this text and make {', '.join(TEXT)}; hours on a CPU."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="Where to train on the text: cpu or cuda.")] = "cpu",
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Make every synthetic figure of the paper from new runs, check every claim, and put it all on one page.
 
-    The page stands alone: open it in a browser, without a network.
+    The page is one file: open it in a browser, without a network.
     """
     from scansnap.base.progress import progress_bar
     from scansnap.dynamics.kernel import compiled_before
-    from scansnap.report.page import SEEDS, reproduce
+    from scansnap.report.page import NUM_SEEDS, reproduce
 
-    chosen = [part.strip() for part in figures.split(",")] if figures else None
+    names = [part.strip() for part in figures.split(",")] if figures else None
     if not compiled_before():
         print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
     began = time.perf_counter()
     with progress_bar("reproducing the paper", 1.0, False if json else None) as show:
         page = reproduce(
-            output, figures=chosen, seeds=seeds or SEEDS, text=text, device=device,
+            output, figures=names, num_seeds=NUM_SEEDS if num_seeds is None else num_seeds, text=text, device=device,
             on_step=lambda what, share: show(share, f"({what})"),
         )  # fmt: skip
     seconds = time.perf_counter() - began

@@ -32,6 +32,7 @@ def command(
     lr_y_over_lr_z: Annotated[
         str | None, typer.Option("--lr-y-over-lr-z", help="Ratios of lr_y to lr_z, instead of --lr-y.")
     ] = None,
+    parts: Annotated[Path | None, common.FROM_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
@@ -44,6 +45,7 @@ def command(
     from scansnap.sweeps.config import read_sweep, settings_by_name
     from scansnap.sweeps.sweep import runs_in_store, sweep
 
+    common.run_parts(parts)
     words: dict[str, Any] = read_sweep(config) if config else {}
     if preset is not None:
         experiment = common.published(preset)

@@ -10,7 +10,7 @@ from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.base.options import from_names
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
 from scansnap.results.quantities import RecordKind
 
@@ -20,6 +20,7 @@ def command(
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     config: Annotated[Path | None, common.CONFIG_OPTION] = None,
     classes: Annotated[str | None, common.CLASSES_OPTION] = None,
+    parts: Annotated[Path | None, common.FROM_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[Path | None, common.PICTURE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
@@ -33,6 +34,7 @@ def command(
     The result is written as it goes: start the same command again after an interruption and it continues to the same
     numbers.
     """
+    common.run_parts(parts)
     name, source, words = _setting(preset, config, classes)
     own = read_flags(flags, TrainOptions)
     if own.get("optimizer", "sgd") != "sgd" and "momentum" not in own:
@@ -56,9 +58,7 @@ def command(
     common.show(dataset, path, picture, time.perf_counter() - began, json)
 
 
-def _setting(
-    preset: str | None, config: Path | None, classes: str | None
-) -> tuple[str, SequenceClasses, dict[str, Any]]:
+def _setting(preset: str | None, config: Path | None, classes: str | None) -> tuple[str, DataSource, dict[str, Any]]:
     """The name, the classes and the options that a preset or a file gives."""
     if config is None:
         name, source, experiment = common.setting(preset, classes)
@@ -68,4 +68,4 @@ def _setting(
     from scansnap.sweeps.config import read_experiment
 
     file_source, options = read_experiment(config)
-    return config.stem, common.classes_of(classes) if classes else file_source.classes, common.values_of(options)
+    return config.stem, common.classes_of(classes) if classes else file_source, common.values_of(options)

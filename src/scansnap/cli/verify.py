@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json as json_module
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +15,10 @@ from scansnap.cli import common
 from scansnap.figures.picture import save_picture
 
 if TYPE_CHECKING:
-    from scansnap.claims.claim import Verdict
+    from scansnap.claims.claim import Verdict, VerdictWord
     from scansnap.data.sequence_classes import SequenceClasses
 
-MARKS = {
+MARKS: dict[VerdictWord, str] = {
     "holds": "✓", "holds under its assumptions only": "◐", "fails": "✗", "assumptions not met": "?",
     "does not apply": " ",
 }  # fmt: skip
@@ -28,79 +29,106 @@ def command(
         list[str] | None,
         typer.Argument(help="Claims to explain in full, as theorem_3 or lemma_1; all of them in a table unless given."),
     ] = None,
-    preset: Annotated[str | None, common.FLOW_PRESET_OPTION] = None,
-    classes: Annotated[Path | None, common.CLASSES_OPTION] = None,
+    claims_file: Annotated[
+        Path | None, typer.Option("--from", help="Your own claims: a Python file. All of them unless you name some.")
+    ] = None,
+    preset: Annotated[str | None, common.PRESET_OPTION] = None,
+    classes: Annotated[str | None, common.CLASSES_OPTION] = None,
     lr_y: Annotated[float | None, typer.Option("--lr-y", help="Learning rate of the decoder Y.")] = None,
     lr_z: Annotated[float | None, typer.Option("--lr-z", help="Learning rate of the attention logits Z.")] = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", help="Where to draw one claim (.png, .pdf, .svg); in results/ unless given."),
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write verdicts, measurements and pictures to one page (.html).")
+    ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Check the paper's lemmas, theorems and corollaries against exact dynamics.
+    """Check the paper's lemmas, theorems and corollaries, or your own claims, against exact dynamics.
 
     Each claim is checked in a setting of its own that meets its conditions, or on your classes and rates. The verdict
     is: holds, holds under its assumptions only (not under true SGD, finite T, equal rates or momentum), or fails.
     """
     common.check_picture(picture)
-    chosen: SequenceClasses | None = None
-    rates: dict[str, Any] = {}
-    if preset or classes:
-        _, chosen, rates = common.setting(preset, classes, "flow")
-    given = {"lr_y": lr_y, "lr_z": lr_z}
-    rates = {name: rates.get(name) if value is None else value for name, value in given.items()}
-
-    from scansnap.claims.verify import check_rates, verify
-
     names = claims or []
     if picture is not None and len(names) != 1:
         raise InputError("--picture draws one claim: name it, as in scansnap verify theorem_3.")
+    own_classes: SequenceClasses | None = None
+    rates: dict[str, float | None] = {"lr_y": lr_y, "lr_z": lr_z}
+    if preset or classes:
+        _, source, experiment = common.setting(preset, classes)
+        own_classes = source.classes
+        if experiment is not None:
+            published = experiment.flow_options((1.0,))
+            rates = {name: getattr(published, name) if rate is None else rate for name, rate in rates.items()}
+
+    from scansnap.claims.check import check_rates
+    from scansnap.claims.collect import read_claims
+    from scansnap.claims.verify import select, verify
+
+    if page is not None:
+        from scansnap.report.claims_page import check_page
+
+        check_page(page)
+    own_claims = None if claims_file is None else read_claims(claims_file)
+    width = max(19, *(len(claim.id) for claim in select(*names, claims=own_claims)))
     table = not json and not names
     if table:
-        check_rates(rates["lr_y"], rates["lr_z"])  # before the heading is printed
-        print(f"  {'claim':19} {'verdict':33} {'predicted':>11} {'measured':>11}  statement")
+        check_rates(**rates)  # before the heading is printed
+        print(f"  {'claim':{width}} {'verdict':33} {'predicted':>11} {'measured':>11}  statement")
+
+    def show_row(verdict: Verdict) -> None:
+        print(_row(verdict, own_classes=own_classes is not None, width=width), flush=True)
+
     verdicts = verify(
         *names,
-        classes=chosen,
+        claims=own_claims,
+        classes=own_classes,
         **rates,
         progress=False if json else None,
-        on_verdict=(lambda one: print(_row(one, own=chosen is not None), flush=True)) if table else None,
+        on_verdict=show_row if table else None,
     )
     if json:
-        found = [one.as_dict() for one in verdicts]
-        print(json_module.dumps(found[0] if len(names) == 1 else found, allow_nan=False))
+        plain = [verdict.as_dict() for verdict in verdicts]
+        print(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
         print(_count(verdicts))
-        print("for one in full, with a picture: scansnap verify theorem_3; for programs: scansnap verify --json")
+        example = "theorem_3" if claims_file is None else f"{verdicts[0].id} --from {claims_file}"
+        print(f"for one in full, with a picture: scansnap verify {example}; for programs: scansnap verify --json")
     else:
-        for one in verdicts:
-            print(_explanation(one))
-    # Last, so that no verdict is lost with a picture that cannot be written.
+        own_ids = {claim.id for claim in own_claims or ()}
+        for verdict in verdicts:
+            print(_explanation(verdict, own_claim=verdict.id in own_ids))
+    # Last, so that no verdict is lost with a file that cannot be written.
     if picture is not None or (len(names) == 1 and not json):
-        drawn = _draw(verdicts[0], picture)
+        target = _draw(verdicts[0], picture)
         if not json:
-            print(f"picture: {drawn}")
+            print(f"picture: {target}")
+    if page is not None:
+        _write_page(page, verdicts)
+        if not json:
+            print(f"page: {page}")
 
 
-def _row(verdict: Verdict, *, own: bool) -> str:
-    """One line of the table; on classes of one's `own` it says where the claim is about something else."""
+def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
+    """One line of the table; on a user's own classes it notes where the claim is not about them."""
     leading = verdict.leading
     numbers = f"{leading.predicted:11.4g} {leading.measured:11.4g}" if leading else f"{'':23}"
-    note = f"({verdict.claim.note}) " if own and verdict.claim.note else ""
+    note = f"({verdict.claim.note}) " if own_classes and verdict.claim.note else ""
     statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
-    return f"{MARKS[verdict.verdict]} {verdict.id:19} {verdict.verdict:33} {numbers}  {statement}"
+    return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {verdict.verdict:33} {numbers}  {statement}"
 
 
-def _count(verdicts: list[Verdict]) -> str:
-    kinds = [one.verdict for one in verdicts]
-    seconds = sum(one.seconds for one in verdicts)
-    return "; ".join(f"{kinds.count(kind)} {kind}" for kind in MARKS if kind in kinds) + f" ({seconds:.0f} s)"
+def _count(verdicts: Sequence[Verdict]) -> str:
+    words = [verdict.verdict for verdict in verdicts]
+    seconds = sum(verdict.seconds for verdict in verdicts)
+    return "; ".join(f"{words.count(word)} {word}" for word in MARKS if word in words) + f" ({seconds:.0f} s)"
 
 
-def _explanation(verdict: Verdict) -> str:
-    from scansnap.claims.claim import ROLES
-    from scansnap.theory import assumptions
+def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
+    """The verdict in full; of a user's `own_claim` it says whether its check can fail, as the tests show for others."""
+    from scansnap.claims.check import ROLES
 
     claim, setting = verdict.claim, verdict.setting
     lines = [
@@ -108,8 +136,9 @@ def _explanation(verdict: Verdict) -> str:
         f"  {claim.statement}",
         f"  conditions: {claim.conditions}",
         f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
-        f"  how:        {claim.how}",
     ]
+    if claim.how:
+        lines.append(f"  how:        {claim.how}")
     if claim.note:
         lines.append(f"  depends on: {claim.depends_on}")
     if claim.correction:
@@ -117,21 +146,23 @@ def _explanation(verdict: Verdict) -> str:
     if verdict.reason:
         return "\n".join([*lines, f"  {verdict.reason}"])
     for role, words in ROLES.items():
-        mine = [one for one in verdict.measurements if one.role == role]
-        if mine:
+        in_role = [measurement for measurement in verdict.measurements if measurement.role == role]
+        if in_role:
             lines.append(f"  {words}:")
-        for one in mine:
+        for measurement in in_role:
             lines.append(
-                f"    {'ok ' if one.holds else 'NOT'} {one.label}: predicted {one.predicted:.6g}, "
-                f"measured {one.measured:.6g}, deviation {one.deviation:.2g} (allowed {one.allowed:.2g})"
+                f"    {'ok ' if measurement.holds else 'NOT'} {measurement.label}: "
+                f"predicted {measurement.predicted:.6g}, measured {measurement.measured:.6g}, "
+                f"deviation {measurement.deviation:.2g} (allowed {measurement.allowed:.2g})"
             )
-    if verdict.unmet and verdict.verdict == "assumptions not met":
+    if verdict.verdict == "assumptions not met":
         lines.append(f"  it promised nothing here: {', '.join(verdict.unmet)}")
-    broken = assumptions(setting.classes, lr_y=setting.lr_y, lr_z=setting.lr_z).broken
-    lines.append("  the paper's assumptions: " + ("all met" if not broken else "not met are"))
-    lines += [f"    {one.statement}: {one.advice}" for one in broken]
-    how = "a flipped sign" if claim.wrong_factor < 0 else f"a wrong factor of {claim.wrong_factor:.10g}"
-    lines.append(f"  {how} in the prediction would be noticed")
+    broken = verdict.broken_assumptions
+    lines.append("  the paper's assumptions: " + ("not met are" if broken else "all met"))
+    lines += [f"    {assumption.statement}: {assumption.advice}" for assumption in broken]
+    error = "a flipped sign" if claim.wrong_factor < 0 else f"a wrong factor of {claim.wrong_factor:.10g}"
+    noticed = not own_claim or verdict.notices_wrong_factor()
+    lines.append(f"  {error} in the prediction would {'' if noticed else 'NOT '}be noticed")
     return "\n".join(lines)
 
 
@@ -139,3 +170,9 @@ def _draw(verdict: Verdict, picture: Path | None) -> Path:
     from scansnap.figures import claim
 
     return save_picture(claim.draw(claim.prepare(verdict)), picture or Path("results") / f"{verdict.id}.png")
+
+
+def _write_page(page: Path, verdicts: Sequence[Verdict]) -> None:
+    from scansnap.report.claims_page import write_claims_page
+
+    write_claims_page(page, verdicts)

@@ -1,38 +1,38 @@
-"""Class settings that have a name, so that files, commands and calls can ask for them."""
+"""Data that have a name, so that files, commands and calls can ask for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.open_list import OpenList
 from scansnap.data.classes_file import SUFFIXES, read_classes
 from scansnap.data.positioned_classes import near_distinct
-from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
 
-NAMED: dict[str, Callable[[], SequenceClasses]] = {
-    "syn-small": syn_small,
-    **{f"syn-medium-{queries}": partial(syn_medium, num_query=queries) for queries in (1, 3, 5, 10)},
-    "single-common": single_common,
-    "local-common": local_common,
-    "near-distinct": near_distinct,
-}
+NAMED: OpenList[DataSource] = OpenList("class setting", "draw")
+
+NAMED.register("syn-small")(syn_small)
+for queries in (1, 3, 5, 10):
+    NAMED.register(f"syn-medium-{queries}")(partial(syn_medium, num_query=queries))
+NAMED.register("single-common")(single_common)
+NAMED.register("local-common")(local_common)
+NAMED.register("near-distinct")(near_distinct)
 
 
-def named_classes(name: str, folder: Path | None = None) -> SequenceClasses:
-    """The classes of that name, or of the .toml or .json file of that name (in `folder`, if it is a relative path)."""
+def named_classes(name: str, folder: Path | None = None) -> DataSource:
+    """The data of that name, or of the .toml or .json file of that name (in `folder`, if it is a relative path)."""
     if Path(name).suffix in SUFFIXES:
         return read_classes((folder or Path()) / name)
     if name not in NAMED:
         raise unknown("class setting", name, [*NAMED, "a .toml or .json file"])
-    return NAMED[name]()
+    return NAMED.member(name)
 
 
 def as_source(classes: object) -> DataSource:
-    """The data source that an argument `classes` means: itself, or that of a name or of a file."""
+    """The data that an argument `classes` means: itself, or that of a name or of a file."""
     if isinstance(classes, DataSource):
         return classes
     if isinstance(classes, str | Path):

@@ -28,7 +28,7 @@ class Experiment:
     @property
     def classes(self) -> SequenceClasses:
         """What is trained on."""
-        return named_classes(self.classes_name)
+        return named_classes(self.classes_name).classes
 
     def flow_options(self, times: tuple[float, ...]) -> FlowOptions:
         """The same setting as a flow: its rates, start and layer."""

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from scansnap.model.architecture import ADD_QUERY, Layer
-from scansnap.model.attention import SOFTMAX
+from scansnap.model.attention import SOFTMAX, ClosedFormMap
 from scansnap.model.compact import CompactLayout
 from scansnap.model.normalization import ClosedFormNormalization
 from scansnap.model.rows import TokenRows
@@ -72,7 +72,7 @@ class Readout:
         """Whether the gradient is written out for every part of the layer."""
         layer = self.layer
         return (
-            layer.map == SOFTMAX
+            (layer.map == SOFTMAX or isinstance(layer.map, ClosedFormMap))
             and isinstance(layer.normalizer, ClosedFormNormalization)
             and layer.addition in (None, ADD_QUERY)
         )
@@ -95,12 +95,11 @@ class Readout:
         normalizer = cast(ClosedFormNormalization, self.layer.normalizer)
         c = self.layer.map.forward(z, log_a)
         inner, length = normalizer.unit(self._padded(c), self.rows)
-        scaled = inner if inner.shape == c.shape and not self.layer.normalizer.spreads else c / length
         if self.layer.addition is None:
-            return ClosedFormDirections(self, scaled, inner, inner, None)
-        own = self._own(inner, class_index)
-        outer, outer_length = normalizer.unit(inner.scatter_add(3, own, torch.ones_like(inner[..., :1])), self.rows)
-        return ClosedFormDirections(self, scaled, inner, outer, outer_length)
+            return ClosedFormDirections(self, z, log_a, c, length, inner, inner, None)
+        with_query = inner.scatter_add(3, self._own(inner, class_index), torch.ones_like(inner[..., :1]))
+        outer, outer_length = normalizer.unit(with_query, self.rows)
+        return ClosedFormDirections(self, z, log_a, c, length, inner, outer, outer_length)
 
     def _padded(self, c: Tensor) -> Tensor:
         """c (.., S) with zeros for the other rows of Y (.., D)."""
@@ -120,18 +119,26 @@ class ClosedFormDirections:
     """v and what its gradient needs."""
 
     readout: Readout
-    scaled: Tensor  # (R, B, H, S) c / |c - mean c|
+    z: Tensor
+    log_a: Tensor
+    attention: Tensor  # (R, B, H, S) c
+    length: Tensor  # |c - mean c|
     inner: Tensor  # u
     value: Tensor  # v
     outer_length: Tensor | None  # |u + e_m|, centered or not, where there is a residual connection
 
     def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        rows = self.readout.rows
-        normalizer = cast(ClosedFormNormalization, self.readout.layer.normalizer)
+        readout, rows = self.readout, self.readout.rows
+        normalizer = cast(ClosedFormNormalization, readout.layer.normalizer)
         if self.outer_length is not None:
             g = normalizer.project(self.value, g, rows) / self.outer_length
         back = normalizer.project(self.inner, g, rows)
-        dz = self.scaled * (back if back.shape == self.scaled.shape else back[..., : self.readout.num_rows])
+        if back.shape != self.attention.shape:
+            back = back[..., : readout.num_rows]
+        if isinstance(readout.layer.map, ClosedFormMap):
+            return readout.layer.map.backward(self.z, self.log_a, self.attention, back / self.length)
+        plain = self.inner.shape == self.attention.shape and not readout.layer.normalizer.spreads
+        dz = (self.inner if plain else self.attention / self.length) * back
         return dz, dz  # the softmax sees z and ln a through their sum alone
 
 

@@ -1,1 +1,1 @@
-"""Pictures: `prepare(...) -> Dataset`, `draw(dataset) -> Figure`; a plot never computes."""
+"""Pictures: `prepare(...) -> Dataset` computes, and `draw(dataset) -> Figure` only draws."""

@@ -9,7 +9,7 @@ import xarray as xr
 
 from scansnap.base.errors import InputError
 from scansnap.figures.heatmap import heatmap
-from scansnap.figures.style import COLOURS, LINES
+from scansnap.figures.style import COLORS, LINES
 from scansnap.results.measure import record_dimension
 
 if TYPE_CHECKING:
@@ -17,39 +17,41 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CLASSES = 4
-"""Panels; of more classes the first few are shown and the title says so."""
+"""The most panels; of more classes the first few are shown, and the title says so."""
 
 
 def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes."""
     missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
     if missing:
-        raise InputError(f"the picture needs {', '.join(missing)}, which this result did not record.")
+        raise InputError(f"the picture needs {', '.join(missing)}, which this result did not record: record that too.")
     axis = record_dimension(dataset)
     if dataset.sizes[axis] < 2:
-        raise InputError(f"the picture needs at least two records along '{axis}', and this result has one.")
+        raise InputError(
+            f"the picture needs at least two records along '{axis}', but this result has one: record more often."
+        )
     if not 0 <= run < dataset.sizes["run"]:
-        raise InputError(f"there is no run {run}: this result has runs 0 to {dataset.sizes['run'] - 1}.")
-    chosen = dataset[["attention", "loss", "entropy"]].isel(run=run)
+        raise InputError(f"there is no run {run}: give one from 0 to {dataset.sizes['run'] - 1}.")
+    measures = dataset[["attention", "loss", "entropy"]].isel(run=run)
     for part in ("head", "layer"):
-        if part in chosen.dims:
-            chosen = _apart(chosen, part)
+        if part in measures.dims:
+            measures = _as_classes(measures, part)
     return (
-        chosen.isel({"class": slice(MOST_CLASSES)})
-        .assign_attrs(num_classes=chosen.sizes["class"], num_runs=dataset.sizes["run"])
+        measures.isel({"class": slice(MOST_CLASSES)})
+        .assign_attrs(num_classes=measures.sizes["class"], num_runs=dataset.sizes["run"])
         .load()
     )
 
 
-def _apart(chosen: xr.Dataset, part: str) -> xr.Dataset:
-    """Each head, or layer, of each class as if it were a class of its own, named for both; the loss is of all."""
-    named = []
-    for number in chosen[part].values:
-        one = chosen[["attention", "entropy"]].sel({part: number}, drop=True)
-        names = [f"{name}, {part} {number}" for name in one["next_token_name"].values]
-        named.append(one.assign_coords(next_token_name=("class", names)))
-    found = xr.concat(named, "class", coords="minimal", compat="override")
-    return found.sortby("class").assign(loss=chosen["loss"])
+def _as_classes(measures: xr.Dataset, part: str) -> xr.Dataset:
+    """Each head, or layer, of each class as a class of its own, named for both; the loss is that of the whole."""
+    parts = []
+    for number in measures[part].values:
+        values = measures[["attention", "entropy"]].sel({part: number}, drop=True)
+        names = [f"{name}, {part} {number}" for name in values["next_token_name"].values]
+        parts.append(values.assign_coords(next_token_name=("class", names)))
+    classes = xr.concat(parts, "class", coords="minimal", compat="override")
+    return classes.sortby("class").assign(loss=measures["loss"])
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -63,9 +65,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     top = float(np.nanmax(dataset["attention"]))
     for i in range(panels):
         axes = figure.add_subplot(grid[i, 0])
-        one = dataset.isel({"class": i})
-        image = heatmap(axes, one["attention"], axis, top)
-        names = f"next token {one['next_token_name'].values}, query {one['query_token_name'].values}"
+        of_class = dataset.isel({"class": i})
+        image = heatmap(axes, of_class["attention"], axis, top)
+        names = f"next token {of_class['next_token_name'].values}, query {of_class['query_token_name'].values}"
         axes.set_title(names, fontsize=9, loc="left")
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "")
     bar = figure.colorbar(image, ax=figure.axes, location="bottom", fraction=0.03, aspect=50, pad=0.01)
@@ -90,7 +92,7 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) ->
     lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
     for i in range(lines.shape[1]):
         text = f"next token {dataset['next_token_name'].values[i]}" if values.ndim > 1 else None
-        axes.plot(times, lines[:, i], color=COLOURS[i % len(COLOURS)], linestyle=LINES[i % len(LINES)], label=text)
+        axes.plot(times, lines[:, i], color=COLORS[i % len(COLORS)], linestyle=LINES[i % len(LINES)], label=text)
     if values.ndim > 1:
         axes.legend(fontsize=7, frameon=False)
     if name == "loss":

@@ -1,11 +1,12 @@
-"""A claim's picture: what is predicted and what exact dynamics give.
+"""The picture of a claim: what it predicts, and what exact dynamics give.
 
-Most claims have lines over an axis.  Those that do not are drawn as their comparisons: how far each is from failing.
+Most claims have lines over an axis.  For the others the picture shows how far each comparison is from failing.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ import numpy as np
 import xarray as xr
 
 from scansnap.base.errors import InputError
-from scansnap.claims.claim import ROLES, Curve, Measurement, Verdict
+from scansnap.claims.check import ROLES, Curve, Measurement
+from scansnap.claims.claim import Verdict
 from scansnap.figures.style import COLOURS, LINES, MARKERS, readable
 
 if TYPE_CHECKING:
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_USED = 1e12
-"""Up to here what was found over what is allowed is drawn to scale; what nothing is allowed of, for one, is not."""
+"""The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""
+
+SYMBOL = re.compile(r"[A-Za-z]+'?(_[A-Za-z0-9]+)?(/[0-9]+)?")
+"""Names of marks that are drawn as mathematics."""
 
 
 def prepare(verdict: Verdict) -> xr.Dataset:
@@ -51,34 +56,35 @@ def _lines(curve: Curve) -> xr.Dataset:
 
 
 def _comparisons(measurements: tuple[Measurement, ...]) -> xr.Dataset:
-    """What was found over what is allowed: zero where nothing is off, infinite where nothing may be and is."""
-    found = np.array([one.deviation for one in measurements])
-    allowed = np.array([one.allowed for one in measurements])
-    # a positive share over an allowed share of zero is infinite, and none of none is none
-    share = np.divide(found, allowed, out=np.where(found > 0, np.inf, 0.0), where=allowed > 0)
+    """The ratio of each deviation to the allowed one; where none is allowed, zero for none and infinite for any."""
+    deviation = np.array([measurement.deviation for measurement in measurements])
+    allowed = np.array([measurement.allowed for measurement in measurements])
+    share = np.divide(deviation, allowed, out=np.where(deviation > 0, np.inf, 0.0), where=allowed > 0)
     return xr.Dataset(
         {"used": ("comparison", share)},
         coords={
-            "comparison": [readable(one.label) for one in measurements],
-            "role": ("comparison", [one.role for one in measurements]),
-            "words": ("comparison", [_words(one) for one in measurements]),
+            "comparison": [readable(measurement.label) for measurement in measurements],
+            "role": ("comparison", [measurement.role for measurement in measurements]),
+            "words": ("comparison", [_words(measurement) for measurement in measurements]),
         },
     )
 
 
-def _words(one: Measurement) -> str:
-    """What the deviation is, for this kind of comparison."""
-    if one.kind == "equal":
-        return f"off by {one.deviation:.2g}, allowed {one.allowed:.2g}"
-    if one.kind == "positive":
-        return f"wrong sign: {one.deviation:.2g} of all, allowed {one.allowed:.2g}"
-    if one.kind == "within":
-        return f"outside: {one.measured:.2g} of all, allowed {one.predicted:.2g}"
-    return f"{one.measured:.2g}, {one.kind} {one.predicted:.2g}"
+def _words(measurement: Measurement) -> str:
+    """The deviation in words, which depend on the kind of comparison."""
+    deviation, allowed = f"{measurement.deviation:.2g}", f"{measurement.allowed:.2g}"
+    predicted, measured = f"{measurement.predicted:.2g}", f"{measurement.measured:.2g}"
+    if measurement.kind == "equal":
+        return f"off by {deviation}, allowed {allowed}"
+    if measurement.kind == "positive":
+        return f"wrong sign: {deviation} of all, allowed {allowed}"
+    if measurement.kind == "within":
+        return f"outside: {measured} of all, allowed {predicted}"
+    return f"{measured}, {measurement.kind} {predicted}"
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """The picture of what `prepare` gives."""
+    """Draw what `prepare` returns; texts are shown as they are, whatever signs they have."""
     from matplotlib.figure import Figure
 
     lines = "line" in dataset.dims
@@ -87,9 +93,11 @@ def draw(dataset: xr.Dataset) -> Figure:
     axes = figure.add_subplot()
     (_draw_lines if lines else _draw_comparisons)(axes, dataset)
     if not lines or dataset.sizes["line"] > 1:
-        figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+        legend = figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     figure.suptitle(dataset.attrs["title"], fontsize=11)
-    axes.set_title(dataset.attrs["statement"], fontsize=8, wrap=True)
+    axes.set_title(dataset.attrs["statement"], fontsize=8, wrap=True, parse_math=False)
     return figure
 
 
@@ -104,21 +112,22 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
             axes.plot(dataset["x"].values, values, color=COLOURS[i % 7], linestyle="none", label=str(name),
                       marker=MARKERS[i % 7], markersize=5, fillstyle="none", zorder=3)  # fmt: skip
     for i, (name, place) in enumerate(json.loads(dataset.attrs["marks"]).items()):
-        axes.axvline(place, color="grey", linestyle=":", linewidth=1)
-        axes.text(place, 0.98 - 0.05 * i, f" {name}" if " " in name else f" ${name}$", fontsize=9, color="grey",
-                  transform=axes.get_xaxis_transform(), va="top")  # fmt: skip
+        symbol = SYMBOL.fullmatch(name) is not None
+        axes.axvline(place, color="gray", linestyle=":", linewidth=1)
+        axes.text(place, 0.98 - 0.05 * i, f" ${name}$" if symbol else f" {name}", fontsize=9, color="gray",
+                  transform=axes.get_xaxis_transform(), va="top", parse_math=symbol)  # fmt: skip
     axes.set_xscale("log" if dataset.attrs["log_x"] else "linear")
     axes.set_yscale("log" if dataset.attrs["log_y"] else "linear")
     for axis, log in ((axes.xaxis, "log_x"), (axes.yaxis, "log_y")):
         if not dataset.attrs[log]:
-            axis.set_major_formatter("{x:g}")  # small numbers in full: a factor beside the axis is overlooked
-    axes.set_xlabel(dataset.attrs["x_label"])
-    axes.set_ylabel(textwrap.fill(dataset.attrs["y_label"], 44))
+            axis.set_major_formatter("{x:g}")  # small numbers in full: readers overlook a factor beside the axis
+    axes.set_xlabel(dataset.attrs["x_label"], parse_math=False)
+    axes.set_ylabel(textwrap.fill(dataset.attrs["y_label"], 44), parse_math=False)
     axes.grid(alpha=0.3)
 
 
 def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
-    """A dot for each comparison on a log axis; what a log axis cannot show stands as a triangle at its end."""
+    """A dot for each comparison on a log axis, or a triangle at its end for a ratio that it cannot show."""
     used = dataset["used"].values
     inside = (used > 0) & (used <= MOST_USED)
     low = 10 ** (np.floor(np.log10(used[inside].min(initial=0.1))) - 0.7)
@@ -126,23 +135,24 @@ def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
     places = np.arange(len(used))[::-1]
     roles = dataset["role"].values
     for i, (role, words) in enumerate(ROLES.items()):
-        for shape, mine in (("o", inside), ("<", used == 0), (">", ~inside & (used != 0))):
-            chosen = mine & (roles == role)
-            if chosen.any():  # the layout makes room for dots that are not clipped, even where there are none
-                at = np.clip(np.nan_to_num(used[chosen], nan=np.inf), low, high)
-                axes.plot(at, places[chosen], shape, color=COLOURS[i], markersize=8, clip_on=False, zorder=3)
+        for shape, in_shape in (("o", inside), ("<", used == 0), (">", ~inside & (used != 0))):
+            drawn = in_shape & (roles == role)
+            if drawn.any():  # the layout makes room for dots that are not clipped, even where there are none
+                at = np.clip(np.nan_to_num(used[drawn], nan=np.inf), low, high)
+                axes.plot(at, places[drawn], shape, color=COLOURS[i], markersize=8, clip_on=False, zorder=3)
         if (roles == role).any():
             axes.plot([], [], "o", color=COLOURS[i], markersize=8, label=words)  # for the legend
     axes.axvline(1.0, color="black", linewidth=1)
-    axes.axvspan(1.0, high, color="grey", alpha=0.12, linewidth=0)
+    axes.axvspan(1.0, high, color="gray", alpha=0.12, linewidth=0)
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(-0.6, len(used) - 0.4)
-    axes.set_yticks(places, [textwrap.fill(str(one), 34) for one in dataset["comparison"].values], fontsize=8)
+    labels = [textwrap.fill(str(label), 34) for label in dataset["comparison"].values]
+    axes.set_yticks(places, labels, fontsize=8, parse_math=False)
     for place, words in zip(places, dataset["words"].values, strict=True):
         axes.annotate(str(words).replace(", ", "\n"), (1, place), xycoords=axes.get_yaxis_transform(), va="center",
                       xytext=(9, 0), textcoords="offset points", fontsize=8)  # fmt: skip
-    ends = "; ◀ nothing is off" if (used == 0).any() else ""
-    ends += "; ▶ further than that" if (~inside & (used != 0)).any() else ""
-    axes.set_xlabel(f"found / allowed; in grey it does not hold{ends}")
+    ends = "; ◀ no deviation" if (used == 0).any() else ""
+    ends += "; ▶ off the scale" if (~inside & (used != 0)).any() else ""
+    axes.set_xlabel(f"deviation / allowed; fails in the gray part{ends}")
     axes.grid(alpha=0.3, axis="x")

@@ -13,6 +13,7 @@ import xarray as xr
 
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import Family
 from scansnap.figures.style import label, line, log_axis
 from scansnap.figures.text_runs import mean_over_heads
@@ -22,23 +23,15 @@ from scansnap.text.corpus.corpus import Corpus
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Entropy of attention after training against the learning rate, on text"
-STATEMENT = "The larger the learning rate, the lower the entropy of attention after training: sparser attention."
-SETTING = (
-    "1-layer transformers on text as in Figure 7, plain SGD at one rate for all parameters; entropy of "
-    "attention, mean over the rows of the validation split"
-)
-
 RATES = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-SEEDS = 5
 PASSES = 3
-"""Passes over the training text; the paper trains until convergence."""
+"""The number of passes over the training text; the paper trains until convergence."""
 
 
 def prepare(
     *,
     text: str | Path | Corpus | None = None,
-    seeds: int = SEEDS,
+    num_seeds: int = 5,
     rates: Sequence[float] = RATES,
     steps: int | None = None,
     device: str = "cpu",
@@ -46,15 +39,17 @@ def prepare(
     folder: Path | None = text_runs.FOLDER,
     progress: bool | None = None,
 ) -> xr.Dataset:
-    """`entropy`, `normalized_entropy`, `top_1` and `valid_loss` (lr, seed) after training, and `normalized_entropy`'s
-    way there as `course` (lr, seed, record); a run that diverged has NaN."""
+    """`entropy`, `normalized_entropy`, `top_1` and `valid_loss` (lr, seed) after training, and `course`, which is
+    `normalized_entropy` over training (lr, seed, record); NaN for a run that diverged."""
     began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     steps = text_runs.passes(corpus, PASSES) if steps is None else steps
     common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
-    settings = [{**common, "lr_y": float(rate), "seed": seed} for rate in rates for seed in text_runs.seeds_of(seeds)]
+    settings = [
+        {**common, "lr_y": float(rate), "seed": seed} for rate in rates for seed in text_runs.seeds_of(num_seeds)
+    ]
     runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
-    shape = (len(rates), seeds)
+    shape = (len(rates), num_seeds)
     final = {
         name: np.array([mean_over_heads(run, name)[-1] for run in runs]).reshape(shape)
         for name in ("entropy", "normalized_entropy", "top_1")
@@ -63,15 +58,17 @@ def prepare(
     course = np.array([mean_over_heads(run, "normalized_entropy") for run in runs]).reshape(*shape, -1)
     dataset = xr.Dataset(
         {name: (("lr", "seed"), values) for name, values in final.items()},
-        coords={"lr": list(rates), "seed": range(seeds), "record": runs[0]["step"].values},
+        coords={"lr": list(rates), "seed": range(num_seeds), "record": runs[0]["step"].values},
     )
     dataset["course"] = (("lr", "seed", "record"), course)
     dataset["entropy"].attrs["units"] = "nats"
-    return described(dataset, TITLE, {**common, "corpus": corpus.name, "seeds": seeds, "rates": list(rates)}, began)
+    return described(
+        dataset, FIGURE.title, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)}, began
+    )
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """Entropy and validation loss against the rate, and the way of the entropy."""
+    """Entropy and validation loss against the rate, and the entropy over training."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 3.8), layout="constrained")
@@ -81,7 +78,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes = figure.add_subplot(1, 3, k + 1)
         values = dataset[name].transpose("lr", "seed")
         for column in values.values.T:
-            axes.plot(rates, column, ".", color="grey", markersize=4, alpha=0.7)
+            axes.plot(rates, column, ".", color="gray", markersize=4, alpha=0.7)
         axes.errorbar(rates, values.mean("seed"), values.std("seed", ddof=1), **line(0), marker="o", markersize=4,
                       capsize=3, linewidth=1.5)  # fmt: skip
         log_axis(axes, rates)
@@ -98,19 +95,33 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Each step up in the rate lowers the entropy."""
+    """Whether each step up in the rate lowers the entropy."""
     if dataset.sizes["seed"] < 2 or dataset.sizes["lr"] < 2:
         return []
     values = dataset["entropy"].transpose("lr", "seed").values
     rates = dataset["lr"].values
     labels = [f"η {low:g} to {high:g}" for low, high in pairwise(rates)]
-    known = np.isfinite(values).all(1)
-    steps = [i for i in range(len(rates) - 1) if known[i] and known[i + 1]]
+    complete = np.isfinite(values).all(1)
+    steps = [i for i in range(len(rates) - 1) if complete[i] and complete[i + 1]]
     if not steps:
-        return []  # no two neighbouring rates have all their runs
+        return []  # no two neighboring rates have all their runs
     family = Family([labels[i] for i in steps], (values[:-1] - values[1:])[steps])
-    ends = Family(["from the smallest rate to the largest"], values[known][:1] - values[known][-1:])
+    ends = Family(["from the smallest rate to the largest"], values[complete][:1] - values[complete][-1:])
     return [
         family.trend("Each larger learning rate lowers the entropy of attention."),
         ends.trend("The largest learning rate gives a lower entropy than the smallest."),
     ]
+
+
+FIGURE = FigureRecipe(
+    name="10",
+    title="Entropy of attention after training against the learning rate, on text",
+    statement="The larger the learning rate, the lower the entropy of attention after training: sparser attention.",
+    setting=(
+        "1-layer transformers on text as in Figure 7, plain SGD at one rate for all parameters; entropy of attention, "
+        "mean over the rows of the validation split"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,15 +1,15 @@
 """Figure 2: the four stages of attention, from one run.
 
-The paper draws them as a sketch; here they are measured.  A run of plain SGD (no momentum, so that the theory's times
-apply as they are: an update is one expected step of batch 1) is shown at four moments:
+The paper sketches them; here they are measured.  A run of plain SGD is shown at four moments (without momentum, so that
+the theory's times apply as they are: an update is one expected step of batch 1):
 
     (a) the start;
-    (b) the update at which most attention moves, taken from the run itself: common tokens are losing;
-    (c) t_0, where by Theorem 4 snapping begins (`theory.snap_start`): winners have emerged;
+    (b) the update at which most attention moves, found in the run itself: common tokens are losing;
+    (c) t_0, where snapping begins by Theorem 4 (`theory.snap_start`): winners have emerged;
     (d) 10 t_0: attention has all but stopped.
 
-What is drawn is c~_l = P(l|n) exp(z_l), as in the paper's sketch, for the first class; below it how fast attention
-moves (half the l1 distance between successive updates), with t'_0 and t_0.  All trends are tested over many seeds.
+Above is c~_l = P(l|n) exp(z_l) of the first class, as in the paper's sketch; below is how fast attention moves (half
+the l1 distance between successive updates), with t'_0 and t_0.  All trends are tested over many seeds.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from scansnap import theory
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.train import train
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, rise, standard_error
 from scansnap.figures.style import KINDS, draw_band, label, legend
 from scansnap.figures.trend import Trend
@@ -34,13 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "The four stages of attention"
-STATEMENT = (
-    "Attention starts out as the tokens' frequencies; common tokens are suppressed; distinct tokens that were ahead "
-    "take over; past t₀ the pattern is all but frozen."
-)
-SETTING = "Syn-Small, plain SGD, η_Y = η_Z = 1, batch 128, T = 128, zero start, 10 t₀ = 206 updates"
-
 STAGES = ("start", "fastest", "snap", "end")
 WORDS = {
     "start": "(a) start",
@@ -49,32 +43,36 @@ WORDS = {
     "end": "(d) snapped, 10 $t_0$",
 }
 WINDOW = 5
-"""Updates over which the speed of one run is averaged before its maximum is sought."""
+"""The number of updates over which the speed of a run is averaged before its maximum is located."""
 
 
-def prepare(*, seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr.Dataset:
+def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr.Dataset:
     """`score` c~ and `logits` z at the stages (seed, stage, token) of the first class, and `speed` (seed, step)."""
     began = time.perf_counter()
+    num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": lr_y}
     scanned, snapped = float(theory.scan_end(**setting)), float(theory.snap_start(**setting))
     steps = math.ceil(10 * snapped)
-    runs = train(classes, lr_y=lr_y, lr_z=lr_z, steps=steps, seeds=range(enough_seeds(seeds)), progress=False,
+    runs = train(classes, lr_y=lr_y, lr_z=lr_z, steps=steps, seeds=range(num_seeds), progress=False,
                  record=("attention", "attention_logits"))  # fmt: skip
     speed = rate_of_change(runs).mean("class").isel(step=slice(1, None))
     smooth = speed.rolling(step=WINDOW, center=True).mean()
     fastest = smooth.fillna(0.0).idxmax("step").astype(int)
-    moments = np.stack([np.zeros(seeds, int), fastest, np.full(seeds, math.ceil(snapped)), np.full(seeds, steps)], 1)
-    logits = runs["attention_logits"].isel(query=0).values[np.arange(seeds)[:, None], moments]  # (seed, stage, token)
+    moments = np.stack(
+        [np.zeros(num_seeds, int), fastest, np.full(num_seeds, math.ceil(snapped)), np.full(num_seeds, steps)], 1
+    )
     tokens = classes.support(0)
-    kept = runs["token"].isin(tokens).values
+    in_class = runs["token"].isin(tokens).values
+    logits = runs["attention_logits"].isel(query=0).values[np.arange(num_seeds)[:, None], moments]
+    logits = logits[..., in_class].astype(float)  # (seed, stage, token)
     before = runs["attention"].sel(step=slice(0, math.ceil(snapped)))
     after = runs["attention"].sel(step=slice(math.ceil(snapped), None))
     moved = [np.abs(part.values[:, -1] - part.values[:, 0]).sum(-1).mean(-1) / 2 for part in (before, after)]
     dataset = xr.Dataset(
         {
-            "logits": (("seed", "stage", "token"), logits[..., kept].astype(float), {"units": "1"}),
-            "score": (("seed", "stage", "token"), classes.support_probs(0) * np.exp(logits[..., kept].astype(float))),
+            "logits": (("seed", "stage", "token"), logits, {"units": "1"}),
+            "score": (("seed", "stage", "token"), classes.support_probs(0) * np.exp(logits)),
             "speed": (("seed", "step"), speed.values, {"units": "attention moved per update"}),
             "moved": (("seed", "part"), np.stack(moved, -1), {"units": "1"}),
         },
@@ -83,14 +81,14 @@ def prepare(*, seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr.Dat
             "stage": list(STAGES),
             "moment": (("seed", "stage"), moments, {"units": "updates"}),
             "token": tokens,
-            "token_kind": ("token", runs["token_kind"].values[kept]),
+            "token_kind": ("token", runs["token_kind"].values[in_class]),
             "step": speed["step"].values,
             "part": ["up to t_0", "from t_0 to 10 t_0"],
         },
     )
-    options = {**setting, "lr_z": lr_z, "steps": steps, "seeds": seeds, "batch_size": 128, "seq_len": 128}
+    options = {**setting, "lr_z": lr_z, "steps": steps, "num_seeds": num_seeds, "batch_size": 128, "seq_len": 128}
     dataset["speed_band"] = band(dataset["speed"])
-    return described(dataset, TITLE, options, began).assign_attrs(scan_end=scanned, snap_start=snapped)
+    return described(dataset, FIGURE.title, options, began).assign_attrs(scan_end=scanned, snap_start=snapped)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -99,26 +97,26 @@ def draw(dataset: xr.Dataset) -> Figure:
 
     figure = Figure(figsize=(9.0, 5.4), layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(1.15, 1))
-    one = dataset.isel(seed=0)
-    top = 1.05 * float(one["score"].max())
+    first_seed = dataset.isel(seed=0)
+    top = 1.05 * float(first_seed["score"].max())
     for i, stage in enumerate(STAGES):
         axes = figure.add_subplot(grid[0, i])
-        _bars(axes, one, stage)
+        _bars(axes, first_seed, stage)
         axes.set_ylim(0, top)
         label(axes, x="token", y="$\\tilde c_{l|n}$ (no unit)" if i == 0 else "",
-              title=f"{WORDS[stage]}\nupdate {int(one['moment'].sel(stage=stage))}")  # fmt: skip
+              title=f"{WORDS[stage]}\nupdate {int(first_seed['moment'].sel(stage=stage))}")  # fmt: skip
     figure.axes[0].legend(fontsize=8, frameon=False, loc="upper left")
     _speed(figure.add_subplot(grid[1, :]), dataset)
     figure.suptitle("Figure 2: the four stages of attention, measured (outlines: the start)", fontsize=11)
     return figure
 
 
-def _bars(axes: Axes, one: xr.Dataset, stage: str) -> None:
-    kinds = one["token_kind"].values
-    for kind, colour in KINDS.items():
-        mine = kinds == kind
-        axes.bar(one["token"].values[mine], one["score"].sel(stage=stage).values[mine], color=colour, label=kind)
-    axes.bar(one["token"].values, one["score"].sel(stage="start").values, fill=False, edgecolor="black", linewidth=0.6)
+def _bars(axes: Axes, run: xr.Dataset, stage: str) -> None:
+    scores = run["score"].sel(stage=stage).values
+    for kind, color in KINDS.items():
+        of_kind = run["token_kind"].values == kind
+        axes.bar(run["token"].values[of_kind], scores[of_kind], color=color, label=kind)
+    axes.bar(run["token"].values, run["score"].sel(stage="start").values, fill=False, edgecolor="black", linewidth=0.6)
 
 
 def _speed(axes: Axes, dataset: xr.Dataset) -> None:
@@ -133,7 +131,7 @@ def _speed(axes: Axes, dataset: xr.Dataset) -> None:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """What happens to common and distinct tokens, when attention is fastest, and what moves after t_0."""
+    """The fates of common and distinct tokens, when attention moves fastest, and how much moves after t_0."""
     logits = dataset["logits"]
     kinds = dataset["token_kind"].values
     common, distinct = logits.isel(token=kinds == "common"), logits.isel(token=kinds == "distinct")
@@ -153,15 +151,15 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
              "gain of the most probable distinct token's share among distinct tokens"),
         _fastest(dataset),
         rise("Past t₀ attention moves ever more slowly.", 1 - late / soon,
-             "one less the mean speed from 5 t₀ to 10 t₀ over that from t₀ to 2 t₀"),
+             "one minus the ratio of the mean speed from 5 t₀ to 10 t₀ to that from t₀ to 2 t₀"),
         rise("Past t₀ the pattern is all but frozen.",
              dataset["moved"].isel(part=0) - dataset["moved"].isel(part=1),
-             "attention moved up to t₀ less attention moved from t₀ to 10 t₀"),
+             "attention moved up to t₀ minus attention moved from t₀ to 10 t₀"),
     ]  # fmt: skip
 
 
 def _fastest(dataset: xr.Dataset) -> Trend:
-    """Whether attention is fastest between the two times of Theorem 4: a one-sided test at both ends."""
+    """Whether attention moves fastest between the two times of Theorem 4: a one-sided test at each end."""
     values = dataset["moment"].sel(stage="fastest").values.astype(float)
     first, second = dataset.attrs["scan_end"], dataset.attrs["snap_start"]
     within = Family(["after t'_0", "before t_0"], np.stack([values - first, second - values])).trend("")
@@ -171,3 +169,17 @@ def _fastest(dataset: xr.Dataset) -> Trend:
         f"mean over {len(values)} seeds of the update at which a run is fastest; two one-sided t tests, Holm's "
         f"correction for 2, level {LEVEL:.0%}", within.settled,
     )  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="2",
+    title="The four stages of attention",
+    statement=(
+        "Attention starts out as the tokens' frequencies; common tokens are suppressed; distinct tokens that were "
+        "ahead take over; past t₀ the pattern is all but frozen."
+    ),
+    setting="Syn-Small, plain SGD, η_Y = η_Z = 1, batch 128, T = 128, zero start, 10 t₀ = 206 updates",
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,11 +1,11 @@
 """Figure 3: the growth factor chi_l(t) of a class's most probable distinct token, for several eta_Y.
 
-Theorem 3 bounds it from below by exp(2 f^2(0) B_n), from which Section 6 reads it; Theorem 4 gives B_n.  As published,
-B_n = 1/4 ln(C_0 + 4 Gamma).  Taken exactly, B_n = 1/4 ln(1 + 4 Gamma/C_0), and in steps of batch 1 the class is drawn
-with probability 1/K, so that the exponent is 2 f^2(0) B_n / K.
+Theorem 3 bounds it from below by exp(2 f^2(0) B_n), which Section 6 takes for the factor itself; Theorem 4 gives B_n.
+As published, B_n = 1/4 ln(C_0 + 4 Gamma).  Exactly, B_n = 1/4 ln(1 + 4 Gamma/C_0), and in steps of batch 1 the class is
+drawn with probability 1/K, so that the exponent is 2 f^2(0) B_n / K.
 
-Beside both stands what the dynamics do: the reduced equations of `theory.symmetric_flow`, with the modified decoder
-gradient that the theory is proved for, and with SGD's own.  These are exact for the classes drawn here.
+Both are compared with the dynamics, the reduced equations of `theory.symmetric_flow`: with the modified decoder
+gradient, for which the theory is proved, and with SGD's own.  These equations are exact for the classes drawn here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,13 @@ import xarray as xr
 from scansnap import theory
 from scansnap.data.synthetic import single_common
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
-from scansnap.figures.style import COLOURS, label, legend, line
+from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-TITLE = "Growth factor of the dominant distinct token, for several decoder rates"
-STATEMENT = (
-    "With a fixed η_Z a smaller η_Y brings a later transition t₀ and, after it, a larger growth factor: "
-    "sparser attention. After t₀ growth is logarithmic."
-)
-SETTING = "K = 10 classes of one query, one common and 5 distinct tokens each, M = 1000, η_Z = 0.5, η_Y = 0.5, 1, 2, 5"
 
 SOURCES = {
     "published": "theory as published: $e^{2f^2(0)B_n}$",
@@ -53,11 +47,13 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
     probs = classes.support_probs(0)
     share = float((probs**2 / (probs**2).sum())[-1])  # f^2(0) of the last and most probable distinct token
     overlap = float(probs[0] ** 2 / (probs**2).sum())
-    more = {**setting, "lr_y": rates[:, None], "lr_z": lr_z}
-    found = []
+    rate_options = {**setting, "lr_y": rates[:, None], "lr_z": lr_z}
+    factors = []
     for form, factor in (("published", 1.0), ("exact", 1 / classes.num_classes)):
         constant = theory.phase_constant(overlap, num_classes=classes.num_classes, form=form)
-        found.append(np.exp(2 * share * factor * theory.growth_bound(TIMES, **more, constant=constant, form=form)))
+        factors.append(
+            np.exp(2 * share * factor * theory.growth_bound(TIMES, **rate_options, constant=constant, form=form))
+        )
     for gradient in ("modified", "true"):
         logits = [
             theory.symmetric_flow(
@@ -66,9 +62,9 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
             ).distinct_logits[:, -1]
             for rate in rates
         ]  # fmt: skip
-        found.append(theory.growth_factor(np.array(logits)))
+        factors.append(theory.growth_factor(np.array(logits)))
     dataset = xr.Dataset(
-        {"growth_factor": (("source", "lr_y", "time"), np.array(found), {"units": "1"})},
+        {"growth_factor": (("source", "lr_y", "time"), np.array(factors), {"units": "1"})},
         coords={
             "source": list(SOURCES),
             "lr_y": rates,
@@ -77,19 +73,19 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
             "snap_start": ("lr_y", theory.snap_start(**setting, lr_y=rates)),
         },
     )
-    return described(dataset, TITLE, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share}, began)
+    return described(dataset, FIGURE.title, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share}, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """One panel for each source; the dotted line of a colour is t_0 of that rate."""
+    """A panel for each source; a dotted line marks t_0 of the rate of its color."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 5.8), layout="constrained")
     for axes, (source, words) in zip(figure.subplots(2, 2).flat, SOURCES.items(), strict=True):
         for i, rate in enumerate(dataset["lr_y"].values):
-            one = dataset.sel(source=source, lr_y=rate)
-            axes.plot(one["time"], one["growth_factor"], **line(i), linewidth=1.8, label=f"{rate:g}")
-            axes.axvline(float(one["snap_start"]), color=COLOURS[i % len(COLOURS)], linestyle=":", linewidth=1.3)
+            curve = dataset.sel(source=source, lr_y=rate)
+            axes.plot(curve["time"], curve["growth_factor"], **line(i), linewidth=1.8, label=f"{rate:g}")
+            axes.axvline(float(curve["snap_start"]), color=COLORS[i % len(COLORS)], linestyle=":", linewidth=1.3)
         axes.set_xscale("log")
         label(axes, x="time (steps of batch 1)", y="growth factor $\\chi_l$ (no unit)", title=words)
         legend(axes, title="$\\eta_Y$ (dotted: its $t_0$)", title_fontsize=8)
@@ -98,38 +94,54 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """The order of t_0 and of chi after the last t_0, and growth per factor of time before and after, by source."""
+    """The order of t_0; and, by source, the order of chi after the last t_0 and its growth before and after t_0."""
     starts = dataset["snap_start"].values
     change = np.diff(starts).max()
     note = f"largest change of t₀ between successive rates; t₀ = {', '.join(f'{t:.0f}' for t in starts)}"
-    found = [exact("A smaller η_Y brings a later transition.", "below 0", change, change < 0, note)]
+    tested = [exact("A smaller η_Y brings a later transition.", "below 0", change, change < 0, note)]
     for source in dataset["source"].values:
-        one = dataset.sel(source=source)
-        found.append(_order(one, float(starts.max())))
-        slowest = max(_slowing(one.sel(lr_y=rate)) for rate in dataset["lr_y"].values)
+        of_source = dataset.sel(source=source)
+        tested.append(_order(of_source, float(starts.max())))
+        slowest = max(_slowing(of_source.sel(lr_y=rate)) for rate in dataset["lr_y"].values)
         note = "dχ/dt from 10 t₀ to 100 t₀ over dχ/dt from t'₀/10 to t'₀, the largest of all rates"
         statement = f"After t₀ the growth factor grows more slowly ({source})."
-        found.append(exact(statement, "below 1", slowest, slowest < 1, note))
-    return found
+        tested.append(exact(statement, "below 1", slowest, slowest < 1, note))
+    return tested
 
 
-def _order(one: xr.Dataset, last: float) -> Trend:
-    """Whether chi falls from each rate to the next at every time after the last t_0."""
-    late = one["growth_factor"].sel(time=slice(last, None))
+def _order(of_source: xr.Dataset, last: float) -> Trend:
+    """Whether chi falls from each rate to the next larger one at every time after the last t_0."""
+    late = of_source["growth_factor"].sel(time=slice(last, None))
     values = np.log(late.values)
     share = float(np.mean([(low > high).all() for low, high in pairwise(values)]))
-    apart = (values[0, -1] - values[-1, -1]) / np.abs(values[:, -1]).max()
+    spread = (values[0, -1] - values[-1, -1]) / np.abs(values[:, -1]).max()
     note = (
         f"share of successive rates with the larger χ at the smaller η_Y, at all of {len(late['time'])} times from "
-        f"{last:.0f} to 10⁶; in the end ln χ of the slowest less that of the fastest decoder is {apart:+.0%} of the "
+        f"{last:.0f} to 10⁶; in the end ln χ of the slowest minus that of the fastest decoder is {spread:+.0%} of the "
         "largest"
     )
-    statement = f"After t₀ a smaller η_Y gives a larger growth factor ({one['source'].values})."
+    statement = f"After t₀ a smaller η_Y gives a larger growth factor ({of_source['source'].values})."
     return exact(statement, "1 (all)", share, share == 1, note)
 
 
-def _slowing(one: xr.Dataset) -> float:
-    """The slope of chi over 10 t_0 .. 100 t_0 in units of that over t'_0/10 .. t'_0."""
-    ends = np.array([0.1, 1.0]) * float(one["scan_end"]), np.array([10.0, 100.0]) * float(one["snap_start"])
-    first, second = (np.diff(np.interp(t, one["time"], one["growth_factor"]))[0] / np.diff(t)[0] for t in ends)
+def _slowing(curve: xr.Dataset) -> float:
+    """The ratio of chi's slope from 10 t_0 to 100 t_0 to its slope from t'_0/10 to t'_0."""
+    ends = np.array([0.1, 1.0]) * float(curve["scan_end"]), np.array([10.0, 100.0]) * float(curve["snap_start"])
+    first, second = (np.diff(np.interp(t, curve["time"], curve["growth_factor"]))[0] / np.diff(t)[0] for t in ends)
     return float(second / first)
+
+
+FIGURE = FigureRecipe(
+    name="3",
+    title="Growth factor of the dominant distinct token, for several decoder rates",
+    statement=(
+        "With a fixed η_Z a smaller η_Y brings a later transition t₀ and, after it, a larger growth factor: sparser "
+        "attention. After t₀ growth is logarithmic."
+    ),
+    setting=(
+        "K = 10 classes of one query, one common and 5 distinct tokens each, M = 1000, η_Z = 0.5, η_Y = 0.5, 1, 2, 5"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,8 +1,8 @@
 """Figure 4: attention of both classes of Syn-Small under SGD with momentum, eta_Y = 1 and 10; and the loss.
 
-The left run's loss is published, to six digits (`published/figure_4_loss.csv`).  It is one draw of a random curve, so
-it is compared with many of ours: by its largest standardised distance from their mean, in the logarithm, ranked among
-the same distances of our own curves.  That rank is a p-value whatever the distribution.
+The loss of the left run is published, to six digits (`published/figure_4_loss.csv`).  It is one draw of a random curve,
+so it is compared with many of ours: its largest standardized distance from their mean, in the logarithm, is ranked
+among the same distances of our own curves.  That rank is a p-value whatever the distribution.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from scansnap.dynamics.train import train
 from scansnap.figures.described import described
 from scansnap.figures.heatmap import heatmap
 from scansnap.figures.published import published
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, rise
 from scansnap.figures.style import draw_band, label, legend
 from scansnap.figures.trend import Trend
@@ -27,24 +28,15 @@ from scansnap.figures.trend import Trend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Attention of Syn-Small over training with SGD"
-STATEMENT = (
-    "Attention becomes sparse and gathers on each class's most probable distinct token; a larger η_Y converges faster "
-    "to attention that is less sparse."
-)
-SETTING = (
-    "Syn-Small (M = 34), SGD with momentum 0.9, η_Z = 1, η_Y = 1 and 10, batch 128, T = 128, zero start, 100 updates"
-)
-
 LEARNED = 0.1
 """A run has converged when its loss is below this many nats."""
 
 
-def prepare(*, seeds: int = 100) -> xr.Dataset:
+def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
     began = time.perf_counter()
     rates = np.array([1.0, 10.0])
-    count = enough_seeds(seeds)
+    num_seeds = enough_seeds(num_seeds)
     options: dict[str, Any] = {
         "lr_z": 1.0,
         "steps": 100,
@@ -53,9 +45,9 @@ def prepare(*, seeds: int = 100) -> xr.Dataset:
         "seq_len": 128,
         "record_every": 2,
     }
-    runs = train(syn_small(), **options, lr_y=np.repeat(rates, count), seeds=list(range(count)) * len(rates),
+    runs = train(syn_small(), **options, lr_y=np.repeat(rates, num_seeds), seeds=list(range(num_seeds)) * len(rates),
                  record=("loss", "entropy", "attention"), progress=False)  # fmt: skip
-    shape = (len(rates), count)
+    shape = (len(rates), num_seeds)
     variables = {
         name: (("lr_y", "seed", *value.dims[1:]), value.values.reshape(*shape, *value.shape[1:]), value.attrs)
         for name, value in runs.data_vars.items()
@@ -65,7 +57,7 @@ def prepare(*, seeds: int = 100) -> xr.Dataset:
         {**variables, "published_loss": ("iteration", [row["loss"] for row in rows], {"units": "nats"})},
         coords={
             "lr_y": rates,
-            "seed": np.arange(count),
+            "seed": np.arange(num_seeds),
             "step": runs["step"].values,
             "iteration": [int(row["iteration"]) for row in rows],
             **{name: runs[name] for name in ("class", "token", "token_kind", "token_name")},
@@ -73,11 +65,11 @@ def prepare(*, seeds: int = 100) -> xr.Dataset:
     )
     dataset["loss_band"] = band(dataset["loss"])
     dataset["entropy_band"] = band(dataset["entropy"].mean("class"))
-    return described(dataset, TITLE, {**options, "lr_y": rates.tolist(), "seeds": count}, began)
+    return described(dataset, FIGURE.title, {**options, "lr_y": rates.tolist(), "num_seeds": num_seeds}, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """The first seed's attention, then loss and entropy of all seeds."""
+    """Attention of the first seed, and loss and entropy of all seeds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 5.6), layout="constrained")
@@ -109,25 +101,24 @@ def draw(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def surprise(curves: NDArray[np.float64], one: NDArray[np.float64]) -> float:
-    """p-value of one curve among many (runs, records): by its largest standardised distance, as ranked among theirs."""
+def surprise(curves: NDArray[np.float64], curve: NDArray[np.float64]) -> float:
+    """The p-value of a curve among many (runs, records): the rank of its largest standardized distance among theirs."""
     mean, spread = curves[:, 1:].mean(0), curves[:, 1:].std(0)  # the first record is the same for all
-    own = np.abs((one[1:] - mean) / spread).max()
-    theirs = np.abs((curves[:, 1:] - mean) / spread).max(1)
-    return float((1 + (theirs >= own).sum()) / (1 + len(theirs)))
+    distance = np.abs((curve[1:] - mean) / spread).max()
+    distances = np.abs((curves[:, 1:] - mean) / spread).max(1)
+    return float((1 + (distances >= distance).sum()) / (1 + len(distances)))
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Fates of tokens at each rate, the two rates against each other, and the published loss among ours."""
+    """The fates of tokens at each rate, the two rates against each other, and the published loss among ours."""
     kinds = dataset["token_kind"].values
     attention, entropy = dataset["attention"], dataset["entropy"].mean("class")
     distinct = attention.isel(token=kinds == "distinct")
-    best = distinct.isel(step=0, lr_y=0, seed=0, drop=True).argmax(
-        "token"
-    )  # by class: at the start attention is P(l|n)
+    # the most probable token of each class, since attention is P(l|n) at the start
+    best = distinct.isel(step=0, lr_y=0, seed=0, drop=True).argmax("token")
     lead = distinct.isel(token=best).mean("class")
     common = attention.isel(token=kinds == "common").sum("token").mean("class")
-    found = []
+    tested = []
     for rate in dataset["lr_y"].values:
         at = f"(η_Y = {rate:g})"
         for statement, values, what in (
@@ -135,22 +126,24 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             (f"Common tokens lose attention {at}.", -common, "minus their attention"),
             (f"Attention becomes sparse {at}.", -entropy, "minus the entropy on distinct tokens"),
         ):
-            mine = values.sel(lr_y=rate)
-            change = mine.isel(step=-1) - mine.isel(step=0)
-            found.append(rise(statement, change, f"change of {what} over training, mean over classes"))
+            at_rate = values.sel(lr_y=rate)
+            change = at_rate.isel(step=-1) - at_rate.isel(step=0)
+            tested.append(rise(statement, change, f"change of {what} over training, mean over classes"))
         won = (distinct.sel(lr_y=rate).isel(step=-1).argmax("token") == best).values
-        found.append(_winners(f"Attention gathers on the most probable distinct token {at}.", won))
+        tested.append(_winners(f"Attention gathers on the most probable distinct token {at}.", won))
     slow, fast = entropy.isel(lr_y=0, step=-1), entropy.isel(lr_y=-1, step=-1)
     reached = (dataset["loss"] < LEARNED).idxmax("step")
-    found.append(rise("A larger η_Y leaves attention less sparse.", fast - slow, "entropy at η_Y = 10 less at η_Y = 1"))
-    found.append(rise("A larger η_Y converges faster.", reached.isel(lr_y=0) - reached.isel(lr_y=-1),
-                      f"updates to a loss below {LEARNED} nats, η_Y = 1 less η_Y = 10"))  # fmt: skip
-    found.append(_published(dataset))
-    return found
+    tested.append(
+        rise("A larger η_Y leaves attention less sparse.", fast - slow, "entropy at η_Y = 10 minus at η_Y = 1")
+    )
+    tested.append(rise("A larger η_Y converges faster.", reached.isel(lr_y=0) - reached.isel(lr_y=-1),
+                      f"updates to a loss below {LEARNED} nats, η_Y = 1 minus η_Y = 10"))  # fmt: skip
+    tested.append(_published(dataset))
+    return tested
 
 
 def _winners(statement: str, won: NDArray[np.bool_]) -> Trend:
-    """In how many classes of all runs the most probable token has most attention."""
+    """The share of classes, over all runs, in which the most probable token has the most attention."""
     count, total = int(won.sum()), won.size
     test = stats.binomtest(count, total, 0.5, alternative="greater")
     share = count / total
@@ -160,9 +153,26 @@ def _winners(statement: str, won: NDArray[np.bool_]) -> Trend:
 
 
 def _published(dataset: xr.Dataset) -> Trend:
-    """The published loss among ours."""
+    """Whether the published loss could be one of ours."""
     curves = np.log(dataset["loss"].isel(lr_y=0).sel(step=dataset["iteration"].values).values)
     p = surprise(curves, np.log(dataset["published_loss"].values))
     return Trend("The published loss curve is one of ours.", "p above 0.01", p, None, p, p > 0.01,
-                 f"rank of its largest standardised distance in ln loss, over {curves.shape[1] - 1} iterations, among "
+                 f"rank of its largest standardized distance in ln loss, over {curves.shape[1] - 1} iterations, among "
                  f"those of {len(curves)} runs")  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="4",
+    title="Attention of Syn-Small over training with SGD",
+    statement=(
+        "Attention becomes sparse and gathers on each class's most probable distinct token; a larger η_Y converges "
+        "faster to attention that is less sparse."
+    ),
+    setting=(
+        "Syn-Small (M = 34), SGD with momentum 0.9, η_Z = 1, η_Y = 1 and 10, batch 128, T = 128, zero start, 100 "
+        "updates"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,11 +1,11 @@
 """Figure 6: entropy of attention on distinct tokens after training, on the grid of learning rates.
 
-Published means and standard deviations are at hand for 1 and 3 queries (`published/figure_6_entropy.csv`).  A cell's
-difference is measured in its standard error, z = (ours - published)/sqrt(s_1^2/n_1 + s_2^2/n_2).  If both come from the
-same experiment |z| is 0.8 on average; 1.2 over all cells and 4 in any single one are the limits held to here.
+Means and standard deviations are published for 1 and 3 queries (`published/figure_6_entropy.csv`).  The difference in a
+cell is measured in its standard error, z = (ours - published)/sqrt(s_1^2/n_1 + s_2^2/n_2).  If both come from the same
+experiment, |z| is 0.8 on average; the limits here are 1.2 on average over all cells and 4 in any single cell.
 
-The two trends are tested cell by cell, each step along an axis of the grid being one comparison of runs with the same
-seeds: see `statistics.Family`.
+The two trends are tested cell by cell: each step along an axis of the grid is one comparison of runs with the same
+seeds (see `statistics.Family`).
 """
 
 from __future__ import annotations
@@ -20,31 +20,28 @@ from scipy import stats
 from scansnap.figures import syn_medium_runs
 from scansnap.figures.described import described
 from scansnap.figures.published import published
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import standard_error
-from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
-from scansnap.figures.syn_medium_runs import neighbours, queries
+from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
+from scansnap.figures.syn_medium_runs import neighbors, queries
 from scansnap.figures.trend import Trend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Entropy of attention on distinct tokens against the learning rates"
-STATEMENT = (
-    "A larger η_Z lowers the entropy (sparser attention); with η_Z fixed, a larger η_Y raises it once η_Y/η_Z is "
-    "beyond about 2."
-)
-SETTING = syn_medium_runs.SETTING
-
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
 THRESHOLD = 2.0
 
 
-def prepare(*, seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
+def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
     """`entropy` (num_query, lr_z, lr_y_over_lr_z, seed), its `mean` and `error` over seeds, the published values, and
-    `score`, the difference in standard errors; `runs` is what `syn_medium_runs.make` gave, made here unless given."""
-    runs = syn_medium_runs.make(seeds=seeds) if runs is None else runs
-    began = time.perf_counter() - runs.attrs["seconds"]  # the runs' own time counts, whoever made them
+    `score`, the difference in standard errors.
+
+    `runs` comes from `syn_medium_runs.make`, which is called if it is None.
+    """
+    runs = syn_medium_runs.make(num_seeds=num_seeds) if runs is None else runs
+    began = time.perf_counter() - runs.attrs["seconds"]  # includes the time of the runs
     dataset = runs[["entropy"]].copy()
     dims = syn_medium_runs.CELL[:-1]
     dataset["mean"] = dataset["entropy"].mean("seed")
@@ -60,12 +57,12 @@ def prepare(*, seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
     )
     for name in ("mean", "error", "published_mean", "published_error"):
         dataset[name].attrs["units"] = "nats"
-    options = {**syn_medium_runs.OPTIONS, "seeds": dataset.sizes["seed"]}
-    return described(dataset, TITLE, options, began)
+    options = {**syn_medium_runs.OPTIONS, "num_seeds": dataset.sizes["seed"]}
+    return described(dataset, FIGURE.title, options, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """A panel for each number of queries; published values as open marks; last the differences in standard errors."""
+    """A panel for each number of queries, with open marks for published values; and the differences between the two."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 6.0), layout="constrained")
@@ -87,14 +84,14 @@ def draw(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def _entropies(axes: Axes, one: xr.Dataset) -> None:
-    ratios = one["lr_y_over_lr_z"].values
-    for i, lr_z in enumerate(one["lr_z"].values):
-        cell = one.sel(lr_z=lr_z)
-        axes.errorbar(ratios, cell["mean"], cell["error"], **line(i), marker=MARKERS[i], markersize=4, capsize=2,
+def _entropies(axes: Axes, of_panel: xr.Dataset) -> None:
+    ratios = of_panel["lr_y_over_lr_z"].values
+    for i, lr_z in enumerate(of_panel["lr_z"].values):
+        of_line = of_panel.sel(lr_z=lr_z)
+        axes.errorbar(ratios, of_line["mean"], of_line["error"], **line(i), marker=MARKERS[i], markersize=4, capsize=2,
                       linewidth=1.4, label=f"$\\eta_Z$ = {lr_z:g}")  # fmt: skip
-        # Beside ours, not on top of it.
-        axes.errorbar(ratios * 1.09, cell["published_mean"], cell["published_error"], color=COLOURS[i], ls="none",
+        # Beside ours, not on top of them.
+        axes.errorbar(ratios * 1.09, of_line["published_mean"], of_line["published_error"], color=COLORS[i], ls="none",
                       marker=MARKERS[i], markersize=5, markerfacecolor="white", capsize=2, linewidth=1,
                       label=f"published, $\\eta_Z$ = {lr_z:g}")  # fmt: skip
     log_axis(axes, ratios)
@@ -106,12 +103,12 @@ def _scores(axes: Axes, dataset: xr.Dataset) -> None:
         values = known["score"].sel(num_query=num_query)
         for j, lr_z in enumerate(values["lr_z"].values):
             places = 4 * j + np.arange(values.sizes["lr_y_over_lr_z"]) + 0.3 * i
-            axes.plot(places, values.sel(lr_z=lr_z), MARKERS[i], color=COLOURS[5 + i], markersize=5,
+            axes.plot(places, values.sel(lr_z=lr_z), MARKERS[i], color=COLORS[5 + i], markersize=5,
                       label=queries(num_query) if j == 0 else None)  # fmt: skip
     for limit in (-SINGLE_LIMIT, SINGLE_LIMIT):
         axes.axhline(limit, color="black", linestyle=":", linewidth=1)
     for edge in (3.65, 7.65, 11.65):
-        axes.axvline(edge, color="grey", linewidth=0.6)
+        axes.axvline(edge, color="gray", linewidth=0.6)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks([1.6, 5.6, 9.6, 13.6], [f"{lr_z:g}" for lr_z in dataset["lr_z"].values])
     axes.set_ylim(-5, 6)
@@ -121,22 +118,22 @@ def _scores(axes: Axes, dataset: xr.Dataset) -> None:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Agreement with the published cells, and the two trends step by step along the axes of the grid."""
+    """Agreement with the published cells, and the two trends, step by step along the axes of the grid."""
     entropy = dataset["entropy"]
     return [
         *_agreement(dataset),
-        neighbours(entropy, "lr_z", falls=True).trend("A larger η_Z lowers the entropy."),
-        neighbours(entropy.sel(lr_y_over_lr_z=slice(THRESHOLD, None)), "lr_y_over_lr_z", falls=False).trend(
+        neighbors(entropy, "lr_z", falls=True).trend("A larger η_Z lowers the entropy."),
+        neighbors(entropy.sel(lr_y_over_lr_z=slice(THRESHOLD, None)), "lr_y_over_lr_z", falls=False).trend(
             "With η_Z fixed a larger η_Y raises the entropy beyond η_Y/η_Z = 2."
         ),
-        neighbours(entropy.sel(lr_y_over_lr_z=slice(None, THRESHOLD)), "lr_y_over_lr_z", falls=True).trend(
+        neighbors(entropy.sel(lr_y_over_lr_z=slice(None, THRESHOLD)), "lr_y_over_lr_z", falls=True).trend(
             "Up to η_Y/η_Z = 2 a larger η_Y does not raise the entropy but lowers it (our reading of the threshold)."
         ),
     ]
 
 
 def _agreement(dataset: xr.Dataset) -> list[Trend]:
-    """Mean and largest difference to the published cells, in standard errors."""
+    """The mean and the largest difference from the published cells, in standard errors."""
     scores = np.abs(dataset["score"].values)
     known = np.isfinite(scores)
     mean, worst = float(scores[known].mean()), float(scores[known].max())
@@ -154,3 +151,17 @@ def _agreement(dataset: xr.Dataset) -> list[Trend]:
         Trend("No single cell is off.", f"at most {SINGLE_LIMIT:g}", worst, None, None, worst <= SINGLE_LIMIT,
               f"largest {how}: {place}"),
     ]  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="6",
+    title="Entropy of attention on distinct tokens against the learning rates",
+    statement=(
+        "A larger η_Z lowers the entropy (sparser attention); with η_Z fixed, a larger η_Y raises it once η_Y/η_Z is "
+        "beyond about 2."
+    ),
+    setting=syn_medium_runs.SETTING,
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

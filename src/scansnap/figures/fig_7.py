@@ -1,7 +1,8 @@
 """Figure 7: attention of the first layer on a window of text, as a 1-layer and a 3-layer transformer train.
 
-Sparse and frozen are measured apart: entropy of attention over its row's largest possible, mean over the validation
-split, and the share of attention that moves per step; `results/snap.py` says when a pattern counts as frozen.
+Sparsity and freezing are measured separately: by the entropy of attention as a share of the largest possible in its
+row, mean over the validation split, and by the share of attention that moves per step.  `results/snap.py` defines when
+a pattern counts as frozen.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import xarray as xr
 
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact, rise
-from scansnap.figures.style import COLOURS, label, legend, line
+from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
 from scansnap.figures.word_attention import draw_words
@@ -27,16 +29,6 @@ from scansnap.text.corpus.corpus import Corpus
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-TITLE = "Attention of the first layer on text while it trains"
-STATEMENT = (
-    "In 1-layer and 3-layer transformers trained on WikiText-2 by SGD at learning rate 5, attention of the first layer "
-    "becomes sparse and freezes, although the learning rate stays the same."
-)
-SETTING = (
-    "text (WikiText-2 in the paper) as lower-cased words; post-norm layers, d = 200, one head, sinusoidal positions, "
-    "dropout 0.2, windows of 35, batch 20, clipping at 0.5, plain SGD at learning rate 5"
-)
 
 LAYERS = (1, 3)
 STEPS = 1500
@@ -48,7 +40,7 @@ WINDOW = 1
 def prepare(
     *,
     text: str | Path | Corpus | None = None,
-    seeds: int = 1,
+    num_seeds: int = 1,
     steps: int = STEPS,
     device: str = "cpu",
     precision: str = "float32",
@@ -56,53 +48,62 @@ def prepare(
     progress: bool | None = None,
 ) -> xr.Dataset:
     """`attention` (layers, step shown, query_position, key_position) of the first seed, and over all records
-    `normalized_entropy`, `entropy`, `moved` (layers, seed, record) and `snap_step` (layers, seed; NaN: not yet)."""
+    `normalized_entropy`, `entropy`, `moved` (layers, seed, record) and `snap_step` (layers, seed; NaN: not frozen)."""
     began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     every = min(RECORD_EVERY, max(1, steps // 4))
     common = {"lr_y": 5.0, "steps": steps, "record_every": every, "device": device, "precision": precision}
-    settings = [{**common, "layers": layers, "seed": seed} for layers in LAYERS for seed in text_runs.seeds_of(seeds)]
+    settings = [
+        {**common, "layers": layers, "seed": seed} for layers in LAYERS for seed in text_runs.seeds_of(num_seeds)
+    ]
     runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
     text_runs.refuse_diverged(runs)
-    return described(_gathered(runs, seeds), TITLE, {**common, "corpus": corpus.name, "seeds": seeds}, began)
+    return described(
+        _gathered(runs, num_seeds), FIGURE.title, {**common, "corpus": corpus.name, "num_seeds": num_seeds}, began
+    )
 
 
-def _gathered(runs: list[xr.Dataset], seeds: int) -> xr.Dataset:
+def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:
     records = runs[0]["step"].values
     shown = np.unique(np.abs(records[:, None] - np.array(SHOWN)).argmin(0))
     by_run = {
-        name: np.array([mean_over_heads(run, name) for run in runs]).reshape(len(LAYERS), seeds, -1)
+        name: np.array([mean_over_heads(run, name) for run in runs]).reshape(len(LAYERS), num_seeds, -1)
         for name in ("entropy", "normalized_entropy", "moved")
     }
-    found = [find_snap(records, moved) for moved in by_run["moved"].reshape(len(runs), -1)]
+    snaps = [find_snap(records, moved) for moved in by_run["moved"].reshape(len(runs), -1)]
     window = min(WINDOW, runs[0].sizes["window"] - 1)
-    first = [runs[i * seeds]["pattern"].isel(run=0, layer=0, head=0, window=window, step=shown) for i in range(2)]
+    patterns = [
+        runs[i * num_seeds]["pattern"].isel(run=0, layer=0, head=0, window=window, step=shown) for i in range(2)
+    ]
     dataset = xr.Dataset(
         {
-            "attention": (("layers", "shown", "query_position", "key_position"), np.array([p.values for p in first])),
+            "attention": (
+                ("layers", "shown", "query_position", "key_position"),
+                np.array([pattern.values for pattern in patterns]),
+            ),
             **{name: (("layers", "seed", "record"), values) for name, values in by_run.items()},
             "snap_step": (
                 ("layers", "seed"),
-                np.array([one.step for one in found], dtype=np.float64).reshape(len(LAYERS), seeds),
+                np.array([snap.step for snap in snaps], dtype=np.float64).reshape(len(LAYERS), num_seeds),
             ),
             "valid_loss": (
                 ("layers", "seed"),
-                np.array([float(run["valid_loss"].values[0, -1]) for run in runs]).reshape(len(LAYERS), seeds),
+                np.array([float(run["valid_loss"].values[0, -1]) for run in runs]).reshape(len(LAYERS), num_seeds),
             ),
         },
-        coords={"layers": list(LAYERS), "seed": range(seeds), "record": records, "shown": records[shown]},
+        coords={"layers": list(LAYERS), "seed": range(num_seeds), "record": records, "shown": records[shown]},
     )
     dataset["word"] = ("key_position", runs[0]["word"].isel(window=window).values)
     return dataset
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """Patterns with their words, a row for each model; below, sparsity and change over updates."""
+    """Patterns with their words, a row for each model; below them, sparsity and change over updates."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15.0, 12.2), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=(2.0, 0.72))
-    patterns, curves = parts
+    subfigures: Any = figure.subfigures(2, 1, height_ratios=(2.0, 0.72))
+    patterns, curves = subfigures
     grid = patterns.add_gridspec(2, len(SHOWN))
     for i, layers in enumerate(dataset["layers"].values):
         for j, step in enumerate(dataset["shown"].values):
@@ -123,13 +124,14 @@ def draw(dataset: xr.Dataset) -> Figure:
 def _curves(axes: Axes, dataset: xr.Dataset, name: str, words: str) -> None:
     records = dataset["record"].values
     for i, layers in enumerate(dataset["layers"].values):
-        one = dataset.isel(layers=i)
-        values = one["moved"].values / np.diff(records, prepend=np.nan) if name == "rate" else one[name].values
+        of_model = dataset.isel(layers=i)
+        moved_per_step = of_model["moved"].values / np.diff(records, prepend=np.nan)
+        values = moved_per_step if name == "rate" else of_model[name].values
         for k, row in enumerate(values):
             axes.plot(records, row, **line(i), linewidth=1.3, alpha=1.0 if not k else 0.5,
                       label=_model(layers) if not k else None)  # fmt: skip
-        for step in one["snap_step"].values[np.isfinite(one["snap_step"].values)]:
-            axes.axvline(step, color=COLOURS[i], linestyle=":", linewidth=1)
+        for step in of_model["snap_step"].values[np.isfinite(of_model["snap_step"].values)]:
+            axes.axvline(step, color=COLORS[i], linestyle=":", linewidth=1)
     label(axes, x="updates; dotted: where the pattern froze", y=words)
 
 
@@ -138,18 +140,19 @@ def _model(layers: Any) -> str:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Sparser than at the start, and frozen, for each model."""
-    found = []
+    """For each model, whether attention is sparser than at the start, and whether it is frozen."""
+    tested = []
     for layers in dataset["layers"].values:
-        one = dataset.sel(layers=layers)
-        fallen = (one["normalized_entropy"].isel(record=0) - one["normalized_entropy"].isel(record=-1)).values
+        of_model = dataset.sel(layers=layers)
+        entropy = of_model["normalized_entropy"]
+        fall = (entropy.isel(record=0) - entropy.isel(record=-1)).values
         statement = f"Attention of the first layer becomes sparse ({_model(layers)})."
         what = "fall of the entropy of attention, as a share of the largest possible, from the start to the end"
-        if len(fallen) > 1:
-            found.append(rise(statement, fallen, what))
+        if len(fall) > 1:
+            tested.append(rise(statement, fall, what))
         else:
-            found.append(exact(statement, "above 0", fallen[0], fallen[0] > 0, f"{what}; one run"))
-        snaps = one["snap_step"].values
+            tested.append(exact(statement, "above 0", fall[0], fall[0] > 0, f"{what}; one run"))
+        snaps = of_model["snap_step"].values
         frozen = np.isfinite(snaps)
         long_enough = int(dataset["record"][-1]) >= STEPS  # a shorter run has had no time to freeze
         steps = ", ".join(f"{step:,.0f}" for step in sorted(snaps[frozen])) or "none"
@@ -157,5 +160,22 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             f"It freezes ({_model(layers)}).", f"{len(snaps)} of {len(snaps)} runs", frozen.sum(), frozen.all(),
             f"runs whose pattern froze within {int(dataset['record'][-1]):,} updates; at steps: {steps}",
         )  # fmt: skip
-        found.append(replace(verdict, settled=verdict.holds or long_enough))
-    return found
+        tested.append(replace(verdict, settled=verdict.holds or long_enough))
+    return tested
+
+
+FIGURE = FigureRecipe(
+    name="7",
+    title="Attention of the first layer on text while it trains",
+    statement=(
+        "In 1-layer and 3-layer transformers trained on WikiText-2 by SGD at learning rate 5, attention of the first "
+        "layer becomes sparse and freezes, although the learning rate stays the same."
+    ),
+    setting=(
+        "text (WikiText-2 in the paper) as lower-cased words; post-norm layers, d = 200, one head, sinusoidal "
+        "positions, dropout 0.2, windows of 35, batch 20, clipping at 0.5, plain SGD at learning rate 5"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,6 +1,6 @@
 """Figure 8: h* step by step and h in continuous time, for several eta_Y (Lemmas 5 to 7, Remark 2).
 
-Lemma 7 says 0 <= h*(s) - h(s) <= 2 eta_Y/M for every s and that the gap goes to zero; by Remark 2 it falls like
+Lemma 7 says that 0 <= h*(s) - h(s) <= 2 eta_Y/M for every s and that the gap goes to zero; by Remark 2 it falls like
 ln M/(M s).  The gap is shown in units of eta_Y/M, in which the bound is 2 for every rate.
 """
 
@@ -15,28 +15,25 @@ import xarray as xr
 
 from scansnap import theory
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
-from scansnap.figures.style import COLOURS, label, legend, line
+from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Growth of the decoder step by step and in continuous time"
-STATEMENT = "The gap between h* and h is bounded, by 2η_Y/M, and goes to zero as time grows."
-SETTING = "M = 1000, η_Y = 0.25, 0.5, 1, 2; 10,000 updates of one class"
-
 FINE = 20
-"""Points of the smooth curve for each update."""
+"""The number of points of the smooth curve in each update."""
 
 SHOWN = 40
-"""Updates in the left panel."""
+"""The number of updates in the left panel."""
 
 
 def prepare(
     *, lr_y: Sequence[float] = (0.25, 0.5, 1.0, 2.0), vocab_size: int = 1000, steps: int = 10_000
 ) -> xr.Dataset:
-    """`stepwise` h* and `gap` h* - h, in units of eta_Y/M (lr_y, step); `smooth` h (lr_y, time) at first."""
+    """`stepwise` h* and `gap` h* - h, in units of eta_Y/M (lr_y, step); `smooth` h (lr_y, time) of the first ones."""
     began = time.perf_counter()
     rates = np.asarray(lr_y, float)
     updates = np.unique(np.concatenate([np.arange(min(steps, 100) + 1), np.geomspace(1, steps, 200).astype(int)]))
@@ -52,52 +49,63 @@ def prepare(
         coords={"lr_y": rates, "step": updates, "time": ("time", fine, {"units": "updates of one class"})},
     )
     return described(
-        dataset, TITLE, {"lr_y": rates.tolist(), "vocab_size": vocab_size, "steps": steps}, began
+        dataset, FIGURE.title, {"lr_y": rates.tolist(), "vocab_size": vocab_size, "steps": steps}, began
     ).assign_attrs(vocab_size=vocab_size)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """Left both curves, right the gap in units of eta_Y/M."""
+    """Both curves on the left, the gap in units of eta_Y/M on the right."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
-    both, apart = figure.subplots(1, 2)
+    curves, gaps = figure.subplots(1, 2)
     first = dataset.sel(step=slice(0, SHOWN))
     for i, rate in enumerate(dataset["lr_y"].values):
-        colour = COLOURS[i % len(COLOURS)]
-        both.step(first["step"], first["stepwise"].sel(lr_y=rate), where="post", color=colour, linewidth=1.0)
-        both.plot(dataset["time"], dataset["smooth"].sel(lr_y=rate), color=colour, linewidth=1.8, label=f"{rate:g}")
+        color = COLORS[i % len(COLORS)]
+        curves.step(first["step"], first["stepwise"].sel(lr_y=rate), where="post", color=color, linewidth=1.0)
+        curves.plot(dataset["time"], dataset["smooth"].sel(lr_y=rate), color=color, linewidth=1.8, label=f"{rate:g}")
         gap = dataset["gap"].sel(lr_y=rate).isel(step=slice(1, None))
-        apart.plot(gap["step"], gap, **line(i), linewidth=1.6, label=f"{rate:g}")
-    apart.axhline(2.0, color="black", linewidth=1)
-    apart.text(1.2, 1.55, "bound of Lemma 7", fontsize=8, va="top")
-    apart.set(xscale="log", yscale="log")
-    label(both, x="updates of the class", y="h (no unit)", title="steps: h*; smooth: h")
-    label(apart, x="updates of the class", y="gap h* less h, units of $\\eta_Y/M$", title="the gap between them")
-    legend(both, title="$\\eta_Y$", title_fontsize=8)
-    legend(apart, title="$\\eta_Y$", title_fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.95))
+        gaps.plot(gap["step"], gap, **line(i), linewidth=1.6, label=f"{rate:g}")
+    gaps.axhline(2.0, color="black", linewidth=1)
+    gaps.text(1.2, 1.55, "bound of Lemma 7", fontsize=8, va="top")
+    gaps.set(xscale="log", yscale="log")
+    label(curves, x="updates of the class", y="h (no unit)", title="steps: h*; smooth: h")
+    label(gaps, x="updates of the class", y="gap h* less h, units of $\\eta_Y/M$", title="the gap between them")
+    legend(curves, title="$\\eta_Y$", title_fontsize=8)
+    legend(gaps, title="$\\eta_Y$", title_fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.95))
     figure.suptitle(f"Figure 8: growth of the decoder, M = {dataset.attrs['vocab_size']}", fontsize=11)
     return figure
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """The two sides of the bound, the limit and its rate, for the worst of the rates."""
+    """The two sides of the bound, the limit and how fast it is reached, for the worst of the rates."""
     gap = dataset["gap"].values
     steps = dataset["step"].values
-    worst = gap.max()
+    largest = gap.max()
     least = gap.min()
-    left = (gap[:, -1] / np.abs(gap).max(1)).max()
+    remaining = (gap[:, -1] / np.abs(gap).max(1)).max()
     late = steps >= steps[-1] // 10
-    exponent = max(float(np.polyfit(np.log(steps[late]), np.log(np.maximum(one[late], 1e-300)), 1)[0]) for one in gap)
+    exponent = max(float(np.polyfit(np.log(steps[late]), np.log(np.maximum(row[late], 1e-300)), 1)[0]) for row in gap)
     rounding = 1e-9  # h* adds up thousands of terms
     return [
         exact("h* is never below h.", "at least 0", least, least >= -rounding,
               f"the least gap in units of η_Y/M at {len(steps)} of {steps[-1]} updates and {len(gap)} rates"),
-        exact("The gap is at most 2η_Y/M.", "at most 2", worst, worst <= 2,
+        exact("The gap is at most 2η_Y/M.", "at most 2", largest, largest <= 2,
               "the largest gap in units of η_Y/M, at update "
               f"{int(steps[gap.max(0).argmax()])}"),
-        exact("The gap goes to zero.", "below 0.05", left, left < 0.05,
+        exact("The gap goes to zero.", "below 0.05", remaining, remaining < 0.05,
               f"the gap after {steps[-1]} updates over its largest value, the worst of the rates"),
         exact("Late the gap falls like 1/s, up to logarithms.", "below -0.8", exponent, exponent < -0.8,
               f"slope of ln gap against ln s over the last tenfold of {steps[-1]} updates, the slowest of the rates"),
     ]  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="8",
+    title="Growth of the decoder step by step and in continuous time",
+    statement="The gap between h* and h is bounded, by 2η_Y/M, and goes to zero as time grows.",
+    setting="M = 1000, η_Y = 0.25, 0.5, 1, 2; 10,000 updates of one class",
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

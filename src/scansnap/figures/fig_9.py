@@ -1,8 +1,8 @@
 """Figure 9: B_n(t) with both rates scaled together, nu = eta_Y/eta_Z = 1 (Theorem 4, Appendix F).
 
-B_n depends on t through h(t/K) alone, and M h(t_0/K) solves Eq. 45 with M eta_Y t_0/K = 2 (1 + omega_1) M ln M, in
-which no rate is left: so B_n(t_0) is the same for all rates, in both forms.  (The caption has nu upside down; at nu = 1
-it does not matter.)
+B_n depends on t only through h(t/K), and M h(t_0/K) solves Eq. 45 with M eta_Y t_0/K = 2 (1 + omega_1) M ln M, which
+contains no rate.  B_n(t_0) is therefore the same for all rates, in both forms.  (The caption has nu upside down, which
+does not matter at nu = 1.)
 """
 
 from __future__ import annotations
@@ -18,19 +18,13 @@ import xarray as xr
 from scansnap import theory
 from scansnap.data.synthetic import single_common
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
-from scansnap.figures.style import COLOURS, label, legend, line
+from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-TITLE = "B_n over time with both rates scaled together"
-STATEMENT = (
-    "With η_Y/η_Z fixed, B_n at the transition t₀ does not depend on the rates; after it larger rates have the larger "
-    "B_n, and so the sparser attention."
-)
-SETTING = "M = 10,000, K = 10, η_Y = η_Z = 1, 2, 4, 8; C₀ of one common and 20 distinct tokens a class"
 
 FORMS = {"published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",
          "exact": "exact form: $\\frac{1}{4}\\ln(1 + 4\\Gamma/C_0)$"}  # fmt: skip
@@ -40,17 +34,17 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
     """`growth_bound` B_n (form, rate, time) and `at_snap` B_n(t_0) (form, rate), with `snap_start` t_0."""
     began = time.perf_counter()
     classes = single_common(num_distinct=20, vocab_size=vocab_size)
-    count = classes.num_classes
+    num_classes = classes.num_classes
     probs = classes.support_probs(0)
     overlap = float(probs[0] ** 2 / (probs**2).sum())
     lr = np.asarray(rates, float)
-    start = theory.snap_start(vocab_size=vocab_size, num_classes=count, lr_y=lr)
+    start = theory.snap_start(vocab_size=vocab_size, num_classes=num_classes, lr_y=lr)
     times = np.geomspace(0.1, 1e5, 241)
 
     def bounds(t: np.ndarray, rate: np.ndarray) -> np.ndarray:
         return np.array([
-            theory.growth_bound(t, vocab_size=vocab_size, num_classes=count, lr_y=rate, lr_z=rate, form=form,
-                                constant=theory.phase_constant(overlap, num_classes=count, form=form))
+            theory.growth_bound(t, vocab_size=vocab_size, num_classes=num_classes, lr_y=rate, lr_z=rate, form=form,
+                                constant=theory.phase_constant(overlap, num_classes=num_classes, form=form))
             for form in FORMS
         ])  # fmt: skip
 
@@ -66,22 +60,22 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
             "snap_start": ("rate", start),
         },
     )
-    options = {"rates": lr.tolist(), "vocab_size": vocab_size, "num_classes": count, "overlap": overlap}
-    return described(dataset, TITLE, options, began).assign_attrs(vocab_size=vocab_size, num_classes=count)
+    options = {"rates": lr.tolist(), "vocab_size": vocab_size, "num_classes": num_classes, "overlap": overlap}
+    return described(dataset, FIGURE.title, options, began).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """One panel for each form; dots mark t_0."""
+    """A panel for each form; dots mark t_0."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 3.8), layout="constrained")
     for axes, (form, words) in zip(figure.subplots(1, 2, sharey=True), FORMS.items(), strict=True):
         for i, rate in enumerate(dataset["rate"].values):
-            one = dataset.sel(form=form, rate=rate)
-            colour = COLOURS[i % len(COLOURS)]
-            axes.plot(one["time"], one["growth_bound"], **line(i), linewidth=1.6, label=f"{rate:g}")
-            axes.axvline(float(one["snap_start"]), color=colour, linestyle=":", linewidth=1)
-            axes.plot(float(one["snap_start"]), float(one["at_snap"]), "o", color=colour, markersize=6)
+            curve = dataset.sel(form=form, rate=rate)
+            color = COLORS[i % len(COLORS)]
+            axes.plot(curve["time"], curve["growth_bound"], **line(i), linewidth=1.6, label=f"{rate:g}")
+            axes.axvline(float(curve["snap_start"]), color=color, linestyle=":", linewidth=1)
+            axes.plot(float(curve["snap_start"]), float(curve["at_snap"]), "o", color=color, markersize=6)
         axes.set_xscale("log")
         label(axes, x="time (steps of batch 1)", y="$B_n$ (no unit)", title=words)
         legend(axes, title="$\\eta_Y = \\eta_Z$", title_fontsize=8)
@@ -91,21 +85,35 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """The spread of B_n(t_0), the order of the curves after the last t_0, and B_n at the start, in both forms."""
-    found = []
+    """In both forms, the spread of B_n(t_0), the order of the curves after the last t_0, and B_n at the start."""
+    tested = []
     last = float(dataset["snap_start"].max())
     for form in dataset["form"].values:
-        one = dataset.sel(form=form)
-        at_snap = one["at_snap"].values
+        of_form = dataset.sel(form=form)
+        at_snap = of_form["at_snap"].values
         spread = np.ptp(at_snap) / at_snap.mean()
-        found.append(exact(f"B_n(t₀) is the same for all rates ({form}).", "at most 1e-9", spread, spread <= 1e-9,
+        tested.append(exact(f"B_n(t₀) is the same for all rates ({form}).", "at most 1e-9", spread, spread <= 1e-9,
                            f"range over mean; B_n(t₀) = {at_snap.mean():.6g}"))  # fmt: skip
-        late = one["growth_bound"].sel(time=slice(last, None)).values
+        late = of_form["growth_bound"].sel(time=slice(last, None)).values
         least = min((high - low).min() for low, high in pairwise(late))
-        found.append(exact(f"After t₀ larger rates have the larger B_n ({form}).", "above 0", least, least > 0,
+        tested.append(exact(f"After t₀ larger rates have the larger B_n ({form}).", "above 0", least, least > 0,
                            f"the smallest difference between successive rates at {late.shape[1]} times "
-                           f"from {last:.0f} to {float(one['time'][-1]):.0e}"))  # fmt: skip
-        first = float(one["growth_bound"].isel(time=0).min())
-        found.append(exact(f"B_n starts at 0, as its definition says ({form}).", "at most 0.01 in size", first,
+                           f"from {last:.0f} to {float(of_form['time'][-1]):.0e}"))  # fmt: skip
+        first = float(of_form["growth_bound"].isel(time=0).min())
+        tested.append(exact(f"B_n starts at 0, as its definition says ({form}).", "at most 0.01 in size", first,
                            abs(first) <= 0.01, "B_n of the slowest rate at time 0.1"))  # fmt: skip
-    return found
+    return tested
+
+
+FIGURE = FigureRecipe(
+    name="9",
+    title="B_n over time with both rates scaled together",
+    statement=(
+        "With η_Y/η_Z fixed, B_n at the transition t₀ does not depend on the rates; after it larger rates have the "
+        "larger B_n, and so the sparser attention."
+    ),
+    setting="M = 10,000, K = 10, η_Y = η_Z = 1, 2, 4, 8; C₀ of one common and 20 distinct tokens a class",
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,4 +1,4 @@
-"""Attention of one class over time as a map: tokens upwards, time to the right."""
+"""A map of the attention of one class over time: tokens upward, time to the right."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:
-    """Tokens of one class against time, common tokens below, distinct ones above; `top` is the brightest value.
+    """Draw the tokens of one class against time, common tokens below, distinct ones above.
 
     `attention` has the dimensions `token` and `axis` and the coordinates `token_kind` and `token_name`; tokens without
-    attention are left out.
+    attention are left out.  `top` is the value of the brightest color.
     """
     present = (attention > 0).any(axis).values
     order = np.lexsort((np.arange(attention.sizes["token"]), attention["token_kind"].values == "distinct"))

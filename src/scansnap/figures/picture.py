@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def save_picture(figure: Figure, target: Path, where: str = "") -> Path:
-    """Write a matplotlib figure and return its path; its ending says the format."""
+    """Write a matplotlib figure and return its path; the ending of the file name decides the format."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=150)

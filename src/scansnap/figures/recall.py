@@ -1,10 +1,10 @@
-"""Recall of distinct tokens against a threshold: what Figures 11 and 12 share.
+"""Recall of distinct tokens against a threshold, which Figures 11 and 12 show.
 
 Recall is the share of all distinct tokens, over classes and runs, whose value is above a threshold near 1/M.  Appendix
-G speaks of softmax values, query by query, which can be read in two ways:
+G speaks of the softmax values of each query, which can be read in two ways:
 
 - `softmax`: the softmax of the row z_m over the vocabulary, which is 1/M for every token at the start;
-- `attention`: c_n, which has P(l|n) in it: at the start the distinct tokens lie from 0.2/M to 2/M for one query, and
+- `attention`: c_n, which includes P(l|n): at the start the distinct tokens lie from 0.2/M to 2/M for one query, and
   from 1.5/M to 15/M for ten.
 
 Both are shown.  The descent rate of a run is minus the slope of the line fitted to its recall against M x threshold
@@ -22,8 +22,8 @@ import xarray as xr
 from scansnap.figures import syn_medium_runs
 from scansnap.figures.described import described
 from scansnap.figures.statistics import standard_error
-from scansnap.figures.style import COLOURS, label, legend, line
-from scansnap.figures.syn_medium_runs import neighbours, queries
+from scansnap.figures.style import COLORS, label, legend, line
+from scansnap.figures.syn_medium_runs import neighbors, queries
 from scansnap.figures.trend import Trend
 
 if TYPE_CHECKING:
@@ -37,22 +37,22 @@ THRESHOLDS = np.linspace(0.5, 2.0, 31)
 def prepare_recall(title: str, runs: xr.Dataset) -> xr.Dataset:
     """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), its `mean` and `error` over seeds, and each
     run's `descent`."""
-    began = time.perf_counter() - runs.attrs["seconds"]  # the runs' own time counts, whoever made them
-    found = xr.concat([_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
-                      xr.DataArray(list(READINGS), dims="reading", name="reading"))  # fmt: skip
+    began = time.perf_counter() - runs.attrs["seconds"]  # includes the time of the runs
+    recall = xr.concat([_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
+                       xr.DataArray(list(READINGS), dims="reading", name="reading"))  # fmt: skip
     dims = ("reading", *syn_medium_runs.CELL)
-    found = found.transpose(*dims, "threshold")
-    apart = THRESHOLDS - THRESHOLDS.mean()
-    by_seed = found.transpose(..., "seed").values
+    recall = recall.transpose(*dims, "threshold")
+    centered = THRESHOLDS - THRESHOLDS.mean()
+    by_seed = recall.transpose(..., "seed").values
     dataset = xr.Dataset(
         {
-            "recall": found.assign_attrs(units="1"),
-            "mean": found.mean("seed"),
+            "recall": recall.assign_attrs(units="1"),
+            "mean": recall.mean("seed"),
             "error": ((*dims[:-1], "threshold"), standard_error(by_seed)),
-            "descent": (dims, -(found.values @ apart) / (apart @ apart), {"units": "recall per 1/M"}),
+            "descent": (dims, -(recall.values @ centered) / (centered @ centered), {"units": "recall per 1/M"}),
         }
     )
-    options = {**syn_medium_runs.OPTIONS, "seeds": dataset.sizes["seed"]}
+    options = {**syn_medium_runs.OPTIONS, "num_seeds": dataset.sizes["seed"]}
     return described(dataset, title, options, began)
 
 
@@ -63,7 +63,7 @@ def _recall(values: xr.DataArray) -> xr.DataArray:
 
 
 def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title: str) -> Figure:
-    """Panels reading x number of queries, one line for each value of `along` at the `fixed` other rate."""
+    """Panels by reading and number of queries, with a line for each value of `along`; the other rate is `fixed`."""
     from matplotlib.figure import Figure
 
     symbol = {"lr_z": "\\eta_Z", "lr_y_over_lr_z": "\\eta_Y/\\eta_Z"}[along]
@@ -72,13 +72,13 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
     for row, (reading, words) in enumerate(READINGS.items()):
         for column, num_query in enumerate(dataset["num_query"].values):
             axes = panels[row, column]
-            one = dataset.sel({"reading": reading, "num_query": num_query, **fixed})
-            for i, value in enumerate(one[along].values):
-                mean, error = (one[name].sel({along: value}).values for name in ("mean", "error"))
+            of_panel = dataset.sel({"reading": reading, "num_query": num_query, **fixed})
+            for i, value in enumerate(of_panel[along].values):
+                mean, error = (of_panel[name].sel({along: value}).values for name in ("mean", "error"))
                 axes.fill_between(
-                    one["threshold"], mean - error, mean + error, color=COLOURS[i], alpha=0.25, linewidth=0
+                    of_panel["threshold"], mean - error, mean + error, color=COLORS[i], alpha=0.25, linewidth=0
                 )
-                axes.plot(one["threshold"], mean, **line(i), linewidth=1.5, label=f"{value:g}")
+                axes.plot(of_panel["threshold"], mean, **line(i), linewidth=1.5, label=f"{value:g}")
             last = row == len(READINGS) - 1
             label(axes, x="threshold (units of 1/M)" if last else "", y=f"recall, {words}" if column == 0 else "",
                   title=queries(num_query))  # fmt: skip
@@ -88,8 +88,8 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
 
 
 def descent_trends(dataset: xr.Dataset, along: str, *, falls: bool, statement: str) -> list[Trend]:
-    """The descent rate between neighbours of the grid along one axis, in both readings."""
+    """Trends of the descent rate between neighbors of the grid along one axis, in both readings."""
     return [
-        neighbours(dataset["descent"].sel(reading=name), along, falls=falls).trend(f"{statement} ({words}).")
+        neighbors(dataset["descent"].sel(reading=name), along, falls=falls).trend(f"{statement} ({words}).")
         for name, words in (("softmax", "softmax of z_m"), ("attention", "attention c_n"))
     ]

@@ -1,10 +1,10 @@
 """The tests behind the trends: one-sided t tests on paired differences, many at once, corrected by Holm's method.
 
-Runs that differ in a learning rate alone share their seeds, so they share their start and their batches; a difference
-is therefore taken seed by seed, and what the seed does to both runs alike drops out.
+Runs that differ only in a learning rate share their seeds, and with them their starts and batches.  Differences are
+therefore taken seed by seed, so that whatever the seed does to both runs drops out.
 
 Holm's correction of m p-values in increasing order: p_(i) becomes max_{j <= i} min(1, (m - j + 1) p_(j)).  If all m
-corrected values are at most 5% the chance that even one of the m statements is wrongly accepted is at most 5%.
+corrected values are at most 5%, the chance that even one of the m statements is wrongly accepted is at most 5%.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from scansnap.base.errors import InputError
 from scansnap.figures.trend import Trend
 
 LEVEL = 0.05
-"""Chance of a false alarm that every test is held to."""
+"""The significance level of every test."""
 
 BAND = (0.05, 0.5, 0.95)
 
 NAMED = 8
-"""Exceptions that a note names; of more it gives the number."""
+"""The most exceptions that a note names; it counts the others."""
 
 
-def enough_seeds(seeds: int) -> int:
-    """The number of seeds, refused below the two that a standard error needs."""
-    if isinstance(seeds, bool) or not isinstance(seeds, int | np.integer) or not 2 <= seeds <= 10_000:
-        raise InputError(f"seeds is {seeds!r}: give a number of seeds from 2 to 10,000.")
-    return int(seeds)
+def enough_seeds(num_seeds: int) -> int:
+    """The number of seeds, which must be at least two: a standard error needs them."""
+    if isinstance(num_seeds, bool) or not isinstance(num_seeds, int | np.integer) or not 2 <= num_seeds <= 10_000:
+        raise InputError(f"num_seeds is {num_seeds!r}: give a whole number from 2 to 10,000.")
+    return int(num_seeds)
 
 
 def standard_error(values: ArrayLike) -> NDArray[np.float64]:
-    """Of the mean over the last axis."""
+    """The standard error of the mean over the last axis."""
     array = np.asarray(values, np.float64)
     return array.std(-1, ddof=1) / np.sqrt(array.shape[-1])
 
 
 def band(values: xr.DataArray) -> xr.DataArray:
-    """5%, 50% and 95% of the runs, over the dimension `seed`: what a picture shows of many curves."""
+    """The 5%, 50% and 95% quantiles over the dimension `seed`, which a picture shows in place of many curves."""
     return values.quantile(list(BAND), "seed").rename(quantile="band").assign_attrs(values.attrs)
 
 
 def positive(differences: ArrayLike) -> NDArray[np.float64]:
-    """p-values of "the mean over the last axis is above zero": one-sided t tests."""
+    """p-values of one-sided t tests that the mean over the last axis is above zero."""
     d = np.asarray(differences, np.float64)
     mean, error = d.mean(-1), standard_error(d)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -57,7 +57,7 @@ def positive(differences: ArrayLike) -> NDArray[np.float64]:
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values corrected for their number."""
+    """p-values corrected for how many there are."""
     p = np.asarray(p_values, np.float64)
     order = np.argsort(p)
     corrected = np.empty_like(p)
@@ -67,42 +67,46 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Family:
-    """Differences that should all be above zero: one label and one row (over seeds) for each comparison."""
+    """Differences that should all be above zero: a label and a row (over seeds) for each comparison."""
 
     labels: Sequence[str]
     differences: NDArray[np.float64]  # (comparisons, seeds)
 
     def trend(self, statement: str) -> Trend:
-        """Holds if every single difference is significantly above zero, fails if one is significantly below.
+        """A trend that holds if every difference is significantly above zero, and fails if one is significantly below.
 
-        The note names the exceptions, those that are reversed first.
+        The note names the exceptions, reversed ones first.
         """
         corrected = holm(positive(self.differences))
-        reversed_ = holm(positive(-self.differences)) <= LEVEL
+        below = holm(positive(-self.differences)) <= LEVEL
         means, errors = self.differences.mean(-1), standard_error(self.differences)
-        fine = corrected <= LEVEL
-        found = [
-            f"{self.labels[i]}: {means[i]:+.3g} ± {errors[i]:.2g} ({'reversed' if reversed_[i] else 'not settled'})"
-            for i in sorted(np.flatnonzero(~fine).tolist(), key=lambda i: not reversed_[i])
+        above = corrected <= LEVEL
+        exceptions = [
+            f"{self.labels[i]}: {means[i]:+.3g} ± {errors[i]:.2g} ({'reversed' if below[i] else 'not settled'})"
+            for i in sorted(np.flatnonzero(~above).tolist(), key=lambda i: not below[i])
         ]
-        more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        exceptions = f"exceptions, with standard errors: {'; '.join(found[:NAMED])}{more}" if found else "no exceptions"
-        count, seeds = self.differences.shape
+        more = f"; and {len(exceptions) - NAMED} more" if len(exceptions) > NAMED else ""
+        named = (
+            f"exceptions, with standard errors: {'; '.join(exceptions[:NAMED])}{more}"
+            if exceptions
+            else "no exceptions"
+        )
+        count, num_seeds = self.differences.shape
         return Trend(
             statement,
             expected=f"{count} of {count} comparisons",
-            measured=float(fine.sum()),
+            measured=float(above.sum()),
             standard_error=None,
             p_value=float(corrected.max()),
-            holds=bool(fine.all()),
-            note=f"one-sided paired t tests over {seeds} seeds, Holm's correction for {count}, level {LEVEL:.0%}; "
-            f"{int(reversed_.sum())} reversed, {int((~fine & ~reversed_).sum())} not settled; {exceptions}",
-            settled=bool(fine.all() or reversed_.any()),
+            holds=bool(above.all()),
+            note=f"one-sided paired t tests over {num_seeds} seeds, Holm's correction for {count}, level {LEVEL:.0%}; "
+            f"{int(below.sum())} reversed, {int((~above & ~below).sum())} not settled; {named}",
+            settled=bool(above.all() or below.any()),
         )
 
 
 def rise(statement: str, differences: ArrayLike, what: str) -> Trend:
-    """One difference that should be above zero, over seeds."""
+    """A trend about one difference (over seeds) that should be above zero."""
     d = np.asarray(differences, np.float64)
     p = float(positive(d))
     note = f"{what}; one-sided paired t test over {len(d)} seeds, level {LEVEL:.0%}"
@@ -111,5 +115,5 @@ def rise(statement: str, differences: ArrayLike, what: str) -> Trend:
 
 
 def exact(statement: str, expected: str, measured: float, holds: bool, note: str) -> Trend:
-    """A statement about formulas, with nothing random in it."""
+    """A trend about formulas, in which nothing is random."""
     return Trend(statement, expected, float(measured), None, None, bool(holds), note)

@@ -1,4 +1,4 @@
-"""What all pictures share: colours that the colour-blind can tell apart, line styles that print in grey, labels."""
+"""What all pictures share: colors that the color-blind can tell apart, line styles that survive gray print, labels."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
+
+COLOURS = COLORS  # the name that `claim.py` still uses
 
 LINES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-KINDS = {"distinct": COLOURS[0], "common": COLOURS[4]}
-"""Distinct tokens blue, common tokens yellow, as the paper has them."""
+KINDS = {"distinct": COLORS[0], "common": COLORS[4]}
+"""Distinct tokens are blue and common tokens yellow, as in the paper."""
 
 
 def line(i: int) -> dict[str, Any]:
-    """Colour and style of the i-th line; none is dotted, which is for times that are marked."""
+    """Color and style of the i-th line; none is dotted, since dotted lines mark times."""
     styles = [style for style in LINES if style != ":"]
-    return {"color": COLOURS[i % len(COLOURS)], "linestyle": styles[i % len(styles)]}
+    return {"color": COLORS[i % len(COLORS)], "linestyle": styles[i % len(styles)]}
 
 
 def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
-    """Labels, ticks and grid at sizes that survive print."""
+    """Set labels, ticks and grid at sizes that can be read in print."""
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.set_title(title, fontsize=9, loc="left")
@@ -38,22 +40,22 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
 
 
 def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
-    """A logarithmic x axis with these values, and no others, on it."""
+    """Make the x axis logarithmic, with ticks at these values only."""
     axes.set_xscale("log")
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend without a frame."""
+    """Add a legend without a frame."""
     axes.legend(**{"frameon": False, "fontsize": 8, **options})
 
 
-def draw_band(axes: Axes, band: xr.DataArray, i: int, words: str) -> None:
-    """The middle curve and the range of many over `step`: what `statistics.band` gives, in the i-th colour."""
-    low, middle, high = band.transpose("band", "step").values
-    axes.fill_between(band["step"].values, low, high, color=COLOURS[i % len(COLOURS)], alpha=0.25, linewidth=0)
-    axes.plot(band["step"].values, middle, **line(i), linewidth=1.6, label=words)
+def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
+    """Draw the median and the range of many curves over `step`, as `statistics.band` gives them, in the i-th color."""
+    low, median, high = band.transpose("band", "step").values
+    axes.fill_between(band["step"].values, low, high, color=COLORS[i % len(COLORS)], alpha=0.25, linewidth=0)
+    axes.plot(band["step"].values, median, **line(i), linewidth=1.6, label=name)
 
 
 GREEK = {
@@ -65,6 +67,6 @@ GREEK = {
 
 
 def readable(text: str) -> str:
-    """Plain mathematics with its own signs: eta_Y as η_Y, <= as ≤."""
-    words = re.compile("|".join(rf"(?<![A-Za-z]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in GREEK))
-    return words.sub(lambda found: GREEK[found.group()], text)
+    """A text with mathematical signs in place of their names: η_Y for eta_Y, ≤ for <=."""
+    names = re.compile("|".join(rf"(?<![A-Za-z]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in GREEK))
+    return names.sub(lambda match: GREEK[match.group()], text)

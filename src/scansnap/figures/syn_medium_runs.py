@@ -1,7 +1,7 @@
 """The runs behind Figures 6, 11 and 12: Syn-Medium on the grid of learning rates, 64 cells of many seeds.
 
-All runs with one number of queries are one call of `train`; they share their seeds, and with them starts and batches.
-What the figures need of a class's distinct tokens after training is kept:
+One call of `train` makes all runs with the same number of queries.  They share their seeds, and with them starts and
+batches.  The dataset has what the figures need about each class's distinct tokens after training:
 
 - `attention`: c_n (Eq. 5), from the exact P(l|n) and the learned z_m;
 - `softmax`: exp(z_ml)/sum_l' exp(z_ml') over all M tokens, the softmax value of the query's row that Appendix G names.
@@ -38,51 +38,52 @@ SETTING = (
 )
 
 
-def make(*, seeds: int = 10) -> xr.Dataset:
+def make(*, num_seeds: int = 10) -> xr.Dataset:
     """`entropy` (num_query, lr_z, lr_y_over_lr_z, seed), `attention` and `softmax` (.., class, rank).
 
-    `rank` orders a class's distinct tokens by P(l|n); classes that a setting does not have are NaN.
+    `rank` orders the distinct tokens of a class by P(l|n).  Values are NaN for classes that a setting does not have.
     """
     began = time.perf_counter()
-    count = enough_seeds(seeds)
-    parts = [_one(syn_medium(num_query=num_query), count) for num_query in QUERIES]
+    num_seeds = enough_seeds(num_seeds)
+    parts = [_cells(syn_medium(num_query=num_query), num_seeds) for num_query in QUERIES]
     dataset = xr.concat(parts, xr.DataArray(list(QUERIES), dims="num_query", name="num_query"), join="outer")
     dataset = dataset.assign_coords(vocab_size=("num_query", [syn_medium(num_query=q).vocab_size for q in QUERIES]))
     return described(
-        dataset.transpose(*CELL, ...), "Syn-Medium on the grid of Figure 6", {**OPTIONS, "seeds": count}, began
+        dataset.transpose(*CELL, ...), "Syn-Medium on the grid of Figure 6", {**OPTIONS, "num_seeds": num_seeds}, began
     )
 
 
-def _one(classes: SequenceClasses, count: int) -> xr.Dataset:
+def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
+    """All cells with one number of queries."""
     lr_z, ratio, seed = (
-        axis.ravel() for axis in np.meshgrid(np.array(LR_Z), np.array(RATIOS), np.arange(count), indexing="ij")
+        axis.ravel() for axis in np.meshgrid(np.array(LR_Z), np.array(RATIOS), np.arange(num_seeds), indexing="ij")
     )
     runs = train(classes, **OPTIONS, lr_y=lr_z * ratio, lr_z=lr_z, seeds=seed.tolist(), progress=False,
                  record_every=OPTIONS["steps"], record=("attention", "attention_logits", "entropy"))  # fmt: skip
     last = runs.isel(step=-1)
-    shape = (len(LR_Z), len(RATIOS), count)
+    shape = (len(LR_Z), len(RATIOS), num_seeds)
     columns = np.stack(
         [np.searchsorted(runs["token"].values, classes.distinct_tokens(i)) for i in range(classes.num_classes)]
     )
     rows = np.searchsorted(runs["query"].values, classes.query)
-    own = last["attention"].values[:, np.arange(classes.num_classes)[:, None], columns]  # (run, class, rank)
+    attention = last["attention"].values[:, np.arange(classes.num_classes)[:, None], columns]  # (run, class, rank)
     softmax = query_softmax(last["attention_logits"].values, classes.vocab_size)[:, rows[:, None], columns]
     dims = CELL[1:]
     return xr.Dataset(
         {
             "entropy": (dims, last["entropy"].mean("class").values.reshape(shape).astype(float), {"units": "nats"}),
-            "attention": ((*dims, "class", "rank"), own.reshape(*shape, *own.shape[1:]), {"units": "1"}),
-            "softmax": ((*dims, "class", "rank"), softmax.reshape(*shape, *own.shape[1:]), {"units": "1"}),
+            "attention": ((*dims, "class", "rank"), attention.reshape(*shape, *attention.shape[1:]), {"units": "1"}),
+            "softmax": ((*dims, "class", "rank"), softmax.reshape(*shape, *softmax.shape[1:]), {"units": "1"}),
         },
         coords={
-            "lr_z": list(LR_Z), "lr_y_over_lr_z": list(RATIOS), "seed": np.arange(count),
-            "class": np.arange(classes.num_classes), "rank": np.arange(own.shape[-1]),
+            "lr_z": list(LR_Z), "lr_y_over_lr_z": list(RATIOS), "seed": np.arange(num_seeds),
+            "class": np.arange(classes.num_classes), "rank": np.arange(attention.shape[-1]),
         },
     )  # fmt: skip
 
 
 def query_softmax(logits: NDArray[np.floating], vocab_size: int) -> NDArray[np.float64]:
-    """Softmax of z_m over the whole vocabulary, at the contextual tokens (.., token) whose logits are given."""
+    """The softmax of z_m over the whole vocabulary, for the contextual tokens (.., token), whose logits are given."""
     weights = np.exp(logits.astype(np.float64))
     bound = vocab_size**-0.5
     rest = (vocab_size - logits.shape[-1]) * np.sinh(bound) / bound
@@ -90,7 +91,7 @@ def query_softmax(logits: NDArray[np.floating], vocab_size: int) -> NDArray[np.f
 
 
 def queries(num_query: float) -> str:
-    """`1 query`, `3 queries`."""
+    """A number of queries in words: `1 query`, `3 queries`."""
     return f"{num_query:g} quer{'y' if num_query == 1 else 'ies'}"
 
 
@@ -100,15 +101,15 @@ def cell(num_query: float, **rates: float) -> str:
     return ", ".join([queries(num_query), *(f"{named[name]} = {value:g}" for name, value in rates.items())])
 
 
-def neighbours(values: xr.DataArray, along: str, *, falls: bool) -> Family:
-    """Differences over seeds between neighbours of the grid along one axis, signed so that they should be positive."""
+def neighbors(values: xr.DataArray, along: str, *, falls: bool) -> Family:
+    """Differences (over seeds) between neighbors of the grid along one axis, negated if `values` should fall."""
     other = "lr_y_over_lr_z" if along == "lr_z" else "lr_z"
     labels, rows = [], []
     for num_query in values["num_query"].values:
         for fixed in values[other].values:
             for low, high in pairwise(values[along].values):
-                one = values.sel({"num_query": num_query, other: fixed})
-                change = (one.sel({along: high}) - one.sel({along: low})).values
+                line = values.sel({"num_query": num_query, other: fixed})
+                change = (line.sel({along: high}) - line.sel({along: low})).values
                 rows.append(-change if falls else change)
                 labels.append(f"{cell(num_query, **{other: fixed})}, {low:g} → {high:g}")
     return Family(labels, np.array(rows))

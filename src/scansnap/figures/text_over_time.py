@@ -1,4 +1,4 @@
-"""A text run over its updates: loss, sparsity of each head, and how much its pattern still moves."""
+"""A run on text over its updates: the loss, and each head's sparsity and how fast its pattern moves."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PANELS = (
 
 
 def prepare(run: xr.Dataset) -> xr.Dataset:
-    """`loss` (step), and for each layer and head `normalized_entropy`, `rate` and `snap_step` (NaN: not yet)."""
+    """`loss` (step), and by layer and head `normalized_entropy`, `rate` and `snap_step` (NaN if not frozen yet)."""
     if run.attrs.get("kind") != "text":
-        raise InputError("this is no result of text training: give what train_text returned.")
-    one = run.isel(run=0)
-    dataset = one[["loss", "valid_loss", "normalized_entropy"]].reset_coords(drop=True)
-    dataset["rate"] = one["moved"].reset_coords(drop=True) / one["step"].diff("step")
+        raise InputError("this is not a result of training on text: give one that train_text returned.")
+    measures = run.isel(run=0)
+    dataset = measures[["loss", "valid_loss", "normalized_entropy"]].reset_coords(drop=True)
+    dataset["rate"] = measures["moved"].reset_coords(drop=True) / measures["step"].diff("step")
     return dataset.merge(snaps(run).isel(run=0)[["snap_step"]].reset_coords(drop=True))
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """Three panels over steps; a dotted line where a head's pattern froze."""
+    """Three panels over steps, with a dotted line where the pattern of a head froze."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 3.6), layout="constrained")
@@ -44,10 +44,10 @@ def draw(dataset: xr.Dataset) -> Figure:
             axes.plot(steps, dataset["valid_loss"], "o", color="black", markersize=4, label="validation")
             legend(axes)
         for n, (i, j) in enumerate(heads if name != "loss" else []):
-            one = dataset.isel(layer=i, head=j)
-            axes.plot(steps, one[name], **line(n), linewidth=1.6, label=f"layer {i}, head {j}")
-            if one["snap_step"].notnull():
-                axes.axvline(float(one["snap_step"]), color=line(n)["color"], linestyle=":", linewidth=1)
+            of_head = dataset.isel(layer=i, head=j)
+            axes.plot(steps, of_head[name], **line(n), linewidth=1.6, label=f"layer {i}, head {j}")
+            if of_head["snap_step"].notnull():
+                axes.axvline(float(of_head["snap_step"]), color=line(n)["color"], linestyle=":", linewidth=1)
         if name == "rate":
             axes.set_yscale("log")
         if name == "normalized_entropy" and len(heads) <= 12:

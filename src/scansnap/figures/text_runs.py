@@ -1,4 +1,4 @@
-"""Transformers trained on text, as Figures 7 and 10 need them: one after another, each kept and resumed by name."""
+"""Transformers trained on text for the figures, one after another; each is stored and resumed by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.base.errors import InputError
+from scansnap.base.options import from_names
 from scansnap.results.provenance import store_name
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.shape import TextShape
@@ -23,7 +24,7 @@ FOLDER = Path("results") / "text"
 
 
 def corpus_of(text: str | Path | Corpus | None) -> Corpus:
-    """The text to train on, which these figures cannot do without."""
+    """The text to train on, which must be given."""
     if text is None:
         raise InputError(
             "this figure is made from text: give a text file, a folder of text files such as WikiText-2's, or a name "
@@ -33,40 +34,42 @@ def corpus_of(text: str | Path | Corpus | None) -> Corpus:
 
 
 def passes(corpus: Corpus, count: int) -> int:
-    """The updates of so many passes over the training text."""
+    """The number of updates in `count` passes over the training text."""
     return count * Columns(corpus.train, TextOptions.batch_size, TextShape.window).per_pass
 
 
 def trainings(
     corpus: Corpus, settings: Iterable[Mapping[str, Any]], *, folder: Path | None = FOLDER
 ) -> Iterator[TextTraining]:
-    """Each setting of `train_text`, ready to run; with a folder runs are kept there, and read if they are there."""
+    """A training of `train_text` for each setting, ready to run; with a folder, runs are stored there and reused."""
     if processes() > 1:
-        raise InputError(f"figures are made by one process, not {processes()}: start them without a launcher.")
-    keeps = folder is not None and find_spec("zarr") is not None
+        raise InputError(
+            f"figures are made by one process, but there are {processes()}: start the command without a launcher."
+        )
+    stores = folder is not None and find_spec("zarr") is not None
     for setting in settings:
         name = store_name(corpus.name, {**setting, "corpus": corpus.fingerprint})
-        store = folder / name if keeps and folder is not None else None
-        yield text_training(corpus, **setting, store=store)
+        store = folder / name if stores and folder is not None else None
+        yield text_training(corpus, from_names(TextOptions, setting), store=store)
 
 
-def seeds_of(count: int) -> range:
+def seeds_of(num_seeds: int) -> range:
     """The seeds of a figure."""
-    if count < 1:
-        raise InputError(f"seeds is {count}: give at least one.")
-    return range(count)
+    if num_seeds < 1:
+        raise InputError(f"num_seeds is {num_seeds}: give at least 1.")
+    return range(num_seeds)
 
 
 def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
-    """Say which run diverged, if one did."""
+    """Refuse runs of which one diverged."""
     for run in runs:
         if str(run["status"].values[0]) == "diverged":
             raise InputError(
                 f"the run at lr_y {float(run['lr_y'][0]):g}, seed {int(run['seed'][0])} diverged at step "
-                f"{int(run['diverged_step'][0]):,}: the figure has nothing to show there."
+                f"{int(run['diverged_step'][0]):,}, so the figure cannot be made: train for fewer steps."
             )
 
 
 def mean_over_heads(run: xr.Dataset, name: str, layer: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A variable of one layer over steps, mean over its heads."""
+    """A variable of one layer over steps, averaged over its heads."""
     return run[name].isel(run=0, layer=layer).mean("head").values

@@ -1,4 +1,4 @@
-"""What the paper says that a figure shows, and what the numbers say: one `Trend` for each statement."""
+"""A statement about a figure, and what the numbers say about it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,34 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Trend:
-    """A statement about a figure, put to a test that can fail."""
+    """A statement about a figure with the result of a test that can fail."""
 
     statement: str  # what the paper says, in our words
-    expected: str  # what was asked of `measured`
+    expected: str  # what `measured` should be
     measured: float
     standard_error: float | None  # None where nothing is random
     p_value: float | None  # of the test that `note` names; None where nothing is random
     holds: bool
-    note: str  # the test, its sample size, and exceptions by name
-    settled: bool = True  # False where it does not hold for want of seeds only: nothing significant speaks against it
+    note: str  # the test, its sample size, and the exceptions by name
+    settled: bool = True  # False where more seeds are needed: it does not hold, but nothing significant contradicts it
 
     @property
     def verdict(self) -> str:
         """Holds, fails, or not settled."""
         return "holds" if self.holds else "fails" if self.settled else "not settled"
 
+    @property
+    def measured_text(self) -> str:
+        """The measured value with its standard error, if it has one."""
+        error = "" if self.standard_error is None else f" ± {self.standard_error:.2g}"
+        return f"{self.measured:.4g}{error}"
+
+    @property
+    def p_text(self) -> str:
+        """The p-value, empty if there is none."""
+        return "" if self.p_value is None else f"{self.p_value:.2g}"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        found = {**asdict(self), "verdict": self.verdict}
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in found.items()}
+        values = {**asdict(self), "verdict": self.verdict}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}

@@ -1,4 +1,4 @@
-"""Attention on a window of text, with the words on the axes: rows attend to columns."""
+"""Attention on a window of text, with its words on both axes: rows attend to columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = 4
-"""Steps shown unless told."""
+"""How many steps are shown unless they are given."""
 
 
 def prepare(
@@ -27,34 +27,36 @@ def prepare(
 ) -> xr.Dataset:
     """`attention` (step, query_position, key_position) of one head on one window, with its words.
 
-    Of a result of `train_text`, at the records nearest to `steps`; four of them, evenly spaced, unless given.
+    `run` is a result of `train_text`.  Shown are the records nearest to `steps`; by default four, evenly spaced.
     """
     if "pattern" not in run:
-        raise InputError("this result kept no patterns: train with patterns of at least 1.")
+        raise InputError("this result has no patterns: train with patterns of at least 1.")
     for name, value in (("layer", layer), ("head", head), ("window", window)):
         if not 0 <= value < run.sizes[name]:
             raise InputError(f"{name} is {value}: this result has {name}s 0 to {run.sizes[name] - 1}.")
-    found = run["pattern"].isel(run=0, layer=layer, head=head, window=window).dropna("step", how="all")
-    recorded = found["step"].values
+    patterns = run["pattern"].isel(run=0, layer=layer, head=head, window=window).dropna("step", how="all")
+    recorded = patterns["step"].values
     if not len(recorded):
-        raise InputError("this run has no record yet: start it again, and look when it has been at work for a minute.")
+        raise InputError("this run has no records yet: start it again, and draw it when it has run for a minute.")
     wanted = np.linspace(recorded[0], recorded[-1], PANELS) if steps is None else np.asarray(steps)
     nearest = np.unique(np.abs(recorded[:, None] - wanted).argmin(0))
-    dataset = found.isel(step=nearest).to_dataset(name="attention").reset_coords(drop=True)
+    dataset = patterns.isel(step=nearest).to_dataset(name="attention").reset_coords(drop=True)
     dataset["word"] = ("key_position", run["word"].isel(window=window).values)
     return dataset.assign_attrs(title=f"attention of layer {layer}, head {head}")
 
 
 def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> xr.Dataset:
-    """The same of the trained model beside a result, on words of one's own, at the last step."""
+    """The same for the trained model that is stored beside a result, on a text of the user's, at the last step."""
     status = str(load(result, partial=True)["status"].values[0])
     if status != "ok":
-        raise InputError(f"{result} is {status} and has left no trained model: words need a run that is finished.")
+        raise InputError(
+            f"{result} is {status} and has left no trained model: give the result of a run that has finished."
+        )
     model, tokenizer = load_model(model_folder(result))
     ids = tokenizer.encode(text)
     if not 2 <= len(ids) <= model.shape.window:
         raise InputError(
-            f"the text has {len(ids)} tokens: give from 2 to {model.shape.window}, as long as the model's windows are."
+            f"the text has {len(ids)} tokens: give from 2 to {model.shape.window}, the length of the model's windows."
         )
     weights = model.attention(torch.from_numpy(ids.astype(np.int64))[None])
     for name, value, count in (("layer", layer, len(weights)), ("head", head, model.shape.heads)):
@@ -71,7 +73,7 @@ def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> 
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """A panel for each step, at most two beside each other."""
+    """A panel for each step, at most two side by side."""
     from matplotlib.figure import Figure
 
     count = dataset.sizes["step"]
@@ -86,7 +88,7 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def draw_words(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, size: float = 6.0) -> None:
-    """One pattern (T, T); keys after the query, which it cannot see, are left white."""
+    """Draw one pattern (T, T); keys after the query, which it cannot see, are left white."""
     hidden = np.triu(np.ones_like(attention, dtype=bool), 1)
     # The square root shows small weights too: a uniform row of 35 keys has weights of 0.03.
     axes.imshow(np.ma.masked_where(hidden, np.sqrt(attention)), cmap="Blues", vmin=0, vmax=1, aspect="equal")

@@ -12,7 +12,7 @@ A user's own map needs `forward` alone: without `backward` autograd supplies the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,14 @@ class AttentionMap(Protocol):
 
     def forward(self, z: Tensor, log_a: Tensor) -> Tensor:
         """c >= 0 for logits z and ln a, which is -inf where a token is absent: there c must be zero."""
+
+
+@runtime_checkable
+class ClosedFormMap(Protocol):
+    """A map whose gradient is written out."""
+
+    def backward(self, z: Tensor, log_a: Tensor, c: Tensor, dc: Tensor) -> tuple[Tensor, Tensor]:
+        """dJ/dz and dJ/d ln a from c = forward(z, ln a) and dc = dJ/dc."""
 
 
 ATTENTION_MAPS: OpenList[AttentionMap] = OpenList("attention_map", "forward")

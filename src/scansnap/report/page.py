@@ -1,80 +1,69 @@
-"""One self-contained page: every figure, what the paper says of it, what was found."""
+"""One self-contained page: every figure, what the paper says about it, and the results."""
 
 from __future__ import annotations
 
-import base64
-import io
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from scansnap import theory
 from scansnap.base.errors import StoreError
 from scansnap.claims import Verdict, verify
-from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS
 from scansnap.data.synthetic import syn_medium, syn_small
-from scansnap.figures import catalogue, syn_medium_runs
+from scansnap.figures import catalog, syn_medium_runs
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.style import readable
 from scansnap.figures.trend import Trend
+from scansnap.report import html
 from scansnap.report.scrubber import scrubber_data
 from scansnap.results.provenance import provenance
 from scansnap.text.corpus.corpus import read_corpus
 
-SEEDS = 40
-"""Seeds in each cell of Syn-Medium: four times the published number, so that trends can be told from noise."""
-
-MARKS = {
-    HOLDS: "holds", ASSUMED_ONLY: "half", "not settled": "half", FAILS: "fails",
-}  # fmt: skip
-"""How verdicts of claims and trends are coloured."""
-
-
-GENERATOR = '<meta name="generator" content="scansnap">'
-"""How a page of ours is known."""
+NUM_SEEDS = 40
+"""Seeds in each cell of Syn-Medium: four times the published number, so that trends stand out from noise."""
 
 
 @dataclass(frozen=True)
 class Section:
     """A figure on the page."""
 
-    name: str
-    heading: str
-    title: str
-    statement: str
-    setting: str
+    recipe: FigureRecipe
     picture: str  # PNG in base64
-    trends: list[dict[str, Any]]
+    trends: list[Trend]
     seconds: float
 
     @property
+    def heading(self) -> str:
+        """What precedes the title."""
+        return catalog.heading(self.recipe.name)
+
+    @property
     def label(self) -> str:
-        """Its name among links."""
-        return self.heading if self.name.isdigit() else self.name.replace("_", " ").capitalize()
+        """The text of links to the figure."""
+        name = self.recipe.name
+        return f"Figure {name}" if name.isdigit() else name.replace("_", " ").capitalize()
 
 
 def reproduce(
     folder: str | Path,
     *,
-    figures: Iterable[str] | None = None,
+    figures: Iterable[str | FigureRecipe] | None = None,
     claims: Iterable[str] = (),
-    seeds: int = SEEDS,
+    num_seeds: int = NUM_SEEDS,
     text: str | Path | None = None,
     device: str = "cpu",
     on_step: Callable[[str, float], None] | None = None,
 ) -> Path:
     """Make every figure and check every claim, and write `index.html` and the pictures to `folder`.
 
-    `figures` and `claims` choose some of them; `seeds` is for each cell of Figures 6, 11 and 12, which share their
-    runs; with a `text`, those figures are made too that train on it, on `device`; `on_step` is called with what is
-    being done and the share done.
+    `figures` (names, or recipes of your own) and `claims` select some of them.  `num_seeds` is for each cell of Figures
+    6, 11 and 12, which share their runs.  With a `text`, the figures that train on it are made too, on `device`.
+    `on_step` is called with the current task and the share of the work that is done.
     """
-    at_hand = catalogue.SYNTHETIC if text is None else catalogue.NAMES
-    chosen = list(at_hand if figures is None else figures)
-    for number in chosen:
-        catalogue.module(number)  # refuses unknown figures before anything is made
+    names = catalog.SYNTHETIC if text is None else catalog.MODULES
+    recipes = [catalog.recipe(figure) for figure in (names if figures is None else figures)]
     folder = Path(folder)
     _check_folder(folder)
     began = time.perf_counter()
@@ -83,102 +72,69 @@ def reproduce(
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror or error}.") from None
     tell = on_step or (lambda what, share: None)
-    work = len(chosen) + 2
+    work = len(recipes) + 2
     sections: list[Section] = []
     runs = None
     corpus = None if text is None else read_corpus(text)
-    for i, number in enumerate(chosen):
-        tell(f"figure {number}", i / work)
-        if runs is None and catalogue.takes(number, "runs"):
-            runs = syn_medium_runs.make(seeds=seeds)
-        given = {"runs": runs, "text": corpus, "device": device}
-        sections.append(_section(number, folder, {k: v for k, v in given.items() if catalogue.takes(number, k)}))
-    tell("claims", len(chosen) / work)
+    for i, recipe in enumerate(recipes):
+        tell(f"figure {recipe.name}", i / work)
+        if runs is None and recipe.takes("runs"):
+            runs = syn_medium_runs.make(num_seeds=num_seeds)
+        options = {"runs": runs, "text": corpus, "device": device}
+        sections.append(_section(recipe, folder, {name: v for name, v in options.items() if recipe.takes(name)}))
+    tell("claims", len(recipes) / work)
     verdicts = verify(*claims, progress=False)
     tell("the page", (work - 1) / work)
     text = render(sections, verdicts, time.perf_counter() - began)
     page = folder / "index.html"
-    try:
-        draft = page.with_suffix(".new")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(page)
-    except OSError as error:
-        raise StoreError(f"cannot write {page}: {error.strerror or error}.") from None
+    html.write_page(page, text)
     tell("done", 1.0)
     return page
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse a folder in which something would be overwritten that is no page of ours."""
+    """Refuse a folder with files that are not ours and would be overwritten."""
     page = folder / "index.html"
-    ours = page.is_file() and GENERATOR in page.read_text(encoding="utf-8", errors="replace")[:1000]
-    if not ours and (page.exists() or any(folder.glob("figure_*.*"))):
+    if not html.is_ours(page) and (page.exists() or any(folder.glob("figure_*.*"))):
         raise StoreError(f"{folder} holds files that scansnap did not write there: give another folder.")
 
 
-def _section(number: str, folder: Path, options: dict[str, Any]) -> Section:
-    module = catalogue.module(number)
-    dataset = module.prepare(**options)
-    figure = module.draw(dataset)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    catalogue.save(figure, folder / f"figure_{number}")
-    return Section(
-        name=number,
-        heading=catalogue.heading(number),
-        title=module.TITLE,
-        statement=module.STATEMENT,
-        setting=module.SETTING,
-        picture=base64.b64encode(buffer.getvalue()).decode(),
-        trends=[_trend(one) for one in module.trends(dataset)],
-        seconds=dataset.attrs["seconds"],
-    )
+def _section(recipe: FigureRecipe, folder: Path, options: dict[str, Any]) -> Section:
+    dataset = recipe.make(**options)
+    figure = recipe.draw(dataset)
+    picture = html.png(figure)
+    catalog.save(figure, folder / f"figure_{recipe.name}")
+    return Section(recipe, picture, recipe.trends(dataset), dataset.attrs["seconds"])
 
 
 def _claim(verdict: Verdict) -> dict[str, Any]:
-    found = verdict.as_dict()
-    return {**found, **{name: readable(found[name] or "") for name in ("statement", "correction")}}
-
-
-def _trend(trend: Trend) -> dict[str, Any]:
-    """A trend as the words of a table row."""
-    error = f" ± {trend.standard_error:.2g}" if trend.standard_error is not None else ""
-    p_value = "" if trend.p_value is None else f"{trend.p_value:.2g}"
-    return {**trend.as_dict(), "measured": f"{trend.measured:.4g}{error}", "p_value": p_value}
+    values = verdict.as_dict()
+    return {**values, **{name: readable(values[name] or "") for name in ("statement", "correction")}}
 
 
 def render(sections: list[Section], verdicts: list[Verdict], seconds: float) -> str:
     """The page as text."""
-    from jinja2 import Environment, StrictUndefined
-
-    template = resources.files("scansnap.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    kinds = [one.verdict for one in verdicts]
-    counts = "; ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(sorted(kinds, key=len)))
-    return (
-        Environment(autoescape=True, undefined=StrictUndefined)
-        .from_string(template)
-        .render(
-            sections=sections,
-            claims=[_claim(one) for one in verdicts],
-            counts=counts,
-            assumptions=_assumptions(),
-            environment=provenance(),
-            scrubber=scrubber_data(),
-            seconds=seconds,
-            marks=MARKS,
-        )
+    return html.render(
+        "page.html.jinja",
+        sections=sections,
+        claims=[_claim(verdict) for verdict in verdicts],
+        counts=html.counted(verdicts),
+        assumptions=_assumptions(),
+        environment=provenance(),
+        scrubber=scrubber_data(),
+        seconds=seconds,
     )
 
 
 def _assumptions() -> dict[str, list[theory.Assumption]]:
-    """The paper's assumptions against the settings of its experiments."""
+    """The paper's assumptions, checked in the settings of its own experiments."""
     published: dict[str, Any] = {"seq_len": 128, "steps": 100, "momentum": 0.9}
-    found = {
+    checked = {
         "Syn-Small, η_Y = η_Z = 1 (Figure 4)": theory.assumptions(syn_small(), lr_y=1.0, lr_z=1.0, **published),
         "Syn-Small, η_Y = 10, η_Z = 1 (Figure 4)": theory.assumptions(syn_small(), lr_y=10.0, lr_z=1.0, **published),
     }
     for queries in (1, 3, 5, 10):
-        found[f"Syn-Medium, {queries} queries, η_Y = 10, η_Z = 1 (Figures 6, 11, 12)"] = theory.assumptions(
+        checked[f"Syn-Medium, {queries} queries, η_Y = 10, η_Z = 1 (Figures 6, 11, 12)"] = theory.assumptions(
             syn_medium(num_query=queries), lr_y=10.0, lr_z=1.0, init="uniform", **published
         )
-    return {name: list(one) for name, one in found.items()}
+    return {name: list(assumptions) for name, assumptions in checked.items()}

@@ -1,4 +1,4 @@
-"""Attention over training as data for the page's slider."""
+"""The data of the page's slider: attention over training."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ STEPS = 100
 
 
 def scrubber_data() -> dict[str, Any]:
-    """Syn-Small as published at both decoder rates: attention of each class at every step, with the loss."""
+    """Attention of each class at every step, and the loss, of Syn-Small as published at both decoder rates."""
     classes = syn_small()
-    found = train(
+    runs = train(
         classes, lr_y=[1.0, 10.0], lr_z=1.0, steps=STEPS, momentum=0.9, record=("loss", "attention"), progress=False
     )  # fmt: skip
     panels = []
     for run in range(2):
         for i in range(classes.num_classes):
             ids = classes.support(i)
-            values = found["attention"].isel({"run": run, "class": i}).sel(token=ids).values  # (step, token)
+            values = runs["attention"].isel({"run": run, "class": i}).sel(token=ids).values  # (step, token)
             panels.append(
                 {
-                    "title": f"η_Y = {float(found['lr_y'][run]):g}, next token {int(classes.next_token[i])}",
+                    "title": f"η_Y = {float(runs['lr_y'][run]):g}, next token {int(classes.next_token[i])}",
                     "tokens": [classes.name(int(token)) for token in ids],
                     "distinct": np.isin(ids, classes.distinct_tokens(i)).tolist(),
                     "attention": np.round(values, 4).tolist(),
-                    "loss": np.round(found["loss"].values[run], 4).tolist(),
+                    "loss": np.round(runs["loss"].values[run], 4).tolist(),
                 }
             )
     peak = max(max(map(max, panel["attention"])) for panel in panels)
-    return {"steps": found["step"].values.tolist(), "most": float(peak), "panels": panels}
+    return {"steps": runs["step"].values.tolist(), "most": float(peak), "panels": panels}

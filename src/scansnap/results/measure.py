@@ -10,10 +10,19 @@ from scansnap.results import metrics
 from scansnap.results.snap import find_snap
 
 
+def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Dataset:
+    """The result of one head of one layer, without these dimensions."""
+    place = {name: number for name, number in (("layer", layer), ("head", head)) if name in dataset.dims}
+    for name, number in place.items():
+        if not 0 <= number < dataset.sizes[name]:
+            raise InputError(f"{name} is {number}: this result has {name}s 0 to {dataset.sizes[name] - 1}.")
+    return dataset.isel(place, drop=True)
+
+
 def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
     """Entropy of attention restricted to each class's distinct tokens and renormalised there (Figure 6's quantity)."""
-    kept = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
-    return _reduce(metrics.entropy, kept, "entropy on distinct tokens", "nats")
+    distinct = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
+    return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
 
 
 def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
@@ -34,31 +43,31 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
         raise InputError(f"the result has one record along '{axis}': a rate of change needs at least two.")
     ordered = attention.transpose(..., axis, "token")
     values = metrics.rate_of_change(ordered.values, dataset[axis].values)
-    found = ordered.isel(token=0, drop=True).copy(data=values)
-    found.attrs = {"long_name": "attention moved", "units": f"per {axis}"}
-    return found.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
+    rate = ordered.isel(token=0, drop=True).copy(data=values)
+    rate.attrs = {"long_name": "attention moved", "units": f"per {axis}"}
+    return rate.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
 
 
 def snaps(dataset: xr.Dataset) -> xr.Dataset:
     """When each pattern of attention froze: see `results/snap.py`.
 
-    Of a text run for each layer and head, of a synthetic one for each class.  `snap_step` is NaN where it has not, and
-    `evidence` says why, in words.
+    There is one for each layer and head, and in a synthetic run for each class.  `snap_step` is NaN where the pattern
+    has not frozen, and `evidence` says why, in words.
     """
     axis = record_dimension(dataset)
     moved = dataset["moved"] if "moved" in dataset else rate_of_change(dataset) * dataset[axis].diff(axis)
     ordered = moved.reindex({axis: dataset[axis]}).transpose(..., axis)
     flat = ordered.values.reshape(-1, ordered.sizes[axis])
-    found = [find_snap(dataset[axis].values, row) for row in flat]
-    kept = ordered.isel({axis: 0}, drop=True)
+    verdicts = [find_snap(dataset[axis].values, row) for row in flat]
+    patterns = ordered.isel({axis: 0}, drop=True)
     columns = {
-        "snap_step": np.array([np.nan if one.step is None else one.step for one in found], np.float64),
-        "snap_status": np.array([one.status for one in found]),
-        "peak_rate": np.array([one.peak_rate for one in found]),
-        "evidence": np.array([str(one) for one in found]),
+        "snap_step": np.array([np.nan if snap.step is None else snap.step for snap in verdicts], np.float64),
+        "snap_status": np.array([snap.status for snap in verdicts]),
+        "peak_rate": np.array([snap.peak_rate for snap in verdicts]),
+        "evidence": np.array([str(snap) for snap in verdicts]),
     }
-    shaped = {name: (kept.dims, values.reshape(kept.shape)) for name, values in columns.items()}
-    return xr.Dataset(shaped, coords=kept.coords)
+    shaped = {name: (patterns.dims, values.reshape(patterns.shape)) for name, values in columns.items()}
+    return xr.Dataset(shaped, coords=patterns.coords)
 
 
 def record_dimension(dataset: xr.Dataset) -> str:
@@ -76,6 +85,6 @@ def _attention(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def _reduce(function, attention: xr.DataArray, label: str, units: str, **options: int) -> xr.DataArray:  # type: ignore[no-untyped-def]
-    found = xr.apply_ufunc(function, attention, input_core_dims=[["token"]], kwargs=options)
-    found.attrs = {"long_name": label, "units": units}
-    return found.rename(function.__name__).astype(np.float64)
+    reduced = xr.apply_ufunc(function, attention, input_core_dims=[["token"]], kwargs=options)
+    reduced.attrs = {"long_name": label, "units": units}
+    return reduced.rename(function.__name__).astype(np.float64)

@@ -35,8 +35,10 @@ class Quantity:
     dims: tuple[str, ...]
     compute: Callable[[Snapshot], ArrayLike]  # (R, *dims)
     needs: tuple[Need, ...]  # the attributes of the snapshot that `compute` reads
-    attributes: Mapping[str, str] = field(default_factory=dict)  # long_name and units
-    coords: Mapping[str, Sequence[float] | Sequence[str]] = field(default_factory=dict)  # of dimensions of its own
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)  # long_name and units
+    coords: Mapping[str, Sequence[float] | Sequence[str]] = field(
+        default_factory=dict, hash=False
+    )  # values of dimensions of its own
     full_precision: bool = False  # kept in float64 whatever the arithmetic of the run
 
     def __post_init__(self) -> None:
@@ -100,10 +102,10 @@ def quantity(
     return make
 
 
-def built_in(made: Quantity) -> Quantity:
+def built_in(member: Quantity) -> Quantity:
     """List a quantity under its name."""
-    QUANTITIES.register(made.name)(lambda: made)
-    return made
+    QUANTITIES.add(member.name, member)
+    return member
 
 
 @built_in
@@ -185,36 +187,31 @@ class RecordKind:
     """Values of the option `record`: names of quantities, or `Quantity` objects."""
 
     def check(self, name: str, value: Any) -> tuple[str | Quantity, ...]:
+        """The names in their usual order, then the user's own."""
         asked = [value] if isinstance(value, str | Quantity) else list(value) if isinstance(value, Sequence) else []
-        for one in asked:
-            if not isinstance(one, Quantity):
-                QUANTITIES.member(one) if isinstance(one, str) else _refuse(one)
         if not asked:
-            raise InputError(f"record is {value!r}: give quantities to keep, among {', '.join(QUANTITIES)}.")
-        names = [one if isinstance(one, str) else one.name for one in asked]
-        own = [one for one in asked if isinstance(one, Quantity)]
-        clash = [
-            one.name for one in own if names.count(one.name) > 1 or (one.name in QUANTITIES and not _is_listed(one))
-        ]
-        if clash:
-            raise InputError(f"two quantities are called '{clash[0]}': give yours another name.")
-        return (*(name for name in QUANTITIES if name in names), *(one for one in own if one.name not in QUANTITIES))
+            raise InputError(f"{name} is {value!r:.60}: give quantities to keep, among {', '.join(QUANTITIES)}.")
+        for wanted in asked:
+            if not isinstance(wanted, str | Quantity):
+                raise InputError(
+                    f"{name} holds {wanted!r:.60}: give names among {', '.join(QUANTITIES)}, or Quantity objects."
+                )
+        members = {QUANTITIES.member(wanted) for wanted in asked}
+        names = [member.name for member in members]
+        for member in members:
+            listed = QUANTITIES.member(member.name) if member.name in QUANTITIES else member
+            if names.count(member.name) > 1 or listed != member:
+                raise InputError(f"two quantities are called '{member.name}': give yours another name.")
+        own = [wanted for wanted in dict.fromkeys(asked) if isinstance(wanted, Quantity)]
+        return (*(n for n in QUANTITIES if n in names), *(member for member in own if member.name not in QUANTITIES))
 
     def read(self, name: str, text: str) -> list[str]:
         return [part.strip() for part in text.split(",")]
 
     def plain(self, value: tuple[str | Quantity, ...]) -> list[str]:
-        return [one if isinstance(one, str) else one.name for one in value]
+        return [member.name for member in quantities(value)]
 
 
 def quantities(record: Sequence[str | Quantity]) -> tuple[Quantity, ...]:
     """The quantities that an option `record` names."""
-    return tuple(QUANTITIES.member(one) for one in record)
-
-
-def _is_listed(one: Quantity) -> bool:
-    return QUANTITIES.member(one.name) == one
-
-
-def _refuse(value: object) -> None:
-    raise InputError(f"record holds {value!r:.60}: give names among {', '.join(QUANTITIES)}, or Quantity objects.")
+    return tuple(QUANTITIES.member(wanted) for wanted in record)

@@ -17,7 +17,7 @@ def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
 
 
 def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "run": int(run["run"]),
         "lr_y": float(run["lr_y"]),
         "lr_z": float(run["lr_z"]),
@@ -25,17 +25,17 @@ def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
         "status": str(run["status"].values),
     }
     if int(run.get("diverged_step", -1)) >= 0:
-        found["diverged_step"] = int(run["diverged_step"])
+        facts["diverged_step"] = int(run["diverged_step"])
     for name in ("loss", "accuracy", "fresh_loss", "fresh_accuracy", "entropy"):
         if name in run:
             values = run[name].mean([d for d in run[name].dims if d != axis])
-            found[f"{name}_first"], found[f"{name}_last"] = _ends(values)
+            facts[f"{name}_first"], facts[f"{name}_last"] = _ends(values)
     if "attention" in run:
         common = run["attention"].where(run["token_kind"] == "common", 0.0).sum("token", skipna=False)
         for name, values in (("common", common), ("top", top_k_mass(run, 1))):
             means = values.mean([d for d in values.dims if d != axis], skipna=False)
-            found[f"{name}_first"], found[f"{name}_last"] = _ends(means)
-    return found
+            facts[f"{name}_first"], facts[f"{name}_last"] = _ends(means)
+    return facts
 
 
 def _ends(values: xr.DataArray) -> tuple[float | None, float | None]:

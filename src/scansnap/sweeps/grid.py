@@ -196,7 +196,7 @@ def label(name: str, value: Any) -> Any:
 
 def _coordinate(labels: list[Any]) -> NDArray[Any]:
     """Labels as an array: of booleans, of numbers or of words; of objects where None is among them."""
-    kinds = {bool if isinstance(one, bool) else str if isinstance(one, str) else type(one) for one in labels}
+    kinds = {str if isinstance(value, str) else type(value) for value in labels}
     if kinds == {int, float}:
         return np.array(labels, float)
     if len(kinds) == 1 and type(None) not in kinds:

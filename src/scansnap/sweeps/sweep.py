@@ -148,8 +148,8 @@ def _check_sizes(grid: Grid) -> None:
 
 def _variables(grid: Grid, shards: list[Shard]) -> dict[str, Variable]:
     """Every quantity as an array over the grid; classes fewer than the most are filled up with NaN."""
-    all_sizes = [sizes(group.work.layout, group.work.options.layers) for group in grid.groups]
-    most = {name: max(one[name] for one in all_sizes) for name in all_sizes[0]}
+    by_group = [sizes(group.work.layout, group.work.options.layers) for group in grid.groups]
+    most = {name: max(group_sizes[name] for group_sizes in by_group) for name in by_group[0]}
     chunk = block_shape(max(len(shard) for shard in shards), grid.shape)
     variables = {}
     for quantity in grid.record:

@@ -1,6 +1,6 @@
-"""What the paper says, as functions of arrays: NumPy and SciPy only, nothing is trained here.
+"""What the paper says, as functions of arrays, with NumPy and SciPy only; nothing is trained here.
 
-Published and exact forms stand side by side where they differ (`form="published"`, `form="exact"`, the default).
+Where the published form of a formula differs from the exact one, `form` chooses: "exact", the default, or "published".
 """
 
 from scansnap.theory.assumptions import Assumption as Assumption
@@ -19,8 +19,8 @@ from scansnap.theory.concentration import growth_deviation as growth_deviation
 from scansnap.theory.concentration import logits_deviation as logits_deviation
 from scansnap.theory.concentration import residual_deviation as residual_deviation
 from scansnap.theory.decoder import backpropagated_gradient as backpropagated_gradient
-from scansnap.theory.decoder import centred_one_hot as centred_one_hot
-from scansnap.theory.decoder import centred_products as centred_products
+from scansnap.theory.decoder import centered_one_hot as centered_one_hot
+from scansnap.theory.decoder import centered_products as centered_products
 from scansnap.theory.decoder import decoder as decoder
 from scansnap.theory.decoder import decoder_logits as decoder_logits
 from scansnap.theory.decoder import drive as drive

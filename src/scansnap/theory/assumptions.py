@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +17,36 @@ from scansnap.theory.concentration import frequency_radius
 from scansnap.theory.overlap import eigenvalues
 
 MUCH = 10.0
-"""What is taken for "much larger" where the paper writes >>."""
+"""How many times larger counts as "much larger", where the paper writes >>."""
+
+AssumptionId = Literal[
+    "long_sequences", "fast_decoder", "weak_overlap", "no_vanishing_overlap", "independent_classes",
+    "large_vocabulary", "many_tokens", "decoder_rate", "uniform_classes", "enough_steps", "plain_sgd", "zero_start",
+]  # fmt: skip
 
 
 class Classes(Protocol):
-    """What is needed of `scansnap.SequenceClasses`."""
+    """The part of `scansnap.SequenceClasses` that is used here."""
 
-    offsets: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    token_probs: NDArray[np.float64]
-    query: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    vocab_size: int
+    @property
+    def offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def tokens(self) -> NDArray[np.int64]: ...
+    @property
+    def token_probs(self) -> NDArray[np.float64]: ...
+    @property
+    def query(self) -> NDArray[np.int64]: ...
+    @property
+    def weights(self) -> NDArray[np.float64]: ...
+    @property
+    def vocab_size(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """One assumption, put to one setting."""
+    """One assumption, with whether one setting meets it."""
 
-    id: str
+    id: AssumptionId
     statement: str
     value: float
     limit: float
@@ -45,29 +56,29 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """All of them; falsy if one is not met."""
+    """All assumptions; falsy if one is not met."""
 
     all: tuple[Assumption, ...]
 
     def __iter__(self) -> Iterator[Assumption]:
         return iter(self.all)
 
-    def __getitem__(self, name: str) -> Assumption:
-        return next(one for one in self.all if one.id == name)
+    def __getitem__(self, name: AssumptionId) -> Assumption:
+        return next(assumption for assumption in self.all if assumption.id == name)
 
     def __bool__(self) -> bool:
         return not self.broken
 
     @property
     def broken(self) -> tuple[Assumption, ...]:
-        return tuple(one for one in self.all if not one.met)
+        return tuple(assumption for assumption in self.all if not assumption.met)
 
     def __str__(self) -> str:
-        return "\n".join(f"{'met ' if one.met else 'NOT '} {one.statement}: {one.advice}" for one in self.all)
+        return "\n".join(f"{'met ' if each.met else 'NOT '} {each.statement}: {each.advice}" for each in self.all)
 
 
 def assumptions(
-    classes: Any,
+    classes: Classes,
     *,
     lr_y: float,
     lr_z: float,
@@ -77,36 +88,36 @@ def assumptions(
     optimizer: str = "sgd",
     init: str = "zeros",
 ) -> Assumptions:
-    """What the paper assumes, against classes and rates: at the start of training, Z = 0.
+    """Which of the paper's assumptions classes and rates meet at the start of training, Z = 0.
 
-    ">>" is read as ten times; every entry carries the number, so that readers can draw the line elsewhere.
+    ">>" is read as ten times; every entry has the number, so that readers can draw the line elsewhere.
     """
     y, z = float(numbers("lr_y", lr_y, above=0)), float(numbers("lr_z", lr_z, least=0))
     if not (seq_len == math.inf or (seq_len == int(seq_len) and seq_len >= 2)):
         raise InputError(f"seq_len is {seq_len!r}: give a whole number of at least 2, or math.inf.")
-    found = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]
+    entries = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]
     uneven = float(classes.weights.max() / classes.weights.min())
-    found.append(
+    entries.append(
         Assumption("uniform_classes", "classes are drawn uniformly", uneven, 1.0, uneven < 1 + 1e-9,
                    f"the most frequent class is drawn {uneven:.3g} times as often as the rarest")
     )  # fmt: skip
     if steps is not None:
         needed = MUCH * len(classes.query) ** 2
-        found.append(
+        entries.append(
             Assumption("enough_steps", "t >> K^2", float(steps), needed, steps >= needed,
                        f"{steps:g} steps against K^2 = {len(classes.query) ** 2}; early draws of classes are uneven")
         )  # fmt: skip
     plain = optimizer == "sgd" and not momentum
-    found.append(
+    entries.append(
         Assumption("plain_sgd", "plain SGD", float(momentum or 0), 0.0, plain,
                    "as assumed" if plain else f"{optimizer} with momentum {momentum or 0:g} is not covered; "
                    "momentum mu acts like rates larger by 1/(1 - mu) once it has built up")
     )  # fmt: skip
-    found.append(
+    entries.append(
         Assumption("zero_start", "Y(0) = 0 and Z(0) = 0", 0.0, 0.0, init == "zeros",
                    "as assumed" if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))")
     )  # fmt: skip
-    return Assumptions(tuple(found))
+    return Assumptions(tuple(entries))
 
 
 def _long(classes: Classes, seq_len: float) -> Assumption:

@@ -1,4 +1,4 @@
-"""How attention logits move, given what the decoder sends back (Section 5, Lemma 4, Theorem 2, Corollary 2).
+"""How attention logits move, given the gradient from the decoder (Section 5, Lemma 4, Theorem 2, Corollary 2).
 
 With g_n = gamma (iota_n f_n - sum_{n'} beta_{nn'} f_n') the expected batch-1 step moves row m of Z along
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.theory.checks import FloatArray, matrix, numbers, one_form, square
+from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, square
 
 
 def logits_velocity(
@@ -26,7 +26,7 @@ def logits_velocity(
     speed: float,
     lr_z: float,
     weights: ArrayLike | None = None,
-    form: str = "exact",
+    form: Form = "exact",
 ) -> FloatArray:
     """dz/dt (Q x L) by Eq. 10, one row per query in increasing order of id; `weights` are P(n), uniform if absent."""
     f, b = matrix("direction", direction), square("beta", beta)
@@ -34,13 +34,13 @@ def logits_velocity(
     push = b @ f  # (K, L) sum_{n'} beta_{nn'} f_n', the diagonal of beta being zero
     along = (f * push).sum(axis=1, keepdims=True)
     each = lr_z * speed * _weights(weights, len(f), form)[:, None] * f * (along * f - push)
-    found = np.zeros((len(ids), f.shape[1]))
-    np.add.at(found, row, each)
-    return found
+    velocity = np.zeros((len(ids), f.shape[1]))
+    np.add.at(velocity, row, each)
+    return velocity
 
 
 def distinct_velocity(
-    direction: ArrayLike, drive: ArrayLike, *, lr_z: float, weights: ArrayLike | None = None, form: str = "exact"
+    direction: ArrayLike, drive: ArrayLike, *, lr_z: float, weights: ArrayLike | None = None, form: Form = "exact"
 ) -> FloatArray:
     """dz/dt (K x L) of tokens distinct to class n: eta_Z P(n) f_nl^2 xi_n (Eq. 98)."""
     f = matrix("direction", direction)
@@ -56,20 +56,20 @@ def single_common_velocity(
     query: ArrayLike,
     lr_z: float,
     weights: ArrayLike | None = None,
-    form: str = "exact",
+    form: Form = "exact",
 ) -> FloatArray:
     """dz/dt (Q,) of the only common token: -eta_Z sum_n P(n) (1 - f_nl^2) xi_n over a query's classes (Eq. 100)."""
     f = matrix("direction", direction)
     xi = np.broadcast_to(numbers("drive", drive), len(f))
     ids, row = np.unique(np.asarray(query), return_inverse=True)
-    found = np.zeros(len(ids))
+    velocity = np.zeros(len(ids))
     has = f[:, token] > 0  # a class without the token does not move it
-    np.add.at(found, row[has], (-lr_z * _weights(weights, len(f), form) * (1 - f[:, token] ** 2) * xi)[has])
-    return found
+    np.add.at(velocity, row[has], (-lr_z * _weights(weights, len(f), form) * (1 - f[:, token] ** 2) * xi)[has])
+    return velocity
 
 
-def _weights(weights: ArrayLike | None, count: int, form: str) -> FloatArray:
-    one_form(form)
+def _weights(weights: ArrayLike | None, count: int, form: Form) -> FloatArray:
+    check_form(form)
     if form == "published":
         return np.ones(count)
     return np.full(count, 1 / count) if weights is None else numbers("weights", weights, above=0)
@@ -82,7 +82,7 @@ def token_kinds(probs: ArrayLike) -> NDArray[np.str_]:
 
 
 def fates(probs: ArrayLike, *, query: ArrayLike, tolerance: float = 1e-9) -> NDArray[np.str_]:
-    """What the paper says becomes of each token in each query's row of Z (Q x L, rows in increasing order of query id).
+    """What the paper predicts for each token in each query's row of Z (Q x L, rows in increasing order of query id).
 
     - "gains": a token distinct to a class of the query that overlaps some other class (Theorem 2 a; without any overlap
       xi_n is zero and nothing moves).
@@ -96,20 +96,20 @@ def fates(probs: ArrayLike, *, query: ArrayLike, tolerance: float = 1e-9) -> NDA
     overlapping = np.any(p[:, kinds == "common"] > 0, axis=1).tolist()
     own = np.any(p[:, kinds == "distinct"] > 0, axis=1).tolist()
     symmetric = symmetry(p, query=query, tolerance=tolerance).holds
-    found = np.full((len(ids), p.shape[1]), "absent", "U6")
+    fate = np.full((len(ids), p.shape[1]), "absent", "U6")
     for n, present in enumerate(p > 0):
-        line = found[row[n]]
-        line[present & (line == "absent")] = "unsaid"
+        of_query = fate[row[n]]
+        of_query[present & (of_query == "absent")] = "unsaid"
         if overlapping[n]:
-            line[present & (kinds == "distinct")] = "gains"
+            of_query[present & (kinds == "distinct")] = "gains"
         if symmetric or (own[n] and (kinds == "common").sum() == 1):
-            line[present & (kinds == "common")] = "loses"
-    return found
+            of_query[present & (kinds == "common")] = "loses"
+    return fate
 
 
 @dataclass(frozen=True)
 class Symmetry:
-    """The conditions of Corollary 2; its fourth, Z(0) = 0, is a matter of the run."""
+    """The conditions of Corollary 2, except the fourth, Z(0) = 0, which belongs to a run."""
 
     single_query: bool  # (1) one query for all classes
     matching_distinct: bool  # (2) the classes' distinct tokens have the same probabilities, up to order

@@ -1,6 +1,8 @@
-"""What the functions of this room accept, said in one place."""
+"""Checks of the arguments of the theory's functions."""
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,7 +11,8 @@ from scansnap.base.errors import InputError, unknown
 
 FloatArray = NDArray[np.float64]
 
-FORMS = ("exact", "published")
+Form = Literal["exact", "published"]
+"""A formula as it is, and as the paper prints it."""
 
 
 def numbers(name: str, values: ArrayLike, *, least: float | None = None, above: float | None = None) -> FloatArray:
@@ -32,7 +35,7 @@ def numbers(name: str, values: ArrayLike, *, least: float | None = None, above: 
 
 
 def sizes(name: str, values: ArrayLike, *, least: int) -> FloatArray:
-    """Whole numbers of at least `least`, as float64 for the arithmetic."""
+    """Whole numbers of at least `least`, as float64 for arithmetic."""
     array = numbers(name, values, least=least)
     if (array != np.floor(array)).any():
         raise InputError(f"{name} holds {array[array != np.floor(array)].flat[0]:g}: give whole numbers.")
@@ -47,11 +50,10 @@ def probability(name: str, values: ArrayLike) -> FloatArray:
     return array
 
 
-def one_form(form: str, allowed: tuple[str, ...] = FORMS) -> str:
-    """`form`, if it is one of those that a statement comes in."""
+def check_form(form: str, allowed: tuple[str, ...] = get_args(Form)) -> None:
+    """Refuse a form in which a formula does not come."""
     if form not in allowed:
         raise unknown("form", form, allowed)
-    return form
 
 
 def matrix(name: str, values: ArrayLike) -> FloatArray:

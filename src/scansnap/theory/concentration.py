@@ -1,26 +1,26 @@
-"""What sampling adds: how often a class is drawn (Lemmas 10 to 12) and what a finite sequence shows (Lemmas 2, 18)."""
+"""Effects of sampling: how often a class is drawn (Lemmas 10 to 12), what finite sequences show (Lemmas 2, 18)."""
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.errors import unknown
-from scansnap.theory.checks import FloatArray, numbers, probability, sizes
+from scansnap.theory.checks import FloatArray, Form, check_form, numbers, probability, sizes
 from scansnap.theory.growth import decoder_growth, growth_crossings
 
-COUNT_FORMS = ("exact", "loose", "remark")
+CountForm = Literal["exact", "loose", "remark"]
 
 
-def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: str = "exact") -> FloatArray:
-    """How far the number of draws of one class can be from its rounded-up mean, but for a chance of `failure` (delta).
+def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = "exact") -> FloatArray:
+    """How far the draws of one class can be from their rounded-up mean, except with probability `failure` (delta).
 
     "exact": sqrt(N/2 ln(2/delta)) + 1 (Lemma 10, first bound).  "loose": sqrt(N ln(2/delta)), its second bound, which
     is larger only for N ln(2/delta) > 1/(1 - 1/sqrt(2))^2 = 11.66.  "remark": the Delta = ceil(sqrt(N ln(1/delta)))
-    that D.1 and Remark 4 go on with; the two in ln(2/delta) is lost there, so that it vanishes as delta -> 1.
+    that D.1 and Remark 4 use from there on; they lose the two in ln(2/delta), so that it vanishes as delta -> 1.
     """
-    if form not in COUNT_FORMS:
-        raise unknown("form", form, COUNT_FORMS)
+    check_form(form, get_args(CountForm))
     steps, delta = sizes("num_steps", num_steps, least=1), probability("failure", failure)
     if form == "exact":
         return (np.sqrt(steps / 2 * np.log(2 / delta)) + 1)[()]
@@ -33,13 +33,13 @@ def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
     """A bound of |h(N_n) - h(Nbar)| / h(Nbar) for |N_n - Nbar| <= radius: radius/Nbar (Lemma 11, Eq. 61).
 
     h is concave with h(0) = 0, so h(x)/x falls: the relative deviation of h is at most that of the count, whatever M
-    and eta_Y, with the constant one where the text leaves it open.
+    and eta_Y.  The constant, which the text leaves open, is one.
     """
     return (numbers("radius", radius, least=0) / numbers("mean_count", mean_count, above=0))[()]
 
 
 def residual_deviation(
-    mean_count: ArrayLike, radius: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike, form: str = "exact"
+    mean_count: ArrayLike, radius: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact"
 ) -> FloatArray:
     """A bound of sigma', the relative deviation of the residual, for |N_n - Nbar| <= radius (Lemma 11, Eq. 62).
 
@@ -47,8 +47,7 @@ def residual_deviation(
     N_n > Nbar only; below the mean the residual can be larger by more than that.  "exact" evaluates the residual at
     both ends of the interval, between which it is monotone.
     """
-    if form not in ("exact", "published"):
-        raise unknown("form", form, ("exact", "published"))
+    check_form(form)
     mean, width = numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0)
     size, rate = sizes("vocab_size", vocab_size, least=4), numbers("lr_y", lr_y, above=0)
     if form == "published":
@@ -70,6 +69,6 @@ def logits_deviation(num_steps: ArrayLike, *, num_classes: ArrayLike, failure: A
 
 
 def frequency_radius(seq_len: ArrayLike, *, failure: ArrayLike) -> FloatArray:
-    """How far a token's frequency among T - 1 can be from P(l|n), but for a chance of `failure` (Lemma 18, Eq. 136)."""
+    """How far a token's frequency among T - 1 can be from P(l|n), except with probability `failure` (Eq. 136)."""
     length = sizes("seq_len", seq_len, least=2)
     return np.sqrt(np.log(2 / probability("failure", failure)) / (2 * (length - 1)))[()]

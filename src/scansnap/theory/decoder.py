@@ -5,7 +5,7 @@
     Y = F (I - E')(I + Theta) Wbar                                                             (Theorem 5, Eq. 70)
     e_n - alpha_n = (M - 1)/(M - 1 + exp(M h)) (1 + sigma) zeta_n                            (Corollary 1, Eq. 71)
 
-theta_n and sigma_n are what sampling adds: with class n drawn N_n times instead of N/K, 1 + theta_n =
+theta_n and sigma_n are the effects of sampling: with class n drawn N_n times instead of N/K, 1 + theta_n =
 h(N_n)/h(N/K), and 1 + sigma_n is the same ratio for the residual.
 
 The gradient sent back
@@ -19,9 +19,9 @@ and beta_{nn'} is minus that, (1 + sigma_n) times
 
     q_1 (1 + theta_n) E'_{nn'} - q_0 [(1 + theta_n') - sum_{k != n} (1 + theta_k) E'_{kn'}].
 
-The published Eq. 88 has + q_0 (1 + theta_n') instead: one sign is wrong.  Since q_0 < 0 the exact form is the larger
+The published Eq. 88 has + q_0 (1 + theta_n') instead, with a wrong sign.  Since q_0 < 0 the exact form is the larger
 one: beta_{nn'} -> 1/M and not -1/M as the overlaps vanish.  Then xi_n = gamma (-q_1 E'_nn - q_0 sum_{k != n} E'_nk) > 0
-(Theorem 1 a) needs no lower bound on |lambda_i|: the term in q_0 helps where the proof fears it.
+(Theorem 1 a) needs no lower bound on |lambda_i|: the term in q_0, which the proof bounds as if it were harmful, helps.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, matrix, numbers, one_form, sizes, square
+from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, sizes, square
 from scansnap.theory.growth import decoder_growth, growth_time, residual_size
 from scansnap.theory.overlap import inverse_overlaps, overlaps
 
 
-def centred_one_hot(token: ArrayLike, *, vocab_size: int) -> FloatArray:
+def centered_one_hot(token: ArrayLike, *, vocab_size: int) -> FloatArray:
     """zeta_n = M/(M-1) (e_n - 1/M) for each of the tokens, along the last axis."""
     ids = np.asarray(token)
-    found = np.full((*ids.shape, vocab_size), -1 / (vocab_size - 1))
-    np.put_along_axis(found, ids[..., None], 1.0, axis=-1)
-    return found
+    zeta = np.full((*ids.shape, vocab_size), -1 / (vocab_size - 1))
+    np.put_along_axis(zeta, ids[..., None], 1.0, axis=-1)
+    return zeta
 
 
-class CentredProducts(NamedTuple):
+class CenteredProducts(NamedTuple):
     """Inner products of the zeta_n."""
 
     same: FloatArray  # q_1
     other: FloatArray  # q_0
 
 
-def centred_products(*, vocab_size: ArrayLike) -> CentredProducts:
+def centered_products(*, vocab_size: ArrayLike) -> CenteredProducts:
     """q_1 = 1 + 1/(M-1) and q_0 = -M/(M-1)^2."""
     size = sizes("vocab_size", vocab_size, least=2)
-    return CentredProducts((size / (size - 1))[()], (-size / (size - 1) ** 2)[()])
+    return CenteredProducts((size / (size - 1))[()], (-size / (size - 1) ** 2)[()])
 
 
 def decoder_logits(counts: ArrayLike, *, next_token: ArrayLike, vocab_size: int, lr_y: float) -> FloatArray:
@@ -62,7 +62,7 @@ def decoder_logits(counts: ArrayLike, *, next_token: ArrayLike, vocab_size: int,
 
     Equal counts N/K give Wbar (Lemma 12); rounding N/K up, as the text does, is left to the caller.
     """
-    zeta = centred_one_hot(np.asarray(next_token), vocab_size=vocab_size)
+    zeta = centered_one_hot(np.asarray(next_token), vocab_size=vocab_size)
     h = decoder_growth(counts, vocab_size=vocab_size, lr_y=lr_y)
     return (vocab_size - 1) * np.broadcast_to(h, len(zeta))[:, None] * zeta
 
@@ -103,14 +103,14 @@ def backpropagated_gradient(
     vocab_size: int,
     theta: ArrayLike = 0.0,
     sigma: ArrayLike = 0.0,
-    form: str = "exact",
+    form: Form = "exact",
 ) -> BackpropagatedGradient:
-    """iota_n and beta_{nn'} (Eqs. 86, 88); the published form has one sign in beta as printed."""
-    one_form(form)
+    """iota_n and beta_{nn'} (Eqs. 86, 88); the published form has q_0 (1 + theta_n') in beta with the printed sign."""
+    check_form(form)
     e = square("overlap", overlap)
     inverse = inverse_overlaps(e)
     count = len(e)
-    q_1, q_0 = centred_products(vocab_size=vocab_size)
+    q_1, q_0 = centered_products(vocab_size=vocab_size)
     drawn = 1 + np.broadcast_to(np.asarray(theta, np.float64), count)
     scale = 1 + np.broadcast_to(np.asarray(sigma, np.float64), count)
     # coefficient[k, n] of f_k in g_n: (I - E') (I + Theta) (q_0 everywhere, q_1 at n).
@@ -134,13 +134,13 @@ def drive(overlap: ArrayLike, beta: ArrayLike, *, speed: ArrayLike) -> FloatArra
 def shared_overlap_logits(
     t: ArrayLike, overlap: float, *, next_token: ArrayLike, vocab_size: int, num_classes: int, lr_y: float
 ) -> FloatArray:
-    """W (..., K x M) of true SGD with all overlaps equal, as Remark 1 has it (Eq. 43): (1 - rho)(M-1) h(t/K) zeta_n.
+    """W (..., K x M) of true SGD with all overlaps equal, by Remark 1 (Eq. 43): (1 - rho)(M-1) h(t/K) zeta_n.
 
-    Published only: for K < M it does not hold.  `symmetric_flow` with lr_z = 0 is exact.
+    There is only the published form, which does not hold for K < M.  `symmetric_flow` with lr_z = 0 is exact.
     """
     time = numbers("t", t, least=0) / sizes("num_classes", num_classes, least=1)
     h = decoder_growth(time, vocab_size=vocab_size, lr_y=lr_y)
-    zeta = centred_one_hot(np.asarray(next_token), vocab_size=vocab_size)
+    zeta = centered_one_hot(np.asarray(next_token), vocab_size=vocab_size)
     return (1 - overlap) * (vocab_size - 1) * np.asarray(h)[..., None, None] * zeta
 
 
@@ -153,14 +153,14 @@ def residual_norm(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike
 
 
 def steps_to_reach(
-    residual: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike, form: str = "exact"
+    residual: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike, form: Form = "exact"
 ) -> FloatArray:
     """Steps of batch 1 until |e_n - alpha_n|_2 falls to `residual` (Corollary 1).
 
     Exact: exp(M h) = (M - 1)(sqrt(q_1)/eps - 1) put into Eq. 45, which is K/eta_Y (1/eps + ln(M/eps)) to leading order.
-    Published: the bound K/(eps eta_Y) ln(M/eps), which multiplies what adds up.
+    Published: the bound K/(eps eta_Y) ln(M/eps), a product in place of that sum.
     """
-    one_form(form)
+    check_form(form)
     eps = numbers("residual", residual, above=0)
     size = sizes("vocab_size", vocab_size, least=2)
     classes = sizes("num_classes", num_classes, least=1)

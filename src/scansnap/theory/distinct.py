@@ -10,9 +10,9 @@ for all of them up to c~_l(0)^2, and integrating gives (Eqs. 110, 111)
 
     1 - 1/chi_l = (r_{l/l'}(0) + 1) (1 - 1/chi_l'),             r_{l/l'}(t) = r_{l/l'}(0) chi_l(t).
 
-So one growth factor determines all the others.  Eq. 98 rests on g_nl being proportional to f_nl over the distinct
-tokens of a class: true for a decoder that has forgotten how attention was distributed before (eta_Y >> eta_Z, or the
-modified gradient with attention fixed), an approximation otherwise.
+So one growth factor determines all the others.  Eq. 98 requires g_nl to be proportional to f_nl over the distinct
+tokens of a class: this is true for a decoder that has forgotten how attention was distributed before (eta_Y >> eta_Z,
+or the modified gradient with attention fixed), and an approximation otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scansnap.theory.checks import FloatArray, numbers
 def relative_gain(
     prob: ArrayLike, other_prob: ArrayLike, logit: ArrayLike = 0.0, other_logit: ArrayLike = 0.0
 ) -> FloatArray:
-    """r_{l/l'|n} from P(l|n), P(l'|n) and the two logits; keeps its digits where the tokens are nearly level."""
+    """r_{l/l'|n} from P(l|n), P(l'|n) and the two logits; precise also where the tokens are nearly level."""
     p, q = numbers("prob", prob, above=0), numbers("other_prob", other_prob, above=0)
     apart = numbers("logit", logit) - numbers("other_logit", other_logit)
     return np.expm1(2 * (np.log(p / q) + apart))[()]
@@ -48,8 +48,8 @@ def relative_gain_after(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArra
 def companion_growth(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
     """chi_l' from chi_l and r_{l/l'|n}(0) (Eq. 110): all distinct tokens of a class follow from one.
 
-    1/chi_l' = 1 - (1 - 1/chi_l)/(r + 1).  NaN where no growth of l' goes with such a chi_l: a token that is behind
-    (r < 0) cannot grow beyond 1/chi_l = -r.
+    1/chi_l' = 1 - (1 - 1/chi_l)/(r + 1).  NaN where no growth of l' is possible with such a chi_l: a token that is
+    behind (r < 0) cannot grow beyond 1/chi_l = -r.
     """
     r = numbers("initial_gain", initial_gain, above=-1)
     chi = numbers("growth", growth, above=0)
@@ -78,7 +78,8 @@ def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike, *, weig
     """exp(2 f^2 B) <= chi <= exp(2 B) for the dominant token (Eq. 12); `initial_direction` is f_{n l_0}(0).
 
     B = weight * bound.  With `bound` = B_n = eta_Z int xi_n, as `growth_bound` gives it, `weight` is P(n): in steps of
-    batch 1 class n is drawn with that probability.  The default of one is the published form, whose lower bound fails.
+    batch 1 class n is drawn with that probability.  The default weight of one is the published form, whose lower bound
+    fails.
     """
     b = numbers("weight", weight, above=0) * numbers("bound", bound)
     f = numbers("initial_direction", initial_direction, above=0)

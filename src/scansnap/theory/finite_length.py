@@ -1,4 +1,4 @@
-"""What finite sequences do to attention: a drive of their own, which the limit T -> infinity leaves out.
+"""What finite sequences do to attention: they add a drive, which the limit T -> infinity leaves out.
 
 In a sequence of T - 1 tokens the counts fluctuate, and with them the direction f = f_n + u + ...: to first order
 
@@ -71,6 +71,6 @@ def early_logits(
     own = 0.0 if np.isinf(seq_len) else (1 - 1 / vocab_size) * share * finite_length_drive(p, seq_len=int(seq_len))
     each = share * (own + cross)
     ids, row = np.unique(np.asarray(query), return_inverse=True)
-    found = np.zeros((len(ids), p.shape[1]))
-    np.add.at(found, row, each)
-    return lr_y * lr_z * (t * (t - 1) / 2)[..., None, None] * found
+    by_query = np.zeros((len(ids), p.shape[1]))
+    np.add.at(by_query, row, each)
+    return lr_y * lr_z * (t * (t - 1) / 2)[..., None, None] * by_query

@@ -15,9 +15,9 @@ v + ln v = A - ln(M - 1), so v = omega(A - ln(M - 1)) with Wright's omega, and
 
     M h = A - omega(A - ln(M - 1)) = ln(M - 1) + ln omega(A - ln(M - 1)).
 
-The first form loses all digits at both ends: early on h is far below A, late A is far above h.  The second keeps them
-late.  Two Newton steps on expm1(y) + (M - 1) y = s, which is Eq. 45 with the one taken out of both sides, give the
-digits early as well: the error after a step is at most its square.
+The first form loses all digits at both ends: early on h is far below A, late A is far above h.  The second form keeps
+them late.  Two Newton steps on expm1(y) + (M - 1) y = s, which is Eq. 45 less one on both sides, restore them early on:
+the error after a step is at most the square of the error before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from scipy.special import lambertw, wrightomega
 
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, numbers, one_form, sizes
+from scansnap.theory.checks import FloatArray, Form, check_form, numbers, sizes
 
 
 def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
@@ -40,7 +40,7 @@ def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> F
     with np.errstate(over="ignore"):
         s = size * rate * t
     if not np.isfinite(s).all():
-        raise InputError("vocab_size * lr_y * t is above the largest number: give a smaller time.")
+        raise InputError("vocab_size * lr_y * t overflows: give a smaller time.")
     log_rest = np.log(size - 1)
     y = log_rest + np.log(wrightomega((s + 1) / (size - 1) - log_rest))
     for _ in range(2):
@@ -49,11 +49,11 @@ def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> F
 
 
 def growth_time(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """The time at which h reaches `growth`: Eq. 45 read the other way."""
+    """The time at which h reaches `growth`: Eq. 45 solved for t."""
     h = numbers("growth", growth, least=0)
     size = sizes("vocab_size", vocab_size, least=2)
     rate = numbers("lr_y", lr_y, above=0)
-    with np.errstate(over="ignore"):  # a growth beyond all numbers is reached after infinite time
+    with np.errstate(over="ignore"):  # where exp overflows, the time is infinite
         return ((np.expm1(size * h) + (size - 1) * size * h) / (size * rate))[()]
 
 
@@ -81,12 +81,12 @@ def residual_size(growth: ArrayLike, *, vocab_size: ArrayLike) -> FloatArray:
         return ((size - 1) / (size - 1 + np.exp(size * h)))[()]
 
 
-def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: str = "exact") -> FloatArray:
-    """s_1 of Remark 2, from which on h is of order ln(M eta_Y s)/M: 2 (1 + omega_1) ln M / eta_Y.
+def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact") -> FloatArray:
+    """s_1 = 2 (1 + omega_1) ln M / eta_Y of Remark 2; from there on h is of order ln(M eta_Y s)/M.
 
     Published: 2 ln(1 + omega_1)/eta_Y, when exp(M h) has hardly begun to grow.
     """
-    one_form(form)
+    check_form(form)
     omega_1 = growth_crossings(vocab_size=vocab_size).omega_1
     rate = numbers("lr_y", lr_y, above=0)
     if form == "published":

@@ -1,7 +1,7 @@
-"""What training itself produces in place of gamma, iota, beta and xi, for any state (Y, Z) and either decoder gradient.
+"""The values of gamma, iota, beta and xi in training itself, for any state (Y, Z) and either decoder gradient.
 
 Theorem 1 derives g_n = gamma (iota_n f_n - sum beta_{nn'} f_n') for a decoder trained by the modified gradient with
-attention held fixed.  For any Y the same quantities can be read off:
+attention held fixed.  The same quantities can be computed for any Y:
 
     w_n = Y^T f_n,   r_n = e_n - softmax(w_n),   g_n = Y r_n
     gamma_n    = w_n . r_n / q_1                     (Theorem 1: wbar_n . r_n = q_1 gamma)
@@ -20,8 +20,8 @@ dY_l/dt = eta_Y sum_n P(n) f_nl r_n, so with the energy E_l = |Y_l|^2 / 2 of row
     dz_l/dt = (eta_Z/eta_Y) dE_l/dt - eta_Z sum_n P(n) f_nl^2 (w_n . r_n).
 
 With one query, a token gains attention exactly while its decoder row gains energy faster than in proportion to its
-share f_nl^2 of what class n's logits gain.  The law holds for all classes, all rates and at all times; it does not hold
-for the modified gradient.
+share f_nl^2 of what class n's logits gain.  The law holds for all classes, all rates and all times, but not for the
+modified gradient.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 
 from scansnap.theory.checks import FloatArray, matrix, numbers
-from scansnap.theory.decoder import centred_products
+from scansnap.theory.decoder import centered_products
 
 
 @dataclass(frozen=True)
 class MeasuredGradient:
-    """The quantities of Theorem 1 as they are."""
+    """The quantities of Theorem 1 at a state of training."""
 
     speed: FloatArray  # (K,) gamma_n
     iota: FloatArray  # (K,)
@@ -51,15 +51,15 @@ class MeasuredGradient:
 
 
 def measured_gradient(direction: ArrayLike, decoder: ArrayLike, *, next_token: ArrayLike) -> MeasuredGradient:
-    """Read gamma, iota, beta and xi off directions f_n (K x L) and decoder rows Y (L x M) of the same L tokens."""
+    """gamma, iota, beta and xi for directions f_n (K x L) and decoder rows Y (L x M) of the same L tokens."""
     f, y = matrix("direction", direction), matrix("decoder", decoder)
     columns = np.asarray(next_token)
-    q_1, _ = centred_products(vocab_size=y.shape[1])
+    q_1, _ = centered_products(vocab_size=y.shape[1])
     w = f @ y  # (K, M)
     r = -softmax(w, axis=1)
     own = np.arange(len(f)), columns
     r[own] = 0.0
-    r[own] = -r.sum(axis=1)  # 1 - alpha_n as the sum of the others, which keeps its digits late in training
+    r[own] = -r.sum(axis=1)  # 1 - alpha_n as the sum of the others, which is precise late in training
     g = r @ y.T  # (K, L)
     gain = (w * r).sum(axis=1)
     coefficient = np.linalg.lstsq(f.T, g.T, rcond=None)[0].T  # (K, K), row n: g_n in the f_k
@@ -85,7 +85,7 @@ def energy_velocity(
     weights: ArrayLike,
     lr_z: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """The two parts of dz/dt in the energy law, each Q x L: what row energies add, and what shares take away.
+    """The two parts of dz/dt in the energy law, each Q x L: the gain from row energies, and the loss to shares.
 
     Their difference is dz/dt, for any decoder; under true SGD the first is (eta_Z/eta_Y) dE_l/dt summed over queries.
     """

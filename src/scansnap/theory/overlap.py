@@ -2,8 +2,8 @@
 
     c~_nl = P(l|n) exp(z_nl),     f_n = c~_n / |c~_n|_2,     F^T F = I + E,     E' = I - (I + E)^{-1}
 
-E has zeros on its diagonal and f_n . f_n' >= 0 off it.  Appendix D.1 defines E' with the opposite sign and uses it as
-here from Lemma 14 on; `form="published"` is the definition as printed.
+E has zeros on its diagonal and f_n . f_n' >= 0 off it.  Appendix D.1 defines E' with the opposite sign, but from
+Lemma 14 on the paper uses it as here; `form="published"` is the definition as printed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, matrix, numbers, one_form, square
+from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, square
 
 
 def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
     """f_n as the rows of a K x L matrix, from P(l|n) and z (a row for all classes, or one row per class).
 
-    Formed relative to the largest logit that occurs in a class, so that no size of logits overflows.
+    Logits are taken relative to the largest one that occurs in a class, so that none overflows.
     """
     p = matrix("probs", probs)
     z = np.broadcast_to(numbers("logits", logits), p.shape)
@@ -39,33 +39,33 @@ def overlaps(direction: ArrayLike) -> FloatArray:
     return e
 
 
-def inverse_overlaps(overlap: ArrayLike, *, form: str = "exact") -> FloatArray:
-    """E' = I - (I + E)^{-1} (Lemma 14), or minus that as D.1 prints it."""
-    one_form(form)
+def inverse_overlaps(overlap: ArrayLike, *, form: Form = "exact") -> FloatArray:
+    """E' = I - (I + E)^{-1} (Lemma 14); the published form is minus that, as printed in D.1."""
+    check_form(form)
     e = square("overlap", overlap)
     try:
-        # (I + E)^{-1} E, which equals I - (I + E)^{-1} and keeps the digits of a small E.
-        found = np.linalg.solve(np.eye(len(e)) + e, e)
+        # (I + E)^{-1} E, which equals I - (I + E)^{-1} and is precise for a small E.
+        inverse = np.linalg.solve(np.eye(len(e)) + e, e)
     except np.linalg.LinAlgError:
         raise InputError(
             "I + E cannot be inverted: two classes have the same direction, which Assumption 2 excludes."
         ) from None
-    found = (found + found.T) / 2
-    return found if form == "exact" else -found
+    inverse = (inverse + inverse.T) / 2
+    return inverse if form == "exact" else -inverse
 
 
 def eigenvalues(overlap: ArrayLike) -> FloatArray:
     """lambda_1, ..., lambda_K of E, the largest in absolute value first."""
-    found = np.asarray(np.linalg.eigvalsh(square("overlap", overlap)), np.float64)
-    return found[np.argsort(-np.abs(found), kind="stable")]
+    spectrum = np.asarray(np.linalg.eigvalsh(square("overlap", overlap)), np.float64)
+    return spectrum[np.argsort(-np.abs(spectrum), kind="stable")]
 
 
-def diagonal_bound(overlap: ArrayLike, *, form: str = "exact") -> float:
+def diagonal_bound(overlap: ArrayLike, *, form: Form = "exact") -> float:
     """A lower bound of -E'_nn = sum_k lambda_k^2 u_nk^2/(1 + lambda_k): min |lambda_i|^2/(1 + |lambda_1|) (Eq. 93).
 
     Published: with 1 - |lambda_1| in the denominator, which is too large.
     """
-    one_form(form)
+    check_form(form)
     spectrum = np.abs(eigenvalues(overlap))
     return float(spectrum[-1] ** 2 / (1 + spectrum[0] if form == "exact" else 1 - spectrum[0]))
 
@@ -85,7 +85,7 @@ class OverlapBounds:
 
 
 def overlap_bounds(overlap: ArrayLike) -> OverlapBounds:
-    """Lemmas 13 to 17 for one E; the bounds are infinite where |lambda_1| >= 1, where they say nothing."""
+    """Lemmas 13 to 17 for one E; the bounds are infinite for |lambda_1| >= 1, where the lemmas say nothing."""
     e = square("overlap", overlap)
     inverse = inverse_overlaps(e)
     top = float(np.abs(eigenvalues(e)[0]))

@@ -13,25 +13,25 @@ so that e^(-4z) = 1 + 4 Gamma / C_0 and
 
     B_n(t) = eta_Z int_0^t xi_n = int_0^Gamma dG / (C_0 + 4 G) = 1/4 ln(1 + 4 Gamma(t)/C_0) = -z(t).
 
-The published B_n is 1/4 ln(C_0 + 4 Gamma): without -1/4 ln C_0, so that B_n(0) is not 0 (Eq. 124).  The poster and the
-slides also leave out the factor 1/4.
+The published B_n is 1/4 ln(C_0 + 4 Gamma), which lacks -1/4 ln C_0, so that B_n(0) is not 0 (Eq. 124).  The poster and
+the slides also lack the factor 1/4.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, numbers, one_form, sizes
+from scansnap.theory.checks import FloatArray, Form, check_form, numbers, sizes
 from scansnap.theory.growth import decoder_growth, growth_crossings, residual_size
 
-GROWTH_FORMS = ("exact", "published", "poster")
+GrowthForm = Literal["exact", "published", "poster"]
 
 
 def speed(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """gamma(t) (Eq. 85, with t/K in place of its next whole number)."""
+    """gamma(t) (Eq. 85, with t/K not rounded up)."""
     size = sizes("vocab_size", vocab_size, least=2)
     h = decoder_growth(_per_class(t, num_classes), vocab_size=size, lr_y=lr_y)
     return ((size - 1) * h * residual_size(h, vocab_size=size))[()]
@@ -96,9 +96,9 @@ def growth_bound(
     lr_y: ArrayLike,
     lr_z: ArrayLike,
     constant: ArrayLike,
-    form: str = "exact",
+    form: GrowthForm = "exact",
 ) -> FloatArray:
-    """B_n(t) = eta_Z int xi_n, with `constant` = C_0.  Per step a class n gains P(n) of it: see `growth_factor_bounds`.
+    """B_n(t) = eta_Z int xi_n, with `constant` = C_0.  Per step class n gains P(n) B_n: see `growth_factor_bounds`.
 
     `form`: "exact" is 1/4 ln(1 + 4 Gamma/C_0); "published" is Eq. 129, 1/4 ln(C_0 + 4 Gamma); "poster" is
     ln(C_0 + 4 Gamma).
@@ -116,9 +116,9 @@ def growth_bound_phases(
     lr_y: ArrayLike,
     lr_z: ArrayLike,
     constant: ArrayLike,
-    form: str = "exact",
+    form: GrowthForm = "exact",
 ) -> FloatArray:
-    """B_n(t) by Eq. 14: h replaced by its leading order in each phase; NaN between t'_0 and t_0, where it says nothing.
+    """B_n(t) by Eq. 14: h has its leading order in each phase; NaN between t'_0 and t_0, which Eq. 14 leaves out.
 
     h(t/K) = eta_Y t/(M K) up to t'_0 and ln(M eta_Y t/K)/M from t_0 on.
     """
@@ -143,22 +143,22 @@ def growth_bound_late(
     lr_y: ArrayLike,
     lr_z: ArrayLike,
     constant: ArrayLike = 1.0,
-    form: str = "exact",
+    form: Form = "exact",
 ) -> FloatArray:
     """B_n(t) for large t (Eq. 132): 1/2 ln ln(M eta_Y t/K) + 1/4 ln(2 K (M-1)^2 / (M^2 nu)), nu = eta_Y/eta_Z.
 
-    The exact form subtracts 1/4 ln C_0, which the published one has lost; NaN before M eta_Y t/K exceeds one.
+    The exact form subtracts 1/4 ln C_0, which the published one lacks; NaN until M eta_Y t/K exceeds one.
     """
-    one_form(form)
+    check_form(form)
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     rate = numbers("lr_y", lr_y, above=0)
     ratio = rate / numbers("lr_z", lr_z, above=0)
     x = size * rate * _per_class(t, classes)
     log_log = np.log(np.log(np.where(x > 1, x, np.nan)))
-    found = log_log / 2 + np.log(2 * classes * (size - 1) ** 2 / (size**2 * ratio)) / 4
+    bound = log_log / 2 + np.log(2 * classes * (size - 1) ** 2 / (size**2 * ratio)) / 4
     if form == "exact":
-        found = found - np.log(numbers("constant", constant, above=0)) / 4
-    return found[()]
+        bound = bound - np.log(numbers("constant", constant, above=0)) / 4
+    return bound[()]
 
 
 def late_time(
@@ -168,15 +168,15 @@ def late_time(
     lr_y: ArrayLike,
     lr_z: ArrayLike,
     constant: ArrayLike = 1.0,
-    form: str = "exact",
+    form: Form = "exact",
 ) -> FloatArray:
-    """The time beyond which, by far, `growth_bound_late` holds.
+    """The time scale of `growth_bound_late`, which holds for times far beyond it.
 
     4 Gamma must outgrow C_0: ln(M eta_Y t/K) beyond sqrt(nu C_0/(2K)), nu = eta_Y/eta_Z, so t beyond
-    K/(M eta_Y) exp(sqrt(nu C_0/(2K))).  Published: exp(1/sqrt(2 nu))/(M eta_Y), which is this up to K and C_0 if nu is
-    read upside down, as in the caption of Figure 9.
+    K/(M eta_Y) exp(sqrt(nu C_0/(2K))).  Published: exp(1/sqrt(2 nu))/(M eta_Y), which equals this up to K and C_0 if
+    nu is inverted, as in the caption of Figure 9.
     """
-    one_form(form)
+    check_form(form)
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     rate = numbers("lr_y", lr_y, above=0)
     ratio = rate / numbers("lr_z", lr_z, above=0)
@@ -201,21 +201,21 @@ def common_logit(
     )
 
 
-def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: str = "exact") -> FloatArray:
+def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: Form = "exact") -> FloatArray:
     """C_0 from the overlap f_n . f_n' at the start.
 
     xi_n = gamma sum_{n'} beta (f_n . f_n') with both factors equal to the overlap o e^(2z): K - 1 terms of o^2 e^(4z).
     So C_0 = 1/((K-1) o^2) in exact form.  Published: rho_0^4/K, with o = 1/rho_0^2, which is 1/(K o^2).
     """
-    one_form(form)
+    check_form(form)
     o = numbers("overlap", overlap, above=0)
     classes = sizes("num_classes", num_classes, least=2)
     return (1 / ((classes - (form == "exact")) * o**2))[()]
 
 
-def _bound(accumulated: FloatArray, constant: FloatArray, form: str) -> FloatArray:
+def _bound(accumulated: FloatArray, constant: FloatArray, form: GrowthForm) -> FloatArray:
     """B_n from Gamma and C_0 in one of its three forms."""
-    one_form(form, GROWTH_FORMS)
+    check_form(form, get_args(GrowthForm))
     if form == "exact":
         return (np.log1p(4 * accumulated / constant) / 4)[()]
     return (np.log(constant + 4 * accumulated) / (4 if form == "published" else 1))[()]

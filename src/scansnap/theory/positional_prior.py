@@ -1,6 +1,6 @@
 """A bias by relative position as a prior on contextual tokens (Section 7).
 
-Added to the attention logits of all positions of bucket g, a bias b_g multiplies their weights by exp(b_g).  For T ->
+A bias b_g, added to the attention logits of all positions of bucket g, multiplies their weights by exp(b_g).  For T ->
 infinity the buckets hold sizes[g] P_g(l|n) of each token, so that attention is that of classes with
 
     P(l|n) = sum_g w_g P_g(l|n),      w_g in proportion to sizes[g] exp(b_g).
@@ -18,7 +18,7 @@ from scansnap.theory.checks import FloatArray, numbers
 
 
 def position_prior(part_probs: ArrayLike, *, sizes: ArrayLike, bias: ArrayLike) -> FloatArray:
-    """The P(l|n) that a fixed bias stands for, from P_g(l|n) with buckets on the last axis."""
+    """The P(l|n) to which a fixed bias is equivalent, from P_g(l|n) with buckets on the last axis."""
     p, s, b = np.asarray(part_probs, np.float64), numbers("sizes", sizes, above=0), numbers("bias", bias)
     if p.shape[-1:] != s.shape or s.shape != b.shape:
         raise InputError(

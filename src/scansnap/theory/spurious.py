@@ -1,4 +1,4 @@
-"""Tokens that are common in truth and look distinct in a small data set (Section 9), by counting.
+"""Common tokens that look distinct in a small data set (Section 9), by counting.
 
 Each of N sequences belongs to class k with probability P(k) and then lacks token l with probability
 q_kl = (1 - P(l|k))^(T-1).  So in all N sequences
@@ -6,9 +6,9 @@ q_kl = (1 - P(l|k))^(T-1).  So in all N sequences
     l occurs in no sequence of a class other than n   with probability   (P(n) + sum_{k != n} P(k) q_kl)^N,
     l occurs in no sequence at all                    with probability   (sum_k P(k) q_kl)^N,
 
-and the difference is the probability that class n has l in the data and has it alone.  Weighed by P(l|n) and summed
-over the tokens that more than one class has in truth, it is the attention of class n that looks well spent on distinct
-tokens before any training, and is not.
+and the difference is the probability that in the data class n has l and no other class does.  Weighted by P(l|n) and
+summed over the tokens that more than one class really has, it is the share of class n's attention that, before any
+training, seems to be on distinct tokens and is not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scansnap.theory.checks import FloatArray, matrix, numbers
 
 
 def spurious_share(probs: ArrayLike, *, weights: ArrayLike, seq_len: int, num_sequences: int) -> FloatArray:
-    """The expected share of each class's tokens (K,) that are common, and in a data set of N sequences look distinct.
+    """The expected share of each class's tokens (K,) that are common but look distinct in a data set of N sequences.
 
     `probs` is P(l|n) (K x L), `weights` P(n); `seq_len` is T, so that a sequence has T - 1 contextual tokens.
     """

@@ -2,7 +2,7 @@
 
 Classes as in Corollary 2: each has D distinct tokens with probabilities p_1 .. p_D, all share G common tokens with
 probabilities q_1 .. q_G, and a query has k of the K classes (k = K in the corollary; Syn-Small and Syn-Medium have
-k = 1 and 2).  From Y = Z = 0 the classes stay interchangeable for ever, so that
+k = 1 and 2).  From Y = Z = 0 the classes stay interchangeable, so that
 
 - the row of Y of a distinct token has one value u at its own class's next token, one value v at the K - 1 other next
   tokens, and one at the M - K tokens that are never next;
@@ -20,10 +20,10 @@ let a_B, a_C be the probabilities of one token of the latter kinds and R = (K-1)
     g     = u R - (K-1) v a_B - (M-K) w a_C   (distinct),            (b - w')(M-K) a_C   (common)
     dz/dt = (eta_Z/K) f (g - f (f.g))         (distinct),     k times that               (common)
 
-This is Lemma 1 with its expectation written out, nothing else: no approximation in the ratio of the rates, in M, K or
-the overlap.  It shows where the published theory parts from SGD.  A common token's row of Y is a bias towards next
-tokens: it is learned only as long as a_C lasts, so the push on z fades first at (M - K) a_C -> 0 and not with the
-published beta ~ f_n . f_n'.  Early on beta_{nn'} = 1/M, so z falls like e^(2z) and not like e^(4z).
+This is Lemma 1 with its expectation written out: there is no approximation in the ratio of the rates, in M, K or the
+overlap.  It shows where the published theory departs from SGD.  A common token's row of Y is a bias toward next tokens,
+which is learned only as long as a_C lasts, so the push on z fades first as (M - K) a_C -> 0 and not with the published
+beta ~ f_n . f_n'.  Early on beta_{nn'} = 1/M, so z falls like e^(2z) and not like e^(4z).
 
 The modified gradient (Lemma 3) replaces f_n by column n of F (F^T F)^{-1} = x f_n + y sum_k f_k, with o = sum of the
 common f^2, x = 1/(1 - o), y = -o x/(1 + (K-1) o).
@@ -32,6 +32,7 @@ common f^2, x = 1/(1 - o), y = -o x/(1 + (K-1) o).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,7 +41,7 @@ from scipy.integrate import solve_ivp
 from scansnap.base.errors import InputError, unknown
 from scansnap.theory.checks import FloatArray, numbers, sizes
 
-DECODER_GRADIENTS = ("true", "modified")
+DecoderGradient = Literal["true", "modified"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def symmetric_flow(
     lr_y: float,
     lr_z: float,
     classes_per_query: int | None = None,
-    decoder_gradient: str = "true",
+    decoder_gradient: DecoderGradient = "true",
     rtol: float = 1e-10,
     atol: float = 1e-12,
 ) -> SymmetricTrajectory:
@@ -84,8 +85,8 @@ def symmetric_flow(
         int(sizes("classes_per_query", num_classes if classes_per_query is None else classes_per_query, least=1)),
         decoder_gradient == "modified",
     )
-    if decoder_gradient not in DECODER_GRADIENTS:
-        raise unknown("decoder_gradient", decoder_gradient, DECODER_GRADIENTS)
+    if decoder_gradient not in get_args(DecoderGradient):
+        raise unknown("decoder_gradient", decoder_gradient, get_args(DecoderGradient))
     if system.size <= system.classes:
         raise InputError(f"vocab_size is {vocab_size}: give more tokens than the {num_classes} next tokens.")
     if system.classes % system.per_query:
@@ -95,7 +96,7 @@ def symmetric_flow(
     when = np.atleast_1d(numbers("times", times, least=0))
     if when.ndim != 1 or (np.diff(when) <= 0).any():
         raise InputError("times must be increasing numbers of steps, such as [1, 1e3, 1e6].")
-    # Change happens per factor of t: with t = s (e^x - 1) the rates stay bounded, as in `scansnap.flow`.
+    # The state changes with the logarithm of t: with t = s (e^x - 1) the rates stay bounded, as in `scansnap.flow`.
     scale = 1 / max(system.lr_y, system.lr_z)
     ends = np.log1p(when / scale)
     solution = solve_ivp(
@@ -110,8 +111,8 @@ def symmetric_flow(
     if solution.y.shape[1] < len(when):
         raise InputError(f"the equations cannot be integrated beyond step {when[solution.y.shape[1] - 1]:g}: "
                          "lower lr_z or raise rtol.")  # fmt: skip
-    seen = [system.observe(state) for state in solution.y.T]
-    return SymmetricTrajectory(when, *(np.array(values) for values in zip(*seen, strict=True)))
+    observed = [system.observe(state) for state in solution.y.T]
+    return SymmetricTrajectory(when, *(np.array(values) for values in zip(*observed, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""TF-IDF weights of sequence classes: the reading of attention that the authors' slides suggest.
+"""TF-IDF weights of sequence classes, which the authors' slides compare attention with.
 
-A class is a document: term frequency P(l|n), inverse document frequency ln(K/|Omega(l)|).  Scan and snap agree with it
-in sign (tokens of all classes get nothing, tokens of one class get most) and depart from it in amount: attention
-weights frequent tokens more than in proportion, and ever more so as training goes on (Theorem 3).
+A class is a document, with term frequency P(l|n) and inverse document frequency ln(K/|Omega(l)|).  Scan and snap agree
+with TF-IDF in sign (tokens of all classes get nothing, tokens of one class get most) but not in amount: attention
+weights frequent tokens more than in proportion, and increasingly so during training (Theorem 3).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scansnap.theory.checks import FloatArray, matrix
 
 
 def tf_idf(probs: ArrayLike) -> FloatArray:
-    """P(l|n) ln(K/|Omega(l)|), rows scaled to sum to one (rows of classes without a rarer token stay zero)."""
+    """P(l|n) ln(K/|Omega(l)|), with rows scaled to sum to one (a class without a rarer token has a row of zeros)."""
     p = matrix("probs", probs)
     documents = (p > 0).sum(axis=0)
     weight = p * np.log(len(p) / np.maximum(documents, 1))

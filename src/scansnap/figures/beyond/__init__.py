@@ -1,1 +1,1 @@
-"""Figures of what the paper names and leaves open: other layers, optimisers, finite data (Sections 3, 7, 8 and 9)."""
+"""Figures about what the paper names and leaves open: layers, optimizers, finite data (Sections 3, 5, 7, 8 and 9)."""

@@ -1,8 +1,8 @@
 """Training on a fixed set of N sequences: spurious tokens, how they vanish with N, and what a prior gains.
 
-A token is spurious for a class if it is common in truth and only that class's training sequences hold it.  How much of
-a class's tokens that is, is counted by `theory.spurious_share`; how much attention training gives them is measured,
-with the exact P(l|n), in sets that nest: the first N sequences of a seed.
+A token is spurious for a class if it is really common but occurs in that class's training sequences only.
+`theory.spurious_share` counts which share of a class's tokens that is.  The attention that training gives them is
+measured with the exact P(l|n), in nested sets: the first N sequences of a seed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.train import train
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import Family, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
@@ -29,47 +30,38 @@ from scansnap.theory import spurious_share
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Spurious tokens in small data sets, and a prior against them"
-STATEMENT = (
-    "A large data set suppresses spurious tokens, which look distinct in a small one and are common in truth; prior "
-    "knowledge may suppress them without it (Section 9)."
-)
-SETTING = (
-    "One query, two next tokens, 40 common and 10 distinct tokens per class, T = 9; all of N sequences at each of 200 "
-    "updates, momentum 0.9, η_Y = η_Z = 1, zero start; a prior adds the same logit to all common tokens"
-)
-
 SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)
 SEQ_LEN = 9
 SMALL = 64
-"""Sets of up to so many sequences are called small."""
+"""The largest number of sequences in a set that is called small."""
 
 NOTHING = 1e-4
-"""A share of spurious tokens that no run is expected to show."""
+"""A share of spurious tokens so small that no run is expected to show it."""
 
 
 def setting() -> SequenceClasses:
-    """Two classes whose sequences mostly hold common tokens, each of them rare."""
+    """Two classes whose sequences consist mostly of common tokens, each of which is rare."""
     return synthetic(num_query=1, next_per_query=2, num_common=40, num_distinct=10)
 
 
-def prepare(*, seeds: int = 30) -> xr.Dataset:
+def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     """`spurious` attention before and after training (stage, prior, num_sequences, seed), `fresh_loss`,
-    `fresh_accuracy`, and what counting predicts."""
+    `fresh_accuracy`, and the share that counting predicts."""
     began = time.perf_counter()
-    count = enough_seeds(seeds)
+    num_seeds = enough_seeds(num_seeds)
     classes = setting()
     options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 200, "momentum": 0.9, "batch_size": None,
                                "seq_len": SEQ_LEN, "record_every": 200}  # fmt: skip
-    shape = (len(PRIORS), len(SIZES), count)
+    shape = (len(PRIORS), len(SIZES), num_seeds)
     spurious, loss, accuracy = np.empty((2, *shape)), np.empty(shape), np.empty(shape)
     for j, size in enumerate(SIZES):
-        looks = np.array([_look_distinct(classes, size, seed) for seed in range(count)])  # (seed, K, S)
+        is_spurious = np.array([_look_distinct(classes, size, seed) for seed in range(num_seeds)])  # (seed, K, S)
         for i, prior in enumerate(PRIORS):
-            runs = train(classes, **options, num_sequences=size, attention_prior={"common": prior}, seeds=range(count),
-                         record=("attention", "fresh_loss", "fresh_accuracy"), progress=False)  # fmt: skip
-            spurious[:, i, j] = (runs["attention"].values * looks[:, None]).sum(-1).mean(-1).T
+            runs = train(classes, **options, num_sequences=size, attention_prior={"common": prior},
+                         seeds=range(num_seeds), progress=False,
+                         record=("attention", "fresh_loss", "fresh_accuracy"))  # fmt: skip
+            spurious[:, i, j] = (runs["attention"].values * is_spurious[:, None]).sum(-1).mean(-1).T
             loss[i, j], accuracy[i, j] = (runs[name].values[:, -1] for name in ("fresh_loss", "fresh_accuracy"))
     counted = [
         spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=size).mean()
@@ -87,17 +79,17 @@ def prepare(*, seeds: int = 30) -> xr.Dataset:
             "stage": ["start", "end"],
             "prior": list(PRIORS),
             "num_sequences": list(SIZES),
-            "seed": np.arange(count),
+            "seed": np.arange(num_seeds),
         },
     )
     for name in ("spurious", "fresh_loss", "fresh_accuracy"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dataset[name].dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, TITLE, {**options, "seeds": count}, began)
+    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
 
 
 def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
-    """Which common tokens only one class's training sequences hold (K, S)."""
+    """Which common tokens occur in the training sequences of one class only (K, S)."""
     counts, owner = sample_counts(classes, num=size, seq_len=SEQ_LEN, seed=seed)
     tokens = classes.contextual_tokens
     seen = np.array([counts[owner == k].sum(0)[tokens] > 0 for k in range(classes.num_classes)])
@@ -114,18 +106,18 @@ def draw(dataset: xr.Dataset) -> Figure:
     plain = dataset.sel(prior=0.0)
     left.plot(sizes, dataset["counted"], **line(6), linewidth=1, label="counting predicts")
     for i, stage in enumerate(("start", "end")):
-        one = plain.sel(stage=stage)
+        at_stage = plain.sel(stage=stage)
         words = "before training" if stage == "start" else "after training"
-        left.errorbar(sizes, one["spurious_mean"], one["spurious_error"], **line(i), marker=MARKERS[i], capsize=2,
-                      markersize=4, label=words)  # fmt: skip
+        left.errorbar(sizes, at_stage["spurious_mean"], at_stage["spurious_error"], **line(i), marker=MARKERS[i],
+                      capsize=2, markersize=4, label=words)  # fmt: skip
     strong = dataset.sel(prior=PRIORS[-1], stage="end")
     left.errorbar(sizes, strong["spurious_mean"], strong["spurious_error"], **line(2), marker=MARKERS[2], capsize=2,
                   markersize=4, label=f"after training, prior {PRIORS[-1]:g}")  # fmt: skip
     for i, prior in enumerate(dataset["prior"].values):
-        one = dataset.sel(prior=prior)
+        with_prior = dataset.sel(prior=prior)
         words = f"prior {prior:g} on common tokens" if prior else "no prior"
-        right.errorbar(sizes, one["fresh_loss_mean"], one["fresh_loss_error"], **line(i), marker=MARKERS[i], capsize=2,
-                       markersize=4, label=words)  # fmt: skip
+        right.errorbar(sizes, with_prior["fresh_loss_mean"], with_prior["fresh_loss_error"], **line(i),
+                       marker=MARKERS[i], capsize=2, markersize=4, label=words)  # fmt: skip
     for axes in (left, right):
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -133,14 +125,14 @@ def draw(dataset: xr.Dataset) -> Figure:
     label(right, x="N (sequences)", y="loss on fresh data (nats)", title="fresh data, after training")
     legend(left)
     legend(right)
-    seeds = dataset.sizes["seed"]
-    figure.suptitle(f"Beyond the basic setting: training on N sequences, {seeds} seeds, bars: one standard error",
+    num_seeds = dataset.sizes["seed"]
+    figure.suptitle(f"Beyond the basic setting: training on N sequences, {num_seeds} seeds, bars: one standard error",
                     fontsize=11)  # fmt: skip
     return figure
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Whether spurious attention falls with N, counting is right, training adds to it, and a prior helps."""
+    """Whether spurious attention falls with N, counting predicts it, training adds to it, and a prior helps."""
     sizes = dataset["num_sequences"].values
     plain = dataset["spurious"].sel(prior=0.0)
     counted = dataset["counted"].values
@@ -169,13 +161,30 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
 
 
 def _counting(dataset: xr.Dataset) -> Trend:
-    """Attention before training against the expected share, in standard errors: the largest over N."""
+    """The largest difference, over N, between attention before training and the expected share, in standard errors."""
     start = dataset.sel(stage="start", prior=0.0)
     error = start["spurious_error"].values
-    known = error > 0
-    scores = ((start["spurious_mean"].values - dataset["counted"].values)[known]) / error[known]
-    p = float(min(1.0, known.sum() * 2 * stats.t.sf(np.abs(scores).max(), dataset.sizes["seed"] - 1)))
+    varies = error > 0
+    scores = ((start["spurious_mean"].values - dataset["counted"].values)[varies]) / error[varies]
+    p = float(min(1.0, varies.sum() * 2 * stats.t.sf(np.abs(scores).max(), dataset.sizes["seed"] - 1)))
     return Trend("Before training, attention on spurious tokens is what counting predicts.", "p above 0.01",
                  float(np.abs(scores).max()), None, p, p > 0.01,
-                 f"largest difference in standard errors over {int(known.sum())} sizes; t tests, Bonferroni's "
+                 f"largest difference in standard errors over {int(varies.sum())} sizes; t tests, Bonferroni's "
                  f"correction; {dataset.sizes['seed']} seeds")  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="finite_data",
+    title="Spurious tokens in small data sets, and a prior against them",
+    statement=(
+        "A large data set suppresses spurious tokens, which look distinct in a small one and are common in truth; "
+        "prior knowledge may suppress them without it (Section 9)."
+    ),
+    setting=(
+        "One query, two next tokens, 40 common and 10 distinct tokens per class, T = 9; all of N sequences at each of "
+        "200 updates, momentum 0.9, η_Y = η_Z = 1, zero start; a prior adds the same logit to all common tokens"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,8 +1,8 @@
-"""Heads with starts of their own: how often they pick different tokens, and whether the start says which.
+"""Heads with different starts: how often they pick different tokens, and whether the start predicts which.
 
-The winner of a head is the distinct token of the first class with most attention after training.  Theorem 3 predicts
-it: the relative gain r_{l/l'}(t) = r_{l/l'}(0) chi(t) keeps its sign, so the token with the largest P(l|n) exp(z_l(0))
-stays ahead.  Y starts at zero, as the theorem asks, or as Z does, at random.
+The winner of a head is the distinct token of the first class with the most attention after training.  Theorem 3
+predicts it: the relative gain r_{l/l'}(t) = r_{l/l'}(0) chi(t) keeps its sign, so the token with the largest
+P(l|n) exp(z_l(0)) stays ahead.  Y starts at zero, as the theorem requires, or at random, as Z does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from scipy import stats
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.train import train
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import LEVEL, enough_seeds, rise, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
@@ -25,43 +26,33 @@ from scansnap.figures.trend import Trend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Heads that start apart"
-STATEMENT = (
-    "The initial value is a prior: of tokens of comparable probability either can win, depending on z(0); independent "
-    "starts of several heads enable more diverse combinations of tokens (Section 5)."
-)
-SETTING = (
-    "Syn-Small, four heads, Z(0) uniform in ± scale/√M, Y(0) = 0 or uniform in ± 1/√M, SGD with momentum 0.9, "
-    "η_Y = η_Z = 1, batch 128, T = 128, 100 updates; first class"
-)
-
 HEADS = 4
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 STARTS = ("zero", "uniform")
 
 
-def prepare(*, seeds: int = 40) -> xr.Dataset:
+def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`winner` and `predicted` (start, scale, seed, head), the share of pairs that `differ` and of heads `foretold`
-    (start, scale, seed), and whether the start's own leaders differ."""
+    (start, scale, seed), and the share of pairs whose leaders differ at the start."""
     began = time.perf_counter()
-    count = enough_seeds(seeds)
+    num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100, "momentum": 0.9, "heads": HEADS,
                                "record_every": 100}  # fmt: skip
-    own = np.isin(classes.contextual_tokens, classes.distinct_tokens(0))
-    ends = np.empty((len(STARTS), len(SCALES), 2, count, HEADS), np.int64)
+    distinct = np.isin(classes.contextual_tokens, classes.distinct_tokens(0))
+    ends = np.empty((len(STARTS), len(SCALES), 2, num_seeds, HEADS), np.int64)
     for j, scale in enumerate(SCALES):
-        runs = train(classes, **options, init="uniform", init_scale_z=scale, seeds=range(count),
+        runs = train(classes, **options, init="uniform", init_scale_z=scale, seeds=range(num_seeds),
                      record=("attention", "attention_logits"), progress=False)  # fmt: skip
         # The same Z(0) with a decoder that starts at zero.
-        z = np.zeros((count, HEADS, classes.vocab_size, classes.vocab_size))
+        z = np.zeros((num_seeds, HEADS, classes.vocab_size, classes.vocab_size))
         first = runs["attention_logits"].isel(step=0).transpose("run", "head", "query", "token").values
         z[:, :, classes.queries[:, None], classes.contextual_tokens] = first
-        zero = train(classes, **options, init=(np.zeros_like(z), z), seeds=range(count), record=("attention",),
+        zero = train(classes, **options, init=(np.zeros_like(z), z), seeds=range(num_seeds), record=("attention",),
                      progress=False)  # fmt: skip
-        for i, one in enumerate((zero, runs)):
-            attention = one["attention"].isel({"class": 0}).transpose("step", "run", "head", "token").values
-            ends[i, j] = attention[..., own].argmax(-1)
+        for i, started in enumerate((zero, runs)):
+            attention = started["attention"].isel({"class": 0}).transpose("step", "run", "head", "token").values
+            ends[i, j] = attention[..., distinct].argmax(-1)
     dims = ("start", "scale", "seed")
     predicted, winner = ends[:, :, 0], ends[:, :, 1]
     dataset = xr.Dataset(
@@ -72,12 +63,12 @@ def prepare(*, seeds: int = 40) -> xr.Dataset:
             "differ_at_start": (dims, _differ(predicted), {"units": "1"}),
             "foretold": (dims, (winner == predicted).mean(-1), {"units": "1"}),
         },
-        coords={"start": list(STARTS), "scale": list(SCALES), "seed": np.arange(count), "head": np.arange(HEADS)},
+        coords={"start": list(STARTS), "scale": list(SCALES), "seed": np.arange(num_seeds), "head": np.arange(HEADS)},
     )
     for name in ("differ", "foretold", "differ_at_start"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, TITLE, {**options, "seeds": count}, began)
+    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
 
 
 def _differ(tokens: np.ndarray) -> np.ndarray:
@@ -86,7 +77,7 @@ def _differ(tokens: np.ndarray) -> np.ndarray:
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """How often heads differ, and how often the start foretold the winner, against the scale."""
+    """How often heads differ, and how often the start predicted the winner, against the scale."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
@@ -94,10 +85,10 @@ def draw(dataset: xr.Dataset) -> Figure:
     scales = dataset["scale"].values
     words = {"zero": "Y(0) = 0", "uniform": "Y(0) random"}
     for i, start in enumerate(dataset["start"].values):
-        one = dataset.sel(start=start)
+        with_start = dataset.sel(start=start)
         for axes, name in ((left, "differ"), (right, "foretold")):
-            axes.errorbar(scales, one[f"{name}_mean"], one[f"{name}_error"], **line(i), marker=MARKERS[i], capsize=2,
-                          markersize=4, label=words[str(start)])  # fmt: skip
+            axes.errorbar(scales, with_start[f"{name}_mean"], with_start[f"{name}_error"], **line(i), marker=MARKERS[i],
+                          capsize=2, markersize=4, label=words[str(start)])  # fmt: skip
     left.plot(scales, dataset["differ_at_start_mean"].isel(start=0), **line(2), marker="o", markersize=9,
               markerfacecolor="none", label="leaders at the start")  # fmt: skip
     for axes in (left, right):
@@ -115,23 +106,42 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Whether heads differ more the further apart they start, and whether r(0) foretells the winner."""
-    found = []
+    """Whether heads differ more the further apart they start, and whether r(0) predicts the winner."""
+    tested = []
     for start, words in (("zero", "Y(0) = 0"), ("uniform", "Y(0) random")):
         differ = dataset["differ"].sel(start=start).transpose("scale", "seed").values
         statement = f"The wider the start, the more heads pick different tokens ({words})."
-        found.append(rise(statement, differ[-1] - differ[0], "share of pairs that differ, largest scale less smallest"))
-        found.append(_foretold(dataset.sel(start=start), words))
-    return found
+        tested.append(
+            rise(statement, differ[-1] - differ[0], "share of pairs that differ, largest scale minus smallest")
+        )
+        tested.append(_predicted(dataset.sel(start=start), words))
+    return tested
 
 
-def _foretold(one: xr.Dataset, words: str) -> Trend:
-    """Heads whose winner led at the start, over all scales: more than nine in ten?"""
-    per_seed = one["foretold"].mean("scale").values
+def _predicted(with_start: xr.Dataset, words: str) -> Trend:
+    """Whether the winner led at the start in more than nine of ten heads, over all scales."""
+    per_seed = with_start["foretold"].mean("scale").values
     mean, error = float(per_seed.mean()), float(standard_error(per_seed))
     p = float(stats.t.sf((mean - 0.9) / error, len(per_seed) - 1)) if error > 0 else float(mean <= 0.9)
-    shares = zip(one["scale"].values, one["foretold_mean"].values, strict=True)
+    shares = zip(with_start["scale"].values, with_start["foretold_mean"].values, strict=True)
     by_scale = ", ".join(f"{value:.0%} at {scale:g}" for scale, value in shares)
     return Trend(f"Theorem 3's r(0) says which token wins ({words}).", "above 0.9", mean, error, p, p <= LEVEL,
                  f"share of heads whose winner led at the start, mean over scales ({by_scale}); one-sided t test over "
                  f"{len(per_seed)} seeds")  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="heads",
+    title="Heads that start apart",
+    statement=(
+        "The initial value is a prior: of tokens of comparable probability either can win, depending on z(0); "
+        "independent starts of several heads enable more diverse combinations of tokens (Section 5)."
+    ),
+    setting=(
+        "Syn-Small, four heads, Z(0) uniform in ± scale/√M, Y(0) = 0 or uniform in ± 1/√M, SGD with momentum 0.9, η_Y "
+        "= η_Z = 1, batch 128, T = 128, 100 updates; first class"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

@@ -1,8 +1,8 @@
-"""Layers on top of each other: which of them turns to distinct tokens first, and how far each goes.
+"""Several layers: which one turns to distinct tokens first, and how far each one goes.
 
-Attention of the last layer is the query's; of a layer below, that of the tokens which the layer above attends to, in
-proportion, so that it says what reaches the output.  A layer's moment is the first update at which its common tokens
-have lost half of what they lose in the end.
+Attention of the last layer is the query's.  Attention of a lower layer is that of the tokens which the layer above
+attends to, in proportion, so that it says what reaches the output.  A layer's moment is the first update at which its
+common tokens have lost half of the attention that they lose in the end.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from scipy import stats
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.train import train
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, draw_band, label, legend, line
 from scansnap.figures.trend import Trend
@@ -25,38 +26,28 @@ from scansnap.figures.trend import Trend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Attention of one, two and three layers"
-STATEMENT = (
-    "How input tokens are combined in several layers is a lasting puzzle; in one layer there is a priority among them "
-    "by co-occurrence, and attention picks few to combine first (Section 7)."
-)
-SETTING = (
-    "Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, batch 32, T = 128, zero start, "
-    "100 updates; gradients by autograd where there are several layers"
-)
-
 DEPTHS = (1, 2, 3)
 
 
-def prepare(*, seeds: int = 16) -> xr.Dataset:
+def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     """`common` attention (depth, layer, seed, step), each layer's `moment` and `lost` (depth, layer, seed), and whether
-    the most probable distinct token `leads` in the end (.., class); layers that a depth has not are NaN."""
+    the most probable distinct token `leads` in the end (.., class); NaN for layers that a depth does not have."""
     began = time.perf_counter()
-    count = enough_seeds(seeds)
+    num_seeds = enough_seeds(num_seeds)
     classes = syn_medium(num_query=1)
     options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 10.0, "steps": 100, "batch_size": 32, "record_every": 1}
-    shape = (len(DEPTHS), len(DEPTHS), count)
+    shape = (len(DEPTHS), len(DEPTHS), num_seeds)
     common = np.full((*shape, options["steps"] + 1), np.nan)
     leads = np.full((*shape, classes.num_classes), np.nan)
     for i, depth in enumerate(DEPTHS):
-        runs = train(classes, **options, layers=depth, seeds=range(count), record=("attention",), progress=False)
+        runs = train(classes, **options, layers=depth, seeds=range(num_seeds), record=("attention",), progress=False)
         attention = runs["attention"] if depth > 1 else runs["attention"].expand_dims("layer", 3)
         kinds = runs["token_kind"].values
-        shared = attention.isel(token=kinds == "common").sum("token").mean("class")
-        common[i, :depth] = shared.transpose("layer", "run", "step").values
+        on_common = attention.isel(token=kinds == "common").sum("token").mean("class")
+        common[i, :depth] = on_common.transpose("layer", "run", "step").values
         last = attention.isel(step=-1, token=kinds == "distinct").transpose("layer", "run", "class", "token").values
-        first = attention.isel(step=0, run=0, layer=0, token=kinds == "distinct").values.argmax(-1)  # by P(l|n)
-        leads[i, :depth] = last.argmax(-1) == first
+        at_start = attention.isel(step=0, run=0, layer=0, token=kinds == "distinct").values  # P(l|n)
+        leads[i, :depth] = last.argmax(-1) == at_start.argmax(-1)
     lost = common[..., :1] - common
     passed = lost >= lost[..., -1:] / 2
     moment = np.where(np.isfinite(lost[..., -1]), passed.argmax(-1), np.nan)
@@ -71,16 +62,16 @@ def prepare(*, seeds: int = 16) -> xr.Dataset:
         coords={
             "depth": list(DEPTHS),
             "layer": np.arange(1, len(DEPTHS) + 1),
-            "seed": np.arange(count),
+            "seed": np.arange(num_seeds),
             "step": np.arange(options["steps"] + 1),
         },
     )
-    there = dataset["common"].notnull().all("seed")
-    dataset["common_band"] = band(dataset["common"].fillna(0.0)).where(there)
+    exists = dataset["common"].notnull().all("seed")
+    dataset["common_band"] = band(dataset["common"].fillna(0.0)).where(exists)
     for name in ("moment", "lost"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, TITLE, {**options, "seeds": count}, began)
+    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -91,17 +82,16 @@ def draw(dataset: xr.Dataset) -> Figure:
     panels = figure.subplots(1, dataset.sizes["depth"] + 1)
     for i, (axes, depth) in enumerate(zip(panels, dataset["depth"].values, strict=False)):
         for layer in range(depth):
-            one = dataset["common_band"].sel(depth=depth).isel(layer=layer)
-            draw_band(axes, one, layer, f"layer {layer + 1}")
+            draw_band(axes, dataset["common_band"].sel(depth=depth).isel(layer=layer), layer, f"layer {layer + 1}")
         axes.set_ylim(0.4, 0.66)
         words = "one layer" if depth == 1 else f"{depth} layers"
         label(axes, x="updates", y="attention on common tokens (share)" if i == 0 else "", title=words)
         legend(axes, loc="lower left")
     axes = panels[-1]
     for i, depth in enumerate(dataset["depth"].values):
-        mine = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
-        axes.errorbar(mine["layer"], mine["moment_mean"], mine["moment_error"], **line(i), marker=MARKERS[i], capsize=2,
-                      markersize=5, label=f"of {depth}")  # fmt: skip
+        layers = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
+        axes.errorbar(layers["layer"], layers["moment_mean"], layers["moment_error"], **line(i), marker=MARKERS[i],
+                      capsize=2, markersize=5, label=f"of {depth}")  # fmt: skip
     axes.set_xticks(dataset["layer"].values)
     axes.set_ylim(0, None)
     label(axes, x="layer (the last reads the query)", y="updates to half of what is lost", title="a layer's moment")
@@ -112,7 +102,7 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Which layer moves first, how far the layers of deeper networks move, and whom they favour."""
+    """Which layer moves first, how far the layers of deeper networks move, and which token they favor."""
     moment, lost = dataset["moment"], dataset["lost"]
     steps = [(depth, layer) for depth in DEPTHS for layer in range(1, depth)]
     earlier = Family(
@@ -125,9 +115,9 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             [(lost.sel(depth=a).max("layer") - lost.sel(depth=b).max("layer")).values for a, b in pairwise(DEPTHS)]
         ),
     )
-    found = [(d, n) for d in DEPTHS for n in range(1, d + 1)]
+    layers = [(d, n) for d in DEPTHS for n in range(1, d + 1)]
     every = Family(
-        [f"layer {n} of {d}" for d, n in found], np.array([lost.sel(depth=d, layer=n).values for d, n in found])
+        [f"layer {n} of {d}" for d, n in layers], np.array([lost.sel(depth=d, layer=n).values for d, n in layers])
     )
     return [
         every.trend("Common tokens lose attention in every layer."),
@@ -140,12 +130,29 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
 
 
 def _leads(dataset: xr.Dataset) -> Trend:
-    """In how many layers and classes of all runs the most probable distinct token has most attention."""
+    """The share of layers and classes, over all runs, in which the most probable distinct token leads."""
     values = dataset["leads"].values
     won = values[np.isfinite(values)]
     test = stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater")
     error = float(won.std() / np.sqrt(won.size))
-    return Trend("Every layer favours the most probable distinct token.", "above 0.5", float(won.mean()), error,
+    return Trend("Every layer favors the most probable distinct token.", "above 0.5", float(won.mean()), error,
                  float(test.pvalue), bool(test.pvalue <= LEVEL),
                  f"{int(won.sum())} of {won.size} layers and classes of all runs; binomial test against one half, "
                  f"level {LEVEL:.0%}")  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="layers",
+    title="Attention of one, two and three layers",
+    statement=(
+        "How input tokens are combined in several layers is a lasting puzzle; in one layer there is a priority among "
+        "them by co-occurrence, and attention picks few to combine first (Section 7)."
+    ),
+    setting=(
+        "Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, batch 32, T = 128, zero "
+        "start, 100 updates; gradients by autograd where there are several layers"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

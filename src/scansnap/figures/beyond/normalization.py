@@ -1,10 +1,10 @@
-"""Standard LayerNorm beside l2 normalisation, at vocabularies of several sizes; and classes not equally likely.
+"""Standard LayerNorm and l2 normalization, with vocabularies of several sizes; and classes that are not equally likely.
 
-The mean of attention over the vocabulary is 1/M, so that |c - mean|^2 = |c|^2 - 1/M, and what the two normalisations do
-to a run differs by O(1/M).  How much that is, is measured along the population dynamics.
+The mean of attention over the vocabulary is 1/M, so that |c - mean|^2 = |c|^2 - 1/M, and the effects of the two
+normalizations on a run differ by O(1/M).  The difference is measured along the population dynamics.
 
 A class drawn with probability P(n) moves its own rows of Y and Z at rates in proportion to P(n), which would give each
-class a clock of its own, P(n) t.  But classes push each other through the tokens they share.  Asked is the time at
+class a clock of its own, P(n) t.  But classes push each other through the tokens they share.  Measured is the time at
 which a class's most probable distinct token has gained a given logit.
 """
 
@@ -22,76 +22,66 @@ from scansnap.data.synthetic import syn_small, synthetic
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise
 from scansnap.figures.style import draw_band, label, legend, line
 from scansnap.figures.trend import Trend
-from scansnap.model.architecture import NORMALIZATIONS
+from scansnap.model.normalization import NORMALIZATIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Standard LayerNorm, and classes that are not equally likely"
-STATEMENT = (
-    "The analysis extends to standard LayerNorm, whose subtracted mean may not affect the results much (Section 3). "
-    "Classes that are not equally likely, which Theorem 1 excludes, would have clocks of their own, P(n) t, if they "
-    "did not interact."
-)
-SETTING = (
-    "Syn-Small, SGD with momentum 0.9, η_Y = η_Z = 1, batch 128, T = 128, zero start, 100 updates (left); population "
-    "dynamics of it with up to 10,000 tokens, 1,000 steps (middle), and with class weights (right)"
-)
-
 SIZES = (34, 100, 300, 1000, 10_000)
 RARER = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 GAIN = 0.1
-"""The logit by which a class is said to have learned to attend."""
+"""A class has learned to attend when its lead has gained this logit."""
 
 
-def prepare(*, seeds: int = 40) -> xr.Dataset:
+def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`entropy` and `common` (normalization, seed, step), `apart` (vocab_size), and `learned` (rarer, member)."""
     began = time.perf_counter()
-    count = enough_seeds(seeds)
+    num_seeds = enough_seeds(num_seeds)
     options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100, "momentum": 0.9, "record_every": 4}
     runs = [
-        train(syn_small(), **options, normalization=one, seeds=range(count), record=("entropy", "attention"),
+        train(syn_small(), **options, normalization=name, seeds=range(num_seeds), record=("entropy", "attention"),
               progress=False)
-        for one in NORMALIZATIONS
+        for name in NORMALIZATIONS
     ]  # fmt: skip
-    shared = [run["attention"].where(run["token_kind"] == "common", 0.0).sum("token").mean("class") for run in runs]
+    common = [run["attention"].where(run["token_kind"] == "common", 0.0).sum("token").mean("class") for run in runs]
     dims = ("normalization", "seed", "step")
     dataset = xr.Dataset(
         {
             "entropy": (dims, np.stack([run["entropy"].mean("class").values for run in runs]), {"units": "nats"}),
-            "common": (dims, np.stack([values.values for values in shared]), {"units": "1"}),
+            "common": (dims, np.stack([values.values for values in common]), {"units": "1"}),
             "apart": ("vocab_size", [_apart(size) for size in SIZES], {"units": "1"}),
             "learned": (("rarer", "member"), np.array([_learned(p) for p in RARER]), {"units": "steps"}),
         },
         coords={
-            "normalization": list(NORMALIZATIONS), "seed": np.arange(count), "step": runs[0]["step"].values,
+            "normalization": list(NORMALIZATIONS), "seed": np.arange(num_seeds), "step": runs[0]["step"].values,
             "vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"],
         },
     )  # fmt: skip
     dataset["entropy_band"], dataset["common_band"] = band(dataset["entropy"]), band(dataset["common"])
-    return described(dataset, TITLE, {**options, "seeds": count}, began)
+    return described(dataset, FIGURE.title, {**options, "num_seeds": num_seeds}, began)
 
 
 def _apart(vocab_size: int) -> float:
-    """Largest difference of Z after 1,000 steps between the two, relative to the largest entry."""
+    """The largest difference of Z after 1,000 steps between the two normalizations, relative to the largest entry."""
     classes = synthetic(num_query=2, next_per_query=1, vocab_size=vocab_size)
     z = [
-        flow(classes, lr_y=1.0, lr_z=1.0, times=[1000.0], normalization=one, record=("attention_logits",),
+        flow(classes, lr_y=1.0, lr_z=1.0, times=[1000.0], normalization=name, record=("attention_logits",),
              progress=False)["attention_logits"].values
-        for one in NORMALIZATIONS
+        for name in NORMALIZATIONS
     ]  # fmt: skip
     return float(np.abs(z[1] - z[0]).max() / np.abs(z[0]).max())
 
 
 def _learned(rarer: float) -> tuple[float, float]:
-    """When each of two classes, drawn with probabilities `rarer` and one less that, has learned to attend."""
-    same = synthetic(num_query=2, next_per_query=1, vocab_size=1000)
+    """When each of two classes, drawn with probabilities `rarer` and 1 - `rarer`, has learned to attend."""
+    equal = synthetic(num_query=2, next_per_query=1, vocab_size=1000)
     classes = SequenceClasses.from_supports(
-        tokens=[same.support(i) for i in range(2)], probs=[same.support_probs(i) for i in range(2)], query=same.query,
-        next_token=same.next_token, vocab_size=same.vocab_size, weights=[rarer, 1 - rarer],
+        tokens=[equal.support(i) for i in range(2)], probs=[equal.support_probs(i) for i in range(2)],
+        query=equal.query, next_token=equal.next_token, vocab_size=equal.vocab_size, weights=[rarer, 1 - rarer],
     )  # fmt: skip
     times = np.geomspace(1, 1e4, 120)
     z = flow(classes, lr_y=1.0, lr_z=1.0, times=times, record=("attention_logits",), progress=False)["attention_logits"]
@@ -106,8 +96,8 @@ def draw(dataset: xr.Dataset) -> Figure:
 
     figure = Figure(figsize=(10.0, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    for i, one in enumerate(dataset["normalization"].values):
-        draw_band(left, dataset["common_band"].sel(normalization=one), i, f"{one} normalisation")
+    for i, name in enumerate(dataset["normalization"].values):
+        draw_band(left, dataset["common_band"].sel(normalization=name), i, f"{name} normalization")
     left.set_ylim(0, 0.7)
     label(left, x="updates", y="attention on common tokens (share)", title="Syn-Small, M = 34")
     legend(left, loc="lower left")
@@ -120,7 +110,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, member in enumerate(dataset["member"].values):
         right.loglog(probs[:, i], dataset["learned"].sel(member=member), marker="o", **line(i), label=str(member))
     reference = dataset["learned"].values[0, 0] * probs[0, 0]
-    right.axvline(0.5, color="grey", linewidth=0.6)
+    right.axvline(0.5, color="gray", linewidth=0.6)
     right.loglog(probs[:, 0], reference / probs[:, 0], **line(2), label="in proportion to 1/P(n)")
     label(right, x="P(n) (probability of the class)", y=f"steps until z of its lead is {GAIN:g}", title="class weights")
     legend(right)
@@ -130,7 +120,7 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """What LayerNorm changes at M = 34, how it vanishes with M, and the clocks of classes."""
+    """What LayerNorm changes at M = 34, how the change vanishes with M, and the clocks of classes."""
     common, entropy = dataset["common"], dataset["entropy"]
     last = common.isel(step=-1)
     slope = stats.linregress(np.log(dataset["vocab_size"].values[2:]), np.log(dataset["apart"].values[2:])).slope
@@ -150,18 +140,36 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
               f"{rarer[-1]:g}; both classes share ten common tokens"),
         exact("Of two classes that share tokens the rarer learns to attend first.", "above 1", lead[1:].min(),
               bool((lead[1:] > 1).all()),
-              f"time of the likelier class over that of the rarer, least over P(n) from {rarer[1]:g} to {rarer[-1]:g}; "
-              f"{lead[-1]:.3g} at {rarer[-1]:g}"),
+              f"time of the likelier class over that of the rarer, the least over P(n) from {rarer[1]:g} to "
+              f"{rarer[-1]:g}; {lead[-1]:.3g} at {rarer[-1]:g}"),
     ]  # fmt: skip
 
 
 def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> Trend:
-    """Two one-sided t tests that the mean difference is within the limit."""
+    """Whether the mean difference is within the limit, by two one-sided t tests."""
     values = difference.values.astype(float)
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
     p = float(stats.t.sf((limit - abs(values.mean())) / error, len(values) - 1))
     return Trend(
         "Subtracting the mean does not affect the result much (M = 34).", f"within ±{limit:g}", float(values.mean()),
-        error, p, p <= LEVEL, f"attention on common tokens after training, LayerNorm less l2; two one-sided paired t "
+        error, p, p <= LEVEL, f"attention on common tokens after training, LayerNorm minus l2; two one-sided paired t "
         f"tests over {len(values)} seeds, level {LEVEL:.0%}",
     )  # fmt: skip
+
+
+FIGURE = FigureRecipe(
+    name="normalization",
+    title="Standard LayerNorm, and classes that are not equally likely",
+    statement=(
+        "The analysis extends to standard LayerNorm, whose subtracted mean may not affect the results much (Section "
+        "3). Classes that are not equally likely, which Theorem 1 excludes, would have clocks of their own, P(n) t, if "
+        "they did not interact."
+    ),
+    setting=(
+        "Syn-Small, SGD with momentum 0.9, η_Y = η_Z = 1, batch 128, T = 128, zero start, 100 updates (left); "
+        "population dynamics of it with up to 10,000 tokens, 1,000 steps (middle), and with class weights (right)"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

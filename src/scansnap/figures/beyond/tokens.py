@@ -1,9 +1,10 @@
 """Beyond the paper: which tokens does a 1-layer transformer trained on text attend to?
 
-Theorem 2 says that tokens distinct for a next token gain attention and common ones lose it, Theorem 3 that among
-distinct ones those that co-occur more with the query keep it; both for a decoder that learns faster than attention.
-Without positions the first layer's logit between two tokens is a number z_m(l) that depends on nothing else, as in the
-theory.  Its change over training is compared by ranks with what the training text says: see `text/token_choice.py`.
+Theorem 2 says that tokens distinct for a next token gain attention and common ones lose it; Theorem 3 says that among
+distinct tokens those that co-occur more with the query keep it.  Both are about a decoder that learns faster than
+attention.  Without positions the first layer's logit between two tokens is a number z_m(l) that depends on nothing
+else, as in the theory.  Its change over training is compared, by ranks, with statistics of the training text
+(`text/token_choice.py`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
-from scansnap.dynamics.options import whole
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import rise
-from scansnap.figures.style import COLOURS, MARKERS, label, line, log_axis
+from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.shape import TextShape
@@ -33,19 +35,9 @@ from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Which tokens attention chooses in text, against the ratio of the learning rates"
-STATEMENT = (
-    "If the decoder learns much faster than attention, tokens that are distinct for a next token gain attention over "
-    "common ones (Theorem 2), and among tokens those that co-occur more with the query (Theorem 3)."
-)
-SETTING = (
-    "1-layer transformers without positions on text, SGD with η_Y = 5 and η_Z = 5 over the ratio, otherwise as "
-    "in Figure 7; the 30 most frequent words as queries, contextual tokens seen beside the query at least 50 times"
-)
-
 LR_Y = 5.0
 RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)
-SEEDS = 5
+NUM_SEEDS = 5
 PASSES = 3
 QUERIES = 30
 TOKENS = 3000
@@ -56,7 +48,7 @@ WORDS = {"distinctness": "distinctness", "cooccurrence": "co-occurrence", "frequ
 def train(
     corpus: Corpus,
     *,
-    seeds: int = SEEDS,
+    num_seeds: int = NUM_SEEDS,
     ratios: Sequence[float] = RATIOS,
     steps: int | None = None,
     device: str = "cpu",
@@ -71,9 +63,9 @@ def train(
     common = {"positions": "none", "steps": steps, "record_every": steps, "device": device, "precision": precision}
     settings = [
         {**common, "lr_y": LR_Y, "lr_z": LR_Y / ratio, "seed": seed}
-        for ratio in ratios for seed in text_runs.seeds_of(seeds)
+        for ratio in ratios for seed in text_runs.seeds_of(num_seeds)
     ]  # fmt: skip
-    shape = (len(ratios), seeds)
+    shape = (len(ratios), num_seeds)
     logits = np.empty((len(settings), 2, len(queries), len(tokens)), np.float32)
     losses, entropies = np.empty((2, len(settings)))
     for i, training in enumerate(text_runs.trainings(corpus, settings, folder=folder)):
@@ -89,7 +81,7 @@ def train(
             "valid_loss": (("ratio", "seed"), losses.reshape(shape)),
             "normalized_entropy": (("ratio", "seed"), entropies.reshape(shape)),
         },
-        coords={"ratio": list(ratios), "seed": range(seeds), "query": queries},
+        coords={"ratio": list(ratios), "seed": range(num_seeds), "query": queries},
         attrs={"steps": steps},
     )
 
@@ -97,7 +89,7 @@ def train(
 def prepare(
     *,
     text: str | Path | Corpus | None = None,
-    seeds: int = SEEDS,
+    num_seeds: int = NUM_SEEDS,
     steps: int | None = None,
     device: str = "cpu",
     precision: str = "float32",
@@ -107,13 +99,20 @@ def prepare(
 ) -> xr.Dataset:
     """`partial` and `plain` (ratio, seed, explanation): rank correlations of the change of logits, mean over queries.
 
-    `start` has the partial ones of the logits before training.  `logits` is what `train` gave, made here unless given.
+    `start` has the partial ones for the logits before training.  `logits` comes from `train`, which is called if it is
+    None.
     """
     began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     if logits is None:
         logits = train(
-            corpus, seeds=seeds, steps=steps, device=device, precision=precision, folder=folder, progress=progress
+            corpus,
+            num_seeds=num_seeds,
+            steps=steps,
+            device=device,
+            precision=precision,
+            folder=folder,
+            progress=progress,
         )
     counts = count_tokens(corpus, logits["query"].values, window=TextShape.window, tokens=logits.sizes["token"])
     if not (np.isfinite(counts["distinctness"].values).sum(1) >= LEAST_TOKENS).any():
@@ -124,31 +123,49 @@ def prepare(
     before, after = logits["logits"].isel(end=0).values, logits["logits"].isel(end=1).values
     cells = list(np.ndindex(before.shape[:2]))
     shape = (logits.sizes["ratio"], logits.sizes["seed"], len(EXPLANATIONS) + 1)
-    found = [rank_correlations(counts, after[cell] - before[cell]) for cell in cells]
+    changes = [rank_correlations(counts, after[cell] - before[cell]) for cell in cells]
     starts = [rank_correlations(counts, before[cell]) for cell in cells]
     dims = ("ratio", "seed", "explanation")
+
+    def over_queries(correlations: list[xr.Dataset], name: str) -> NDArray[np.float64]:
+        return np.array([one_run[name].mean("query").values for one_run in correlations]).reshape(shape)
+
     dataset = xr.Dataset(
         {
-            "partial": (dims, np.array([one["partial"].mean("query").values for one in found]).reshape(shape)),
-            "plain": (dims, np.array([one["plain"].mean("query").values for one in found]).reshape(shape)),
-            "start": (dims, np.array([one["partial"].mean("query").values for one in starts]).reshape(shape)),
+            "partial": (
+                dims,
+                over_queries(changes, "partial"),
+            ),
+            "plain": (
+                dims,
+                over_queries(changes, "plain"),
+            ),
+            "start": (
+                dims,
+                over_queries(starts, "partial"),
+            ),
             "valid_loss": logits["valid_loss"],
             "normalized_entropy": logits["normalized_entropy"],
-            "tokens": ("query", found[0]["tokens"].values),
+            "tokens": ("query", changes[0]["tokens"].values),
         },
         coords={
             "ratio": logits["ratio"].values,
             "seed": logits["seed"].values,
-            "explanation": found[0]["explanation"].values,
+            "explanation": changes[0]["explanation"].values,
             "query": counts["query_word"].values,
         },
     )
-    options = {"corpus": corpus.name, "lr_y": LR_Y, "steps": int(logits.attrs["steps"]), "seeds": logits.sizes["seed"]}
-    return described(dataset, TITLE, options, began)
+    options = {
+        "corpus": corpus.name,
+        "lr_y": LR_Y,
+        "steps": int(logits.attrs["steps"]),
+        "num_seeds": logits.sizes["seed"],
+    }
+    return described(dataset, FIGURE.title, options, began)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """Correlations against the ratio: what is explained by each, the others taken out; and plainly."""
+    """Correlations against the ratio: partial ones, with the other explanations taken out, and plain ones."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.0, 4.2), layout="constrained")
@@ -159,10 +176,10 @@ def draw(dataset: xr.Dataset) -> Figure:
         for i, explanation in enumerate(dataset["explanation"].values):
             values = dataset[name].sel(explanation=explanation).transpose("ratio", "seed")
             spread = values.std("seed", ddof=1) if values.sizes["seed"] > 1 else None
-            style = {"color": "grey", "linestyle": ":"} if explanation == "control" else line(i)
+            style = {"color": "gray", "linestyle": ":"} if explanation == "control" else line(i)
             axes.errorbar(ratios * 1.03**i, values.mean("seed"), spread, **style, marker=MARKERS[i], markersize=4,
                           capsize=2, linewidth=1.4, label=WORDS[str(explanation)])  # fmt: skip
-        axes.axhline(0, color=COLOURS[6], linewidth=0.7)
+        axes.axhline(0, color=COLORS[6], linewidth=0.7)
         log_axis(axes, ratios)
         label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation with the change of logits", title=title)
     figure.axes[0].legend(frameon=False, fontsize=8)
@@ -171,27 +188,27 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Whether distinctness and co-occurrence explain more than nothing, at equal rates and at the largest ratio."""
+    """Whether distinctness and co-occurrence explain anything, at equal rates and at the largest ratio."""
     if dataset.sizes["seed"] < 2:
         return []
-    found = []
+    tested = []
     ends = (dataset["ratio"].values[0], dataset["ratio"].values[-1])
     for name, theorem in (("distinctness", "Theorem 2"), ("cooccurrence", "Theorem 3")):
         partial = dataset["partial"].sel(explanation=name)
         for ratio in ends:
             what = f"partial rank correlation of {WORDS[name]} with the change of logits, mean over queries"
-            found.append(rise(f"{WORDS[name].capitalize()} gains attention at η_Y/η_Z = {ratio:g} ({theorem}).",
+            tested.append(rise(f"{WORDS[name].capitalize()} gains attention at η_Y/η_Z = {ratio:g} ({theorem}).",
                               partial.sel(ratio=ratio).values, what))  # fmt: skip
-        found.append(rise(f"{WORDS[name].capitalize()} matters more at η_Y/η_Z = {ends[1]:g} than at {ends[0]:g}.",
+        tested.append(rise(f"{WORDS[name].capitalize()} matters more at η_Y/η_Z = {ends[1]:g} than at {ends[0]:g}.",
                           (partial.sel(ratio=ends[1]) - partial.sel(ratio=ends[0])).values,
                           "difference of these correlations, same seeds"))  # fmt: skip
-    return found
+    return tested
 
 
 def _logits(model: TextTransformer, queries: list[int], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Between queries and tokens, mean over heads."""
+    """The logits between queries and tokens, mean over heads."""
     device = model.embedding.device
-    ids = (torch.as_tensor(one, device=device) for one in (queries, tokens))
+    ids = (torch.as_tensor(values, device=device) for values in (queries, tokens))
     return model.logits_between(*ids).mean(0).cpu().numpy()
 
 
@@ -201,3 +218,20 @@ def _queries(corpus: Corpus) -> list[int]:
     order = np.argsort(-counts, kind="stable")[: QUERIES + 2]
     words = corpus.words(order)
     return [int(i) for i, word in zip(order, words, strict=True) if word not in ("<eos>", "<unk>")][:QUERIES]
+
+
+FIGURE = FigureRecipe(
+    name="tokens",
+    title="Which tokens attention chooses in text, against the ratio of the learning rates",
+    statement=(
+        "If the decoder learns much faster than attention, tokens that are distinct for a next token gain attention "
+        "over common ones (Theorem 2), and among tokens those that co-occur more with the query (Theorem 3)."
+    ),
+    setting=(
+        "1-layer transformers without positions on text, SGD with η_Y = 5 and η_Z = 5 over the ratio, otherwise as in "
+        "Figure 7; the 30 most frequent words as queries, contextual tokens seen beside the query at least 50 times"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

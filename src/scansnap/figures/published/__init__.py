@@ -1,4 +1,4 @@
-"""Published numbers: facts taken from the paper and its authors' logs, each file with its source."""
+"""Published numbers, taken from the paper and its authors' logs; each file names its source."""
 
 from __future__ import annotations
 

@@ -1,0 +1,37 @@
+"""A user's Python file: run, with every mistake in it answered in one sentence."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from scansnap.base.errors import InputError, ScanSnapError
+
+
+def run_user_file(path: str | Path) -> ModuleType:
+    """The module that a Python file makes."""
+    path = Path(path)
+    module = ModuleType(f"<{path}>")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where dataclasses, for example, look for the names of the file
+    sys.path.insert(0, str(path.parent))  # as for a script: modules beside the file can be imported
+    try:
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
+    except OSError as error:
+        raise InputError(f"cannot read the file {path}: {error.strerror or error}.") from None
+    except (Exception, SystemExit) as error:
+        raise InputError(f"cannot run the file {path}: {described_error(error, str(path))}.") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def described_error(error: BaseException, file: str) -> str:
+    """An exception in words: its message, its type unless it is scansnap's own, and the last line of the file in it."""
+    message = " ".join(str(error).split()).removesuffix(".")
+    if not isinstance(error, ScanSnapError):
+        message = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{message} ({Path(file).name}, line {lines[-1]})" if lines else message

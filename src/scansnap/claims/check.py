@@ -1,0 +1,220 @@
+"""Checks: comparisons of a prediction with exact dynamics, in a setting.
+
+Each comparison has a role:
+
+- `assumed`     in a setting that meets what the statement assumes: this decides whether it holds;
+- `beyond`      where an assumption is dropped (true SGD, finite T, eta_Y/eta_Z of one, momentum): this decides whether
+                it holds under its assumptions only;
+- `corrected`   the statement as it should read, where it fails as published;
+- `contrast`    something to compare with, which decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.base.errors import InputError, unknown
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.synthetic import single_common
+from scansnap.theory.checks import Form, numbers
+from scansnap.theory.symmetric import DecoderGradient
+
+Role = Literal["assumed", "beyond", "corrected", "contrast"]
+Comparison = Literal["equal", "at most", "at least", "positive", "within"]
+
+ROLES: dict[Role, str] = {
+    "assumed": "under its assumptions",
+    "beyond": "beyond them",
+    "corrected": "as it should read",
+    "contrast": "for comparison",
+}
+"""What each role is called in words."""
+
+GRADIENT_ROLES: tuple[tuple[DecoderGradient, Role], ...] = (("modified", "assumed"), ("true", "beyond"))
+"""Decoder gradients in their usual roles: most statements assume the modified one, and SGD has the true one."""
+
+FORM_ROLES: tuple[tuple[Form, Role], ...] = (("published", "assumed"), ("exact", "corrected"))
+"""The forms of a statement that fails as published, with their roles."""
+
+
+def check_rates(*, lr_y: float | None, lr_z: float | None) -> None:
+    """Refuse learning rates that are not positive numbers; None stands for a claim's own rate."""
+    for name, rate in (("lr_y", lr_y), ("lr_z", lr_z)):
+        if rate is not None:
+            numbers(name, rate, above=0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The classes and learning rates that a claim is checked on; time runs in steps of batch 1."""
+
+    classes: SequenceClasses
+    lr_y: float = 0.5
+    lr_z: float = 0.0005
+
+    def __post_init__(self) -> None:
+        check_rates(lr_y=self.lr_y, lr_z=self.lr_z)
+
+    @property
+    def probs(self) -> NDArray[np.float64]:
+        """P(l|n) over the contextual tokens alone (K x S): the columns that the engine keeps."""
+        return self.classes.probs[:, self.classes.contextual_tokens]
+
+
+def assumed_setting() -> Setting:
+    """Three classes of one query with one common token and 1600 tokens, eta_Y/eta_Z = 1000: all assumptions are met.
+
+    The overlap o = 0.158 has eigenvalues 2 o < 1/3 and |-o| >= 6/sqrt(1600).  For K symmetric classes the two sides of
+    Assumption 2 leave room only if M > 36 K^2 (K-1)^2: 1,296 tokens for three classes, 291,600 for ten.
+    """
+    return Setting(single_common(num_classes=3, num_distinct=14, vocab_size=1600))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One comparison: at the point where they differ most, what was predicted and what was measured."""
+
+    label: str
+    role: Role
+    predicted: float
+    measured: float
+    deviation: float  # relative error; for bounds the share of the bound used up; for signs the share that is wrong
+    allowed: float
+    holds: bool
+    kind: Comparison  # says what the deviation is
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The lines of a claim's picture over one axis."""
+
+    x: NDArray[np.float64]
+    lines: dict[str, NDArray[np.float64]]
+    x_label: str
+    y_label: str
+    log_x: bool = True
+    log_y: bool = False
+    marks: Mapping[str, float] = field(default_factory=dict)  # named places on the x axis
+    dots: tuple[str, ...] = ()  # lines whose points are not joined
+
+    def __post_init__(self) -> None:
+        if not self.lines:
+            raise InputError("a curve has no lines: give at least one.")
+        for text in (self.x_label, self.y_label, *self.lines, *self.marks):
+            if not isinstance(text, str):
+                raise InputError(f"a curve has {text!r:.60} in place of a label: give a string.")
+        places = np.asarray(self.x, np.float64).shape
+        for name, values in self.lines.items():
+            shape = np.asarray(values, np.float64).shape
+            if len(places) != 1 or shape != places:
+                raise InputError(
+                    f"the line '{name}' of a curve has shape {shape} over an x axis of shape {places}: "
+                    "give one number for each place on the axis."
+                )
+        for name in self.dots:
+            if name not in self.lines:
+                raise unknown("line", name, self.lines)
+
+    @classmethod
+    def against(cls, measured: ArrayLike, predicted: Mapping[str, ArrayLike], quantity: str) -> Curve:
+        """Predictions as dots over the measured values, entry by entry, with the line on which they would be equal."""
+        x = np.ravel(np.asarray(measured, np.float64))
+        order = np.argsort(x)
+        x = x[order]
+        dots = {name: np.ravel(np.asarray(values, np.float64))[order] for name, values in predicted.items()}
+        return cls(x, {**dots, "equal": x}, f"{quantity}, measured", f"{quantity}, predicted", log_x=False,
+                   dots=tuple(dots))  # fmt: skip
+
+
+@dataclass
+class Check:
+    """What a claim's check function is called with: the setting, and the comparisons that it may make."""
+
+    setting: Setting
+    wrong_factor: float | None = None  # if set, makes every prediction wrong on purpose
+    measurements: list[Measurement] = field(default_factory=list)
+    curve: Curve | None = None
+
+    def equal(
+        self,
+        label: str,
+        predicted: ArrayLike,
+        measured: ArrayLike,
+        *,
+        tolerance: float,
+        role: Role = "assumed",
+        floor: float = 1e-13,
+    ) -> None:
+        """Predicted and measured agree to `tolerance`, relative to the largest measured entry.
+
+        Differences up to `floor` count as rounding.
+        """
+        p, m = np.broadcast_arrays(np.asarray(predicted, np.float64), np.asarray(measured, np.float64))
+        p = p * self._wrong
+        size = max(float(np.abs(m).max()), floor / tolerance)
+        apart = np.abs(p - m) / size
+        worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
+        self._add("equal", label, role, p[worst], m[worst], apart[worst], tolerance)
+
+    def at_most(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
+        """No measured entry exceeds its bound, except by rounding."""
+        m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
+        b = b / self._wrong
+        used = np.where(m <= 0, 0.0, m / np.maximum(b, 1e-300))
+        worst = np.unravel_index(int(np.argmax(used)), used.shape)
+        self._add("at most", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
+
+    def at_least(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
+        """No measured entry falls short of its positive bound, except by rounding."""
+        m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
+        b = b * self._wrong
+        used = np.where(b <= 0, 0.0, b / np.maximum(m, 1e-300))
+        worst = np.unravel_index(int(np.argmax(used)), used.shape)
+        self._add("at least", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
+
+    def positive(self, label: str, values: ArrayLike, *, role: Role = "assumed", allowed: float = 0.0) -> None:
+        """All values are positive, except for a share of at most `allowed`.
+
+        The measurement compares a share of one with the share of values that are positive.
+        """
+        v = np.asarray(values, np.float64)
+        if self.wrong_factor is not None:
+            v = -v
+        wrong = float((~(v > 0)).mean())  # NaN is not positive
+        self._add("positive", label, role, 1.0, 1.0 - wrong, wrong, allowed)
+
+    def within(self, label: str, apart: ArrayLike, radius: float, *, failure: float, role: Role = "assumed") -> None:
+        """All distances `apart` are within the radius, except for a share of at most `failure`.
+
+        The measurement compares `failure` with the share of distances outside.
+        """
+        outside = float((~(np.asarray(apart) <= radius / self._wrong)).mean())
+        self._add("within", label, role, failure, outside, outside / failure, 1.0)
+
+    @property
+    def _wrong(self) -> float:
+        return 1.0 if self.wrong_factor is None else self.wrong_factor
+
+    def _add(
+        self,
+        kind: Comparison,
+        label: str,
+        role: Role,
+        predicted: float,
+        measured: float,
+        deviation: float,
+        allowed: float,
+    ) -> None:
+        if role not in ROLES:
+            raise unknown("role", role, ROLES)
+        if not isinstance(label, str):
+            raise InputError(f"a comparison has {label!r:.60} in place of a label: give a string.")
+        holds = bool(deviation <= allowed)  # NaN does not hold
+        self.measurements.append(
+            Measurement(label, role, float(predicted), float(measured), float(deviation), float(allowed), holds, kind)
+        )

@@ -1,0 +1,56 @@
+"""What a figure says and how it is made, for the figures of this package and for a user's own.
+
+A Python file that assigns a recipe to a name at its top level,
+
+    FIGURE = FigureRecipe(name="mine", title=..., statement=..., setting=..., prepare=prepare, draw=draw, trends=trends)
+
+can be run with `scansnap figure --from that_file.py mine`.  Every figure of this package is made in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from scansnap.base.errors import InputError
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+    from scansnap.figures.trend import Trend
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureRecipe:
+    """A figure: its words, its numbers, its picture, and the tests of what it is said to show."""
+
+    name: str  # the commands call the figure by it, and its files are named for it
+    title: str
+    statement: str  # what the figure shows, according to the paper; in our words
+    setting: str  # the runs or the formulas that it is made from
+    prepare: Callable[..., xr.Dataset]  # computes all numbers; every option is a keyword with a default
+    draw: Callable[[xr.Dataset], Figure]  # computes nothing
+    trends: Callable[[xr.Dataset], list[Trend]]  # a test of each statement
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w-]+", self.name):
+            raise InputError(f"the name of a figure is '{self.name}': use letters, digits, _ and -, as in file names.")
+
+    def takes(self, option: str) -> bool:
+        """Whether `prepare` has that option; a figure made from formulas alone has no `num_seeds`."""
+        return option in signature(self.prepare).parameters
+
+    def make(self, **options: Any) -> xr.Dataset:
+        """The dataset of `prepare`, with the attributes of a result if `prepare` did not add them."""
+        began = time.perf_counter()
+        dataset = self.prepare(**options)
+        if "seconds" in dataset.attrs:
+            return dataset
+        from scansnap.figures.described import described
+
+        return described(dataset, self.title, options, began)

@@ -1,0 +1,167 @@
+"""`scansnap verify --from`: claims of a Python file in the table, in full, as JSON, as a picture and on a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import scansnap as ss
+from scansnap.claims.collect import read_claims
+from tests.cli.test_cli import run
+
+CLAIMS = '''
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scansnap as ss
+from beside import LIMIT
+from scansnap.claims.attention import theorem_2
+from scansnap.claims.check import Check, Curve, Setting
+from scansnap.claims.claim import claim
+
+
+@dataclass
+class Options:
+    """A dataclass needs the module that it is in."""
+
+    limit: float = LIMIT
+
+
+@claim("Attention on common tokens <falls> & stays below 1.", where="my notes", setting=lambda: Setting(ss.syn_small()))
+def common_attention_falls(check: Check) -> None:
+    """Ten expected updates."""
+    classes = check.setting.classes
+    dataset = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=10, batch_size=None, seq_len=np.inf, progress=False)
+    attention = dataset["attention"].isel(run=0, layer=0, head=0).sel(token=classes.common_tokens)
+    common = attention.sum("token").mean("class").values
+    check.at_most("attention on common tokens", common, Options().limit)
+    check.curve = Curve(dataset["step"].values.astype(float), {"common": common}, "steps", "attention", log_x=False)
+
+
+@claim("One is two.", where="nowhere")
+def one_is_two(check: Check) -> None:
+    check.equal("one", 1.0, 2.0, tolerance=0.1)
+
+
+alias = one_is_two
+theorem_2_on_syn_small = replace(theorem_2, id="theorem_2_on_syn_small", setting=lambda: Setting(ss.syn_small()))
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a claims file and a module beside it."""
+    (tmp_path / "beside.py").write_text("LIMIT = 1.0\n")
+    (tmp_path / "my_claims.py").write_text(CLAIMS)
+    return tmp_path
+
+
+def test_a_file_s_own_claims_are_read_in_order(folder: Path) -> None:
+    path = list(sys.path)
+    ids = [claim.id for claim in read_claims(folder / "my_claims.py")]
+    assert ids == ["common_attention_falls", "one_is_two", "theorem_2_on_syn_small"]
+    assert sys.path == path
+
+
+def test_they_are_shown_like_the_paper_s(folder: Path) -> None:
+    """A table of all, those named in full with a picture, and JSON."""
+    table = run("verify", "--from", "my_claims.py", cwd=folder)
+    assert table.returncode == 0, table.stderr
+    heading, holds, fails, _, count, hint = table.stdout.splitlines()
+    assert holds.startswith("✓ common_attention_falls ")
+    assert fails.startswith("✗ one_is_two ")
+    assert heading.index("verdict") == holds.index("holds") == fails.index("fails")
+    assert count.startswith("1 holds; ")
+    assert "scansnap verify common_attention_falls --from my_claims.py" in hint
+
+    full = run("verify", "common_attention_falls", "--from", "my_claims.py", cwd=folder)
+    assert full.returncode == 0, full.stderr
+    assert "✓ common_attention_falls (my notes): holds\n  Attention on common tokens <falls>" in full.stdout
+    assert "how:        Ten expected updates." in full.stdout
+    assert "a wrong factor of 1.01 in the prediction would NOT be noticed" in full.stdout
+    assert (folder / "results" / "common_attention_falls.png").read_bytes().startswith(b"\x89PNG")
+
+    two = json.loads(run("verify", "one_is_two", "lemma_6", "--from", "my_claims.py", "--json", cwd=folder).stdout)
+    assert [entry["verdict"] for entry in two] == ["fails", "holds"]
+    words = ("verify", "one_is_two", "--from", "my_claims.py", "--picture", "one.svg", "--json")
+    assert json.loads(run(*words, cwd=folder).stdout)["id"] == "one_is_two"
+    assert "<svg" in (folder / "one.svg").read_text()
+
+
+def test_the_page_has_them(folder: Path) -> None:
+    done = run("verify", "--from", "my_claims.py", "--page", "pages/claims.html", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("page: pages/claims.html\n")
+    page = (folder / "pages" / "claims.html").read_text()
+    assert "Attention on common tokens &lt;falls&gt; &amp; stays below 1." in page
+    assert "<falls>" not in page
+    assert page.count("data:image/png;base64,") == 3
+    again = run("verify", "lemma_6", "--page", "pages/claims.html", "--json", cwd=folder)
+    assert json.loads(again.stdout)["id"] == "lemma_6"
+    assert "one_is_two" not in (folder / "pages" / "claims.html").read_text()
+    assert [path.name for path in (folder / "pages").iterdir()] == ["claims.html"]
+
+
+NONSENSE = {
+    "empty": ("", "my_claims.py defines no claim: make one with the decorator scansnap.claim"),
+    "imported": ("from scansnap.claims.attention import theorem_2\n", "defines no claim"),
+    "syntax": ("def broken(:\n", r"cannot run the file .*: SyntaxError: .*line 1"),
+    "bytes": ("\0\0", "cannot run the file .*: .*null bytes"),
+    "import": ("import no_such_module\n", r"ModuleNotFoundError: No module named .* \(my_claims.py, line 1\)"),
+    "raises": ("x = 1\n\nx / 0\n", r"ZeroDivisionError: division by zero \(my_claims.py, line 3\)\."),
+    "exits": ("import sys\nsys.exit()\n", r"SystemExit \(my_claims.py, line 2\)"),
+    "need": (
+        "from scansnap.claims.claim import claim\n@claim('A', where='here', needs=('rain',))\ndef a(check): pass\n",
+        r"cannot run the file .*: unknown need 'rain': choose one of .* \(my_claims.py, line 2\)\.",
+    ),
+    "twice": (
+        "from scansnap.claims.claim import claim\n" + 2 * "@claim('A', where='here')\ndef a(check): pass\n",
+        r"there is a claim called 'a' already: give this one another name \(my_claims.py, line 4\)\.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), NONSENSE.values(), ids=NONSENSE)
+def test_a_file_without_usable_claims_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "my_claims.py").write_text(text)
+    with pytest.raises(ss.InputError, match=message):
+        read_claims(tmp_path / "my_claims.py")
+    done = run("verify", "--from", "my_claims.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("scansnap: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_files_that_cannot_be_read_or_written_are_one_sentence(folder: Path) -> None:
+    (folder / "mine.html").write_text("mine")
+    for words, message in (
+        (("--from", "absent.py"), "cannot read the file absent.py: No such file"),
+        (("--from", "."), "cannot read the file .: Is a directory"),
+        (("--from", "my_claims.py", "theorem"), "unknown claim 'theorem'"),
+        (("lemma_6", "--page", "claims.txt"), "give a file whose name ends in .html"),
+        (("lemma_6", "--page", "mine.html"), "mine.html is a file that scansnap did not write"),
+        (("lemma_6", "--page", "my_claims.py/claims.html"), "cannot write my_claims.py/claims.html"),
+    ):
+        done = run("verify", *words, cwd=folder)
+        assert done.returncode == 2, words
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert (folder / "mine.html").read_text() == "mine"
+
+
+def test_a_mistake_in_a_check_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "my_claims.py").write_text(
+        "from scansnap.claims.claim import claim\n\n\n@claim('A', where='here')\ndef a(check):\n    check.eqal(1, 2)\n"
+    )
+    done = run("verify", "--from", "my_claims.py", cwd=tmp_path)
+    assert done.returncode == 2
+    sentence = "the check of a fails with AttributeError: 'Check' object has no attribute 'eqal'"
+    assert sentence in done.stderr
+    assert "(my_claims.py, line 6)." in done.stderr
+    assert done.stderr.count("\n") == 1

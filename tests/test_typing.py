@@ -1,0 +1,72 @@
+"""What a user writes is type-checked: calls that are right pass `mypy --strict`, calls that are wrong do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+RIGHT = """
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import scansnap as ss
+
+classes = ss.syn_small()
+run = ss.train(classes, lr_y=1.0, lr_z=[0.5, 1.0], steps=10, seeds=range(2), batch_size=None, seq_len=math.inf)
+loss: float = float(run["loss"].isel(run=0, step=-1))
+options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=3, attention_prior={"common": -2.0})
+ss.train("syn-small", dataclasses.replace(options, steps=4), store="run.zarr", progress=False)
+ss.flow(classes, lr_y=0.5, lr_z=0.05, times=np.geomspace(1, 1e6, 7), decoder_gradient="modified")
+ss.sweep({"small": classes}, lr_z=[0.5, 1], lr_y_over_lr_z=[1, 2], residual=[False, True], steps=4)
+
+
+class Halving:
+    memory: tuple[str, ...] = ()
+
+    def move(self, update: ss.Update) -> None:
+        update.matrix.add_(0.5 * update.rate * update.gradient)
+
+
+@ss.quantity("layer", "head", "class", needs="attention", long_name="largest share")
+def largest(now: ss.Snapshot) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.asarray(now.attention.max(-1))
+
+
+ss.train(classes, lr_y=1.0, lr_z=1.0, steps=3, optimizer=Halving(), record=("loss", largest))
+experiments: Mapping[str, ss.Experiment] = ss.PUBLISHED
+verdicts: list[ss.Verdict] = ss.verify("lemma_1", classes="syn-small")
+corpus = ss.read_corpus("example")
+ss.train_text(corpus, steps=2, norm="pre", lr_z=None)
+"""
+
+WRONG = {
+    'ss.train(classes, lr_y="fast", lr_z=1.0, steps=10)': "lr_y",
+    "ss.train(classes, lr_y=1.0, steps=10)": "No overload",
+    'ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, decoder_gradient="almost")': "No overload",
+    "ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, stepz=2)": "No overload",
+    "ss.flow(classes, lr_y=1.0, lr_z=1.0, times=None)": "No overload",
+    'ss.train_text(corpus, norm="sideways")': "norm",
+    "ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, optimizer=object())": "optimizer",
+}
+
+
+def check(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "user.py"
+    file.write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", str(file)]
+    environment = {"MYPYPATH": str(Path(__file__).parent.parent / "src"), "PATH": ""}
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment).stdout
+
+
+def test_calls_are_checked_as_they_are_stated(tmp_path: Path) -> None:
+    lines = [*RIGHT.splitlines(), *WRONG]
+    report = [line for line in check(tmp_path, "\n".join(lines) + "\n").splitlines() if ": error:" in line]
+    places = {int(line.split(":")[1]): line for line in report}
+    first = len(RIGHT.splitlines()) + 1
+    assert [line for place, line in places.items() if place < first] == []
+    for place, (call, words) in enumerate(WRONG.items(), start=first):
+        assert place in places, call
+        assert words in places[place], places[place]
