@@ -99,6 +99,6 @@ class HostSampler:
         if counts.ndim == 3:
             dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1).scatter_(2, rows, counts)
             return Batch(class_index, dense[..., :-1], self._weights)
-        rows = rows[:, :, None].expand_as(counts)
-        by_bucket = probs.new_zeros(*counts.shape[:3], probs.shape[1] + 1).scatter_(3, rows, counts)[..., :-1]
+        rows = rows.clamp(max=probs.shape[1] - 1)[:, :, None].expand_as(counts)  # padding adds nothing to any row
+        by_bucket = probs.new_zeros(*counts.shape[:3], probs.shape[1]).scatter_add_(3, rows, counts)
         return Batch(class_index, by_bucket.sum(2), self._weights, by_bucket)

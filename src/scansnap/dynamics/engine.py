@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from typing import Protocol
 
@@ -44,7 +45,7 @@ class Work:
         values = {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seeds": runs.seed}
         return replace(self, options=replace(self.options, **values))  # type: ignore[arg-type]
 
-    @property
+    @cached_property
     def layer(self) -> Layer:
         return self.options.part(Layer)
 
@@ -53,7 +54,7 @@ class Work:
         """The layout of what is recorded, whatever the start."""
         return CompactLayout.of(self.source.classes, layer=self.layer)
 
-    @property
+    @cached_property
     def start_layout(self) -> CompactLayout:
         """The layout of what is trained."""
         return start_layout(self.source.classes, self.options, self.layer)

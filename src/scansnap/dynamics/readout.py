@@ -20,16 +20,17 @@ For any other map, normalization or addition autograd goes back through the same
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scansnap.model.architecture import ADD_QUERY, Layer
-from scansnap.model.attention import SOFTMAX, ClosedFormMap
+from scansnap.model.architecture import ADD_QUERY, Addition
+from scansnap.model.attention import SOFTMAX, AttentionMap, ClosedFormMap
 from scansnap.model.compact import CompactLayout
-from scansnap.model.normalization import ClosedFormNormalization
+from scansnap.model.normalization import ClosedFormNormalization, Normalization
 from scansnap.model.rows import TokenRows
 
 
@@ -46,9 +47,11 @@ class Directions(Protocol):
 
 @dataclass(frozen=True)
 class Readout:
-    """The shape of a layer's directions, on a device."""
+    """A layer's parts and the shape of its directions, on a device."""
 
-    layer: Layer
+    attention_map: AttentionMap
+    normalizer: Normalization
+    addition: Addition | None
     rows: TokenRows  # those of Y
     num_rows: int  # S: the first rows are those of attention
     num_decoder_rows: int  # D
@@ -58,24 +61,31 @@ class Readout:
     def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> Readout:
         merged = layout.row_multiplicity.max() > 1
         multiplicity = torch.tensor(layout.row_multiplicity, dtype=dtype, device=device) if merged else None
-        adds = layout.layer.addition is not None
+        layer = layout.layer
+        own_row = layout.own_row.tolist() if layer.addition is not None else []
         return cls(
-            layer=layout.layer,
+            attention_map=layer.map,
+            normalizer=layer.normalizer,
+            addition=layer.addition,
             rows=TokenRows(layout.classes.vocab_size, multiplicity),
             num_rows=layout.num_rows,
             num_decoder_rows=layout.num_decoder_rows,
-            own_row=torch.tensor(layout.own_row if adds else [], dtype=torch.int64, device=device),
+            own_row=torch.tensor(own_row, dtype=torch.int64, device=device),
         )
 
-    @property
+    @cached_property
     def has_closed_form(self) -> bool:
         """Whether the gradient is written out for every part of the layer."""
-        layer = self.layer
         return (
-            (layer.map == SOFTMAX or isinstance(layer.map, ClosedFormMap))
-            and isinstance(layer.normalizer, ClosedFormNormalization)
-            and layer.addition in (None, ADD_QUERY)
+            (self.is_softmax or isinstance(self.attention_map, ClosedFormMap))
+            and isinstance(self.normalizer, ClosedFormNormalization)
+            and self.addition in (None, ADD_QUERY)
         )
+
+    @cached_property
+    def is_softmax(self) -> bool:
+        """Whether the map is the softmax, whose own projection is idle."""
+        return self.attention_map == SOFTMAX
 
     def forward(self, z: Tensor, log_a: Tensor, class_index: Tensor, *, autograd: bool = False) -> Directions:
         """Directions for logits z (R, B, H, S) and ln a (R, B, 1, S) of sequences of the classes (R, B)."""
@@ -85,17 +95,16 @@ class Readout:
 
     def direction(self, z: Tensor, log_a: Tensor, class_index: Tensor) -> Tensor:
         """v by the forward maps alone."""
-        layer = self.layer
-        u = layer.normalizer.forward(self._padded(layer.map.forward(z, log_a)), self.rows)
-        if layer.addition is None:
+        u = self.normalizer.forward(self._padded(self.attention_map.forward(z, log_a)), self.rows)
+        if self.addition is None:
             return u
-        return layer.normalizer.forward(layer.addition.forward(u, self._query(u, class_index)), self.rows)
+        return self.normalizer.forward(self.addition.forward(u, self._query(u, class_index)), self.rows)
 
     def _closed_form(self, z: Tensor, log_a: Tensor, class_index: Tensor) -> ClosedFormDirections:
-        normalizer = cast(ClosedFormNormalization, self.layer.normalizer)
-        c = self.layer.map.forward(z, log_a)
+        normalizer = cast(ClosedFormNormalization, self.normalizer)
+        c = self.attention_map.forward(z, log_a)
         inner, length = normalizer.unit(self._padded(c), self.rows)
-        if self.layer.addition is None:
+        if self.addition is None:
             return ClosedFormDirections(self, z, log_a, c, length, inner, inner, None)
         with_query = inner.scatter_add(3, self._own(inner, class_index), torch.ones_like(inner[..., :1]))
         outer, outer_length = normalizer.unit(with_query, self.rows)
@@ -129,15 +138,16 @@ class ClosedFormDirections:
 
     def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
         readout, rows = self.readout, self.readout.rows
-        normalizer = cast(ClosedFormNormalization, readout.layer.normalizer)
+        normalizer = cast(ClosedFormNormalization, readout.normalizer)
         if self.outer_length is not None:
             g = normalizer.project(self.value, g, rows) / self.outer_length
         back = normalizer.project(self.inner, g, rows)
         if back.shape != self.attention.shape:
             back = back[..., : readout.num_rows]
-        if isinstance(readout.layer.map, ClosedFormMap):
-            return readout.layer.map.backward(self.z, self.log_a, self.attention, back / self.length)
-        plain = self.inner.shape == self.attention.shape and not readout.layer.normalizer.spreads
+        if not readout.is_softmax:
+            closed_map = cast(ClosedFormMap, readout.attention_map)
+            return closed_map.backward(self.z, self.log_a, self.attention, back / self.length)
+        plain = self.inner.shape == self.attention.shape and not readout.normalizer.spreads
         dz = (self.inner if plain else self.attention / self.length) * back
         return dz, dz  # the softmax sees z and ln a through their sum alone
 

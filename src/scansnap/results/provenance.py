@@ -39,6 +39,7 @@ def store_name(name: str, described: Mapping[str, Any]) -> str:
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.zarr"
 
 
+@cache
 def _version(name: str) -> str:
     try:
         return version(name)

@@ -75,9 +75,11 @@ class Recorder:
         dataset = self._template.assign_coords(
             {name: (self._template[name].dims, values) for name, values in {**self._coordinates, **coordinates}.items()}
         )
-        for name, variable in self._variables.items():
-            dataset[name] = (variable.dimensions, self._values[name], variable.attributes)
-        return dataset.assign_attrs(complete=1)
+        variables = {
+            name: (variable.dimensions, self._values[name], variable.attributes)
+            for name, variable in self._variables.items()
+        }
+        return dataset.assign(variables).assign_attrs(complete=1)
 
 
 def _inner(place: tuple[slice, ...], values: NDArray[np.generic]) -> tuple[slice, ...]:
