@@ -53,6 +53,26 @@ class Power:
         return (self.power * (z + log_a)).softmax(-1)
 
 
+class WrittenOut(Power):
+    """With its gradient."""
+
+    def forward(self, z: torch.Tensor, log_a: torch.Tensor) -> torch.Tensor:
+        return super().forward(z, log_a)
+
+    def backward(
+        self, z: torch.Tensor, log_a: torch.Tensor, c: torch.Tensor, dc: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        slope = self.power * c * (dc - (c * dc).sum(-1, keepdim=True))
+        return slope, slope
+
+
+class Departed(WrittenOut):
+    """Derived from one whose gradient is written out, which is not its own."""
+
+    def forward(self, z: torch.Tensor, log_a: torch.Tensor) -> torch.Tensor:
+        return (3 * z + log_a).softmax(-1)
+
+
 class Square:
     """No softmax at all."""
 
@@ -65,15 +85,21 @@ class HalfQuery:
         return u + 0.5 * query
 
 
-LAYERS: list[dict[str, Any]] = [
+BY_AUTOGRAD: list[dict[str, Any]] = [
     {"normalization": L1()},
     {"normalization": Centered()},
     {"normalization": Doubled()},
     {"attention_map": Power()},
     {"attention_map": Square()},
+    {"attention_map": Departed()},
     {"residual": HalfQuery()},
     {"normalization": Centered(), "attention_map": Square(), "residual": HalfQuery()},
 ]
+WRITTEN_OUT: list[dict[str, Any]] = [
+    {"attention_map": WrittenOut()},
+    {"attention_map": WrittenOut(0.5), "normalization": "layer", "residual": True},
+]
+LAYERS = [*BY_AUTOGRAD, *WRITTEN_OUT]
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: ", ".join(type(part).__name__ for part in layer.values()))
@@ -119,7 +145,7 @@ def test_parts_are_axes_of_a_sweep_and_told_apart(tmp_path) -> None:
 
 
 def test_a_closed_form_can_be_compared_with_autograd() -> None:
-    for layer in ({}, {"normalization": "layer"}, {"residual": True}, {"heads": 2, "residual": True}):
+    for layer in ({}, {"normalization": "layer"}, {"residual": True}, {"heads": 2, "residual": True}, *WRITTEN_OUT):
         assert ss.compare_gradients("syn-small", **layer) < 1e-12
 
     class Wrong(L2Normalization):
@@ -133,7 +159,7 @@ def test_a_closed_form_can_be_compared_with_autograd() -> None:
             return g
 
     assert ss.compare_gradients("syn-small", normalization=Wrong()) > 1e-3
-    for layer in LAYERS:
+    for layer in BY_AUTOGRAD:
         with pytest.raises(ss.InputError, match=r"^this layer has no gradient in closed form"):
             ss.compare_gradients("syn-small", **layer)
 
