@@ -14,9 +14,10 @@ from numba import njit
 from scipy import stats
 
 import scansnap as ss
-from scansnap.data import sampling
 from scansnap.data.binomial import binomial
+from scansnap.data.compiled_draws import COUNTING_LIMIT, WIDE, count_by_search, count_by_thresholds, fill_draws
 from scansnap.data.random_stream import GOLDEN, MIX_1, MIX_2, sequence_key, uniform, word
+from scansnap.data.sampling import SamplingTables
 from tests.strategies import sequence_classes
 
 MASK = 2**64 - 1
@@ -102,22 +103,22 @@ def test_counts_are_those_of_the_sequences(classes: ss.SequenceClasses, length: 
 def test_wide_classes_count_the_same() -> None:
     """Binary search and counting against thresholds are two ways to one result."""
     rng = np.random.default_rng(0)
-    size = sampling.WIDE + 44
+    size = WIDE + 44
     p = rng.dirichlet(np.ones(size))
     classes = ss.SequenceClasses.from_supports(
         tokens=[np.arange(size)], probs=[p / p.sum()], query=[0], next_token=[1], vocab_size=size
     )
-    tables = sampling.SamplingTables.of(classes)
+    tables = SamplingTables.of(classes)
     draws = np.empty(192, np.int32)
     found = np.zeros((2, size), np.int32)
-    sampling.fill_draws(np.uint64(99), 150, draws)
-    sampling.count_by_search(draws, 150, tables.thresholds[0], size, found[0])
-    sampling.count_by_thresholds(draws, 150, tables.thresholds, 0, size, found[1])
+    fill_draws(np.uint64(99), 150, draws)
+    count_by_search(draws, 150, tables.thresholds[0], size, found[0])
+    count_by_thresholds(draws, 150, tables.thresholds, 0, size, found[1])
     assert (found[0] == found[1]).all()
     assert found[0].sum() == 150
 
 
-@pytest.mark.parametrize("seq_len", [128, sampling.COUNTING_LIMIT + 1, sampling.COUNTING_LIMIT + 2, 100_000])
+@pytest.mark.parametrize("seq_len", [128, COUNTING_LIMIT + 1, COUNTING_LIMIT + 2, 100_000])
 def test_counts_are_multinomial(seq_len: int) -> None:
     """Means and covariances over 20,000 sequences of one class, each side of the switch to binomials: |z| < 4.5."""
     p = np.array([0.5, 0.3, 0.15, 0.05])
@@ -190,7 +191,7 @@ def test_class_and_tokens_are_independent_draws() -> None:
 def test_many_classes_are_drawn_alike() -> None:
     """Beyond `WIDE` classes a binary search finds them: chi-squared on 60,000 draws of 300 classes, level 1e-3."""
     classes = ss.synthetic(num_query=150, next_per_query=2, num_distinct=1)
-    assert classes.num_classes > sampling.WIDE
+    assert classes.num_classes > WIDE
     _, owner = ss.sample_counts(classes, num=60_000, seq_len=2, seed=6)
     assert stats.chisquare(np.bincount(owner, minlength=300)).pvalue > 1e-3
 

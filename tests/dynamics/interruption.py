@@ -10,10 +10,10 @@ import xarray as xr
 
 import scansnap as ss
 import scansnap.dynamics.train as module
-from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source import DataSource
 
 
-def train_interrupted(classes: SequenceClasses, path: Path, *, advances: int, **options: Any) -> xr.Dataset:
+def train_interrupted(classes: DataSource, path: Path, *, advances: int, **options: Any) -> xr.Dataset:
     """`train` to a store, stopped after so many advances and then to its end, which must not begin at the start."""
     advance, steps = module._Training._advance, []
 

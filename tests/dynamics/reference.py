@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 import scansnap as ss
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import make_start
+from scansnap.dynamics.engine import Engine, Work
+from scansnap.dynamics.options import TrainOptions
+from scansnap.dynamics.start import Start
 
 
 def random_matrices(classes: ss.SequenceClasses, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -45,27 +46,37 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 OPTIONS: dict[str, Any] = {
-    "steps": 1, "batch_size": 8, "seq_len": 16, "optimizer": "sgd", "momentum": None, "decoder_gradient": "true",
-    "dtype": "float64", "device": "cpu", "record_every": 1, "record": ("loss",),
+    "lr_y": 1.0, "lr_z": 1.0, "steps": 1, "batch_size": 8, "seq_len": 16, "dtype": "float64", "record": ("loss",),
 }  # fmt: skip
 
 
-def engine_of(
-    kind: Any,
-    classes: ss.SequenceClasses,
-    *,
-    init: Any = "zeros",
-    lr_y=1.0,
-    lr_z=1.0,
-    seeds=0,
-    attention_prior: Any = None,
-    **options: Any,
-):
-    """An engine of the class given, whatever `make_engine` would choose."""
-    runs = Runs.checked(lr_y=lr_y, lr_z=lr_z, seeds=seeds)
-    checked = TrainOptions.checked(**{**OPTIONS, **options})
-    start = make_start(classes, init, runs.seed, checked.dtype, checked.architecture, attention_prior=attention_prior)
-    return kind(start, checked, runs)
+def work_of(classes: ss.DataSource, **options: Any) -> Work:
+    return Work.checked(classes, TrainOptions(**{**OPTIONS, **options}))
+
+
+def start_of(classes: ss.DataSource, **options: Any) -> Start:
+    work = work_of(classes, **options)
+    return work.start(work.options.runs)
+
+
+def engine_of(kind: Any, classes: ss.DataSource, **options: Any) -> Any:
+    """An engine of the class given, whatever `engine_for` would choose."""
+    work = work_of(classes, **options)
+    return kind(work, work.start(work.options.runs), work.options.runs)
+
+
+def logits_of(engine: Engine) -> np.ndarray:
+    """z (R, Q H, S), with the prior in it."""
+    logits = engine.show(()).attention_logits
+    assert logits is not None
+    return logits
+
+
+def decoder_of(engine: Engine) -> np.ndarray:
+    """y (R, H D, C)."""
+    decoder = engine.show(("decoder",)).decoder
+    assert decoder is not None
+    return decoder
 
 
 def population_gradients(

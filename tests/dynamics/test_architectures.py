@@ -13,17 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics import readout
-from scansnap.dynamics.engine import make_engine, suits_kernel
-from scansnap.dynamics.fixed_data import CHOICE_STREAM, choose
+from scansnap.dynamics.engine import engine_for
+from scansnap.dynamics.fixed_data import CHOICE_STREAM
 from scansnap.dynamics.gradients import directions, population_batch, token_weights
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import make_start
+from scansnap.dynamics.random_entries import choose
 from scansnap.dynamics.tensor_engine import TensorEngine
-from scansnap.model.architecture import Architecture
 from scansnap.model.compact import CompactLayout
-from tests.dynamics.reference import OPTIONS, autograd, engine_of, relative
+from scansnap.model.normalization import L2Normalization
+from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, relative, start_of, work_of
 from tests.strategies import sequence_classes
 
 RATE = 2.0**40
@@ -88,11 +86,11 @@ def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses,
         TensorEngine, classes, init=(decoder, attention), lr_y=RATE, lr_z=RATE, seeds=seed, batch_size=batch,
         seq_len=length, **options,
     )  # fmt: skip
-    layout = make_start(classes, (decoder, attention), [seed], "float64", Architecture(**layer)).layout
-    before_y, before_z = engine.decoder()[0], engine.attention_logits()[0]
+    layout = start_of(classes, init=(decoder, attention), **layer).layout
+    before_y, before_z = decoder_of(engine)[0], logits_of(engine)[0]
     found_loss = engine.advance(1)[0][0, 0]
-    found_y = ((engine.decoder()[0] - before_y) / RATE)[:, layout.column_of_token]
-    found_z = (engine.attention_logits()[0] - before_z) / RATE
+    found_y = ((decoder_of(engine)[0] - before_y) / RATE)[:, layout.column_of_token]
+    found_z = (logits_of(engine)[0] - before_z) / RATE
     size = classes.vocab_size
     dy, dz = dy.reshape(heads, size, size), dz.reshape(heads, size, size)
     # Rows that are one in the layout move alike, so that their mean moves as each of them does.
@@ -116,11 +114,11 @@ def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses,
         ({"momentum": 0.9}, lambda groups: torch.optim.SGD(groups, momentum=0.9)),
         ({"optimizer": "adam"}, lambda groups: torch.optim.Adam(groups)),
         ({"optimizer": "sign_sgd"}, None),
-        ({"optimizer": "normalised_sgd"}, None),
+        ({"optimizer": "normalized_sgd"}, None),
     ],
-    ids=["momentum", "adam", "sign", "normalised"],
+    ids=["momentum", "adam", "sign", "normalized"],
 )
-def test_optimisers_on_whole_matrices(options: dict[str, Any], make: Any, architecture: dict[str, Any]) -> None:
+def test_optimizers_on_whole_matrices(options: dict[str, Any], make: Any, architecture: dict[str, Any]) -> None:
     """Eight steps from a start with equal columns against the whole model: what is merged moves as it would apart."""
     classes = ss.SequenceClasses(
         probs=[[0.5, 0.3, 0.2, 0, 0, 0, 0, 0, 0], [0.4, 0, 0, 0.1, 0.5, 0, 0, 0, 0], [0, 0.6, 0, 0.4, 0, 0, 0, 0, 0]],
@@ -151,12 +149,12 @@ def test_optimisers_on_whole_matrices(options: dict[str, Any], make: Any, archit
         num_sequences=40, seeds=4, **architecture, **options,
     )  # fmt: skip
     engine.advance(8)
-    layout = make_start(classes, (decoder, attention), [4], "float64", Architecture(**architecture)).layout
+    layout = start_of(classes, init=(decoder, attention), **architecture).layout
     assert layout.num_columns < 9
     whole = model.decoder.detach().numpy().reshape(heads, 9, 9)
-    assert relative(engine.decoder()[0][:, layout.column_of_token], rows_of(layout, whole, mean=True)) < 1e-10
+    assert relative(decoder_of(engine)[0][:, layout.column_of_token], rows_of(layout, whole, mean=True)) < 1e-10
     z = model.attention_logits.detach().numpy().reshape(heads, 9, 9)[:, classes.queries][:, :, layout.rows]
-    assert relative(engine.attention_logits()[0], z.swapaxes(0, 1).reshape(-1, layout.num_rows)) < 1e-10
+    assert relative(logits_of(engine)[0], z.swapaxes(0, 1).reshape(-1, layout.num_rows)) < 1e-10
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
@@ -168,13 +166,13 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
         TensorEngine, classes, init=(y, z), lr_y=RATE, lr_z=0.0, batch_size=None, seq_len=math.inf,
         decoder_gradient="modified", **architecture,
     )  # fmt: skip
-    tensors, before = engine._layout, engine.decoder()
+    tensors, before = engine._layout, decoder_of(engine)
     batch = population_batch(tensors, 1)
-    value = directions(tensors, engine._tensors["attention"], batch, token_weights(batch)).value
-    v = tensors.readout.weigh(value).flatten(2)
+    value = directions(tensors, engine._parameters["attention_logits"], batch, token_weights(batch)).value
+    v = tensors.readout.rows.weigh(value).flatten(2)
     engine.advance(1)
-    moved = (torch.from_numpy((engine.decoder() - before) / RATE))[0]
-    columns = make_start(classes, (y, z), [0], "float64", Architecture(**architecture)).layout.column_of_token
+    moved = (torch.from_numpy((decoder_of(engine) - before) / RATE))[0]
+    columns = start_of(classes, init=(y, z), **architecture).layout.column_of_token
     found = (v[0] @ moved).numpy()[:, columns]
     alpha = torch.softmax((v[0] @ torch.from_numpy(before)[0])[:, torch.from_numpy(columns)], dim=1).numpy()
     expected = (np.eye(classes.vocab_size)[classes.next_token] - alpha) * classes.weights[:, None]
@@ -188,39 +186,38 @@ def test_one_head_of_the_basic_layer_is_the_kernel_s(monkeypatch) -> None:
     def logits() -> np.ndarray:
         engine = engine_of(TensorEngine, classes, steps=20, momentum=0.9)
         engine.advance(20)
-        return engine.attention_logits()
+        return logits_of(engine)
 
     kernel = engine_of(KernelEngine, classes, steps=20, momentum=0.9)
     kernel.advance(20)
-    assert relative(logits(), kernel.attention_logits()) < 1e-10
-    monkeypatch.setattr(readout.Readout, "project", lambda self, unit, g: g)
-    assert relative(logits(), kernel.attention_logits()) > 1e-3
+    assert relative(logits(), logits_of(kernel)) < 1e-10
+    monkeypatch.setattr(L2Normalization, "project", lambda self, unit, g, rows: g)
+    assert relative(logits(), logits_of(kernel)) > 1e-3
 
 
 def test_the_kernel_takes_the_basic_setting_alone() -> None:
-    basic = TrainOptions.checked(**OPTIONS)
-    assert suits_kernel(basic)
-    runs = Runs.checked(lr_y=1, lr_z=1, seeds=0)
-    assert isinstance(make_engine(make_start(ss.syn_small(), "zeros", [0], "float64"), basic, runs), KernelEngine)
+    assert engine_for(work_of(ss.syn_small())) is KernelEngine
     for switch in (
         {"normalization": "layer"}, {"residual": True}, {"heads": 2}, {"num_sequences": 5}, {"optimizer": "sign_sgd"},
-        {"optimizer": "normalised_sgd"}, {"decoder_gradient": "modified"},
+        {"optimizer": "normalized_sgd"}, {"decoder_gradient": "modified"},
     ):  # fmt: skip
-        assert not suits_kernel(TrainOptions.checked(**{**OPTIONS, **switch}))
+        work = work_of(ss.syn_small(), **switch)
+        assert not KernelEngine.serves(work)
+        assert engine_for(work) is TensorEngine
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
 def test_uniform_starts_are_what_they_say(architecture: dict[str, Any]) -> None:
     """The first head's kept rows are the basic start's; a merged row is the mean of the rows it stands for."""
     classes = ss.syn_small()
-    basic = make_start(classes, "uniform", [5], "float64")
-    start = make_start(classes, "uniform", [5], "float64", Architecture(**architecture), init_scale_z=3.0)
+    basic = start_of(classes, init="uniform", seeds=5)
+    start = start_of(classes, init="uniform", seeds=5, init_scale_z=3.0, **architecture)
     rows = start.layout.num_rows
     assert np.array_equal(start.decoder[:, :rows], basic.decoder)
     heads = architecture["heads"]
-    assert np.allclose(start.attention[:, ::heads], 3 * basic.attention, rtol=1e-15)
+    assert np.allclose(start.attention_logits[:, ::heads], 3 * basic.attention_logits, rtol=1e-15)
     if heads > 1:
-        assert np.abs(start.attention[:, 1::heads] - start.attention[:, ::heads]).max() > 0.1
+        assert np.abs(start.attention_logits[:, 1::heads] - start.attention_logits[:, ::heads]).max() > 0.1
     if len(start.layout.other_tokens):
         spread = start.decoder[0, start.layout.num_decoder_rows - 1, : classes.vocab_size].std() * math.sqrt(34)
         expected = 1 / math.sqrt(3 * len(start.layout.other_tokens))  # of a mean of that many uniform in +-1
@@ -256,9 +253,9 @@ def test_flow_is_the_limit_of_training_for_every_layer() -> None:
         ({"init_scale_z": -1.0, "init": "uniform"}, "init_scale_z is -1.0: give a finite number of at least 0"),
         ({"init_scale_z": 2.0}, "it scales the start 'uniform' alone"),
         ({"num_sequences": 0}, "num_sequences is 0: give a whole number from 1"),
-        ({"attention_prior": [1.0]}, "give one number for each of the 34 tokens"),
+        ({"attention_prior": [1.0]}, "attention_prior has 1 numbers for 34 tokens: give one number for each token"),
         ({"attention_prior": {"comon": 1.0}}, "did you mean 'common'"),
-        ({"attention_prior": {"common": math.inf}}, "attention_prior of 'common' is inf: give a number from"),
+        ({"attention_prior": {"common": math.inf}}, "attention_prior of 'common' is inf: give a finite number from"),
         ({"heads": 2, "init": (np.zeros((34, 34)), np.zeros((34, 34)))}, r"give \(2, 34, 34\)"),
     ],
 )
@@ -268,7 +265,7 @@ def test_refusals(options: dict[str, Any], sentence: str) -> None:
 
 
 def test_flow_refuses_what_has_no_limit() -> None:
-    with pytest.raises(ss.InputError, match="unknown variable to record 'fresh_loss'"):
+    with pytest.raises(ss.InputError, match="fresh_loss cannot be recorded: flow has no batches"):
         ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1.0], record=("fresh_loss",))
 
 

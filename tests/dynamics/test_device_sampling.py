@@ -8,9 +8,9 @@ import torch
 
 import scansnap as ss
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.batches import HostSampler, draws_of
+from scansnap.dynamics.batches import HostSampler, Request
 from scansnap.dynamics.gradients import LayoutTensors
-from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.options import TrainOptions
 from scansnap.model.compact import CompactLayout
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
@@ -25,13 +25,11 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def test_it_draws_the_same_counts(classes: SequenceClasses, seq_len: int) -> None:
     layout = CompactLayout.of(classes, np.arange(classes.vocab_size))
     tensors = LayoutTensors.of(layout, dtype=torch.float64, device=DEVICE)
-    options = TrainOptions.checked(
-        steps=1, batch_size=3, seq_len=seq_len, optimizer="sgd", momentum=None, decoder_gradient="true",
-        dtype="float64", device=DEVICE, record_every=1, record=["loss"],
-    )  # fmt: skip
-    runs = Runs.checked(lr_y=1.0, lr_z=1.0, seeds=[0, 7, 2**40])
-    host = HostSampler(layout, tensors, draws_of(options, runs, 3))
-    device = DeviceSampler(layout, tensors, options, runs)
+    options = TrainOptions(
+        lr_y=1.0, lr_z=1.0, seeds=[0, 7, 2**40], steps=1, batch_size=3, seq_len=seq_len, dtype="float64", device=DEVICE
+    )
+    host = HostSampler(classes, tensors, Request(options.runs.seed, options.batch_size, options.length))
+    device = DeviceSampler(layout, tensors, options, options.runs)
     for t in (0, 1, 12345):
         ours, theirs = (s.draw(t, torch.tensor(t, device=DEVICE)) for s in (device, host))
         assert torch.equal(ours.class_index, theirs.class_index)

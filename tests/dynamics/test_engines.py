@@ -1,4 +1,4 @@
-"""One contract: the CPU kernel and the tensor path agree to rounding, and both with torch's own optimisers."""
+"""One contract: the CPU kernel and the tensor path agree to rounding, and both with torch's own optimizers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.start import make_start
 from scansnap.dynamics.tensor_engine import TensorEngine
-from tests.dynamics.reference import engine_of, random_matrices, relative
+from tests.dynamics.reference import decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 from tests.strategies import sequence_classes
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -41,8 +40,8 @@ def test_engines_agree(options: dict[str, Any]) -> None:
     (loss_k, accuracy_k), (loss_t, accuracy_t) = kernel.advance(steps), tensor.advance(steps)
     assert np.allclose(loss_k, loss_t, rtol=1e-10, atol=1e-13)
     assert np.array_equal(accuracy_k, accuracy_t)
-    assert relative(kernel.attention_logits(), tensor.attention_logits()) < 1e-10
-    assert relative(kernel.decoder(), tensor.decoder()) < 1e-10
+    assert relative(logits_of(kernel), logits_of(tensor)) < 1e-10
+    assert relative(decoder_of(kernel), decoder_of(tensor)) < 1e-10
     assert np.allclose(kernel.evaluate(), tensor.evaluate(), rtol=1e-10)
 
 
@@ -53,7 +52,7 @@ def test_float32_stays_near_float64(options: dict[str, Any]) -> None:
     for kind in (KernelEngine, TensorEngine):
         single, double = (engine_of(kind, ss.syn_small(), dtype=d, **arguments) for d in ("float32", "float64"))
         single.advance(20), double.advance(20)
-        assert np.abs(single.attention_logits() - double.attention_logits()).max() < 1e-4
+        assert np.abs(logits_of(single) - logits_of(double)).max() < 1e-4
 
 
 @settings(max_examples=25)
@@ -70,7 +69,7 @@ def test_engines_agree_on_anything(classes: ss.SequenceClasses, data) -> None:
     kernel, tensor = (engine_of(kind, classes, **options) for kind in (KernelEngine, TensorEngine))
     assert np.allclose(kernel.advance(12)[0], tensor.advance(12)[0], rtol=1e-9, atol=1e-12)
     # Where attention hardly moves its logits are rounding alone: an absolute tolerance, as for the loss.
-    assert np.allclose(kernel.attention_logits(), tensor.attention_logits(), rtol=1e-9, atol=1e-12)
+    assert np.allclose(logits_of(kernel), logits_of(tensor), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +82,8 @@ def test_engines_agree_on_anything(classes: ss.SequenceClasses, data) -> None:
     ids=["momentum", "sgd", "adam"],
 )
 @pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
-def test_optimisers_are_torch_s(kind, options: dict[str, Any], make) -> None:
-    """Ten steps of the plain model under torch's optimiser, at T -> infinity where data are no matter."""
+def test_optimizers_are_torch_s(kind, options: dict[str, Any], make) -> None:
+    """Ten steps of the plain model under torch's optimizer, at T -> infinity where data are no matter."""
     classes = ss.syn_medium(num_query=2)
     decoder, attention = random_matrices(classes, 2, scale=0.3)
     y = torch.from_numpy(decoder.copy()).requires_grad_()
@@ -110,9 +109,9 @@ def test_optimisers_are_torch_s(kind, options: dict[str, Any], make) -> None:
     )
     engine.advance(10)
     rows = classes.contextual_tokens
-    layout = make_start(classes, (decoder, attention), [0], "float64").layout
-    assert relative(engine.attention_logits()[0], z.detach().numpy()[classes.queries][:, rows]) < 1e-10
-    assert relative(layout.expand_decoder(engine.decoder())[0], y.detach().numpy()[rows]) < 1e-10
+    layout = start_of(classes, init=(decoder, attention)).layout
+    assert relative(logits_of(engine)[0], z.detach().numpy()[classes.queries][:, rows]) < 1e-10
+    assert relative(layout.expand_decoder(decoder_of(engine))[0, 0], y.detach().numpy()[rows]) < 1e-10
 
 
 @pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
@@ -127,8 +126,8 @@ def test_merged_columns_are_exact(kind) -> None:
     engines = [engine_of(kind, classes, init=(y, np.zeros((size, size))), steps=20) for y in (decoder, nudged)]
     for engine in engines:
         engine.advance(20)
-    assert engines[0].decoder().shape[2] < engines[1].decoder().shape[2]
-    assert np.allclose(engines[0].attention_logits(), engines[1].attention_logits(), atol=1e-8)
+    assert decoder_of(engines[0]).shape[2] < decoder_of(engines[1]).shape[2]
+    assert np.allclose(logits_of(engines[0]), logits_of(engines[1]), atol=1e-8)
 
 
 def test_accuracy_counts_only_clear_winners() -> None:
@@ -147,8 +146,8 @@ def test_evaluating_learns_nothing(kind) -> None:
         watched.advance(step)
         watched.evaluate()
     quiet.advance(20)
-    assert relative(watched.attention_logits(), quiet.attention_logits()) < 1e-12
-    assert relative(watched.decoder(), quiet.decoder()) < 1e-12
+    assert relative(logits_of(watched), logits_of(quiet)) < 1e-12
+    assert relative(decoder_of(watched), decoder_of(quiet)) < 1e-12
 
 
 def test_float32_keeps_small_residuals() -> None:

@@ -39,7 +39,7 @@ def test_ten_to_the_twelve() -> None:
     slopes = np.diff(np.log(loss[-8:])) / np.diff(np.log(times[-8:]))
     assert np.abs(slopes + 1).max() < 0.05
     assert loss[-1] < 1e-10
-    z = ds["attention_logits"].values[0, :, 0]
+    z = ds["attention_logits"].values[0, :, 0, 0, 0]
     assert (np.diff(z[:, 0]) < 0).all()  # the common token loses
     assert (np.diff(z[:, 5]) > 0).all()  # the most frequent distinct token gains
     assert np.abs(z.sum(1)).max() < 1e-6

@@ -22,7 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "each class once": {"batch_size": None},
     "modified": {"decoder_gradient": "modified"},
     "another layer": {"normalization": "layer", "residual": True, "heads": 2, "init": "uniform", "momentum": 0.9},
-    "normalised": {"optimizer": "normalised_sgd", "lr_y": 0.1, "lr_z": 0.1},
+    "normalized": {"optimizer": "normalized_sgd", "lr_y": 0.1, "lr_z": 0.1},
     "fixed set": {"num_sequences": 40},
     "fixed set, whole": {"num_sequences": 40, "batch_size": None},
 }

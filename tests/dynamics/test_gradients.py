@@ -1,7 +1,7 @@
 """The closed form (Lemma 1) in both engines against autograd of the plain forward pass, to 1e-12.
 
 One step at a huge rate from a random (Y, Z) shows the gradient: (Y + rate G - Y) / rate.  The batch is the one that
-`sample_sequences` gives for the same seed, so sampler, layout, engine and optimiser are all in the loop.
+`sample_sequences` gives for the same seed, so sampler, layout, engine and optimizer are all in the loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.start import make_start
 from scansnap.dynamics.tensor_engine import TensorEngine
-from tests.dynamics.reference import autograd, engine_of, random_matrices, relative
+from tests.dynamics.reference import (
+    autograd,
+    decoder_of,
+    engine_of,
+    logits_of,
+    random_matrices,
+    relative,
+    start_of,
+)
 from tests.strategies import sequence_classes
 
 ENGINES = pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
@@ -29,10 +36,10 @@ RATE = 2.0**40  # a power of two: multiplying and dividing by it loses nothing
 def observed_gradient(kind, classes, decoder, attention, seed, **options):
     """dJ/dY and dJ/dZ on the rows that are kept, and the loss, from one update."""
     engine = engine_of(kind, classes, init=(decoder, attention), lr_y=RATE, lr_z=RATE, seeds=seed, **options)
-    layout = make_start(classes, (decoder, attention), [seed], "float64").layout
-    before_y, before_z = layout.expand_decoder(engine.decoder())[0], engine.attention_logits()[0]
+    layout = start_of(classes, init=(decoder, attention)).layout
+    before_y, before_z = layout.expand_decoder(decoder_of(engine))[0, 0], logits_of(engine)[0]
     loss, _ = engine.advance(1)
-    after_y, after_z = layout.expand_decoder(engine.decoder())[0], engine.attention_logits()[0]
+    after_y, after_z = layout.expand_decoder(decoder_of(engine))[0, 0], logits_of(engine)[0]
     return (after_y - before_y) / RATE, (after_z - before_z) / RATE, loss[0, 0]
 
 
@@ -123,11 +130,11 @@ def test_row_sums_stay_zero(kind, momentum) -> None:
     classes = ss.syn_medium(num_query=3)
     engine = engine_of(kind, classes, lr_y=2.0, lr_z=3.0, steps=60, momentum=momentum)
     engine.advance(60)
-    y = make_start(classes, "zeros", [0], "float64").layout.expand_decoder(engine.decoder())
+    y = start_of(classes).layout.expand_decoder(decoder_of(engine))[:, 0]
     assert np.abs(y).max() > 0.1
     assert np.abs(y.sum(2)).max() < 1e-13
-    assert np.abs(engine.attention_logits()).max() > 0.1
-    assert np.abs(engine.attention_logits().sum(2)).max() < 1e-13
+    assert np.abs(logits_of(engine)).max() > 0.1
+    assert np.abs(logits_of(engine).sum(2)).max() < 1e-13
 
 
 def test_late_residual_keeps_its_digits() -> None:
@@ -157,17 +164,17 @@ def test_late_residual_keeps_its_digits() -> None:
 def test_modified_decoder_moves_one_row_of_w() -> None:
     """Lemma 3: with F fixed, W = F^T Y moves as dw_j = 1[j = n] (e_n - alpha_n), class by class."""
     classes = ss.syn_medium(num_query=2)
-    start = make_start(classes, random_matrices(classes, 1), [0], "float64")
+    start = start_of(classes, init=random_matrices(classes, 1))
     layout = LayoutTensors.of(start.layout, dtype=torch.float64)
-    y, z = torch.from_numpy(start.decoder), torch.from_numpy(start.attention)
+    y, z = torch.from_numpy(start.decoder), torch.from_numpy(start.attention_logits)
     moved = gradients(layout, y, z, population_batch(layout, 1), modified=True).decoder[0]
     probs, query = classes.probs[:, start.layout.rows], start.layout.query_index
-    c = probs * np.exp(start.attention[0][query])
+    c = probs * np.exp(start.attention_logits[0][query])
     f = c / np.linalg.norm(c, axis=1, keepdims=True)
-    logits = f @ start.layout.expand_decoder(start.decoder)[0]
+    logits = f @ start.layout.expand_decoder(start.decoder)[0, 0]
     alpha = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     expected = np.eye(classes.vocab_size)[classes.next_token] - alpha
-    found = f @ start.layout.expand_decoder(moved.numpy())
+    found = f @ start.layout.expand_decoder(moved.numpy())[0]
     assert relative(found, expected * classes.weights[:, None]) < 1e-10
 
 

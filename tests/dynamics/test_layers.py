@@ -13,7 +13,7 @@ import scansnap as ss
 from scansnap.dynamics.layered_engine import LayeredEngine, _tokens
 from scansnap.dynamics.tensor_engine import TensorEngine
 from tests.dynamics.interruption import train_interrupted
-from tests.dynamics.reference import engine_of, relative
+from tests.dynamics.reference import engine_of, logits_of, relative
 
 
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}], ids=str)
@@ -23,9 +23,9 @@ def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
     layered, basic = (engine_of(kind, classes, steps=20, **options) for kind in (LayeredEngine, TensorEngine))
     np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
     size = len(classes.contextual_tokens)
-    found = layered._tensors["attention_0"].numpy()[:, layered._query.unique().numpy(), :size]
+    found = layered._parameters["attention_logits_0"].numpy()[:, layered._query.unique().numpy(), :size]
     order = np.argsort(classes.queries)
-    assert relative(found, basic.attention_logits()[:, order]) < 1e-9
+    assert relative(found, logits_of(basic)[:, order]) < 1e-9
 
 
 def plain(
@@ -40,7 +40,7 @@ def plain(
     for sequence, n in zip(sequences, owner, strict=True):
         x = torch.eye(len(tokens), dtype=torch.float64)[[tokens.index(token) for token in sequence]]  # (T, N)
         for j in range(layers):
-            z, y = engine._tensors[f"attention_{j}"][0], engine._tensors[f"decoder_{j}"][0]
+            z, y = engine._parameters[f"attention_logits_{j}"][0], engine._parameters[f"decoder_{j}"][0]
             c = torch.softmax(x @ z @ x[:-1].T, dim=1)  # every position attends to those before the query
             mixed = c @ x[:-1]
             mixed = mixed / mixed.norm(dim=1, keepdim=True)
@@ -68,25 +68,27 @@ def test_counts_do_what_sequences_do(layers: int, nonlinearity: str) -> None:
     losses, _ = engine.advance(9)
     assert losses[0, 0] == before
     assert losses[0, -1] < losses[0, 0]
-    attention = engine.layer_attention()
-    assert attention.shape == (1, 4, layers, len(classes.contextual_tokens))
+    attention = engine.show(("attention",)).attention
+    assert attention.shape == (1, layers, 1, 4, len(classes.contextual_tokens))
     np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-12)
-    assert (attention[0, 0][:, ~np.isin(classes.contextual_tokens, classes.support(0))] == 0).all()
+    assert (attention[0, :, 0, 0][:, ~np.isin(classes.contextual_tokens, classes.support(0))] == 0).all()
 
 
 def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path) -> None:
     options: dict[str, Any] = {"lr_z": 1.0, "lr_y": 1.0, "steps": 12, "batch_size": 8, "layers": 2}
     whole = ss.train(ss.syn_small(), **options)
-    assert whole["attention"].dims == ("run", "step", "class", "layer", "token")
-    assert whole["entropy"].dims == ("run", "step", "class", "layer")
+    assert whole["attention"].dims == ("run", "step", "layer", "head", "class", "token")
+    assert whole["entropy"].dims == ("run", "step", "layer", "head", "class")
     assert "attention_logits" not in whole
     again = train_interrupted(ss.syn_small(), tmp_path / "run.zarr", advances=5, **options)
     np.testing.assert_array_equal(again["attention"].values, whole["attention"].values)
     found = ss.sweep(ss.syn_small(), **{**options, "layers": [1, 2]}, record=("loss",), nonlinearity="tanh")
-    np.testing.assert_allclose(found["loss"].values[1], whole["loss"].values[0, [0, -1]], rtol=1e-6)
+    assert found["loss"].dims == ("layers", "lr_z", "lr_y", "seed", "step")
+    both = found["loss"].sel(layers=2, lr_z=1.0, lr_y=1.0, seed=0)
+    np.testing.assert_allclose(both, whole["loss"].values[0, [0, -1]], rtol=1e-6)
 
 
-def test_runs_do_not_depend_on_their_neighbours() -> None:
+def test_runs_do_not_depend_on_their_neighbors() -> None:
     options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 6, "batch_size": 8, "layers": 2, "init": "uniform",
                                "dtype": "float64", "num_sequences": 10}  # fmt: skip
     together, alone = ss.train(ss.syn_small(), **options, seeds=[3, 4]), ss.train(ss.syn_small(), **options, seeds=4)
@@ -100,11 +102,11 @@ def test_runs_do_not_depend_on_their_neighbours() -> None:
         ({"nonlinearity": "relu"}, "nonlinearity is 'relu' but there is one layer"),
         ({"layers": 2, "nonlinearity": "gelu"}, "unknown nonlinearity 'gelu'"),
         ({"layers": 2, "nonlinearity": "relu"}, "ReLU has no slope at zero"),
-        ({"layers": 2, "heads": 2}, "leave out normalization, residual and heads"),
-        ({"layers": 2, "residual": True}, "leave out normalization, residual and heads"),
+        ({"layers": 2, "heads": 2}, "leave out normalization, attention_map, residual and heads"),
+        ({"layers": 2, "residual": True}, "leave out normalization, attention_map, residual and heads"),
         ({"layers": 2, "decoder_gradient": "modified"}, "Lemma 3 is about one"),
-        ({"layers": 2, "record": ("decoder", "loss")}, "decoder cannot be recorded of several layers"),
-        ({"layers": 2, "attention_prior": {"common": 1.0}}, "priors and positions are for one layer"),
+        ({"layers": 2, "record": ("decoder", "loss")}, "decoder cannot be recorded: there are several layers"),
+        ({"layers": 2, "attention_prior": {"common": 1.0}}, "attention_prior is for one layer: leave it out"),
         ({"layers": 2, "init": (np.zeros((34, 34)), np.zeros((34, 34)))}, "start them from 'zeros' or 'uniform'"),
     ],
 )

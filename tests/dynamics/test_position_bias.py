@@ -13,10 +13,8 @@ import torch
 import scansnap as ss
 from scansnap import theory
 from scansnap.claims.positional_prior import weighed
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import make_start
 from scansnap.dynamics.tensor_engine import TensorEngine
-from tests.dynamics.reference import OPTIONS, relative
+from tests.dynamics.reference import decoder_of, engine_of, logits_of, relative, start_of
 
 RATE = 2.0**40
 
@@ -50,12 +48,12 @@ class Biased(ss.YZTransformer):
         c = (torch.softmax(scores, 1)[:, None] @ one_hot).squeeze(1)
 
         def normalize(x: torch.Tensor) -> torch.Tensor:
-            if self.architecture.normalization == "layer":
+            if self.layer.normalization == "layer":
                 x = x - x.mean(-1, keepdim=True)
             return x / x.norm(dim=-1, keepdim=True)
 
         v = normalize(c)
-        if self.architecture.residual:
+        if self.layer.residual:
             v = normalize(v + torch.nn.functional.one_hot(query, self.vocab_size).to(v.dtype))
         return v @ decoder
 
@@ -84,20 +82,18 @@ def test_against_autograd(classes: ss.PositionedClasses, architecture: dict[str,
         model.attention_logits.copy_(torch.from_numpy(attention + prior))
     loss = model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner]))
     loss.backward()
-    runs = Runs.checked(lr_y=RATE, lr_z=RATE, seeds=seed)
-    options = TrainOptions.checked(**{**OPTIONS, "seq_len": length, "batch_size": 8, **architecture})
-    start = make_start(
-        classes, (decoder, attention), runs.seed, "float64", options.architecture, attention_prior=prior,
-        position_bias=bias, learn_position_bias=True,
-    )  # fmt: skip
-    engine = TensorEngine(start, options, runs)
-    before = engine.decoder()[0], engine.attention_logits()[0], engine.position_bias()[0]
+    options: dict[str, Any] = {
+        "lr_y": RATE, "lr_z": RATE, "seeds": seed, "seq_len": length, "batch_size": 8, "init": (decoder, attention),
+        "attention_prior": prior, "position_bias": bias, "learn_position_bias": True, **architecture,
+    }  # fmt: skip
+    engine = engine_of(TensorEngine, classes, **options)
+    before = decoder_of(engine)[0], logits_of(engine)[0], engine.show(()).position_bias[0]
     found_loss = engine.advance(1)[0][0, 0]
-    after = engine.decoder()[0], engine.attention_logits()[0], engine.position_bias()[0]
+    after = decoder_of(engine)[0], logits_of(engine)[0], engine.show(()).position_bias[0]
     dy, dz, db = ((b - a) / RATE for a, b in zip(before, after, strict=True))
     assert found_loss == pytest.approx(loss.item(), rel=1e-12)
     gradient = -model.decoder.grad.numpy().reshape(heads, size, size)
-    layout = start.layout
+    layout = start_of(classes, **options).layout
     rows = dy.reshape(heads, layout.num_decoder_rows, -1)[:, : len(layout.decoder_tokens), layout.column_of_token]
     assert relative(rows, gradient[:, layout.decoder_tokens]) < 1e-12
     whole = -model.attention_logits.grad.numpy().reshape(heads, size, size)[:, classes.queries][:, :, layout.rows]
@@ -167,11 +163,30 @@ def test_a_learned_bias_is_recorded_swept_and_kept(tmp_path) -> None:
     assert run["position_bias"].values[0, -1, 0] > run["position_bias"].values[0, -1, -1]
     fixed = ss.train(classes, **options, position_bias={"alibi": 0.5}, record_every=20)
     assert np.allclose(fixed["position_bias"].values[0, -1], -0.5 * np.arange(1, 7))
-    found = ss.sweep(classes, **options, learn_position_bias=[False, True], position_bias=[None, {"alibi": 0.5}])
-    assert found.sizes["run"] == 4
-    np.testing.assert_allclose(found["position_bias"].values[1], run["position_bias"].values[0], atol=1e-6)
+    found = ss.sweep(classes, **options, learn_position_bias=[False, True], position_bias={"alibi": 0.5})
+    assert found["position_bias"].dims == ("learn_position_bias", "lr_z", "lr_y", "seed", "step", "bucket")
+    kept = found["position_bias"].sel(learn_position_bias=False).squeeze()
+    np.testing.assert_allclose(kept, fixed["position_bias"].values[0], atol=1e-6)
+    found = ss.sweep(classes, **options, learn_position_bias=[False, True])
+    learned = found["position_bias"].sel(learn_position_bias=True).squeeze()
+    np.testing.assert_allclose(learned, run["position_bias"].values[0], atol=1e-6)
     single = ss.sweep(classes, **options, position_bias=[0.0, -1.0, -1.0, -2.0, -2.0, -2.0])
-    assert single.sizes["run"] == 1
+    assert single["status"].size == 1
+
+
+def test_a_bias_is_an_axis_or_recorded(tmp_path) -> None:
+    """Both would be called position_bias."""
+    classes = ss.near_distinct(num_positions=6)
+    options: dict[str, Any] = {"lr_z": 1.0, "lr_y": 1.0, "steps": 2, "seq_len": 7, "learn_position_bias": [False, True],
+                               "position_bias": [None, {"alibi": 0.5}]}  # fmt: skip
+    found = ss.sweep(classes, **options, record=("loss",))
+    assert found["loss"].dims == ("position_bias", "learn_position_bias", "lr_z", "lr_y", "seed", "step")
+    assert found["status"].size == 4
+    assert found["position_bias"].values.tolist() == [None, '{"alibi": 0.5}']
+    for store in (None, tmp_path / "s.zarr"):
+        with pytest.raises(ss.InputError, match="'position_bias' is a coordinate of this result"):
+            ss.sweep(classes, **options, record=("loss", "position_bias"), store=store)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -180,9 +195,10 @@ def test_a_learned_bias_is_recorded_swept_and_kept(tmp_path) -> None:
         (ss.syn_small(), {"position_bias": [0.0]}, "tokens of these classes do not depend on their position"),
         (ss.syn_small(), {"record": ("position_bias",)}, "position_bias cannot be recorded"),
         (bucketed(), {}, "seq_len is 128 but these classes have 5 positions: give 6, or math.inf"),
-        (bucketed(), {"seq_len": 6, "position_bias": [1.0]}, "give 2 finite numbers, one for each bucket"),
+        (bucketed(), {"seq_len": 6, "position_bias": [1.0]}, "1 numbers for 2 buckets of positions: give one"),
         (bucketed(), {"seq_len": 6, "position_bias": {"alibi": 1.0}}, "give buckets of one position each"),
         (bucketed(), {"seq_len": 6, "position_bias": {"t5": 1.0}}, "or {'alibi': slope}"),
+        (bucketed(), {"seq_len": 6, "layers": 2}, "which is for one layer: give layers=1"),
         (bucketed(), {"seq_len": 6, "num_sequences": 4}, "fixed sets are for other classes"),
         (bucketed(), {"seq_len": 6, "batch_size": None}, "give a batch size, or seq_len=math.inf"),
         (bucketed(), {"seq_len": 6, "learn_position_bias": 1}, "learn_position_bias is 1: give True or False"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.dynamics import train as training
+from scansnap.results.store import RunStore
 
 BASE: dict[str, Any] = {
     "lr_y": 1.0, "lr_z": 1.0, "steps": 24, "batch_size": 16, "seq_len": 32, "momentum": 0.9, "record_every": 4,
@@ -27,19 +28,20 @@ def test_shape_and_labels() -> None:
     classes = ss.syn_small()
     ds = ss.train(classes, **{**BASE, "lr_y": [1.0, 2.0], "seeds": [5, 6], "record": VARIABLES, "steps": 10})
     assert ds["step"].values.tolist() == [0, 4, 8, 10]
-    assert ds["attention"].dims == ("run", "step", "class", "token")
-    assert ds["attention_logits"].dims == ("run", "step", "query", "token")
-    assert ds["decoder"].dims == ("run", "step", "token", "output")
+    assert ds["attention"].dims == ("run", "step", "layer", "head", "class", "token")
+    assert ds["attention_logits"].dims == ("run", "step", "layer", "head", "query", "token")
+    assert ds["decoder"].dims == ("run", "step", "layer", "head", "token", "output")
+    assert ds["layer"].values.tolist() == ds["head"].values.tolist() == [0]
     assert ds["lr_y"].values.tolist() == [1.0, 2.0]
     assert ds["seed"].values.tolist() == [5, 6]
     assert ds["status"].values.tolist() == ["ok", "ok"]
     assert ds["token_kind"].values[[0, 10]].tolist() == ["common", "distinct"]
     assert np.allclose(ds["attention"].sum("token"), 1, atol=1e-6)
     # The start is uniform attention: c_n = P(l|n), and the loss is that of 34 equal guesses.
-    assert np.allclose(ds["attention"].isel(run=0, step=0), classes.probs[:, :30], atol=1e-7)
+    assert np.allclose(ds["attention"].isel(run=0, step=0, layer=0, head=0), classes.probs[:, :30], atol=1e-7)
     assert ds["loss"].values[:, 0] == pytest.approx(math.log(34), rel=1e-6)
-    weights = np.arange(1, 11) / 55  # the distinct tokens' share of P(l|n), renormalised
-    assert ds["entropy"].values[0, 0, 0] == pytest.approx(-(weights * np.log(weights)).sum(), rel=1e-6)
+    weights = np.arange(1, 11) / 55  # the distinct tokens' share of P(l|n), renormalized
+    assert ds["entropy"].values[0, 0, 0, 0, 0] == pytest.approx(-(weights * np.log(weights)).sum(), rel=1e-6)
     assert ds.attrs["classes_fingerprint"] == classes.fingerprint
 
 
@@ -67,7 +69,7 @@ def test_uniform_start_is_uniform() -> None:
 
 @pytest.mark.parametrize("decoder_gradient", ["true", "modified"])
 @pytest.mark.parametrize("batch", [{}, {"batch_size": None, "seq_len": math.inf}])
-def test_a_run_does_not_depend_on_its_neighbours(decoder_gradient: str, batch: dict[str, Any]) -> None:
+def test_a_run_does_not_depend_on_its_neighbors(decoder_gradient: str, batch: dict[str, Any]) -> None:
     options = {**BASE, **batch, "decoder_gradient": decoder_gradient, "init": "uniform", "dtype": "float64"}
     together = ss.train(ss.syn_small(), **{**options, "lr_y": [0.3, 1.0, 2.0], "seeds": [9, 7, 8]})
     alone = ss.train(ss.syn_small(), **{**options, "lr_y": 1.0, "seeds": 7})
@@ -174,7 +176,7 @@ def test_killed_and_resumed(tmp_path, monkeypatch, options: dict[str, Any], stop
 
 
 def test_stored_blocks_are_whole(tmp_path, monkeypatch) -> None:
-    from scansnap.dynamics import recorder
+    from scansnap.results import recorder
 
     monkeypatch.setattr(recorder, "BLOCK_RECORDS", 3)
     expected = ss.train(ss.syn_small(), **{**BASE, "record_every": 1})
@@ -232,7 +234,7 @@ BAD = [
     ({"dtype": "float16"}, "unknown dtype 'float16'"),
     ({"device": "gpu"}, "unknown device 'gpu'"),
     ({"record": ["los"]}, "did you mean 'loss'"),
-    ({"record": []}, "names nothing to keep"),
+    ({"record": []}, r"record is \[\]: give quantities to keep, among loss"),
     ({"record_every": 0}, "record_every is 0"),
     ({"lr_y": -1.0}, "lr_y is -1.0"),
     ({"lr_y": float("inf")}, "lr_y is inf"),
@@ -250,12 +252,35 @@ def test_refusals(change: dict[str, Any], message: str) -> None:
         ss.train(ss.syn_small(), **{**BASE, **change})
 
 
-@pytest.mark.parametrize("classes", ["syn-small", None, np.eye(3)])
+def test_classes_may_have_a_name() -> None:
+    assert same(ss.train("syn-small", **BASE), ss.train(ss.syn_small(), **BASE))
+    flows = [ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[1]) for classes in ("syn-small", ss.syn_small())]
+    assert same(*flows)
+    with pytest.raises(ss.InputError, match="unknown class setting 'syn-smal': did you mean 'syn-small'"):
+        ss.train("syn-smal", **BASE)
+
+
+@pytest.mark.parametrize("classes", [3, None, np.eye(3)])
 def test_classes_must_be_classes(classes: Any) -> None:
     with pytest.raises(ss.InputError, match="and not SequenceClasses"):
         ss.train(classes, **BASE)
     with pytest.raises(ss.InputError, match="and not SequenceClasses"):
         ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[1])
+
+
+def test_options_are_one_object_or_flat() -> None:
+    options = ss.TrainOptions(**BASE)
+    assert same(ss.train("syn-small", options), ss.train("syn-small", **BASE))
+    assert ss.TrainOptions(lr_y=1, lr_z=1, steps=7, record_every=None).record_steps.tolist() == [0, 7]
+    for ask, message in [
+        (lambda: ss.train("syn-small", options, steps=3), "^steps is given beside TrainOptions: change the options"),
+        (lambda: ss.train("syn-small", {"steps": 3}), "^options is dict: give TrainOptions, or every option by its"),
+        (lambda: ss.train("syn-small", lr_y=1.0), r"^lr_z, steps must be given\.$"),
+        (lambda: ss.train("syn-small", **BASE, stesp=3), "^unknown option 'stesp': did you mean 'steps'"),
+        (lambda: ss.flow("syn-small", options), "^options is TrainOptions: give FlowOptions"),
+    ]:
+        with pytest.raises(ss.InputError, match=message):
+            ask()
 
 
 def test_given_starts_are_told_apart(tmp_path) -> None:
@@ -275,19 +300,20 @@ def test_a_checkpoint_of_another_run_is_not_taken_up(tmp_path, monkeypatch) -> N
     path = tmp_path / "run.zarr"
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
     monkeypatch.setattr(training, "FIRST_PIECE", 1)
-    keep = training._Training._checkpoint
+    write = RunStore.write_checkpoint
 
-    def dies(self, record):
-        keep(self, record)
+    def dies(self, step, state):
+        write(self, step, state)
         raise Killed
 
-    monkeypatch.setattr(training._Training, "_checkpoint", dies)
+    monkeypatch.setattr(RunStore, "write_checkpoint", dies)
     with pytest.raises(Killed):
         ss.train(ss.syn_small(), **{**BASE, "lr_y": 5.0}, store=path)
-    monkeypatch.setattr(training._Training, "_checkpoint", keep)
+    monkeypatch.setattr(RunStore, "write_checkpoint", write)
     import shutil
 
     shutil.rmtree(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.zarr.checkpoint.npz"]
     assert same(ss.train(ss.syn_small(), **BASE), ss.train(ss.syn_small(), **BASE, store=path))
 
 

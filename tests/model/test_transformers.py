@@ -1,4 +1,4 @@
-"""The plain models: Eq. 1 by hand, and the map from the regular parameterisation to (Y, Z)."""
+"""The plain models: Eq. 1 by hand, and the map from the regular parameterization to (Y, Z)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_query_is_not_a_key() -> None:
     assert torch.equal(before, model(sequences))
 
 
-def test_regular_parameterisation_is_the_same_function() -> None:
+def test_regular_parameterization_is_the_same_function() -> None:
     classes = ss.syn_medium(num_query=3)
     sequences, owner = ss.sample_sequences(classes, num=50, seq_len=20, seed=1)
     regular = ss.RegularTransformer(classes.vocab_size, 16, dtype=torch.float64, seed=3)

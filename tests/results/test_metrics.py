@@ -43,19 +43,19 @@ def test_rate_of_change_by_hand() -> None:
         metrics.rate_of_change(attention, [0, 2, 2])
 
 
-def test_labelled_metrics() -> None:
+def test_labeled_metrics() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=20, momentum=0.9, record_every=5, seeds=[0, 1])
     assert np.allclose(ss.measure.distinct_entropy(ds), ds["entropy"], atol=1e-6)
-    assert ss.measure.top_k_mass(ds, 3).dims == ("run", "step", "class")
+    assert ss.measure.top_k_mass(ds, 3).dims == ("run", "step", "layer", "head", "class")
     assert (ss.measure.sparsity(ds).isel(step=-1) > ss.measure.sparsity(ds).isel(step=0)).all()
     rate = ss.measure.rate_of_change(ds)
-    assert rate.dims == ("run", "step", "class")
+    assert rate.dims == ("run", "step", "layer", "head", "class")
     moved = np.abs(ds["attention"].isel(step=2) - ds["attention"].isel(step=1)).sum("token") / 2 / 5
     assert np.allclose(rate.isel(step=2), moved)
     assert rate.attrs["units"] == "per step"
 
 
-def test_labelled_refusals() -> None:
+def test_labeled_refusals() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, record=("loss",))
     with pytest.raises(ss.InputError, match="did not record 'attention'"):
         ss.measure.sparsity(ds)

@@ -82,16 +82,16 @@ def test_records_that_a_diverged_run_never_made_are_left_out() -> None:
 def test_times_of_a_flow_are_times() -> None:
     flow = ss.flow(ss.single_common(), lr_y=0.5, lr_z=0.05, times=[0.1, 0.3, 0.5, 0.9, 1.5, 10, 100, 1e15])
     found = ss.measure.snaps(flow)
-    expected = float(np.nanmax(ss.measure.rate_of_change(flow).isel(run=0, **{"class": 0})))
-    assert float(found["peak_rate"].values[0, 0]) == pytest.approx(expected, rel=1e-9)
+    expected = float(np.nanmax(ss.measure.rate_of_change(flow).isel(run=0, layer=0, head=0, **{"class": 0})))
+    assert float(found["peak_rate"].values[0, 0, 0, 0]) == pytest.approx(expected, rel=1e-9)
 
 
 def test_synthetic_runs_have_snaps_too() -> None:
     run = ss.train(ss.syn_small(), lr_y=10.0, lr_z=1.0, steps=100, momentum=0.9, record_every=2, seq_len=128)
     found = ss.measure.snaps(run)
-    assert found["snap_step"].dims == ("run", "class")
+    assert found["snap_step"].dims == ("run", "layer", "head", "class")
     assert set(found["snap_status"].values.ravel()) <= {"frozen", "not yet"}
     rates = ss.measure.rate_of_change(run)
     for c in range(2):
-        one = find_snap(run["step"].values, rates.values[0, :, c] * 2)
-        assert str(found["evidence"].values[0, c]) == str(one)
+        one = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2)
+        assert str(found["evidence"].values[0, 0, 0, c]) == str(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,20 +31,90 @@ def test_a_file_says_what_sweep_is_asked(tmp_path) -> None:
     assert found["batch_size"] == [None, 8]
     assert found["seq_len"] == math.inf
     result = ss.sweep(**found)
-    assert result.sizes["run"] == 2 * 2 * 2 * 2 * 3
-    assert set(result["batch_size"].values) == {"None", "8"}
+    assert result["status"].dims == ("classes", "batch_size", "lr_z", "lr_y_over_lr_z", "seed")
+    assert result["status"].shape == (2, 2, 2, 2, 3)
+    assert result["batch_size"].values.tolist() == [None, 8]
 
     table = cells(result)
     assert len(table) == 16
     assert all(cell["runs"] == cell["ok"] == 3 for cell in table)
-    first = result.where(
-        (result["classes"] == "mine") & (result["lr_z"] == 1) & (result["lr_y"] == 2) & (result["batch_size"] == "8"),
-        drop=True,
-    )
-    (cell,) = [c for c in table if (c["classes"], c["lr_z"], c["lr_y"], c["batch_size"]) == ("mine", 1.0, 2.0, "8")]
-    losses = first["loss"].isel(step=-1).values
+    (cell,) = [c for c in table if (c["classes"], c["lr_z"], c["lr_y"], c["batch_size"]) == ("mine", 1.0, 2.0, 8)]
+    losses = result["loss"].sel(classes="mine", lr_z=1, lr_y_over_lr_z=2, batch_size=8).isel(step=-1).values
+    assert losses.shape == (3,)
     assert cell["loss"] == pytest.approx(losses.mean())
     assert cell["loss_error"] == pytest.approx(losses.std(ddof=1) / np.sqrt(3))
+
+
+def test_one_setting_keeps_its_name(tmp_path) -> None:
+    text = "lr_z = 1\nlr_y = 1\nsteps = 2\n"
+    for name in ("'syn-small'", "['syn-small']"):
+        (tmp_path / "sweep.toml").write_text(f"classes = {name}\n{text}")
+        found = ss.read_sweep(tmp_path / "sweep.toml")
+        assert found["classes"] == {"syn-small": ss.syn_small()}
+        assert ss.sweep(**found)["classes"].values.tolist() == ["syn-small"]
+        assert ss.read_experiment(tmp_path / "sweep.toml")[0] == ss.syn_small()
+
+
+EXPERIMENTS: list[dict[str, Any]] = [
+    {},
+    {"batch_size": None, "seq_len": math.inf, "momentum": 0.9, "record_every": None},
+    {"optimizer": "normalized_sgd", "normalization": "layer", "residual": True, "heads": 2, "init": "uniform"},
+    {"lr_y": [1.0, 2.0], "seeds": [3, 4], "record": ("loss", "entropy"), "attention_prior": {"common": -2.0}},
+    {"layers": 2, "nonlinearity": "relu", "init": "uniform", "num_sequences": 8, "device": "cpu"},
+]
+
+
+@pytest.mark.parametrize("options", EXPERIMENTS, ids=str)
+def test_an_experiment_is_written_and_read(tmp_path, options: dict[str, Any]) -> None:
+    written = ss.TrainOptions(**{"lr_y": 1.0, "lr_z": 0.5, "steps": 4, **options})
+    path = ss.write_experiment("syn-small", written, tmp_path / "experiment.toml")
+    classes, read = ss.read_experiment(path)
+    assert (classes, read) == (ss.syn_small(), written)
+    assert len(path.read_text().splitlines()) < 24  # what is not the default
+    with pytest.raises(ss.InputError, match=r"experiment\.toml exists already"):
+        ss.write_experiment("syn-small", written, path)
+    assert ss.read_experiment(path)[1] == written
+
+
+class Still:
+    memory = ()
+
+    def move(self, update: ss.Update) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimizer", Still()),
+        ("init", (np.zeros((34, 34)), np.zeros((34, 34)))),
+        ("attention_prior", np.zeros(34)),
+        ("record", ss.Quantity("own", (), lambda now: now.loss, ("loss",))),
+    ],
+    ids=["optimizer", "init", "prior", "quantity"],
+)
+def test_what_no_file_can_hold_is_not_written(tmp_path, name: str, value: Any) -> None:
+    options = ss.TrainOptions(**{"lr_y": 1.0, "lr_z": 1.0, "steps": 4, name: value})
+    with pytest.raises(ss.InputError, match=f"^{name} is .*, which no file can hold"):
+        ss.write_experiment("syn-small", options, tmp_path / "experiment.toml")
+    with pytest.raises(ss.InputError, match="unknown class setting 'syn-smal'"):
+        ss.write_experiment("syn-smal", ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=4), tmp_path / "experiment.toml")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr_y = 1\nlr_z = 1\nsteps = 3", "names no classes, or several"),
+        ("classes = ['syn-small', 'near-distinct']\nlr_y = 1\nlr_z = 1\nsteps = 3", "names no classes, or several"),
+        ("classes = 'syn-small'\nlr_y = 1\nlr_z = 1", "experiment.toml: steps must be given"),
+        ("classes = 'syn-small'\nlr_y = 1\nlr_z = 1\nsteps = 3\nmomentum = [0, 0.9]", "experiment.toml: momentum is"),
+        ("classes = 'syn-small'\nlr_y_over_lr_z = 1\nlr_z = 1\nsteps = 3", "experiment.toml: unknown option"),
+    ],
+)
+def test_files_that_are_no_experiment(tmp_path, text: str, message: str) -> None:
+    (tmp_path / "experiment.toml").write_text(text)
+    with pytest.raises(ss.InputError, match=message):
+        ss.read_experiment(tmp_path / "experiment.toml")
 
 
 def test_cells_leave_out_runs_that_diverged() -> None:
@@ -57,7 +128,7 @@ def test_cells_leave_out_runs_that_diverged() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("classes = 1\nlr_z = 1", "has no steps"),
+        ("classes = 'syn-small'\nlr_z = 1", "has no steps"),
         ("lr_z = 1\nsteps = 3", "has no classes"),
         ("clases = 1", "unknown key 'clases': did you mean 'classes'"),
         ("store = 'x'", "unknown key 'store'"),
@@ -65,7 +136,7 @@ def test_cells_leave_out_runs_that_diverged() -> None:
         ("classes = 'absent.toml'\nlr_z = 1\nsteps = 3", "No such file"),
         ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:x'", "seeds is '0:x'"),
         ("classes = 3\nlr_z = 1\nsteps = 3", "sweep.toml: "),
-        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:1000000000000'", "there may be up to 10,000,000"),
+        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:1000000000000'", "give at most 10,000,000"),
         ("lr_z = [", "not a valid TOML file"),
     ],
 )
@@ -76,5 +147,5 @@ def test_files_that_cannot_be_used(tmp_path, text: str, message: str) -> None:
 
 
 def test_a_missing_file_is_said(tmp_path) -> None:
-    with pytest.raises(ss.InputError, match="cannot read the sweep file"):
+    with pytest.raises(ss.InputError, match=r"cannot read .*absent\.toml: No such file"):
         ss.read_sweep(tmp_path / "absent.toml")

@@ -15,29 +15,45 @@ def test_layers_are_axes() -> None:
     classes = ss.syn_small()
     found = ss.sweep(classes, **OPTIONS, normalization=["l2", "layer"], residual=[False, True], seeds=[0, 1],
                      record=("loss", "attention"))  # fmt: skip
-    assert found.sizes["run"] == 8
-    assert set(found["residual"].values.tolist()) == {"True", "False"}
-    run = int(np.flatnonzero((found["normalization"] == "layer") & (found["residual"] == "True"))[1])
+    assert found["loss"].dims == ("normalization", "residual", "lr_z", "lr_y", "seed", "step")
+    assert found["status"].size == 8
+    assert found["residual"].values.tolist() == [False, True]
+    one = found.sel(normalization="layer", residual=True, lr_z=0.5, lr_y=1.0, seed=1)
     alone = ss.train(classes, **OPTIONS, normalization="layer", residual=True, seeds=1, record=("loss", "attention"),
                      record_every=4)  # fmt: skip
-    np.testing.assert_allclose(found["loss"].values[run], alone["loss"].values[0], rtol=1e-6)
-    np.testing.assert_allclose(found["attention"].values[run], alone["attention"].values[0], atol=1e-6)
+    np.testing.assert_allclose(one["loss"].values, alone["loss"].values[0], rtol=1e-6)
+    np.testing.assert_allclose(one["attention"].values, alone["attention"].values[0], atol=1e-6)
     assert len(cells(found)) == 4
 
 
 def test_data_and_priors_are_axes(tmp_path) -> None:
     found = ss.sweep(ss.syn_small(), **OPTIONS, num_sequences=[4, None], attention_prior=[None, {"common": -2.0}],
-                     optimizer=["sgd", "normalised_sgd"], record=("loss", "fresh_loss"),
+                     optimizer=["sgd", "normalized_sgd"], record=("loss", "fresh_loss"),
                      store=tmp_path / "s.zarr")  # fmt: skip
-    assert found.sizes["run"] == 8
-    assert {"num_sequences", "attention_prior", "optimizer"} <= set(found.coords)
+    assert found["loss"].dims[:3] == ("num_sequences", "optimizer", "attention_prior")
+    assert found["status"].size == 8
+    assert found["num_sequences"].values.tolist() == [4, None]
+    assert found["attention_prior"].values.tolist() == [None, '{"common": -2.0}']
+    assert found["optimizer"].values.tolist() == ["sgd", "normalized_sgd"]
+    assert np.isfinite(found["loss"].sel(num_sequences=None, attention_prior=None)).all()
     assert np.isfinite(found["fresh_loss"]).all()
     assert "fresh_loss" in cells(found)[0]
 
 
+def test_a_prior_of_numbers_is_one_value() -> None:
+    prior = np.linspace(-1, 1, 34)
+    found = ss.sweep(ss.syn_small(), **OPTIONS, attention_prior=prior)
+    assert found["loss"].dims == ("lr_z", "lr_y", "seed", "step")
+    alone = ss.train(ss.syn_small(), **OPTIONS, attention_prior=prior, record_every=None)
+    np.testing.assert_array_equal(found["loss"].values[0, 0], alone["loss"])
+    assert np.abs(alone["loss"] - ss.train(ss.syn_small(), **OPTIONS, record_every=None)["loss"]).max() > 1e-4
+
+
 def test_heads_of_one_number_are_recorded_and_of_several_refused() -> None:
     found = ss.sweep(ss.syn_small(), **OPTIONS, heads=2, init="uniform", init_scale_z=[1.0, 4.0], record=("attention",))
-    assert found["attention"].dims == ("run", "step", "class", "head", "token")
+    assert found["attention"].dims == (
+        "init_scale_z", "lr_z", "lr_y", "seed", "step", "layer", "head", "class", "token"
+    )  # fmt: skip
     with pytest.raises(ss.InputError, match="entropy cannot be recorded over different numbers of heads"):
         ss.sweep(ss.syn_small(), **OPTIONS, heads=[1, 2])
     both = ss.sweep(ss.syn_small(), **OPTIONS, heads=[1, 2], record=("loss",))
@@ -45,8 +61,8 @@ def test_heads_of_one_number_are_recorded_and_of_several_refused() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ss.InputError, match="a sweep takes names with numbers"):
-        ss.sweep(ss.syn_small(), **OPTIONS, attention_prior=np.zeros(34))
+    with pytest.raises(ss.InputError, match="attention_prior has 3 numbers for 34 tokens: give one number for each"):
+        ss.sweep(ss.syn_small(), **OPTIONS, attention_prior=np.zeros(3))
     with pytest.raises(ss.InputError, match="it scales the start 'uniform' alone"):
         ss.sweep(ss.syn_small(), **OPTIONS, init_scale_z=[1.0, 2.0])
     with pytest.raises(ss.InputError, match="unknown normalization"):

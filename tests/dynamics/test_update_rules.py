@@ -1,0 +1,168 @@
+"""Update rules of a user's own: in training, sweeps, stores and resumption, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scansnap as ss
+from scansnap.dynamics.kernel_engine import KernelEngine
+from tests.dynamics.interruption import train_interrupted
+from tests.dynamics.reference import population_gradients, relative, work_of
+
+OPTIONS: dict[str, Any] = {"lr_y": 0.05, "lr_z": 0.1, "steps": 12, "batch_size": 8, "seq_len": 16, "dtype": "float64"}
+
+
+@dataclass(frozen=True)
+class Lion:
+    """The sign of a mean gradient, with a rate that grows over the first steps."""
+
+    beta: float = 0.9
+    warm_up: int = 5
+    memory = ("mean",)
+
+    def move(self, update: ss.Update) -> None:
+        mean, g = update.memory["mean"], update.gradient
+        rate = update.rate * torch.clamp((update.step + 1).double() / self.warm_up, max=1)
+        update.matrix.add_(rate * torch.sign(self.beta * mean + (1 - self.beta) * g))
+        mean.mul_(0.99).add_(g, alpha=0.01)
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """SGD as a user would write it."""
+
+    momentum: float = 0.0
+    memory = ("v",)
+
+    def move(self, update: ss.Update) -> None:
+        update.memory["v"].mul_(self.momentum).add_(update.gradient)
+        update.matrix.add_(update.rate * update.memory["v"])
+
+
+def same(first: Any, second: Any) -> bool:
+    return all(np.array_equal(first[name], second[name], equal_nan=True) for name in first.data_vars)
+
+
+def test_a_rule_sees_the_gradient_of_every_entry() -> None:
+    """Eight steps against the rule applied to whole M x M matrices, although most output columns are merged."""
+    classes = ss.syn_medium(num_query=2)
+    y = np.zeros((classes.vocab_size, classes.vocab_size))
+    z = np.zeros((len(classes.queries), classes.vocab_size))
+    means = [0 * y, 0 * z]
+    for step in range(8):
+        gradients = population_gradients(classes, y, z)
+        for matrix, mean, g, rate in zip((y, z), means, gradients, (0.05, 0.1), strict=True):
+            matrix += rate * min((step + 1) / 5, 1) * np.sign(0.7 * mean + 0.3 * g)
+            mean += 0.01 * (g - mean)
+    run = ss.train(classes, **{**OPTIONS, "steps": 8, "batch_size": None, "seq_len": math.inf}, optimizer=Lion(0.7),
+                   record=("attention_logits", "decoder")).isel(run=0, step=-1)  # fmt: skip
+    rows = classes.contextual_tokens
+    assert relative(run["attention_logits"].values[0, 0], z[:, rows]) < 1e-12
+    assert relative(run["decoder"].values[0, 0], y[rows]) < 1e-12
+
+
+@pytest.mark.parametrize("given", [{"optimizer": Momentum(0.9)}, {"optimizer": Momentum(), "momentum": 0.9}], ids=str)
+def test_sgd_can_be_written_again(given: dict[str, Any]) -> None:
+    own = ss.train(ss.syn_small(), **OPTIONS, **given)
+    built_in = ss.train(ss.syn_small(), **OPTIONS, momentum=0.9)
+    for name in own.data_vars:
+        np.testing.assert_allclose(own[name], built_in[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("layer", [{}, {"heads": 2, "residual": True}, {"layers": 2}], ids=str)
+def test_an_interrupted_run_goes_on(tmp_path, layer: dict[str, Any]) -> None:
+    """To the bit: what the rule remembers, and the step that it sees, are taken up again."""
+    options = {**OPTIONS, **layer, "optimizer": Lion(), "init": "uniform"}
+    found = train_interrupted(ss.syn_small(), tmp_path / "run.zarr", advances=4, **options)
+    assert same(found.load(), ss.train(ss.syn_small(), **options))
+
+
+def test_a_rule_is_an_axis_of_a_sweep(tmp_path) -> None:
+    rules = ["sgd", Lion(), Lion(beta=0.5), ss.Adam(beta_1=0.5)]
+    for store in (None, tmp_path / "s.zarr"):
+        found = ss.sweep(ss.syn_small(), **OPTIONS, optimizer=rules, seeds=[0, 1], store=store)
+        labels = ["sgd", f"{__name__}.Lion", f"{__name__}.Lion(beta=0.5)", "adam(beta_1=0.5)"]
+        assert found["optimizer"].values.tolist() == labels
+        for label, rule in zip(labels, rules, strict=True):
+            alone = ss.train(ss.syn_small(), **OPTIONS, optimizer=rule, seeds=[0, 1], record_every=None)
+            losses = found["loss"].sel(optimizer=label, lr_z=0.1, lr_y=0.05)
+            np.testing.assert_allclose(losses, alone["loss"], rtol=1e-12)
+
+
+def test_other_settings_are_another_run(tmp_path) -> None:
+    path = tmp_path / "run.zarr"
+    first = ss.train(ss.syn_small(), **OPTIONS, optimizer=Lion(), store=path).load()
+    assert same(ss.train(ss.syn_small(), **OPTIONS, optimizer=Lion(beta=0.9), store=path).load(), first)
+    with pytest.raises(ss.StoreError, match=r"holds another run, with optimizer = .*Lion and not .*Lion\(beta=0\.8\)"):
+        ss.train(ss.syn_small(), **OPTIONS, optimizer=Lion(beta=0.8), store=path)
+    with pytest.raises(ss.StoreError, match=r"holds another run, with optimizer = .*Lion and not sgd"):
+        ss.train(ss.syn_small(), **OPTIONS, store=path)
+    ss.sweep(ss.syn_small(), **OPTIONS, optimizer=Lion(), store=tmp_path / "s.zarr")
+    with pytest.raises(ss.StoreError, match="holds another run, with optimizer"):
+        ss.sweep(ss.syn_small(), **OPTIONS, optimizer=Lion(warm_up=2), store=tmp_path / "s.zarr")
+
+
+def test_a_rule_can_have_a_name(monkeypatch) -> None:
+    monkeypatch.setattr(ss.OPTIMIZERS, "_makers", {**ss.OPTIMIZERS})
+    ss.OPTIMIZERS.register("lion")(Lion)
+    named = ss.train(ss.syn_small(), **OPTIONS, optimizer="lion")
+    assert same(named, ss.train(ss.syn_small(), **OPTIONS, optimizer=Lion()))
+    assert '"optimizer": "lion"' in named.attrs["options"]
+    assert '"optimizer": "lion(beta=0.5)"' in ss.train(ss.syn_small(), **OPTIONS, optimizer=Lion(0.5)).attrs["options"]
+    with pytest.raises(ss.InputError, match="the optimizer 'lion' exists already"):
+        ss.OPTIMIZERS.register("lion")(Momentum)
+
+
+def test_compiled_code_takes_no_rule_for_its_own() -> None:
+    """A rule that is derived from SGD moves as it says itself."""
+
+    class Still(ss.SGD):
+        def move(self, update: ss.Update) -> None:
+            pass
+
+    assert KernelEngine.serves(work_of(ss.syn_small(), optimizer=ss.SGD(momentum=0.5)))
+    assert not KernelEngine.serves(work_of(ss.syn_small(), optimizer=Still()))
+    found = ss.train(ss.syn_small(), **OPTIONS, optimizer=Still(), init="uniform")
+    assert same(found.isel(step=[0])[["attention_logits"]], found.isel(step=[-1])[["attention_logits"]])
+
+
+def test_a_rule_that_remembers_nothing_need_not_say_so() -> None:
+    class Plain:
+        def move(self, update: ss.Update) -> None:
+            update.matrix.add_(update.rate * update.gradient)
+
+    own, built_in = (ss.train(ss.syn_small(), **OPTIONS, optimizer=rule) for rule in (Plain(), "sgd"))
+    np.testing.assert_allclose(own["loss"], built_in["loss"], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"optimizer": "lion"},
+            r"^unknown optimizer 'lion': choose one of sgd, adam, sign_sgd, normalized_sgd, or give an object with "
+            r"move\(\.\.\.\)\.$",
+        ),
+        ({"optimizer": "normalised_sgd"}, "did you mean 'normalized_sgd'"),
+        (
+            {"optimizer": math},
+            r"^optimizer is <module 'math'.*: give one of sgd, adam, sign_sgd, normalized_sgd, or an object with "
+            r"move\(\.\.\.\)\.$",
+        ),
+        ({"optimizer": Lion}, "^optimizer is <class .*: give one of sgd, "),
+        ({"optimizer": None}, "^optimizer is None: give one of sgd, "),
+        ({"optimizer": Lion(), "momentum": 0.9}, r"^momentum is 0\.9 but the optimizer is .*Lion: momentum belongs to"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_refusals(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ss.InputError, match=sentence):
+        ss.train(ss.syn_small(), **OPTIONS, **options)
+    with pytest.raises(ss.InputError, match=sentence):
+        ss.sweep(ss.syn_small(), **OPTIONS, **options)
