@@ -14,11 +14,11 @@ from scansnap.base.open_list import OpenList
 from scansnap.base.options import (
     ChoiceKind,
     FlagKind,
+    Kind,
     MemberKind,
     NumberKind,
     OptionalKind,
     Options,
-    TextKind,
     WholeKind,
     defaults_of,
     documented,
@@ -69,7 +69,7 @@ def test_kinds_follow_from_types() -> None:
         "fan": FlagKind(),
         "minutes": OptionalKind(NumberKind({"least": 0, "below": 60})),
         "rack": ChoiceKind(("low", "high")),
-        "name": TextKind(),
+        "name": Kind(),
         "sauce": MemberKind(SAUCES),
     }
 

@@ -136,7 +136,7 @@ def test_cells_leave_out_runs_that_diverged() -> None:
         ("classes = 'absent.toml'\nlr_z = 1\nsteps = 3", "No such file"),
         ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:x'", "seeds is '0:x'"),
         ("classes = 3\nlr_z = 1\nsteps = 3", "sweep.toml: "),
-        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:1000000000000'", "give at most 10,000,000"),
+        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:1000000000000'", "at most 10,000,000 of them"),
         ("lr_z = [", "not a valid TOML file"),
     ],
 )

@@ -30,10 +30,16 @@ def number(
     name: str, value: Any, *, least: float = -math.inf, most: float = math.inf, below: float = math.inf
 ) -> float:
     """A finite number from `least` to `most`, less than `below`."""
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    if not real or not math.isfinite(value) or not least <= value <= most or not value < below:
-        raise InputError(f"{name} is {value!r}: give a finite number{_range(least, most, below)}.")
+    if not _is_finite(value) or not least <= value <= most or not value < below:
+        raise InputError(f"{name} is {shortened(value)}: give a finite number{_range(least, most, below)}.")
     return float(value)
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
 
 
 def _range(least: float, most: float, below: float) -> str:
@@ -59,8 +65,9 @@ def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
 def numbers(name: str, values: object, what: str = "numbers") -> NDArray[np.float64]:
     """A one-dimensional array of finite numbers, from one number or a sequence of them."""
     try:
-        array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
+        array = np.atleast_1d(np.asarray(values))
+        array = array.astype(np.float64) if array.dtype.kind in "iufO" else np.empty((0, 0))  # no bools, no text
+    except (OverflowError, TypeError, ValueError):
         array = np.empty((0, 0))
     if array.ndim != 1 or not array.size or not np.isfinite(array).all():
         raise InputError(f"{name} is {shortened(values)}: give {what}.")
@@ -69,6 +76,8 @@ def numbers(name: str, values: object, what: str = "numbers") -> NDArray[np.floa
 
 def seeds(values: Any) -> tuple[int, ...]:
     """One seed, or a sequence of them."""
+    if isinstance(values, np.ndarray):
+        values = np.atleast_1d(values)
     listed = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     if not listed:
         raise InputError("seeds is empty: give one seed per run, or a single one.")

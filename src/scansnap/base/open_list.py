@@ -37,7 +37,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
 
         def add(maker: Maker) -> Maker:
             if self._makers.get(name, maker) is not maker:
-                raise InputError(f"there is a {self._kind} called '{name}' already: give yours another name.")
+                raise InputError(f"the {self._kind} '{name}' exists already: give yours another name.")
             self._makers[name] = maker
             return maker
 
@@ -51,7 +51,8 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         """The member of that name, or the object that was given."""
         if isinstance(value, str):
             if value not in self._makers:
-                raise unknown(self._kind, value, [*self._makers, f"or give an object with {self._wanted()}"])
+                own = [f"or give an object with {self._wanted()}"] if self._methods else []
+                raise unknown(self._kind, value, [*self._makers, *own])
             return self._makers[value]()
         missing = [method for method in self._methods if not callable(getattr(value, method, None))]
         if missing or isinstance(value, type):

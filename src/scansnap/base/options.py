@@ -315,6 +315,8 @@ def plain(value: Any) -> Any:
 
 def from_plain(value: Any) -> Any:
     """The inverse of `plain`."""
+    if isinstance(value, Mapping):
+        return {key: from_plain(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [from_plain(inner) for inner in value]
     return None if isinstance(value, str) and value.lower() == NONE else value

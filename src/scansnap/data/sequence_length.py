@@ -16,7 +16,8 @@ def contextual_length(seq_len: float) -> int:
     real = isinstance(seq_len, Real) and not isinstance(seq_len, bool)
     if not real or not math.isfinite(seq_len) or seq_len != int(seq_len) or not 2 <= seq_len < 2**31:
         raise InputError(
-            f"seq_len is {seq_len!r}: give a whole number from 2 (one contextual token and the query) to 2^31."
+            f"seq_len is {seq_len!r}: give a whole number from 2 (one contextual token and the query) to 2^31, or "
+            "math.inf where sequences may be infinitely long."
         )
     return int(seq_len) - 1
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +31,22 @@ class Draw:
     counts: NDArray[np.integer]  # (R, B, W), or (R, B, G, W) by bucket of positions: how often each token occurs, in
     # the order of `classes.support`, 0 from the class's last token on; W is the size of the largest class
 
+    def check(self, source: DataSource, runs: int, num_sequences: int | None) -> None:
+        """Refuse what the source should not have drawn."""
+        classes = source.classes
+        asked = (runs, num_sequences or classes.num_classes)
+        widest = int(np.diff(classes.offsets).max())
+        if self.class_index.shape != asked or self.counts.shape[:2] != asked or self.counts.shape[-1] != widest:
+            raise InputError(
+                f"{type(source).__name__}.draw gave class_index {self.class_index.shape} and counts "
+                f"{self.counts.shape}: give {asked} and {(*asked, widest)}."
+            )
+        if self.class_index.min() < 0 or self.class_index.max() >= classes.num_classes:
+            raise InputError(
+                f"{type(source).__name__}.draw gave a class that is not there: they are numbered from 0 to "
+                f"{classes.num_classes - 1}."
+            )
+
 
 class DataSource(ABC):
     """What `train` learns from.  Subclass it to bring data that are not drawn token by token from P(l|n).
@@ -40,6 +58,11 @@ class DataSource(ABC):
     independent: bool = False
     """Whether tokens are drawn independently from P(l|n), so that compiled engines may draw them by themselves."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "draw" in vars(cls) and "independent" not in vars(cls):
+            cls.independent = False  # whoever draws in another way is asked to draw
+
     @property
     @abstractmethod
     def classes(self) -> SequenceClasses:
@@ -50,7 +73,8 @@ class DataSource(ABC):
         """The sequences of update `step`, for the run of each seed.
 
         Each run gets `num_sequences` sequences, or one of each class where that is None.  A sequence has `length`
-        contextual tokens.
+        contextual tokens; where `length` is 0, counts are not read.  Updates are numbered from 0, and sequences that no
+        update sees have a negative step.
         """
 
     def check_length(self, seq_len: float) -> None:  # noqa: B027  (most sources take any)
@@ -63,6 +87,23 @@ class DataSource(ABC):
     @property
     def fingerprint(self) -> str:
         """Sixteen hex digits that are equal for equal sources."""
-        settings = {name: value for name, value in vars(self).items() if isinstance(value, int | float | str | bool)}
+        settings = {
+            name: _described(value)
+            for name, value in vars(self).items()
+            if not isinstance(getattr(type(self), name, None), cached_property)
+        }
         described = f"{type(self).__qualname__} {sorted(settings.items())} {self.classes.fingerprint}"
         return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+def _described(value: object) -> object:
+    """What tells a setting of a source from another one, the same in every process."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+    if isinstance(value, DataSource):
+        return value.fingerprint
+    if isinstance(value, Mapping):
+        return [(str(key), _described(inner)) for key, inner in value.items()]
+    if isinstance(value, list | tuple):
+        return [_described(inner) for inner in value]
+    return value if value is None or isinstance(value, int | float | str | bytes) else type(value).__qualname__

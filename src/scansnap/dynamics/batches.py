@@ -89,6 +89,8 @@ class HostSampler:
         draw = self._source.draw(
             seeds=request.seeds, step=t, num_sequences=request.num_sequences, length=request.length
         )
+        if not self._source.independent:
+            draw.check(self._source, len(request.seeds), request.num_sequences)
         class_index = torch.tensor(draw.class_index, device=probs.device)
         if request.length == 0:
             buckets = tensors.bucket_probs

@@ -1,7 +1,7 @@
 """What advances runs: one contract, kept by every engine.
 
 All engines draw the same sequences for the same seed and do the same arithmetic in another order, so they agree to
-rounding.  An engine says itself which work it serves and what memory a run takes; `make_engine` picks the first that
+rounding.  An engine says itself which work it serves and what memory a run takes; `engine_for` picks the first that
 serves: compiled code for the basic setting on a CPU, autograd for several layers, tensors for everything else.  A user
 never chooses.
 """
@@ -9,7 +9,7 @@ never chooses.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Protocol
@@ -39,11 +39,6 @@ class Work:
         """The work, or an `InputError` that says why it cannot be done."""
         options.check_data(source)
         return cls(source, options)
-
-    def with_runs(self, runs: Runs) -> Work:
-        """The same work for other runs."""
-        values = {"lr_y": runs.lr_y, "lr_z": runs.lr_z, "seeds": runs.seed}
-        return replace(self, options=replace(self.options, **values))  # type: ignore[arg-type]
 
     @cached_property
     def layer(self) -> Layer:

@@ -32,7 +32,7 @@ class KernelEngine:
             and options.decoder_gradient == "true"
             and work.layer == BASIC
             and options.layers == 1
-            and isinstance(options.rule, SGD | Adam)
+            and type(options.rule) in (SGD, Adam)  # one that is derived from them moves in another way
             and options.num_sequences is None
             and work.source.independent
         )

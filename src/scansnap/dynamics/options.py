@@ -325,7 +325,7 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, RunOption
         check_record(self.quantities, self, source, missing=FLOWING)
 
 
-ONE_LAYER = "there are several layers, and only one has it"
+ONE_LAYER = "there are several layers, of which loss, accuracy, attention and entropy can be"
 LAYERED = dict.fromkeys(
     ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER
 )

@@ -51,6 +51,7 @@ class Readout:
 
     attention_map: AttentionMap
     normalizer: Normalization
+    spreads: bool  # whether LN gives an entry to tokens that do not occur
     addition: Addition | None
     rows: TokenRows  # those of Y
     num_rows: int  # S: the first rows are those of attention
@@ -66,6 +67,7 @@ class Readout:
         return cls(
             attention_map=layer.map,
             normalizer=layer.normalizer,
+            spreads=layer.spreads,
             addition=layer.addition,
             rows=TokenRows(layout.classes.vocab_size, multiplicity),
             num_rows=layout.num_rows,
@@ -77,8 +79,8 @@ class Readout:
     def has_closed_form(self) -> bool:
         """Whether the gradient is written out for every part of the layer."""
         return (
-            (self.is_softmax or isinstance(self.attention_map, ClosedFormMap))
-            and isinstance(self.normalizer, ClosedFormNormalization)
+            (self.is_softmax or _writes_out(self.attention_map, ClosedFormMap, "backward"))
+            and _writes_out(self.normalizer, ClosedFormNormalization, "unit")
             and self.addition in (None, ADD_QUERY)
         )
 
@@ -123,6 +125,16 @@ class Readout:
         return torch.zeros_like(u).scatter(3, self._own(u, class_index), 1.0)
 
 
+def _writes_out(part: object, form: type, name: str) -> bool:
+    """Whether a part has that closed form, and one of its own: not that of a class which its `forward` departs from."""
+    bases = type(part).__mro__
+
+    def first(word: str) -> int:
+        return next((i for i, base in enumerate(bases) if word in vars(base)), 0)
+
+    return isinstance(part, form) and first("forward") >= first(name)
+
+
 @dataclass(frozen=True)
 class ClosedFormDirections:
     """v and what its gradient needs."""
@@ -147,7 +159,7 @@ class ClosedFormDirections:
         if not readout.is_softmax:
             closed_map = cast(ClosedFormMap, readout.attention_map)
             return closed_map.backward(self.z, self.log_a, self.attention, back / self.length)
-        plain = self.inner.shape == self.attention.shape and not readout.normalizer.spreads
+        plain = self.inner.shape == self.attention.shape and not readout.spreads
         dz = (self.inner if plain else self.attention / self.length) * back
         return dz, dz  # the softmax sees z and ln a through their sum alone
 

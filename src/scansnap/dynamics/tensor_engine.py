@@ -24,6 +24,7 @@ from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
+from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.snapshot import Parts
 
 
@@ -58,7 +59,7 @@ class TensorEngine(TensorState):
         rows, columns = layout.layer.heads * layout.num_decoder_rows, len(layout.multiplicity)
         batch = work.batch * ((4 + 3 * layout.classes.num_buckets) * rows + 3 * columns)
         fixed = (options.num_sequences or 0) * layout.num_rows
-        return (3 + max(len(options.rule.memory), 1)) * matrix_entries(layout) + batch + fixed
+        return (3 + max(len(memory_of(options.rule)), 1)) * matrix_entries(layout) + batch + fixed
 
     def __init__(self, work: Work, start: Start, runs: Runs) -> None:
         self._options = options = work.options
@@ -69,7 +70,8 @@ class TensorEngine(TensorState):
         # Lemma 3's gradient inverts a matrix and looks at the outcome, which neither a compiler nor a graph can hold;
         # and autograd's graph cannot be fused with the rest.
         plain = options.decoder_gradient == "true" and self._layout.readout.has_closed_form
-        self._fused = options.device == "cuda" and self._sampler.capturable and plain
+        capturable = self._sampler.capturable and getattr(options.rule, "capturable", False)
+        self._fused = options.device == "cuda" and capturable and plain
 
         def put(array: NDArray[np.generic]) -> Tensor:
             return torch.as_tensor(array, dtype=dtype, device=device).clone()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.dynamics.engine import Array
-from scansnap.dynamics.update_rules import Update, UpdateRule
+from scansnap.dynamics.update_rules import Update, UpdateRule, memory_of
 
 
 class TensorState:
@@ -30,7 +30,7 @@ class TensorState:
         self._shares = shares  # of parameters that hold merged entries
         self._rule = rule
         self._memory = {
-            name: {word: torch.zeros_like(matrix) for word in rule.memory} for name, matrix in parameters.items()
+            name: {word: torch.zeros_like(matrix) for word in memory_of(rule)} for name, matrix in parameters.items()
         }
         # The step as a tensor, so that a captured graph sees it change.
         self._step = torch.zeros((), dtype=torch.int64, device=device)

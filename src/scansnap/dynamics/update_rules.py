@@ -54,7 +54,8 @@ class Update:
 class UpdateRule(Protocol):
     """A rule by which a matrix moves; it holds settings alone, and what it remembers is held for it.
 
-    Settings that a result should tell apart are fields of a dataclass, or public attributes.
+    Settings that a result should tell apart are fields of a dataclass, or public attributes.  A rule whose `move` reads
+    nothing on the host may say `capturable = True`: then a GPU captures it once and replays it.
     """
 
     @property
@@ -63,6 +64,11 @@ class UpdateRule(Protocol):
 
     def move(self, update: Update) -> None:
         """Move `update.matrix` by one step."""
+
+
+def memory_of(rule: UpdateRule) -> tuple[str, ...]:
+    """What a rule remembers; nothing, where it does not say."""
+    return getattr(rule, "memory", ())
 
 
 OPTIMIZERS: OpenList[UpdateRule] = OpenList("optimizer", "move")
@@ -75,6 +81,7 @@ class SGD:
 
     momentum: float = 0.0
     memory = ("velocity",)
+    capturable = True
 
     def move(self, update: Update) -> None:
         import torch
@@ -93,6 +100,7 @@ class Adam:
     beta_2: float = 0.999
     epsilon: float = 1e-8
     memory = ("velocity", "square")
+    capturable = True
 
     def move(self, update: Update) -> None:
         import torch
@@ -112,6 +120,7 @@ class SignSGD:
     """Every entry that has a gradient moves by eta."""
 
     memory = ()
+    capturable = True
 
     def move(self, update: Update) -> None:
         update.matrix.addcmul_(update.group_gradient.sign(), update.rate)
@@ -123,6 +132,7 @@ class NormalizedSGD:
     """The whole M x M matrix moves by eta."""
 
     memory = ()
+    capturable = True
 
     def move(self, update: Update) -> None:
         import torch

@@ -45,7 +45,11 @@ class ResidualKind(FlagKind):
     """True, False, or an object that adds something else than the query."""
 
     def check(self, name: str, value: Any) -> Any:
-        return checks.flag(name, value) if isinstance(value, bool | np.bool_) else ADDITIONS.member(value)
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        if isinstance(value, str) or callable(getattr(value, "forward", None)):
+            return ADDITIONS.member(value)
+        raise InputError(f"{name} is {checks.shortened(value)}: give True or False, or an object with forward(...).")
 
     def plain(self, value: Any) -> Any:
         return value if isinstance(value, bool) else ADDITIONS.label(value)
@@ -82,6 +86,11 @@ class Layer(Options):
     def normalizer(self) -> Normalization:
         """LN."""
         return NORMALIZATIONS.member(self.normalization)
+
+    @property
+    def spreads(self) -> bool:
+        """Whether LN gives an entry to tokens that do not occur."""
+        return bool(getattr(self.normalizer, "spreads", False))
 
     @property
     def map(self) -> AttentionMap:

@@ -66,7 +66,7 @@ class CompactLayout:
         query_rows = np.setdiff1d(classes.queries, rows) if layer.addition is not None else rows[:0]
         row_multiplicity = np.ones(len(rows) + len(query_rows))
         others = classes.vocab_size - len(row_multiplicity)
-        if layer.normalizer.spreads and others:
+        if layer.spreads and others:
             row_multiplicity = np.append(row_multiplicity, others)
         size = np.diff(classes.offsets).astype(np.int32)
         support = np.zeros((classes.num_classes, size.max()), np.int32)

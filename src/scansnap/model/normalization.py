@@ -10,8 +10,8 @@ without it the same rates mean the same thing.  The gradient back through LN, fr
 
 Lemma 1's projection; for the centered kind it is the product of two projections, which commute because u sums to zero.
 
-A user's own normalization needs `name`, `spreads` and `forward` alone: without `unit` and `project` autograd supplies
-the gradient (`dynamics/readout.py`).
+A user's own normalization needs `forward`, and `spreads` where it is not False: without `unit` and `project` autograd
+supplies the gradient (`dynamics/readout.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ over the whole vocabulary.  Coordinates say what each entry is; attributes carry
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.source import DataSource
 from scansnap.model.compact import CompactLayout
@@ -77,7 +78,14 @@ def coordinates(layout: CompactLayout, record: Sequence[Quantity], *, layers: in
         dims = coords[name][0] if isinstance(coords[name], tuple) else name
         return set([dims] if isinstance(dims, str) else dims) <= used
 
-    own = {dim: np.asarray(values) for quantity in record for dim, values in quantity.coords.items()}
+    own: dict[str, NDArray[Any]] = {}
+    for quantity in record:
+        for dim, values in quantity.coords.items():
+            if dim in coords or not np.array_equal(own.setdefault(dim, np.asarray(values)), np.asarray(values)):
+                raise InputError(
+                    f"the quantity {quantity.name} has values of its own for '{dim}', which has others in this result: "
+                    "give the dimension another name."
+                )
     return {**{name: coords[name] for name in coords if is_used(name)}, **own}
 
 
@@ -117,6 +125,7 @@ def run_dataset(
     runs: Mapping[str, NDArray[Any]], axis: str, records: NDArray[Any], coords: Mapping[str, Any], attrs: dict[str, Any]
 ) -> xr.Dataset:
     """A result without variables: runs along `run`, records along `step` or `time`."""
+    check_apart(coords, {"run", axis, *runs})
     count = len(next(iter(runs.values())))
     return xr.Dataset(
         coords={
@@ -127,6 +136,12 @@ def run_dataset(
         },
         attrs=attrs,
     )
+
+
+def check_apart(coords: Iterable[str], runs: Iterable[str]) -> None:
+    """Refuse a user's dimension that is called like what tells runs and records apart."""
+    if clash := sorted({*coords} & {*runs}):
+        raise InputError(f"'{clash[0]}' is a coordinate of this result: give the quantity's dimension another name.")
 
 
 def run_variables(

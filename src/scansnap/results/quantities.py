@@ -44,6 +44,10 @@ class Quantity:
     full_precision: bool = False  # kept in float64 whatever the arithmetic of the run
 
     def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
+        if len(set(self.dims)) < len(self.dims):
+            raise InputError(f"the quantity {self.name} has a dimension twice: give each of its dimensions once.")
         for need in self.needs:
             if need not in get_args(Need):
                 raise unknown(f"need of the quantity {self.name}", need, get_args(Need))

@@ -30,6 +30,11 @@ class Recorder:
     """The variables of a result, in memory or, with a path, in a store that one process writes."""
 
     def __init__(self, template: xr.Dataset, variables: Mapping[str, Variable], path: str | Path | None = None) -> None:
+        if clash := [name for name in variables if name in template.coords or name in template.dims]:
+            raise InputError(
+                f"'{clash[0]}' is a coordinate of this result and cannot be recorded under that name: rename the "
+                "quantity, or leave it or the axis out."
+            )
         self._template = template
         self._variables = variables
         self.store = RunStore.begin(path, template, variables) if path is not None else None

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.model.attention import attention_of_classes
 from scansnap.model.compact import CompactLayout
 
 FloatArray = NDArray[np.floating]
+Array = TypeVar("Array", bound=FloatArray)
 
 Need = Literal[
     "loss",
@@ -68,55 +70,59 @@ class Snapshot:
     @property
     def loss(self) -> NDArray[np.float64]:
         """(R,) cross-entropy of the batch that the next update uses."""
-        return self._measures["loss"]
+        return _known("loss", self._measures.get("loss"))
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
         """(R,) the share of that batch whose next token has the largest logit."""
-        return self._measures["accuracy"]
+        return _known("accuracy", self._measures.get("accuracy"))
 
     @property
     def fresh_loss(self) -> NDArray[np.float64]:
         """(R,) cross-entropy on sequences that no update sees."""
-        return self._measures["fresh_loss"]
+        return _known("fresh_loss", self._measures.get("fresh_loss"))
 
     @property
     def fresh_accuracy(self) -> NDArray[np.float64]:
         """(R,) accuracy on sequences that no update sees."""
-        return self._measures["fresh_accuracy"]
+        return _known("fresh_accuracy", self._measures.get("fresh_accuracy"))
 
     @cached_property
     def attention(self) -> NDArray[np.float64]:
         """(R, L, H, K, S) c_n (Eq. 5) of every class, from the exact P(l|n)."""
         if self._parts.attention is not None:
             return self._parts.attention
-        logits = self._layout.split_heads(_known(self._parts.attention_logits))
-        return attention_of_classes(self._layout, logits, self._weighed_probs)[:, None]
+        return attention_of_classes(self._layout, self._logits, self._weighed_probs)[:, None]
 
     @property
     def attention_logits(self) -> FloatArray:
         """(R, 1, H, Q, S) Z at queries and contextual tokens, without the prior."""
-        return (self._layout.split_heads(_known(self._parts.attention_logits)) - self._prior)[:, None]
+        return (self._logits - self._prior)[:, None]
 
     @property
     def decoder(self) -> FloatArray:
         """(R, 1, H, S, M) the rows of Y of contextual tokens."""
-        return self._layout.expand_decoder(_known(self._parts.decoder))[:, None]
+        return self._layout.expand_decoder(_known("decoder", self._parts.decoder))[:, None]
 
     @property
     def query_decoder(self) -> FloatArray:
         """(R, 1, H, Q, M) the rows of Y of query tokens, which a residual connection reads."""
-        return self._layout.expand_decoder(_known(self._parts.decoder), queries=True)[:, None]
+        return self._layout.expand_decoder(_known("decoder", self._parts.decoder), queries=True)[:, None]
 
     @property
     def position_bias(self) -> FloatArray:
         """(R, G) logits by bucket of positions."""
-        return _known(self._parts.position_bias)
+        return _known("position_bias", self._parts.position_bias)
 
     @property
     def is_distinct(self) -> NDArray[np.bool_]:
         """(S,) which contextual tokens only one class has."""
         return self.classes.token_kinds[self._layout.rows] == "distinct"
+
+    @property
+    def _logits(self) -> FloatArray:
+        """(R, H, Q, S) z, with the prior in it."""
+        return self._layout.split_heads(_known("attention_logits", self._parts.attention_logits))
 
     @property
     def _weighed_probs(self) -> NDArray[np.float64] | None:
@@ -128,7 +134,7 @@ class Snapshot:
         return np.einsum("rg,kgs->rks", weights, self.classes.bucket_probs)
 
 
-def _known(part: FloatArray | None) -> FloatArray:
+def _known(name: str, part: Array | None) -> Array:
     if part is None:
-        raise AttributeError("this quantity reads a part of the state that it does not name in `needs`")
+        raise InputError(f"a quantity reads {name}, which is not there: name it in the quantity's needs.")
     return part

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -221,10 +222,8 @@ def decoded(dataset: xr.Dataset) -> xr.Dataset:
     for name, values in dataset.coords.items():
         if PLAIN in values.attrs:
             attrs = dict(values.attrs)
-            plain = json.loads(attrs.pop(PLAIN))
-            array = np.empty(len(plain), object)
-            array[:] = plain
-            dataset = dataset.assign_coords({name: (values.dims, array, attrs)})
+            index = pd.Index(json.loads(attrs.pop(PLAIN)), dtype=object)  # an array would have NaN for None
+            dataset = dataset.assign_coords({name: (values.dims, index, attrs)})
     return dataset
 
 

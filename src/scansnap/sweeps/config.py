@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scansnap.base.checks import shortened
 from scansnap.base.errors import InputError, StoreError, unknown
-from scansnap.base.options import defaults_of, from_names, from_plain, options_of, plain, required_of
+from scansnap.base.options import Kind, defaults_of, from_names, from_plain, options_of, plain, required_of
 from scansnap.data.named_classes import named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import SeedsKind, TrainOptions
@@ -35,17 +36,16 @@ def read_sweep(path: str | Path) -> dict[str, Any]:
     for name in ("classes", *required_of(TrainOptions)):
         if name not in words and name != "lr_y":
             raise InputError(f"{path} has no {name}: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, and steps.")
-    if isinstance(words["classes"], DataSource):
-        words["classes"] = {"classes": words["classes"]}
     return words
 
 
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
     """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`."""
     words = _read(Path(path))
-    classes = words.pop("classes", None)
-    if not isinstance(classes, DataSource):
+    settings = words.pop("classes", {})
+    if len(settings) != 1:
         raise InputError(f"{path} names no classes, or several: an experiment has one setting under 'classes'.")
+    (classes,) = settings.values()
     try:
         return classes, from_names(TrainOptions, words)
     except InputError as error:
@@ -65,6 +65,8 @@ def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> P
         if name in defaults and value == option.kind.check(name, defaults[name]):
             continue
         words[name] = value if isinstance(value, float) else plain(option.kind.plain(value))
+        if not _is_read_back(option.kind, name, words[name], value):
+            raise InputError(f"{name} is {shortened(value)}, which no file can hold: give it to train.")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(tomli_w.dumps(words))
@@ -89,7 +91,8 @@ def _read(path: Path) -> dict[str, Any]:
     words = {name: from_plain(value) for name, value in content.items()}
     try:
         if "classes" in words:
-            words["classes"] = _classes(words["classes"], path.parent)
+            listed = words["classes"] if isinstance(words["classes"], list) else [words["classes"]]
+            words["classes"] = settings_by_name([str(name) for name in listed], path.parent)
         if isinstance(words.get("seeds"), str):
             words["seeds"] = SeedsKind().read("seeds", words["seeds"])
     except (InputError, TypeError) as error:
@@ -97,11 +100,11 @@ def _read(path: Path) -> dict[str, Any]:
     return words
 
 
-def _classes(names: Any, folder: Path) -> DataSource | dict[str, DataSource]:
-    """Class settings by name: one, or a list of them."""
-    if isinstance(names, list):
-        return settings_by_name([str(name) for name in names], folder)
-    return named_classes(str(names), folder)
+def _is_read_back(kind: Kind, name: str, word: Any, value: Any) -> bool:
+    try:
+        return bool(kind.check(name, from_plain(word)) == value)
+    except InputError:
+        return False
 
 
 def settings_by_name(names: list[str], folder: Path | None = None) -> dict[str, DataSource]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from scansnap.base import checks
@@ -84,7 +85,11 @@ class Grid:
         else:
             given, other = "lr_y_over_lr_z", "lr_y"
             values = self.axes[given] * lr_z[:, None]
-        return {**self.axes, other: (("lr_z", given), values)}
+        # Xarray would make NaN of None in an array, but not in an index.
+        axes = {
+            name: pd.Index(axis, dtype=object) if axis.dtype == object else axis for name, axis in self.axes.items()
+        }
+        return {**axes, other: (("lr_z", given), values)}
 
 
 def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: object) -> Grid:

@@ -21,7 +21,7 @@ from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import Rates, TrainOptions
 from scansnap.dynamics.verb import STORE
-from scansnap.results.dataset import UNITS, attributes, coordinates, shape_of, sizes
+from scansnap.results.dataset import UNITS, attributes, check_apart, coordinates, shape_of, sizes
 from scansnap.results.recorder import Recorder
 from scansnap.results.store import RunStore, Variable, load
 from scansnap.sweeps.execution import Execution
@@ -129,9 +129,11 @@ def _template(grid: Grid) -> xr.Dataset:
     coords["diverged_step"] = (tuple(grid.axes), np.full(grid.shape, -1))
     coords["step"] = ("step", grid.options.record_steps, UNITS)
     labels = coordinates(works[0].layout, grid.record, layers=grid.options.layers)
-    if len({work.source.fingerprint for work in works}) > 1:
+    if len({work.source.classes.fingerprint for work in works}) > 1:
         most = max(work.source.classes.num_classes for work in works)
-        labels = {"class": np.arange(most), **{name: labels[name] for name in ("layer", "head") if name in labels}}
+        kept = {"layer", "head"}.union(*(quantity.coords for quantity in grid.record))
+        labels = {"class": np.arange(most), **{name: labels[name] for name in labels if name in kept}}
+    check_apart(labels, coords)
     named = {group.name: group.work.source.classes for group in grid.groups}
     classes = json.dumps({name: classes_to_mapping(setting) for name, setting in named.items()})
     return xr.Dataset(coords={**coords, **labels}, attrs=attributes("sweep", TITLE, grid.described, classes=classes))
@@ -143,7 +145,7 @@ def _check_sizes(grid: Grid) -> None:
     varying = {}
     if len({(work.options.heads, work.options.layers) for work in works}) > 1:
         varying["different numbers of heads or layers"] = {"head", "layer"}
-    if len({work.source.fingerprint for work in works}) > 1:
+    if len({work.source.classes.fingerprint for work in works}) > 1:
         varying["class settings of different tokens"] = {"token", "query", "output", "bucket"}
     for what, dims in varying.items():
         if sized := [quantity.name for quantity in grid.record if dims & set(quantity.dims)]:
