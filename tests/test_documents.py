@@ -12,66 +12,90 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README, EXTENDING = ROOT / "README.md", ROOT / "docs" / "extending.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 THEORY = sorted((ROOT / "docs" / "theory").glob("*.md"))
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def run_python(code: str, folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def run_command(command: str, folder: Path) -> None:
+    program, *words = shlex.split(command)
+    assert program == "scansnap"
+    run = [sys.executable, "-c", "from scansnap.cli.app import main; main()", *words]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (command, done.stderr)
 
 
 def test_readme_examples_run(tmp_path) -> None:
-    """In the README's order: Python, the shell, a classes file, and the shell on that file."""
-    readme = ROOT / "README.md"
-    (python,) = blocks(readme, "python")
-    done = subprocess.run([sys.executable, "-c", python], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    """The Python, then the commands, on the files that the Python and the README's classes leave."""
+    readme = README.read_text()
+    run_python("".join(blocks(readme, "python")), tmp_path)
     assert (tmp_path / "late.zarr").is_dir()
     (classes,) = blocks(readme, "toml")
     (tmp_path / "pets.toml").write_text(classes)
     commands = "".join(blocks(readme, "bash")).splitlines()
-    assert len(commands) == 6
+    assert len(commands) == 8
     for command in commands:
-        words = shlex.split(command)
-        assert words[0] == "scansnap"
-        program = [sys.executable, "-c", "from scansnap.cli.app import main; main()", *words[1:]]
-        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, (command, done.stderr)
+        run_command(command, tmp_path)
     assert (tmp_path / "attention.png").exists()
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.name != "README.md" and blocks(p, "python")], ids=lambda p: p.name
+    "page",
+    [page for page in PAGES if page not in (README, EXTENDING) and blocks(page.read_text(), "python")],
+    ids=lambda page: page.name,
 )
 def test_examples_of_the_documents_run(page: Path, tmp_path) -> None:
     """The Python of a page, from its first example to its last."""
-    code = "\n".join(blocks(page, "python"))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    run_python("\n".join(blocks(page.read_text(), "python")), tmp_path)
+
+
+INTRODUCTION, *SECTIONS = re.split(r"^(?=## )", EXTENDING.read_text(), flags=re.MULTILINE)
+OWN_PARTS = [section for section in SECTIONS if blocks(section, "python")]
+
+
+@pytest.mark.parametrize("section", OWN_PARTS, ids=lambda section: section.splitlines()[0].removeprefix("## "))
+def test_own_parts_are_short_and_run(section: str, tmp_path) -> None:
+    """The code of a section of docs/extending.md, by itself after what the introduction imports."""
+    example = "".join(blocks(section, "python"))
+    assert len(example.splitlines()) < 40
+    run_python("".join(blocks(INTRODUCTION, "python")) + example, tmp_path)
+
+
+def test_every_kind_of_part_has_an_example() -> None:
+    kinds = [section.splitlines()[0] for section in OWN_PARTS]
+    assert kinds == ["## An optimizer", "## An attention map", "## A quantity", "## A claim", "## Data"]
 
 
 def test_sweep_commands_run(tmp_path) -> None:
     """The commands of docs/sweeps.md, on its own file cut to few steps."""
-    page = ROOT / "docs" / "sweeps.md"
+    page = (ROOT / "docs" / "sweeps.md").read_text()
     (config,) = blocks(page, "toml")
     (tmp_path / "sweep.toml").write_text(config.replace("steps = 100", "steps = 2"))
     (commands,) = blocks(page, "bash")
     for command in commands.splitlines():
-        words = shlex.split(command)
-        program = [sys.executable, "-c", "from scansnap.cli.app import main; main()", *words[1:]]
-        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, (command, done.stderr)
+        run_command(command, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if p.parent.name == "beyond" and blocks(p, "bash")], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if page.parent.name == "beyond" and blocks(page.read_text(), "bash")],
+    ids=lambda page: page.name,
 )
 def test_commands_beyond_the_basic_setting_run(page: Path, tmp_path, monkeypatch) -> None:
     """Those that train; claims and figures have tests of their own."""
     from scansnap.cli.app import main
 
     monkeypatch.chdir(tmp_path)
-    for command in "".join(blocks(page, "bash")).splitlines():
+    for command in "".join(blocks(page.read_text(), "bash")).splitlines():
         words = shlex.split(command)
         assert words[1] in ("train", "sweep", "verify", "figure")
         if words[1] in ("train", "sweep"):
@@ -87,7 +111,7 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    (commands,) = blocks(ROOT / "docs" / "text.md", "bash")
+    (commands,) = blocks((ROOT / "docs" / "text.md").read_text(), "bash")
     for command in commands.splitlines():
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as stop:
@@ -102,11 +126,11 @@ def test_every_disagreement_has_a_demonstration() -> None:
     from scansnap.claims import claims
 
     rows = [line for line in (ROOT / "docs" / "disagreements.md").read_text().splitlines() if re.match(r"\| \d", line)]
-    named = [re.findall(r"`scansnap verify (\w+)` \|$", row) for row in rows]
-    assert all(len(one) == 1 for one in named)
+    demonstrations = [re.findall(r"`scansnap verify (\w+)` \|$", row) for row in rows]
+    assert all(len(names) == 1 for names in demonstrations)
     index = (ROOT / "docs" / "theory" / "index.md").read_text()
     failing = set(re.findall(r"^\| \[`(\w+)`\].*\| fails \|$", index, re.MULTILINE))
-    assert failing <= {name for one in named for name in one} <= {one.id for one in claims()}
+    assert failing <= {name for (name,) in demonstrations} <= {claim.id for claim in claims()}
 
 
 def test_every_function_of_the_theory_is_in_a_page() -> None:
@@ -126,12 +150,12 @@ def test_every_claim_has_a_section_of_its_own_with_a_picture() -> None:
     sections = {}
     for page in THEORY:
         for text in re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE):
-            for name, found in re.findall(r"<!-- found: (\w+) -->\n(.*?)<!-- end -->", text, re.DOTALL):
+            for name, findings in re.findall(r"<!-- found: (\w+) -->\n(.*?)<!-- end -->", text, re.DOTALL):
                 sections[name] = text
-                assert name == "every_claim" or f"](../images/claims/{name}.png)" in found
+                assert name == "every_claim" or f"](../images/claims/{name}.png)" in findings
                 assert len(text.split("<!-- found", 1)[0].splitlines()) > 3, name  # a heading and a statement
         assert page.name == "index.md" or f"]({page.name})" in index
-    assert set(sections) == {"every_claim"} | {one.id for one in claims()}
+    assert set(sections) == {"every_claim"} | {claim.id for claim in claims()}
     assert len(set(sections.values())) == len(sections)
     pictures = {picture.stem for picture in (ROOT / "docs" / "images" / "claims").iterdir()}
     assert pictures == set(sections) - {"every_claim"}
@@ -141,7 +165,8 @@ def test_every_claim_has_a_section_of_its_own_with_a_picture() -> None:
 def test_links_between_sections_arrive(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([\w.]+)#([^)\s]+)\)", page.read_text()):
         headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
-        assert anchor in [re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings], (target, anchor)
+        anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+        assert anchor in anchors, (target, anchor)
 
 
 def test_make_targets_exist() -> None:
