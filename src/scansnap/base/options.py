@@ -31,6 +31,7 @@ NONE = "none"
 """None in files and on the command line."""
 
 
+@dataclass(frozen=True)
 class Kind:
     """The values that an option takes; by default any text."""
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from scansnap.base.errors import InputError
@@ -60,6 +61,8 @@ def command(
         words.pop("lr_y", None), words.pop("lr_y_over_lr_z", None)
     if classes is not None:
         own["classes"] = settings_by_name([name.strip() for name in classes.split(",")])
+    if set(np.atleast_1d(own.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in own:
+        words.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
     words.update(own)
     missing = [name for name in ("classes", "lr_z", "steps") if name not in words]
     if missing:

@@ -19,7 +19,7 @@ def synthetic(
 ) -> SequenceClasses:
     """`num_query` query tokens with `next_per_query` next tokens each: K classes that share their common tokens.
 
-    Before normalisation a common token has weight 1 and a class's distinct tokens have weights evenly spaced from 0.1
+    Before normalization a common token has weight 1 and a class's distinct tokens have weights evenly spaced from 0.1
     to 1, so that the last is as probable as a common one.  Ids are common tokens, distinct tokens class by class,
     query tokens, next tokens: M = num_common + K num_distinct + num_query + K, unless a larger `vocab_size` adds tokens
     that never occur.  (The paper's text counts contextual tokens only and says M = 30 for Syn-Small; the published runs

@@ -1,6 +1,6 @@
 """Vector registers for compiled code: a few numbers side by side, and tuples of them.
 
-The compiler vectorises a loop only after it has proved, or checked while running, that what is written is not read, and
+The compiler vectorizes a loop only after it has proved, or checked while running, that what is written is not read, and
 it does not keep sums in registers across an outer loop.  Here the code says both itself.  It also fixes how sums are
 formed: results depend neither on where arrays lie in memory nor on what the compiler makes of a loop.  A vector longer
 than the machine's registers is split by the compiler, so that none of this is for one machine.

@@ -40,7 +40,7 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
 
 _jit = njit(fastmath=FAST, error_model="numpy", forceinline=True)
-# Always inlined: a callee that stays a function of its own is optimised apart in the process that compiles it, and
+# Always inlined: a callee that stays a function of its own is optimized apart in the process that compiles it, and
 # together with its caller in one that reads it from disk, and the two may round differently.
 
 
@@ -153,7 +153,7 @@ def scaled_exp(x, i, shift, scale):
 def _scaled_exp(x, i, shift, scale):
     if x.dtype == types.float32:
 
-        def vectorised(x, i, shift, scale):
+        def vectorized(x, i, shift, scale):
             total_exp, moment = zero_each(x, LANES, 2)
             shifts, lowest = spread(shift, moment), spread(-87.0, moment)  # from there on the result is 0
             for j in range(0, x.shape[1], LANES):
@@ -165,7 +165,7 @@ def _scaled_exp(x, i, shift, scale):
                 moment = multiply_add(below, value, moment)
             return total(total_exp), total(moment)
 
-        return vectorised
+        return vectorized
 
     def plain(x, i, shift, scale):
         total = 0.0

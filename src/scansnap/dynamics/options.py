@@ -86,10 +86,12 @@ class TimesKind(Kind):
         wanted = "times as 1,1e3,1e6, or log:FIRST:LAST:COUNT"
         if not text.startswith("log:"):
             return read_numbers(name, text, float, wanted)
-        numbers = read_numbers(name, text[4:], float, wanted, ":")
-        if len(numbers) != 3 or min(numbers[:2]) <= 0 or not numbers[2].is_integer():
+        try:
+            first, last, count = (float(part) for part in text.removeprefix("log:").split(":"))
+        except ValueError:
+            first = last = count = math.nan
+        if not (first > 0 and last > 0 and count.is_integer()):
             raise InputError(f"{name} is '{text}': give {wanted}.")
-        first, last, count = numbers
         return [float(t) for t in np.geomspace(first, last, checks.whole("COUNT", int(count), most=MOST_RECORDS))]
 
 

@@ -4,7 +4,7 @@ Y and Z are M x M, and most of both is never read or never differs from the rest
 
 - Only rows of Y for tokens that can occur before the query are read; only rows of Z for query tokens, and of those only
   the entries of contextual tokens.
-- Two output columns of Y that start equal and are no class's next token receive equal gradients for ever, since
+- Two output columns of Y that start equal and are no class's next token receive equal gradients forever, since
   dY_{lj} = f_l (1[j = n] - alpha_j) and alpha_j depends on column j alone.  They are one column with a multiplicity mu.
 
 With y_j the value shared by the mu_j columns of group j, p_j = mu_j alpha_j is the group's probability and
@@ -20,7 +20,7 @@ Other architectures read more rows, and the same argument merges them:
 
 - With the residual connection the direction v = LN(LN(c) + e_m) also has an entry for the query: its row of Y is kept.
 - Standard LayerNorm subtracts the mean over all M entries, so that every token that is neither contextual nor such a
-  query has one and the same entry v_0 in the direction.  Their nu rows of Y receive equal gradients v_0 x^T for ever
+  query has one and the same entry v_0 in the direction.  Their nu rows of Y receive equal gradients v_0 x^T forever
   and are read through their sum alone: they are one row, their mean y_0, with multiplicity nu,
 
       logits = sum_l nu_l v_l y_l,      dJ/dy_l = nu_l v_l x,      Y_l moves by (dJ/dy_l) / nu_l.

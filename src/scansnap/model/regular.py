@@ -1,4 +1,4 @@
-"""The regular parameterisation: embeddings U and projections W_Q, W_K, W_V (Eqs. 1, 2), and its map to (Y, Z).
+"""The regular parameterization: embeddings U and projections W_Q, W_K, W_V (Eqs. 1, 2), and its map to (Y, Z).
 
     Y = U W_V^T U^T,      Z = U W_Q W_K^T U^T / sqrt(d)                                       (Section 3.1)
 

@@ -1,1 +1,1 @@
-"""What a run leaves: labelled datasets, metrics of attention, storage, provenance."""
+"""What a run leaves: labeled datasets, metrics of attention, storage, provenance."""

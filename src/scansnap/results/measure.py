@@ -1,4 +1,4 @@
-"""Metrics of attention for labelled results: `metrics.py` with names on the axes."""
+"""Metrics of attention for labeled results: `metrics.py` with names on the axes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Datase
 
 
 def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
-    """Entropy of attention restricted to each class's distinct tokens and renormalised there (Figure 6's quantity)."""
+    """Entropy of attention restricted to each class's distinct tokens and renormalized there (Figure 6's quantity)."""
     distinct = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
     return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
 

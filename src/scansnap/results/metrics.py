@@ -1,6 +1,6 @@
 """What attention looks like, in numbers.
 
-Pure functions of arrays whose last axis is the token; the labelled versions are in `results/measure.py`.
+Pure functions of arrays whose last axis is the token; the labeled versions are in `results/measure.py`.
 Attention is c_n (Eq. 5): non-negative, summing to one over the tokens of a class.
 """
 
@@ -13,7 +13,7 @@ from scansnap.base.errors import InputError
 
 
 def entropy(weights: ArrayLike) -> NDArray[np.float64]:
-    """Entropy in nats of weights renormalised to sum to one; NaN where they sum to zero."""
+    """Entropy in nats of weights renormalized to sum to one; NaN where they sum to zero."""
     w = np.ascontiguousarray(weights, dtype=np.float64)
     total = w.sum(-1, keepdims=True)
     p = np.divide(w, total, out=np.full_like(w, np.nan), where=total > 0)
