@@ -26,15 +26,15 @@ def room(path: Path) -> str:
 
 
 def imported_rooms(path: Path) -> set[str]:
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] if node.module != "scansnap" else [f"scansnap.{a.name}" for a in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("scansnap.")}
-    return found
+        result |= {name.split(".")[1] for name in names if name.startswith("scansnap.")}
+    return result
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))

@@ -59,13 +59,13 @@ def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
 def test_train_json_and_python_agree(tmp_path) -> None:
     words = ["train", "--lr-y", "2", "--lr-z", "0.5", "--steps", "6", "--batch-size", "none", "--seq-len", "inf"]
     result = run(*words, "--store", "mine.zarr", "--dtype", "float64", "--json", cwd=tmp_path)
-    found = json.loads(result.stdout)
-    assert found["result"] == "mine.zarr"
-    assert found["runs"][0]["status"] == "ok"
+    outcome = json.loads(result.stdout)
+    assert outcome["result"] == "mine.zarr"
+    assert outcome["runs"][0]["status"] == "ok"
     expected = ss.train(
         ss.syn_small(), lr_y=2.0, lr_z=0.5, steps=6, batch_size=None, seq_len=np.inf, momentum=0.9, dtype="float64"
     )
-    assert found["runs"][0]["loss_last"] == float(expected["loss"][0, -1])
+    assert outcome["runs"][0]["loss_last"] == float(expected["loss"][0, -1])
     assert np.array_equal(ss.load(tmp_path / "mine.zarr")["attention"][0, -1], expected["attention"][0, -1])
 
 
@@ -82,10 +82,10 @@ def test_own_classes(tmp_path) -> None:
 def test_flow(tmp_path) -> None:
     result = run("flow", "--preset", "single-common", "--times", "log:1:1e9:10", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    ds = ss.load(tmp_path / found["result"])
+    outcome = json.loads(result.stdout)
+    ds = ss.load(tmp_path / outcome["result"])
     assert ds["time"].values[-1] == pytest.approx(1e9)
-    assert found["runs"][0]["loss_last"] == pytest.approx(2e-8, rel=0.1)
+    assert outcome["runs"][0]["loss_last"] == pytest.approx(2e-8, rel=0.1)
 
 
 def test_the_same_command_again_only_reads(tmp_path) -> None:
@@ -220,10 +220,10 @@ def test_verify_draws_every_claim_and_says_what_it_depends_on(tmp_path) -> None:
 
 
 def test_verify_speaks_json(tmp_path) -> None:
-    one = json.loads(run("verify", "lemma_4", "--json", cwd=tmp_path).stdout)
-    assert {"id", "statement", "predicted", "measured", "deviation", "verdict"} <= set(one)
-    assert one["verdict"] == "fails"
-    assert one["correction"]
+    single = json.loads(run("verify", "lemma_4", "--json", cwd=tmp_path).stdout)
+    assert {"id", "statement", "predicted", "measured", "deviation", "verdict"} <= set(single)
+    assert single["verdict"] == "fails"
+    assert single["correction"]
     two = json.loads(run("verify", "lemma_6", "lemma_13", "--json", "--lr-y", "0.2", cwd=tmp_path).stdout)
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
     assert two[0]["setting"]["lr_y"] == 0.2
@@ -254,13 +254,13 @@ def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     assert "loss on fresh data" in done.stdout
     assert (tmp_path / "a.png").exists()
-    found = ss.load(tmp_path / "a.zarr")
+    result = ss.load(tmp_path / "a.zarr")
     same = ss.train(
         ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=4, residual=True, normalization="layer", heads=2, init="uniform",
         init_scale_z=3.0, attention_prior={"common": -1.0, 11: 0.5}, num_sequences=20, record_every=2,
         record=("loss", "fresh_loss", "attention", "entropy"),
     )  # fmt: skip
-    assert np.allclose(found["attention"], same["attention"])
+    assert np.allclose(result["attention"], same["attention"])
     flow = run("flow", "--times", "1,10", "--residual", "--normalization", "layer", "--attention-prior", "common=-1",
                "--store", "f.zarr", "--json", cwd=tmp_path)  # fmt: skip
     assert flow.returncode == 0, flow.stderr

@@ -44,14 +44,14 @@ def test_train_then_show(folder: Path) -> None:
 
 def test_json_for_programs(folder: Path) -> None:
     words = ("text", "train", "text", "--steps", "8", "--record-every", "1", "--heads", "2", *SMALL, "--json")
-    found = json.loads(run(*words, "--store", "r.zarr", cwd=folder).stdout)
-    assert found["status"] == "ok"
-    assert found["step"] == 8
-    assert found["seconds"] > 0
-    assert [(one["layer"], one["head"]) for one in found["heads"]] == [(0, 0), (0, 1)]
-    assert found["valid_perplexity"] == pytest.approx(2.718281828 ** found["valid_loss"], rel=1e-6)
+    result = json.loads(run(*words, "--store", "r.zarr", cwd=folder).stdout)
+    assert result["status"] == "ok"
+    assert result["step"] == 8
+    assert result["seconds"] > 0
+    assert [(single["layer"], single["head"]) for single in result["heads"]] == [(0, 0), (0, 1)]
+    assert result["valid_perplexity"] == pytest.approx(2.718281828 ** result["valid_loss"], rel=1e-6)
     shown = json.loads(run("text", "show", "r.zarr", "--json", cwd=folder).stdout)
-    assert shown["heads"] == found["heads"]
+    assert shown["heads"] == result["heads"]
 
 
 def test_an_environment_of_nonsense_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +156,6 @@ def test_a_run_that_diverges_at_its_very_end_says_so(folder: Path) -> None:
         "a.zarr",
         "--json",
     )
-    found = json.loads(run(*words, cwd=folder).stdout)
-    assert (found["status"], found["diverged_step"]) == ("diverged", 1)
+    result = json.loads(run(*words, cwd=folder).stdout)
+    assert (result["status"], result["diverged_step"]) == ("diverged", 1)
     assert not (folder / "a.zarr.model").exists()

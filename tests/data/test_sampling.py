@@ -82,10 +82,10 @@ def test_binomials(trials: int, p: float) -> None:
     edges = np.unique(stats.binom.ppf(np.linspace(0, 1, 21)[1:-1], trials, p))
     cells = np.diff(np.concatenate([[0.0], stats.binom.cdf(edges, trials, p), [1.0]]))
     counted = np.bincount(np.searchsorted(edges, values), minlength=len(cells))
-    kept = cells > 1e-12
-    assert counted[~kept].sum() == 0
-    if kept.sum() > 1:
-        assert stats.chisquare(counted[kept], cells[kept] / cells[kept].sum() * len(values)).pvalue > 1e-4
+    recorded = cells > 1e-12
+    assert counted[~recorded].sum() == 0
+    if recorded.sum() > 1:
+        assert stats.chisquare(counted[recorded], cells[recorded] / cells[recorded].sum() * len(values)).pvalue > 1e-4
 
 
 @settings(max_examples=40)
@@ -110,12 +110,12 @@ def test_wide_classes_count_the_same() -> None:
     )
     tables = SamplingTables.of(classes)
     draws = np.empty(192, np.int32)
-    found = np.zeros((2, size), np.int32)
+    result = np.zeros((2, size), np.int32)
     fill_draws(np.uint64(99), 150, draws)
-    count_by_search(draws, 150, tables.thresholds[0], size, found[0])
-    count_by_thresholds(draws, 150, tables.thresholds, 0, size, found[1])
-    assert (found[0] == found[1]).all()
-    assert found[0].sum() == 150
+    count_by_search(draws, 150, tables.thresholds[0], size, result[0])
+    count_by_thresholds(draws, 150, tables.thresholds, 0, size, result[1])
+    assert (result[0] == result[1]).all()
+    assert result[0].sum() == 150
 
 
 @pytest.mark.parametrize("seq_len", [128, COUNTING_LIMIT + 1, COUNTING_LIMIT + 2, 100_000])

@@ -49,12 +49,12 @@ def test_counts_are_those_that_are_drawn() -> None:
 
 def test_training_uses_them() -> None:
     """Only ratios of counts matter: bursts of two are sequences of half the length, and not those of the whole."""
-    found = ss.train(Bursts(ss.syn_small()), **OPTIONS)
+    result = ss.train(Bursts(ss.syn_small()), **OPTIONS)
     half = ss.train(ss.syn_small(), **{**OPTIONS, "seq_len": 9})
     for name in ("loss", "attention", "entropy"):
-        np.testing.assert_allclose(found[name], half[name], rtol=1e-9, atol=1e-12)
-    assert np.abs(found["loss"] - ss.train(ss.syn_small(), **OPTIONS)["loss"]).max() > 1e-3
-    assert found.attrs["classes_fingerprint"] == Bursts(ss.syn_small()).fingerprint
+        np.testing.assert_allclose(result[name], half[name], rtol=1e-9, atol=1e-12)
+    assert np.abs(result["loss"] - ss.train(ss.syn_small(), **OPTIONS)["loss"]).max() > 1e-3
+    assert result.attrs["classes_fingerprint"] == Bursts(ss.syn_small()).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_training_uses_them() -> None:
     ids=str,
 )
 def test_with_everything_else(more: dict[str, Any]) -> None:
-    found = ss.train(Bursts(ss.syn_small()), **{**OPTIONS, **more})
+    result = ss.train(Bursts(ss.syn_small()), **{**OPTIONS, **more})
     half = ss.train(ss.syn_small(), **{**OPTIONS, "seq_len": 9, **more})
-    for name in found.data_vars:
-        np.testing.assert_allclose(found[name], half[name], rtol=1e-8, atol=1e-10)
+    for name in result.data_vars:
+        np.testing.assert_allclose(result[name], half[name], rtol=1e-8, atol=1e-10)
 
 
 def test_long_sequences_are_those_of_the_classes() -> None:
     for batch in (None, 8):
         options = {**OPTIONS, "seq_len": math.inf, "batch_size": batch}
-        found, plain = (ss.train(data, **options) for data in (Bursts(ss.syn_small()), ss.syn_small()))
-        np.testing.assert_allclose(found["attention_logits"], plain["attention_logits"], rtol=1e-9, atol=1e-12)
+        result, plain = (ss.train(data, **options) for data in (Bursts(ss.syn_small()), ss.syn_small()))
+        np.testing.assert_allclose(result["attention_logits"], plain["attention_logits"], rtol=1e-9, atol=1e-12)
     times = {"lr_y": 1.0, "lr_z": 1.0, "times": [1, 100]}
     assert same(ss.flow(Bursts(ss.syn_small()), **times), ss.flow(ss.syn_small(), **times))
 
@@ -105,13 +105,13 @@ def test_sources_are_an_axis_of_a_sweep(tmp_path) -> None:
     """Beside the classes they draw from, whose tokens they share: attention can be recorded of both."""
     settings = {"bursts": Bursts(ss.syn_small()), "independent": ss.syn_small()}
     options = {**OPTIONS, "seeds": [0, 1], "record": ("loss", "attention")}
-    found = ss.sweep(settings, **options, shard_size=1, store=tmp_path / "s.zarr")
-    assert found["attention"].dims == ("classes", "lr_z", "lr_y", "seed", "step", "layer", "head", "class", "token")
-    assert found["token_kind"].dims == ("token",)
+    result = ss.sweep(settings, **options, shard_size=1, store=tmp_path / "s.zarr")
+    assert result["attention"].dims == ("classes", "lr_z", "lr_y", "seed", "step", "layer", "head", "class", "token")
+    assert result["token_kind"].dims == ("token",)
     for name, source in settings.items():
         alone = ss.train(source, **options, record_every=None)
-        np.testing.assert_allclose(found["loss"].sel(classes=name).values[0, 0], alone["loss"], rtol=1e-12)
-        np.testing.assert_allclose(found["attention"].sel(classes=name).values[0, 0], alone["attention"], atol=1e-12)
+        np.testing.assert_allclose(result["loss"].sel(classes=name).values[0, 0], alone["loss"], rtol=1e-12)
+        np.testing.assert_allclose(result["attention"].sel(classes=name).values[0, 0], alone["attention"], atol=1e-12)
     with pytest.raises(ss.StoreError, match="holds another run, with classes"):
         ss.sweep({**settings, "bursts": Bursts(ss.syn_small(), 4)}, **options, store=tmp_path / "s.zarr")
 
@@ -150,8 +150,8 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
     classes = Constant(probs=plain.probs, query=plain.query, next_token=plain.next_token, vocab_size=plain.vocab_size)
     assert plain.independent
     assert not classes.independent
-    found = ss.train(classes, **{**OPTIONS, "lr_y": 0.0, "lr_z": 0.0}, init="uniform", record="loss")["loss"].values[0]
-    assert (found == found[0]).all()  # the same batch at every step
+    result = ss.train(classes, **{**OPTIONS, "lr_y": 0.0, "lr_z": 0.0}, init="uniform", record="loss")["loss"].values[0]
+    assert (result == result[0]).all()  # the same batch at every step
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def train_interrupted(classes: DataSource, path: Path, *, advances: int, **optio
             ss.train(classes, **options, store=path)
         reached, advances = steps[-1], 10**9
         steps.clear()
-        found = ss.train(classes, **options, store=path)
+        result = ss.train(classes, **options, store=path)
     assert 0 < reached <= steps[0]
     assert len(steps) > 1
-    return found
+    return result

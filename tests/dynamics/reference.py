@@ -89,8 +89,8 @@ def population_gradients(
     rows = z[[order[int(token)] for token in classes.query]]
     c = torch.from_numpy(classes.probs) * torch.exp(rows)
     f = c / c.norm(dim=1, keepdim=True)
-    chosen = torch.log_softmax(f @ y, dim=1)[torch.arange(len(f)), torch.from_numpy(classes.next_token.copy())]
-    (torch.from_numpy(classes.weights.copy()) @ chosen).backward()
+    selected = torch.log_softmax(f @ y, dim=1)[torch.arange(len(f)), torch.from_numpy(classes.next_token.copy())]
+    (torch.from_numpy(classes.weights.copy()) @ selected).backward()
     assert y.grad is not None
     assert z.grad is not None
     return y.grad.numpy(), z.grad.numpy()

@@ -76,10 +76,10 @@ def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses,
     if (count := options.get("num_sequences")) is None:
         sequences, owner = ss.sample_sequences(classes, num=batch, seq_len=length, seed=seed)
     else:  # the set is the first nine sequences of the seed, the batch a choice of six
-        chosen = np.empty((1, batch), np.int64)
-        choose(np.array([seed], np.uint64), CHOICE_STREAM, count, chosen)
+        selected = np.empty((1, batch), np.int64)
+        choose(np.array([seed], np.uint64), CHOICE_STREAM, count, selected)
         sequences, owner = ss.sample_sequences(classes, num=count, seq_len=length, seed=seed)
-        sequences, owner = sequences[chosen[0]], owner[chosen[0]]
+        sequences, owner = sequences[selected[0]], owner[selected[0]]
     layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
     dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, **layer)
     engine = engine_of(
@@ -173,10 +173,10 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
     engine.advance(1)
     moved = (torch.from_numpy((decoder_of(engine) - before) / RATE))[0]
     columns = start_of(classes, init=(y, z), **architecture).layout.column_of_token
-    found = (v[0] @ moved).numpy()[:, columns]
+    result = (v[0] @ moved).numpy()[:, columns]
     alpha = torch.softmax((v[0] @ torch.from_numpy(before)[0])[:, torch.from_numpy(columns)], dim=1).numpy()
     expected = (np.eye(classes.vocab_size)[classes.next_token] - alpha) * classes.weights[:, None]
-    assert relative(found, expected) < 1e-9
+    assert relative(result, expected) < 1e-9
 
 
 def test_one_head_of_the_basic_layer_is_the_kernel_s(monkeypatch) -> None:
@@ -271,12 +271,12 @@ def test_flow_refuses_what_has_no_limit() -> None:
 
 def test_local_kinds_come_with_a_residual_connection(tmp_path) -> None:
     classes = ss.local_common(num_distinct=2, vocab_size=20)
-    found = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=2, residual=True, store=tmp_path / "run.zarr")
-    kinds = found["local_token_kind"]
+    result = ss.train(classes, lr_y=1.0, lr_z=1.0, steps=2, residual=True, store=tmp_path / "run.zarr")
+    kinds = result["local_token_kind"]
     assert kinds.dims == ("query", "token")
     for query in classes.queries:
-        mine = kinds.sel(query=query)
-        assert mine["token"].values[mine == "common"].tolist() == classes.local_common_tokens(int(query)).tolist()
-        assert (mine == "distinct").sum() == 2 * 3  # two of its own and one shared across queries, for each class
+        own = kinds.sel(query=query)
+        assert own["token"].values[own == "common"].tolist() == classes.local_common_tokens(int(query)).tolist()
+        assert (own == "distinct").sum() == 2 * 3  # two of its own and one shared across queries, for each class
     assert "local_token_kind" not in ss.train(classes, lr_y=1.0, lr_z=1.0, steps=2).coords
     assert "local_token_kind" not in ss.train(classes, lr_y=1.0, lr_z=1.0, steps=2, residual=True, record="loss").coords

@@ -23,14 +23,14 @@ def short() -> ss.SequenceClasses:
 def test_the_set_is_what_sample_counts_gives() -> None:
     """Tokens that the set does not hold have a decoder row that never moves."""
     classes = short()
-    found = ss.train(classes, **OPTIONS, num_sequences=3, seeds=7, record=("decoder", "attention_logits")).isel(
+    result = ss.train(classes, **OPTIONS, num_sequences=3, seeds=7, record=("decoder", "attention_logits")).isel(
         run=0, step=-1
     )
     counts, _ = ss.sample_counts(classes, num=3, seq_len=9, seed=7)
     seen = counts.sum(0)[classes.contextual_tokens] > 0
     assert seen.any()
     assert not seen.all()
-    moved = np.abs(found["decoder"].values[0, 0]).max(-1) > 0
+    moved = np.abs(result["decoder"].values[0, 0]).max(-1) > 0
     assert np.array_equal(moved, seen)
 
 
@@ -39,8 +39,8 @@ def test_the_whole_set_at_every_update_is_gradient_descent_on_it() -> None:
     classes = short()
     whole = ss.train(classes, **{**OPTIONS, "batch_size": None}, num_sequences=12, seeds=1)["loss"].values[0]
     assert (np.diff(whole) < 0).all()
-    chosen = ss.train(classes, **{**OPTIONS, "batch_size": 12}, num_sequences=12, seeds=1)["loss"].values[0]
-    assert np.abs(chosen - whole).max() > 1e-3
+    selected = ss.train(classes, **{**OPTIONS, "batch_size": 12}, num_sequences=12, seeds=1)["loss"].values[0]
+    assert np.abs(selected - whole).max() > 1e-3
 
 
 def test_choices_are_uniform_and_a_run_s_own() -> None:
@@ -93,17 +93,17 @@ def test_priors_name_tokens_and_kinds() -> None:
         probs=[[0.5, 0.5, 0, 0, 0], [0.4, 0, 0.6, 0, 0]], query=[3, 3], next_token=[3, 4], vocab_size=5,
         token_names=["the", "cat", "dog", "sat", "ran"],
     )  # fmt: skip
-    one = ss.train(classes, lr_y=0, lr_z=0, steps=0, attention_prior={"the": 1.0, "common": -2.0, 2: 0.5})
+    single = ss.train(classes, lr_y=0, lr_z=0, steps=0, attention_prior={"the": 1.0, "common": -2.0, 2: 0.5})
     two = ss.train(classes, lr_y=0, lr_z=0, steps=0, attention_prior=[1.0, 0, 0.5, 9.0, 9.0])
-    np.testing.assert_allclose(one["attention"], two["attention"])
+    np.testing.assert_allclose(single["attention"], two["attention"])
     expected = np.array([0.5 * math.e, 0.5]) / (0.5 * math.e + 0.5)
-    np.testing.assert_allclose(one["attention"].values[0, 0, 0, 0, 0, :2], expected, rtol=1e-6)
-    assert '"attention_prior": {"2": 0.5, "common": -2.0, "the": 1.0}' in one.attrs["options"]
+    np.testing.assert_allclose(single["attention"].values[0, 0, 0, 0, 0, :2], expected, rtol=1e-6)
+    assert '"attention_prior": {"2": 0.5, "common": -2.0, "the": 1.0}' in single.attrs["options"]
 
 
 def test_an_interrupted_run_on_a_fixed_set_goes_on(tmp_path) -> None:
     arguments = {**OPTIONS, "num_sequences": 6, "optimizer": "sign_sgd", "lr_y": 0.05, "lr_z": 0.05, "steps": 40}
     expected = ss.train(short(), **arguments)
-    found = train_interrupted(short(), tmp_path / "run.zarr", advances=15, **arguments)
+    result = train_interrupted(short(), tmp_path / "run.zarr", advances=15, **arguments)
     for name in expected.data_vars:
-        np.testing.assert_array_equal(found[name].values, expected[name].values)
+        np.testing.assert_array_equal(result[name].values, expected[name].values)

@@ -174,8 +174,8 @@ def test_modified_decoder_moves_one_row_of_w() -> None:
     logits = f @ start.layout.expand_decoder(start.decoder)[0, 0]
     alpha = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     expected = np.eye(classes.vocab_size)[classes.next_token] - alpha
-    found = f @ start.layout.expand_decoder(moved.numpy())[0]
-    assert relative(found, expected * classes.weights[:, None]) < 1e-10
+    result = f @ start.layout.expand_decoder(moved.numpy())[0]
+    assert relative(result, expected * classes.weights[:, None]) < 1e-10
 
 
 def test_modified_decoder_needs_independent_classes() -> None:

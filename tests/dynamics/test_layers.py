@@ -23,9 +23,9 @@ def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
     layered, basic = (engine_of(kind, classes, steps=20, **options) for kind in (LayeredEngine, TensorEngine))
     np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
     size = len(classes.contextual_tokens)
-    found = layered._parameters["attention_logits_0"].numpy()[:, layered._query.unique().numpy(), :size]
+    result = layered._parameters["attention_logits_0"].numpy()[:, layered._query.unique().numpy(), :size]
     order = np.argsort(classes.queries)
-    assert relative(found, logits_of(basic)[:, order]) < 1e-9
+    assert relative(result, logits_of(basic)[:, order]) < 1e-9
 
 
 def plain(
@@ -82,9 +82,9 @@ def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path) -> None:
     assert "attention_logits" not in whole
     again = train_interrupted(ss.syn_small(), tmp_path / "run.zarr", advances=5, **options)
     np.testing.assert_array_equal(again["attention"].values, whole["attention"].values)
-    found = ss.sweep(ss.syn_small(), **{**options, "layers": [1, 2]}, record=("loss",), nonlinearity="tanh")
-    assert found["loss"].dims == ("layers", "lr_z", "lr_y", "seed", "step")
-    both = found["loss"].sel(layers=2, lr_z=1.0, lr_y=1.0, seed=0)
+    result = ss.sweep(ss.syn_small(), **{**options, "layers": [1, 2]}, record=("loss",), nonlinearity="tanh")
+    assert result["loss"].dims == ("layers", "lr_z", "lr_y", "seed", "step")
+    both = result["loss"].sel(layers=2, lr_z=1.0, lr_y=1.0, seed=0)
     np.testing.assert_allclose(both, whole["loss"].values[0, [0, -1]], rtol=1e-6)
 
 
@@ -116,6 +116,6 @@ def test_refusals(options: dict[str, Any], sentence: str) -> None:
 
 
 def test_a_diverging_run_is_marked() -> None:
-    found = ss.train(ss.syn_small(), lr_y=[1.0, 1e39], lr_z=1.0, steps=5, layers=2, seq_len=math.inf)
-    assert found["status"].values.tolist() == ["ok", "diverged"]
-    assert np.isfinite(found["loss"].values[0]).all()
+    result = ss.train(ss.syn_small(), lr_y=[1.0, 1e39], lr_z=1.0, steps=5, layers=2, seq_len=math.inf)
+    assert result["status"].values.tolist() == ["ok", "diverged"]
+    assert np.isfinite(result["loss"].values[0]).all()

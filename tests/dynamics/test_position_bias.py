@@ -163,12 +163,12 @@ def test_a_learned_bias_is_recorded_swept_and_kept(tmp_path) -> None:
     assert run["position_bias"].values[0, -1, 0] > run["position_bias"].values[0, -1, -1]
     fixed = ss.train(classes, **options, position_bias={"alibi": 0.5}, record_every=20)
     assert np.allclose(fixed["position_bias"].values[0, -1], -0.5 * np.arange(1, 7))
-    found = ss.sweep(classes, **options, learn_position_bias=[False, True], position_bias={"alibi": 0.5})
-    assert found["position_bias"].dims == ("learn_position_bias", "lr_z", "lr_y", "seed", "step", "bucket")
-    kept = found["position_bias"].sel(learn_position_bias=False).squeeze()
-    np.testing.assert_allclose(kept, fixed["position_bias"].values[0], atol=1e-6)
-    found = ss.sweep(classes, **options, learn_position_bias=[False, True])
-    learned = found["position_bias"].sel(learn_position_bias=True).squeeze()
+    result = ss.sweep(classes, **options, learn_position_bias=[False, True], position_bias={"alibi": 0.5})
+    assert result["position_bias"].dims == ("learn_position_bias", "lr_z", "lr_y", "seed", "step", "bucket")
+    recorded = result["position_bias"].sel(learn_position_bias=False).squeeze()
+    np.testing.assert_allclose(recorded, fixed["position_bias"].values[0], atol=1e-6)
+    result = ss.sweep(classes, **options, learn_position_bias=[False, True])
+    learned = result["position_bias"].sel(learn_position_bias=True).squeeze()
     np.testing.assert_allclose(learned, run["position_bias"].values[0], atol=1e-6)
     single = ss.sweep(classes, **options, position_bias=[0.0, -1.0, -1.0, -2.0, -2.0, -2.0])
     assert single["status"].size == 1
@@ -179,10 +179,10 @@ def test_a_bias_is_an_axis_or_recorded(tmp_path) -> None:
     classes = ss.near_distinct(num_positions=6)
     options: dict[str, Any] = {"lr_z": 1.0, "lr_y": 1.0, "steps": 2, "seq_len": 7, "learn_position_bias": [False, True],
                                "position_bias": [None, {"alibi": 0.5}]}  # fmt: skip
-    found = ss.sweep(classes, **options, record=("loss",))
-    assert found["loss"].dims == ("position_bias", "learn_position_bias", "lr_z", "lr_y", "seed", "step")
-    assert found["status"].size == 4
-    assert found["position_bias"].values.tolist() == [None, '{"alibi": 0.5}']
+    result = ss.sweep(classes, **options, record=("loss",))
+    assert result["loss"].dims == ("position_bias", "learn_position_bias", "lr_z", "lr_y", "seed", "step")
+    assert result["status"].size == 4
+    assert result["position_bias"].values.tolist() == [None, '{"alibi": 0.5}']
     for store in (None, tmp_path / "s.zarr"):
         with pytest.raises(ss.InputError, match="'position_bias' is a coordinate of this result"):
             ss.sweep(classes, **options, record=("loss", "position_bias"), store=store)
@@ -210,13 +210,13 @@ def test_refusals(classes: ss.SequenceClasses, options: dict[str, Any], sentence
 
 
 def test_parts_must_match() -> None:
-    one = ss.syn_small()
+    single = ss.syn_small()
     with pytest.raises(ss.InputError, match="sizes is"):
-        ss.PositionedClasses.from_parts(sizes=[0], parts=[one])
+        ss.PositionedClasses.from_parts(sizes=[0], parts=[single])
     with pytest.raises(ss.InputError, match="there are 2 sizes but 1 parts"):
-        ss.PositionedClasses.from_parts(sizes=[1, 2], parts=[one])
+        ss.PositionedClasses.from_parts(sizes=[1, 2], parts=[single])
     with pytest.raises(ss.InputError, match="part 1 differs from part 0 in query"):
-        ss.PositionedClasses.from_parts(sizes=[1, 2], parts=[one, ss.syn_medium(num_query=1)])
+        ss.PositionedClasses.from_parts(sizes=[1, 2], parts=[single, ss.syn_medium(num_query=1)])
     with pytest.raises(ss.InputError, match="num_positions is 0"):
         ss.near_distinct(num_positions=0)
     with pytest.raises(ss.InputError, match="near is 2"):

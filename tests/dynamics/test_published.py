@@ -28,7 +28,7 @@ def test_figure_4_loss_is_one_of_ours() -> None:
     assert surprise(logs, curve) > 0.01
     for change in ({"momentum": 0.85}, {"lr_y": 1.1}, {"seq_len": 64}, {"batch_size": 32}):
         other = loss_ensemble(200, **change)
-        assert np.median([surprise(logs, one) for one in other]) < 0.05, change
+        assert np.median([surprise(logs, single) for single in other]) < 0.05, change
 
 
 def test_figure_6_entropies() -> None:
@@ -42,8 +42,8 @@ def test_figure_6_entropies() -> None:
             ss.syn_medium(num_query=num_query), lr_y=lr_y, lr_z=lr_z, seeds=list(range(100)) * len(cells), steps=100,
             momentum=0.9, init="uniform", record_every=100, record=("entropy",),
         )  # fmt: skip
-        found = ds["entropy"].isel(step=-1).mean("class").values.astype(float).reshape(len(cells), 100)
-        for row, values in zip(cells, found, strict=True):
+        result = ds["entropy"].isel(step=-1).mean("class").values.astype(float).reshape(len(cells), 100)
+        for row, values in zip(cells, result, strict=True):
             error = np.sqrt(row["entropy_std"] ** 2 / row["seeds"] + values.var(ddof=1) / 100)
             scores.append((values.mean() - row["entropy_mean"]) / error)
     size = np.abs(scores)

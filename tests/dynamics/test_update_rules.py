@@ -79,19 +79,19 @@ def test_sgd_can_be_written_again(given: dict[str, Any]) -> None:
 def test_an_interrupted_run_goes_on(tmp_path, layer: dict[str, Any]) -> None:
     """To the bit: what the rule remembers, and the step that it sees, are taken up again."""
     options = {**OPTIONS, **layer, "optimizer": Lion(), "init": "uniform"}
-    found = train_interrupted(ss.syn_small(), tmp_path / "run.zarr", advances=4, **options)
-    assert same(found.load(), ss.train(ss.syn_small(), **options))
+    result = train_interrupted(ss.syn_small(), tmp_path / "run.zarr", advances=4, **options)
+    assert same(result.load(), ss.train(ss.syn_small(), **options))
 
 
 def test_a_rule_is_an_axis_of_a_sweep(tmp_path) -> None:
     rules = ["sgd", Lion(), Lion(beta=0.5), ss.Adam(beta_1=0.5)]
     for store in (None, tmp_path / "s.zarr"):
-        found = ss.sweep(ss.syn_small(), **OPTIONS, optimizer=rules, seeds=[0, 1], store=store)
+        result = ss.sweep(ss.syn_small(), **OPTIONS, optimizer=rules, seeds=[0, 1], store=store)
         labels = ["sgd", f"{__name__}.Lion", f"{__name__}.Lion(beta=0.5)", "adam(beta_1=0.5)"]
-        assert found["optimizer"].values.tolist() == labels
+        assert result["optimizer"].values.tolist() == labels
         for label, rule in zip(labels, rules, strict=True):
             alone = ss.train(ss.syn_small(), **OPTIONS, optimizer=rule, seeds=[0, 1], record_every=None)
-            losses = found["loss"].sel(optimizer=label, lr_z=0.1, lr_y=0.05)
+            losses = result["loss"].sel(optimizer=label, lr_z=0.1, lr_y=0.05)
             np.testing.assert_allclose(losses, alone["loss"], rtol=1e-12)
 
 
@@ -128,8 +128,8 @@ def test_compiled_code_takes_no_rule_for_its_own() -> None:
 
     assert KernelEngine.serves(work_of(ss.syn_small(), optimizer=ss.SGD(momentum=0.5)))
     assert not KernelEngine.serves(work_of(ss.syn_small(), optimizer=Still()))
-    found = ss.train(ss.syn_small(), **OPTIONS, optimizer=Still(), init="uniform")
-    assert same(found.isel(step=[0])[["attention_logits"]], found.isel(step=[-1])[["attention_logits"]])
+    result = ss.train(ss.syn_small(), **OPTIONS, optimizer=Still(), init="uniform")
+    assert same(result.isel(step=[0])[["attention_logits"]], result.isel(step=[-1])[["attention_logits"]])
 
 
 def test_a_rule_that_remembers_nothing_need_not_say_so() -> None:

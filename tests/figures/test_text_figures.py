@@ -114,10 +114,10 @@ def test_what_the_documents_say_of_text_is_in_the_committed_numbers() -> None:
     verdicts = [t.verdict for t in fig_7.trends(committed("7"))]
     assert verdicts == ["holds", "fails", "holds", "fails"]  # sparse, but not frozen, with one layer and with three
     assert [t.verdict for t in fig_10.trends(committed("10"))] == ["fails", "holds"]
-    chosen = committed("tokens")
-    assert [t.verdict for t in tokens.trends(chosen)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
-    assert abs(chosen["partial"].sel(explanation="control").mean("seed")).max() < 0.01
-    assert abs(chosen["start"].mean("seed")).max() < 0.01
+    selected = committed("tokens")
+    assert [t.verdict for t in tokens.trends(selected)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
+    assert abs(selected["partial"].sel(explanation="control").mean("seed")).max() < 0.01
+    assert abs(selected["start"].mean("seed")).max() < 0.01
 
 
 def test_figures_of_text_need_text() -> None:

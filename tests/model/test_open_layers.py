@@ -122,19 +122,19 @@ def test_training_is_autograd_of_the_plain_model(layer: dict[str, Any]) -> None:
 def test_recorded_attention_is_the_map_s() -> None:
     classes = ss.syn_small()
     z = 0.1 * random_matrices(classes, 1)[1]
-    found = ss.train(classes, **{**OPTIONS, "steps": 0}, init=(0 * z, z), attention_map=Square(), record="attention")
+    result = ss.train(classes, **{**OPTIONS, "steps": 0}, init=(0 * z, z), attention_map=Square(), record="attention")
     weights = classes.probs * (1 + z[classes.query]) ** 2
     expected = (weights / weights.sum(1, keepdims=True))[:, classes.contextual_tokens]
-    np.testing.assert_allclose(found["attention"].values[0, 0, 0, 0], expected, atol=1e-14)
+    np.testing.assert_allclose(result["attention"].values[0, 0, 0, 0], expected, atol=1e-14)
 
 
 def test_parts_are_axes_of_a_sweep_and_told_apart(tmp_path) -> None:
     maps, added = ["softmax", Power(), Power(3.0)], [False, True, HalfQuery()]
-    found = ss.sweep(ss.syn_small(), **OPTIONS, attention_map=maps, residual=added, store=tmp_path / "s.zarr")
-    assert found["attention_map"].values.tolist() == ["softmax", f"{__name__}.Power", f"{__name__}.Power(power=3.0)"]
-    assert found["residual"].values.tolist() == [False, True, f"{__name__}.HalfQuery"]
+    result = ss.sweep(ss.syn_small(), **OPTIONS, attention_map=maps, residual=added, store=tmp_path / "s.zarr")
+    assert result["attention_map"].values.tolist() == ["softmax", f"{__name__}.Power", f"{__name__}.Power(power=3.0)"]
+    assert result["residual"].values.tolist() == [False, True, f"{__name__}.HalfQuery"]
     alone = ss.train(ss.syn_small(), **OPTIONS, attention_map=Power(3.0), residual=HalfQuery(), record_every=None)
-    np.testing.assert_allclose(found["loss"].values[2, 2, 0, 0, 0], alone["loss"].values[0], rtol=1e-12)
+    np.testing.assert_allclose(result["loss"].values[2, 2, 0, 0, 0], alone["loss"].values[0], rtol=1e-12)
     assert json.loads(alone.attrs["options"])["attention_map"] == f"{__name__}.Power(power=3.0)"
     run = tmp_path / "run.zarr"
     ss.train(ss.syn_small(), **OPTIONS, attention_map=Power(), store=run)

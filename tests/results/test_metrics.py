@@ -36,9 +36,9 @@ def test_sparsity_ends() -> None:
 
 def test_rate_of_change_by_hand() -> None:
     attention = np.array([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
-    found = metrics.rate_of_change(attention, [0, 2, 3])
-    assert np.isnan(found[0])
-    assert found[1:].tolist() == [0.25, 0.0]
+    result = metrics.rate_of_change(attention, [0, 2, 3])
+    assert np.isnan(result[0])
+    assert result[1:].tolist() == [0.25, 0.0]
     with pytest.raises(ss.InputError, match="one increasing time"):
         metrics.rate_of_change(attention, [0, 2, 2])
 
@@ -59,10 +59,10 @@ def test_labeled_refusals() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, record=("loss",))
     with pytest.raises(ss.InputError, match="did not record 'attention'"):
         ss.measure.sparsity(ds)
-    one = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=0)
+    single = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=0)
     with pytest.raises(ss.InputError, match="needs at least two"):
-        ss.measure.rate_of_change(one)
+        ss.measure.rate_of_change(single)
     with pytest.raises(ss.InputError, match="k is 99"):
-        ss.measure.top_k_mass(one, 99)
+        ss.measure.top_k_mass(single, 99)
     with pytest.raises(ss.InputError, match="neither a 'step' nor a 'time'"):
-        ss.measure.rate_of_change(one.isel(step=0))
+        ss.measure.rate_of_change(single.isel(step=0))

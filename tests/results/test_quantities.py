@@ -46,47 +46,47 @@ RECORD = (moments, "attention", "loss", effective_tokens, "attention_logits")
 
 
 def test_in_training() -> None:
-    found = ss.train(ss.syn_small(), **OPTIONS, seeds=[0, 1], record=RECORD)
-    assert list(found.data_vars) == ["loss", "attention", "attention_logits", "moments", "effective_tokens"]
-    assert found["effective_tokens"].dims == ("run", "step", "layer", "head", "class")
-    assert found["effective_tokens"].attrs == {"long_name": "tokens attended to", "units": "tokens"}
-    assert found["moments"].dims == ("run", "step", "moment")
-    assert found["moments"].attrs == {"long_name": "moments", "units": "1"}
-    assert found["moment"].values.tolist() == ["first", "second"]
-    assert (found["effective_tokens"].dtype, found["moments"].dtype) == (np.float32, np.float64)
-    check_numbers(found, 1e-5)
+    result = ss.train(ss.syn_small(), **OPTIONS, seeds=[0, 1], record=RECORD)
+    assert list(result.data_vars) == ["loss", "attention", "attention_logits", "moments", "effective_tokens"]
+    assert result["effective_tokens"].dims == ("run", "step", "layer", "head", "class")
+    assert result["effective_tokens"].attrs == {"long_name": "tokens attended to", "units": "tokens"}
+    assert result["moments"].dims == ("run", "step", "moment")
+    assert result["moments"].attrs == {"long_name": "moments", "units": "1"}
+    assert result["moment"].values.tolist() == ["first", "second"]
+    assert (result["effective_tokens"].dtype, result["moments"].dtype) == (np.float32, np.float64)
+    check_numbers(result, 1e-5)
     alone = ss.train(ss.syn_small(), **OPTIONS, seeds=1, record=RECORD)
-    np.testing.assert_array_equal(alone["moments"].values[0], found["moments"].values[1])
-    np.testing.assert_array_equal(alone["effective_tokens"].values[0], found["effective_tokens"].values[1])
+    np.testing.assert_array_equal(alone["moments"].values[0], result["moments"].values[1])
+    np.testing.assert_array_equal(alone["effective_tokens"].values[0], result["effective_tokens"].values[1])
 
 
 def test_of_several_layers_and_heads() -> None:
     options = {**OPTIONS, "steps": 2, "init": "uniform", "record": ("attention", effective_tokens)}
     for shape, sizes in (({"layers": 2}, (2, 1)), ({"heads": 3}, (1, 3))):
-        found = ss.train(ss.syn_small(), **options, **shape)
-        assert found["effective_tokens"].shape == (1, 3, *sizes, 2)
-        np.testing.assert_allclose(found["effective_tokens"], effective(found["attention"]), rtol=1e-5)
+        result = ss.train(ss.syn_small(), **options, **shape)
+        assert result["effective_tokens"].shape == (1, 3, *sizes, 2)
+        np.testing.assert_allclose(result["effective_tokens"], effective(result["attention"]), rtol=1e-5)
 
 
 def test_in_a_flow() -> None:
-    found = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[0, 1, 100], record=RECORD)
-    assert found["moments"].dims == ("run", "time", "moment")
-    assert found["effective_tokens"].dtype == np.float64
-    check_numbers(found, 1e-12)
+    result = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[0, 1, 100], record=RECORD)
+    assert result["moments"].dims == ("run", "time", "moment")
+    assert result["effective_tokens"].dtype == np.float64
+    check_numbers(result, 1e-12)
 
 
 def test_in_a_sweep(tmp_path) -> None:
     options = {**OPTIONS, "seeds": [0, 1], "record": RECORD}
-    found = ss.sweep(ss.syn_small(), **options, momentum=[0.0, 0.9], shard_size=1, store=tmp_path / "s.zarr")
-    assert found["moments"].dims == ("momentum", "lr_z", "lr_y", "seed", "step", "moment")
-    assert found["moment"].values.tolist() == ["first", "second"]
+    result = ss.sweep(ss.syn_small(), **options, momentum=[0.0, 0.9], shard_size=1, store=tmp_path / "s.zarr")
+    assert result["moments"].dims == ("momentum", "lr_z", "lr_y", "seed", "step", "moment")
+    assert result["moment"].values.tolist() == ["first", "second"]
     alone = ss.train(ss.syn_small(), **options, momentum=0.9, record_every=None)
-    np.testing.assert_array_equal(found["moments"].sel(momentum=0.9).values[0, 0], alone["moments"])
-    assert same(found, ss.sweep(ss.syn_small(), **options, momentum=[0.0, 0.9]))
+    np.testing.assert_array_equal(result["moments"].sel(momentum=0.9).values[0, 0], alone["moments"])
+    assert same(result, ss.sweep(ss.syn_small(), **options, momentum=[0.0, 0.9]))
     # Over classes of other tokens, what has no tokens can be recorded, with its coordinates.
     both = ss.sweep(["syn-small", "syn-medium-3"], **{**options, "record": (moments, effective_tokens)})
     assert both["moment"].values.tolist() == ["first", "second"]
-    np.testing.assert_array_equal(both["moments"].sel(classes="syn-small"), found["moments"].sel(momentum=0.0))
+    np.testing.assert_array_equal(both["moments"].sel(classes="syn-small"), result["moments"].sel(momentum=0.0))
     assert both["effective_tokens"].sizes["class"] == 6
     assert both["effective_tokens"].sel(classes="syn-small").isel({"class": slice(2, None)}).isnull().all()
     assert both["effective_tokens"].sel(classes="syn-medium-3").notnull().all()
@@ -113,17 +113,17 @@ def test_a_finished_run_is_not_computed_again(tmp_path) -> None:
         return now.loss
 
     for _ in range(2):
-        found = ss.train(ss.syn_small(), **OPTIONS, record=("loss", counted), store=tmp_path / "run.zarr")
-        np.testing.assert_allclose(found["counted"], found["loss"], rtol=1e-6)
+        result = ss.train(ss.syn_small(), **OPTIONS, record=("loss", counted), store=tmp_path / "run.zarr")
+        np.testing.assert_allclose(result["counted"], result["loss"], rtol=1e-6)
     assert len(calls) == 13  # one for each record of the first time
 
 
 def test_a_diverged_run_has_none() -> None:
-    found = ss.train(ss.syn_small(), **{**OPTIONS, "lr_y": [1.0, 1e39]}, record=("loss", effective_tokens))
-    assert found["status"].values.tolist() == ["ok", "diverged"]
-    lost = found["loss"].isnull().values
+    result = ss.train(ss.syn_small(), **{**OPTIONS, "lr_y": [1.0, 1e39]}, record=("loss", effective_tokens))
+    assert result["status"].values.tolist() == ["ok", "diverged"]
+    lost = result["loss"].isnull().values
     assert lost[1].any()
-    assert np.array_equal(np.isnan(found["effective_tokens"].values[:, :, 0, 0, 0]), lost)
+    assert np.array_equal(np.isnan(result["effective_tokens"].values[:, :, 0, 0, 0]), lost)
 
 
 def test_a_quantity_can_have_a_name(monkeypatch) -> None:
@@ -182,8 +182,8 @@ def test_a_clash_of_names_is_one_sentence(tmp_path, record: Any, sentence: str) 
 
 
 def test_axes_of_a_sweep_have_their_names_to_themselves() -> None:
-    found = ss.sweep(ss.syn_small(), **OPTIONS, record=quantity("momentum"))  # no axis, and so no clash
-    assert found["momentum"].dims == ("lr_z", "lr_y", "seed", "step")
+    result = ss.sweep(ss.syn_small(), **OPTIONS, record=quantity("momentum"))  # no axis, and so no clash
+    assert result["momentum"].dims == ("lr_z", "lr_y", "seed", "step")
     for record in (quantity("momentum"), quantity(dims=("momentum",), shape=(1,), coords={"momentum": [1]})):
         with pytest.raises(ss.InputError, match=r"^'momentum' is a coordinate of this result"):
             ss.sweep(ss.syn_small(), **OPTIONS, momentum=[0.0, 0.9], record=record)

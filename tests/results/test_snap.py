@@ -13,10 +13,10 @@ STEPS = np.arange(0, 2100, 100)
 
 def moved(*values: float) -> np.ndarray:
     """Shares moved at each record: the first is not read, the last value stays."""
-    found = np.full(len(STEPS), values[-1])
-    found[0] = np.nan
-    found[1 : len(values) + 1] = values
-    return found
+    result = np.full(len(STEPS), values[-1])
+    result[0] = np.nan
+    result[1 : len(values) + 1] = values
+    return result
 
 
 def test_a_pattern_that_stops_is_frozen_from_its_last_move() -> None:
@@ -81,17 +81,17 @@ def test_records_that_a_diverged_run_never_made_are_left_out() -> None:
 
 def test_times_of_a_flow_are_times() -> None:
     flow = ss.flow(ss.single_common(), lr_y=0.5, lr_z=0.05, times=[0.1, 0.3, 0.5, 0.9, 1.5, 10, 100, 1e15])
-    found = ss.measure.snaps(flow)
+    result = ss.measure.snaps(flow)
     expected = float(np.nanmax(ss.measure.rate_of_change(flow).isel(run=0, layer=0, head=0, **{"class": 0})))
-    assert float(found["peak_rate"].values[0, 0, 0, 0]) == pytest.approx(expected, rel=1e-9)
+    assert float(result["peak_rate"].values[0, 0, 0, 0]) == pytest.approx(expected, rel=1e-9)
 
 
 def test_synthetic_runs_have_snaps_too() -> None:
     run = ss.train(ss.syn_small(), lr_y=10.0, lr_z=1.0, steps=100, momentum=0.9, record_every=2, seq_len=128)
-    found = ss.measure.snaps(run)
-    assert found["snap_step"].dims == ("run", "layer", "head", "class")
-    assert set(found["snap_status"].values.ravel()) <= {"frozen", "not yet"}
+    result = ss.measure.snaps(run)
+    assert result["snap_step"].dims == ("run", "layer", "head", "class")
+    assert set(result["snap_status"].values.ravel()) <= {"frozen", "not yet"}
     rates = ss.measure.rate_of_change(run)
     for c in range(2):
-        one = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2)
-        assert str(found["evidence"].values[0, 0, 0, c]) == str(one)
+        single = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2)
+        assert str(result["evidence"].values[0, 0, 0, c]) == str(single)

@@ -25,12 +25,12 @@ seq_len = inf
 def test_a_file_says_what_sweep_is_asked(tmp_path) -> None:
     ss.write_classes(ss.syn_small(), tmp_path / "mine.toml")
     (tmp_path / "sweep.toml").write_text(FILE)
-    found = ss.read_sweep(tmp_path / "sweep.toml")
-    assert found["classes"] == {"syn-medium-1": ss.syn_medium(num_query=1), "mine": ss.syn_small()}
-    assert found["seeds"] == [0, 1, 2]
-    assert found["batch_size"] == [None, 8]
-    assert found["seq_len"] == math.inf
-    result = ss.sweep(**found)
+    outcome = ss.read_sweep(tmp_path / "sweep.toml")
+    assert outcome["classes"] == {"syn-medium-1": ss.syn_medium(num_query=1), "mine": ss.syn_small()}
+    assert outcome["seeds"] == [0, 1, 2]
+    assert outcome["batch_size"] == [None, 8]
+    assert outcome["seq_len"] == math.inf
+    result = ss.sweep(**outcome)
     assert result["status"].dims == ("classes", "batch_size", "lr_z", "lr_y_over_lr_z", "seed")
     assert result["status"].shape == (2, 2, 2, 2, 3)
     assert result["batch_size"].values.tolist() == [None, 8]
@@ -49,9 +49,9 @@ def test_one_setting_keeps_its_name(tmp_path) -> None:
     text = "lr_z = 1\nlr_y = 1\nsteps = 2\n"
     for name in ("'syn-small'", "['syn-small']"):
         (tmp_path / "sweep.toml").write_text(f"classes = {name}\n{text}")
-        found = ss.read_sweep(tmp_path / "sweep.toml")
-        assert found["classes"] == {"syn-small": ss.syn_small()}
-        assert ss.sweep(**found)["classes"].values.tolist() == ["syn-small"]
+        result = ss.read_sweep(tmp_path / "sweep.toml")
+        assert result["classes"] == {"syn-small": ss.syn_small()}
+        assert ss.sweep(**result)["classes"].values.tolist() == ["syn-small"]
         assert ss.read_experiment(tmp_path / "sweep.toml")[0] == ss.syn_small()
 
 
@@ -118,8 +118,8 @@ def test_files_that_are_no_experiment(tmp_path, text: str, message: str) -> None
 
 
 def test_cells_leave_out_runs_that_diverged() -> None:
-    found = ss.sweep(ss.syn_small(), lr_z=1.0, lr_y=[1.0, 1e39], seeds=range(2), steps=4, batch_size=8)
-    good, bad = cells(found)
+    result = ss.sweep(ss.syn_small(), lr_z=1.0, lr_y=[1.0, 1e39], seeds=range(2), steps=4, batch_size=8)
+    good, bad = cells(result)
     assert (good["ok"], bad["ok"]) == (2, 0)
     assert bad["loss"] is None
     assert bad["loss_error"] is None

@@ -28,35 +28,35 @@ def grid_of(classes, **options):
 
 
 def test_every_combination_is_one_run_and_equals_train() -> None:
-    found = ss.sweep({"small": ss.syn_small(), "medium": ss.syn_medium(num_query=1)}, momentum=[0.0, 0.9], **SMALL)
-    assert found["loss"].dims == ("classes", "momentum", "lr_z", "lr_y_over_lr_z", "seed", "step")
-    assert found["entropy"].dims == (*found["loss"].dims, "layer", "head", "class")
+    result = ss.sweep({"small": ss.syn_small(), "medium": ss.syn_medium(num_query=1)}, momentum=[0.0, 0.9], **SMALL)
+    assert result["loss"].dims == ("classes", "momentum", "lr_z", "lr_y_over_lr_z", "seed", "step")
+    assert result["entropy"].dims == (*result["loss"].dims, "layer", "head", "class")
     labels = {"classes": ["small", "medium"], "momentum": [0.0, 0.9], "lr_z": [0.5, 1.0],
               "lr_y_over_lr_z": [1.0, 2.0, 5.0], "seed": [0, 1, 2, 3]}  # fmt: skip
-    assert {name: found[name].values.tolist() for name in labels} == labels
-    np.testing.assert_array_equal(found["lr_y"], [[0.5, 1.0, 2.5], [1.0, 2.0, 5.0]])
-    assert found["lr_y"].dims == ("lr_z", "lr_y_over_lr_z")
-    assert (found["status"] == "ok").all()
+    assert {name: result[name].values.tolist() for name in labels} == labels
+    np.testing.assert_array_equal(result["lr_y"], [[0.5, 1.0, 2.5], [1.0, 2.0, 5.0]])
+    assert result["lr_y"].dims == ("lr_z", "lr_y_over_lr_z")
+    assert (result["status"] == "ok").all()
     for place in ((0, 0, 0, 0, 0), (0, 0, 1, 1, 1), (1, 0, 0, 0, 2), (1, 1, 1, 2, 3)):
-        one = found.isel(dict(zip(labels, place, strict=True)))
-        classes = ss.syn_small() if one["classes"] == "small" else ss.syn_medium(num_query=1)
+        single = result.isel(dict(zip(labels, place, strict=True)))
+        classes = ss.syn_small() if single["classes"] == "small" else ss.syn_medium(num_query=1)
         alone = ss.train(
-            classes, lr_y=float(one["lr_y"]), lr_z=float(one["lr_z"]), seeds=int(one["seed"]), steps=6, batch_size=8,
-            seq_len=16, momentum=float(one["momentum"]), record_every=6,
+            classes, lr_y=float(single["lr_y"]), lr_z=float(single["lr_z"]), seeds=int(single["seed"]), steps=6, batch_size=8,
+            seq_len=16, momentum=float(single["momentum"]), record_every=6,
         )  # fmt: skip
-        np.testing.assert_array_equal(one["loss"], alone["loss"][0])
-        np.testing.assert_array_equal(one["entropy"].values[..., : classes.num_classes], alone["entropy"][0])
+        np.testing.assert_array_equal(single["loss"], alone["loss"][0])
+        np.testing.assert_array_equal(single["entropy"].values[..., : classes.num_classes], alone["entropy"][0])
 
 
 def test_classes_may_have_names() -> None:
     options = {"lr_z": 1.0, "lr_y": 1.0, "steps": 2, "batch_size": 8, "seq_len": 16}
-    one = ss.sweep("syn-small", **options)
-    assert one["loss"].dims == ("lr_z", "lr_y", "seed", "step")
+    single = ss.sweep("syn-small", **options)
+    assert single["loss"].dims == ("lr_z", "lr_y", "seed", "step")
     several = ss.sweep(["syn-small", "syn-medium-1", ss.syn_small()], **options)
     assert several["classes"].values.tolist() == ["syn-small", "syn-medium-1", "2"]
     for name in ("syn-small", "2"):
-        np.testing.assert_array_equal(several["loss"].sel(classes=name), one["loss"])
-    assert one["step"].values.tolist() == [0, 2]  # start and end, unless told
+        np.testing.assert_array_equal(several["loss"].sel(classes=name), single["loss"])
+    assert single["step"].values.tolist() == [0, 2]  # start and end, unless told
     np.testing.assert_array_equal(ss.train("syn-small", **options, record_every=None)["step"], [0, 2])
 
 
@@ -108,9 +108,9 @@ def test_an_interrupted_sweep_runs_only_what_is_missing(tmp_path, monkeypatch) -
     assert (partial["status"].values == "ok").sum() == 10
     again = []
     monkeypatch.setattr(shards_module, "run_shard", lambda shard: (again.append(shard.index), real(shard))[1])
-    found = ss.sweep(ss.syn_small(), **SMALL, store=tmp_path / "s.zarr", shard_size=5)
+    result = ss.sweep(ss.syn_small(), **SMALL, store=tmp_path / "s.zarr", shard_size=5)
     assert sorted(seen + again) == [0, 1, 2, 3, 4]
-    np.testing.assert_array_equal(found["loss"], whole["loss"])
+    np.testing.assert_array_equal(result["loss"], whole["loss"])
 
 
 def test_a_shard_that_fails_is_tried_again_and_the_others_are_kept(tmp_path, monkeypatch) -> None:
@@ -124,16 +124,16 @@ def test_a_shard_that_fails_is_tried_again_and_the_others_are_kept(tmp_path, mon
 
     monkeypatch.setattr(shards_module, "run_shard", failing)
     failing.times = 2
-    found = ss.sweep(ss.syn_small(), **SMALL, shard_size=8)
-    assert (found["status"] == "ok").all()
+    result = ss.sweep(ss.syn_small(), **SMALL, shard_size=8)
+    assert (result["status"] == "ok").all()
     assert tries == [0, 1, 1, 1, 2]
 
     tries.clear()
     failing.times = 99
     with pytest.warns(RuntimeWarning, match=r"shard 1 \(runs 8 to 15\) failed: out of memory"):
-        found = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, retries=1)
-    assert list(found["status"].values.ravel()) == ["ok"] * 8 + ["failed"] * 8 + ["ok"] * 8
-    losses = found["loss"].values.reshape(24, -1)
+        result = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, retries=1)
+    assert list(result["status"].values.ravel()) == ["ok"] * 8 + ["failed"] * 8 + ["ok"] * 8
+    losses = result["loss"].values.reshape(24, -1)
     assert np.isnan(losses[8:16]).all()
     assert np.isfinite(losses[:8]).all()
     assert np.isfinite(losses[16:]).all()
@@ -141,9 +141,9 @@ def test_a_shard_that_fails_is_tried_again_and_the_others_are_kept(tmp_path, mon
         ss.sweep(ss.syn_small(), **SMALL, shard_size=8, retries=0, store=tmp_path / "s.zarr")
     tries.clear()
     failing.times = 0
-    found = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, store=tmp_path / "s.zarr")
+    result = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, store=tmp_path / "s.zarr")
     assert tries == [1]
-    assert (found["status"] == "ok").all()
+    assert (result["status"] == "ok").all()
 
 
 PROGRAM = """
@@ -164,8 +164,8 @@ def test_killed_outright_it_goes_on(tmp_path) -> None:
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    kept = int(np.load(checkpoint)["done"].sum())
-    assert kept >= 10
+    recorded = int(np.load(checkpoint)["done"].sum())
+    assert recorded >= 10
     subprocess.run([sys.executable, "-c", PROGRAM, str(path)], check=True)
     whole = ss.sweep(ss.syn_small(), lr_z=1.0, lr_y=[1.0, 2.0], seeds=range(200), steps=400, batch_size=16, seq_len=32)
     np.testing.assert_array_equal(ss.load(path)["loss"], whole["loss"])
@@ -188,10 +188,10 @@ def test_on_ray_the_numbers_are_the_same_even_if_a_worker_dies(tmp_path, monkeyp
     monkeypatch.setattr(shards_module, "run_shard", dying)
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
-        found = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, cluster="ray", store=tmp_path / "s.zarr")
+        result = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, cluster="ray", store=tmp_path / "s.zarr")
         assert mark.exists()
-        np.testing.assert_array_equal(found["loss"], whole["loss"])
-        np.testing.assert_array_equal(found["entropy"], whole["entropy"])
+        np.testing.assert_array_equal(result["loss"], whole["loss"])
+        np.testing.assert_array_equal(result["entropy"], whole["entropy"])
 
         def refusing(shard):
             raise RuntimeError("no")

@@ -21,9 +21,9 @@ def test_spurious_share_by_exhaustion() -> None:
             chance = np.prod([weights[k] for k in owners]) * np.prod(
                 [probs[owners[i // 2], token] for i, token in enumerate(tokens)]
             )
-            held = [{tokens[i] for i in range(4) if owners[i // 2] == k} for k in range(2)]
+            stored = [{tokens[i] for i in range(4) if owners[i // 2] == k} for k in range(2)]
             for n in range(2):
-                expected[n] += chance * sum(probs[n, token] for token in held[n] - held[1 - n] if token in (0, 1))
+                expected[n] += chance * sum(probs[n, token] for token in stored[n] - stored[1 - n] if token in (0, 1))
     share = theory.spurious_share(probs, weights=weights, seq_len=3, num_sequences=2)
     np.testing.assert_allclose(share, expected, rtol=1e-12)
 

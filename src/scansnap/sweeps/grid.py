@@ -78,18 +78,19 @@ class Grid:
         """The axes, and both the decoder's rate and its ratio to lr_z."""
         lr_z = self.axes["lr_z"]
         if "lr_y" in self.axes:
-            given, other = "lr_y", "lr_y_over_lr_z"
-            values = np.divide(self.axes[given], lr_z[:, None], out=np.full(self.shape[-3:-1], np.inf),
+            axis, other = "lr_y", "lr_y_over_lr_z"
+            values = np.divide(self.axes[axis], lr_z[:, None], out=np.full(self.shape[-3:-1], np.inf),
                                where=lr_z[:, None] > 0)  # fmt: skip
             values = np.array([[float(f"{ratio:.12g}") for ratio in row] for row in values])  # equal ones are equal
         else:
-            given, other = "lr_y_over_lr_z", "lr_y"
-            values = self.axes[given] * lr_z[:, None]
+            axis, other = "lr_y_over_lr_z", "lr_y"
+            values = self.axes[axis] * lr_z[:, None]
         # Xarray would make NaN of None in an array, but not in an index.
         axes = {
-            name: pd.Index(axis, dtype=object) if axis.dtype == object else axis for name, axis in self.axes.items()
+            name: pd.Index(labels, dtype=object) if labels.dtype == object else labels
+            for name, labels in self.axes.items()
         }
-        return {**axes, other: (("lr_z", given), values)}
+        return {**axes, other: (("lr_z", axis), values)}
 
 
 def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: object) -> Grid:
@@ -126,8 +127,8 @@ def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: 
     runs = _runs(rates)
     shared = {name: value for name, value in values.items() if name not in axes}
     groups: list[Group] = []
-    for (class_name, source), *chosen in itertools.product(named.items(), *axes.values()):
-        options = TrainOptions(**shared, **dict(zip(axes, chosen, strict=True)), lr_y=0.0, lr_z=0.0)
+    for (class_name, source), *cell in itertools.product(named.items(), *axes.values()):
+        options = TrainOptions(**shared, **dict(zip(axes, cell, strict=True)), lr_y=0.0, lr_z=0.0)
         if not isinstance(options.init, str):
             raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
         groups.append(Group(class_name, Work.checked(source, options), runs, first=len(groups) * len(runs)))

@@ -131,8 +131,8 @@ def _template(grid: Grid) -> xr.Dataset:
     labels = coordinates(works[0].layout, grid.record, layers=grid.options.layers)
     if len({work.source.classes.fingerprint for work in works}) > 1:
         most = max(work.source.classes.num_classes for work in works)
-        kept = {"layer", "head"}.union(*(quantity.coords for quantity in grid.record))
-        labels = {"class": np.arange(most), **{name: labels[name] for name in labels if name in kept}}
+        shared = {"layer", "head"}.union(*(quantity.coords for quantity in grid.record))
+        labels = {"class": np.arange(most), **{name: labels[name] for name in labels if name in shared}}
     check_apart(labels, coords)
     named = {group.name: group.work.source.classes for group in grid.groups}
     classes = json.dumps({name: classes_to_mapping(setting) for name, setting in named.items()})
