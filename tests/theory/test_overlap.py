@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
@@ -32,6 +32,36 @@ def test_lemmas_13_to_17_hold(seed: int, classes: int, shared: float) -> None:
     np.testing.assert_allclose((np.eye(classes) + e) @ (np.eye(classes) - inverse), np.eye(classes), atol=1e-9)
     spectrum = theory.eigenvalues(e)
     np.testing.assert_allclose(np.sort(spectrum / (1 + spectrum)), np.linalg.eigvalsh(inverse), atol=1e-9)  # Lemma 14
+
+
+@given(seed=st.integers(0, 10**6), classes=st.integers(2, 8), shared=st.floats(0.05, 0.9), top=st.floats(0.01, 0.99))
+@settings(max_examples=300, deadline=None)
+def test_weak_overlaps_alone_make_the_drive_positive(seed: int, classes: int, shared: float, top: float) -> None:
+    """Theorem 1 (a) with |lambda_1| = top/K and no lower bound on |lambda_i|, at any M; and how large Eq. 93 can be."""
+    e = theory.overlaps(random_directions(seed, classes, 20, shared))
+    largest = np.abs(theory.eigenvalues(e)[0])
+    assume(largest > 1e-3)
+    e = e * top / (classes * largest)
+    _, beta = theory.backpropagated_gradient(e, vocab_size=classes + seed % 1000 + 1)
+    drive = theory.drive(e, beta, speed=1.0)
+    assert (drive[e.sum(axis=1) > 0] > 0).all()
+    least = -np.diag(theory.inverse_overlaps(e)).max()
+    assert theory.diagonal_bound(e) <= least * (1 + 1e-9) + 1e-15
+    assert theory.diagonal_bound(e, form="published") <= 1.5 * least + 1e-15
+
+
+def test_the_printed_bound_of_equation_93_is_up_to_one_and_a_half_times_too_large() -> None:
+    e = np.array([[0.0, 0.4999], [0.4999, 0.0]])
+    assert theory.diagonal_bound(e, form="published") / -theory.inverse_overlaps(e)[0, 0] == pytest.approx(1.4999)
+
+
+def test_the_drive_can_be_negative_where_overlaps_are_not_weak() -> None:
+    """One class overlaps four others by 0.4 and a sixth by 1e-4."""
+    e = np.zeros((6, 6))
+    e[0, 1:5], e[0, 5] = 0.4, 1e-4
+    e += e.T
+    _, beta = theory.backpropagated_gradient(e, vocab_size=1600)
+    assert theory.drive(e, beta, speed=1.0)[5] < 0
 
 
 def test_the_bounds_are_tight_to_a_factor_of_two() -> None:

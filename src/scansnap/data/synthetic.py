@@ -64,20 +64,23 @@ def syn_medium(*, num_query: int = 3) -> SequenceClasses:
     return synthetic(num_query=num_query, next_per_query=2)
 
 
-def local_common(*, num_distinct: int = 8, vocab_size: int = 1600) -> SequenceClasses:
+def local_common(
+    *, num_distinct: int = 8, vocab_size: int = 1600, shared: float = 1.0, common: float = 1.0
+) -> SequenceClasses:
     """Two queries with two next tokens each, whose common and distinct tokens within a query are not those over all.
 
     Each class has `num_distinct` tokens of its own, one that it shares with the other class of its query (locally
     common), and one that it shares with a class of the other query (common, but locally distinct): Section 7's setting
-    for a residual connection.  Ids are distinct tokens class by class, the two tokens shared across queries, the two
-    shared within them, query tokens, next tokens.
+    for a residual connection.  Before normalization distinct tokens have weights from 0.5 to 1, the token shared across
+    queries has weight `shared` and the locally common one `common`.  Ids are distinct tokens class by class, the two
+    tokens shared across queries, the two shared within them, query tokens, next tokens.
     """
     checks.whole("num_distinct", num_distinct, least=1)
     across = 4 * num_distinct
     used = across + 10
     if vocab_size < used:
         raise InputError(f"vocab_size is {vocab_size}: these classes alone use {used} tokens.")
-    weights = np.append(np.linspace(0.5, 1.0, num_distinct), [1.0, 1.0])
+    weights = np.append(np.linspace(0.5, 1.0, num_distinct), [shared, common])
     return SequenceClasses.from_supports(
         tokens=[
             np.append(i * num_distinct + np.arange(num_distinct), [across + i % 2, across + 2 + i // 2])

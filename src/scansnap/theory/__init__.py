@@ -67,6 +67,7 @@ from scansnap.theory.phases import speed_snapping as speed_snapping
 from scansnap.theory.positional_prior import position_prior as position_prior
 from scansnap.theory.residual import residual_beta as residual_beta
 from scansnap.theory.residual import residual_directions as residual_directions
+from scansnap.theory.residual import residual_velocity as residual_velocity
 from scansnap.theory.spurious import spurious_share as spurious_share
 from scansnap.theory.symmetric import symmetric_flow as symmetric_flow
 from scansnap.theory.tf_idf import tf_idf as tf_idf

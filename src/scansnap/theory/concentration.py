@@ -7,10 +7,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, Form, check_form, numbers, probability, sizes
+from scansnap.theory.checks import FloatArray, check_form, numbers, probability, sizes
 from scansnap.theory.growth import decoder_growth, growth_crossings
 
 CountForm = Literal["exact", "loose", "remark"]
+DeviationForm = Literal["exact", "published", "proved"]
 
 
 def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = "exact") -> FloatArray:
@@ -39,20 +40,34 @@ def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
 
 
 def residual_deviation(
-    mean_count: ArrayLike, radius: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact"
+    mean_count: ArrayLike, radius: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike, form: DeviationForm = "exact"
 ) -> FloatArray:
     """A bound of sigma', the relative deviation of the residual, for |N_n - Nbar| <= radius (Lemma 11, Eq. 62).
 
-    "published": eta_Y radius/3, or radius/Nbar once Nbar >= 2 (1 + omega_1) ln M / eta_Y + radius.  Its proof treats
-    N_n > Nbar only; below the mean the residual can be larger by more than that.  "exact" evaluates the residual at
-    both ends of the interval, between which it is monotone.
+    "published": eta_Y radius/3, or radius/Nbar once Nbar >= s_1 + radius with s_1 = 2 (1 + omega_1) ln M / eta_Y; the
+    text writes the second with an open constant, which this form takes to be one.  "exact" evaluates the residual at
+    both ends of the interval, between which it is monotone.  "proved" is a bound on both sides of the mean:
+
+    Let y = M h and R = M - 1 + e^y, so that the residual is (M-1)/R and dR/ds = M eta_Y e^y/R <= M eta_Y.  From s_1 on
+    e^y >= (M - 1) y (Lemma 8), so Eq. 45 gives M eta_Y s + 1 <= 2 e^y < 2 R.  Hence, with D = radius,
+
+        1 - R(Nbar)/R(Nbar + D) <= M eta_Y D/R(Nbar + D) <= 2 D/(Nbar + D),
+        R(Nbar)/R(Nbar - D) - 1 <= M eta_Y D/R(Nbar - D) <= 2 D/(Nbar - D).
+
+    The constant two is the one in the text's own proof, and the best: where e^y = (M - 1) y, just before s_1, the
+    change over D/Nbar tends to 2/(1 + 1/y)^2 as D -> 0, and y grows with M.  Earlier, d ln R/ds = M eta_Y e^y/R^2 <=
+    M eta_Y/(4 (M - 1)) =: k bounds the change by k D <= eta_Y D/3 above the mean and by e^(k D) - 1 below it.
     """
-    check_form(form)
+    check_form(form, get_args(DeviationForm))
     mean, width = numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0)
     size, rate = sizes("vocab_size", vocab_size, least=4), numbers("lr_y", lr_y, above=0)
-    if form == "published":
+    if form != "exact":
         late = mean >= 2 * (1 + growth_crossings(vocab_size=size).omega_1) * np.log(size) / rate + width
-        return np.where(late, width / mean, rate * width / 3)[()]
+        if form == "published":
+            return np.where(late, width / mean, rate * width / 3)[()]
+        exponent = np.where(late, 0.0, rate * size / (4 * (size - 1)) * width)
+        with np.errstate(over="ignore"):
+            return np.where(late, 2 * width / np.where(late, mean - width, 1.0), np.expm1(exponent))[()]
 
     def inverse_residual(count: FloatArray) -> FloatArray:
         return size - 1 + np.exp(size * decoder_growth(count, vocab_size=size, lr_y=rate))

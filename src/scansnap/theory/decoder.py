@@ -19,9 +19,15 @@ and beta_{nn'} is minus that, (1 + sigma_n) times
 
     q_1 (1 + theta_n) E'_{nn'} - q_0 [(1 + theta_n') - sum_{k != n} (1 + theta_k) E'_{kn'}].
 
-The published Eq. 88 has + q_0 (1 + theta_n') instead, with a wrong sign.  Since q_0 < 0 the exact form is the larger
-one: beta_{nn'} -> 1/M and not -1/M as the overlaps vanish.  Then xi_n = gamma (-q_1 E'_nn - q_0 sum_{k != n} E'_nk) > 0
-(Theorem 1 a) needs no lower bound on |lambda_i|: the term in q_0, which the proof bounds as if it were harmful, helps.
+The published Eq. 88 has + q_0 (1 + theta_n') instead, with a wrong sign; the sum over k is as printed.  Since q_0 < 0
+the exact form is the larger one: beta_{nn'} -> 1/M and not -1/M as the overlaps vanish.
+
+Then xi_n = gamma (-q_1 E'_nn - q_0 sum_{k != n} E'_nk) > 0 (Theorem 1 a) for every class that overlaps another, if
+|lambda_1| < 1/K; no lower bound on |lambda_i| is needed.  Proof: no entry of E exceeds |lambda_1| < 1/K (Lemma 13), so
+the row sums r = E 1 are below one, and (E r)_n = sum_k E_nk r_k <= r_n max r < r_n where r_n > 0: (E - E^2) 1 >= 0.
+Hence E' 1 = (E - E^2) 1 + E^2 (E - E^2) 1 + ... >= 0, strictly where r_n > 0, and with E'_nn <= 0 (Lemma 16) both
+terms of xi_n are positive.  Without |lambda_1| < 1/K the sign can be lost: if one class overlaps four others by 0.4
+(|lambda_1| = 0.8) and a sixth overlaps the first by 1e-4, then xi < 0 for the sixth at M = 1600.
 """
 
 from __future__ import annotations
@@ -136,7 +142,10 @@ def shared_overlap_logits(
 ) -> FloatArray:
     """W (..., K x M) of true SGD with all overlaps equal, by Remark 1 (Eq. 43): (1 - rho)(M-1) h(t/K) zeta_n.
 
-    There is only the published form, which does not hold for K < M.  `symmetric_flow` with lr_z = 0 is exact.
+    There is only the published form, which has two errors.  Eq. 43 needs sum_n zeta_n = 0, which is so for K = M alone;
+    for K < M the own logit follows plain h(t/K), and `symmetric_flow` with lr_z = 0 is exact.  For K = M,
+    dw_n/dt = (1 - rho) (eta_Y/K) (e_n - alpha_n): h at the rate (1 - rho) eta_Y, as the remark concludes, but that is
+    not (1 - rho) h, as Eq. 43 has it.
     """
     time = numbers("t", t, least=0) / sizes("num_classes", num_classes, least=1)
     h = decoder_growth(time, vocab_size=vocab_size, lr_y=lr_y)

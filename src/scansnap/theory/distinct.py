@@ -79,7 +79,9 @@ def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike, *, weig
 
     B = weight * bound.  With `bound` = B_n = eta_Z int xi_n, as `growth_bound` gives it, `weight` is P(n): in steps of
     batch 1 class n is drawn with that probability.  The default weight of one is the published form, whose lower bound
-    fails.
+    fails.  With `bound` = eta_Z int xi_nl of the token itself, dz_l = weight f_nl^2 d(bound) by Lemma 1, so the lower
+    bound follows at any ratio of the rates if xi_nl >= 0 and f_nl(t) >= f_nl(0) at all times, and the upper one from
+    xi_nl >= 0 and f_nl <= 1.
     """
     b = numbers("weight", weight, above=0) * numbers("bound", bound)
     f = numbers("initial_direction", initial_direction, above=0)

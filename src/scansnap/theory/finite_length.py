@@ -11,8 +11,11 @@ mean of f_l (g_l - f_l f.g).  Since |f| = 1, f . fbar = 1 - |u|^2/2 - E|u|^2/2, 
 
 A token gains if its share f_nl^2 of the direction exceeds its share of the direction's variance.  As u_l^2 goes like
 p_l and f_nl^2 like p_l^2, frequent tokens gain and rare ones lose, common or not.  Under true SGD this competes with
-the drive between classes, which starts at 1/M: the limit T -> infinity describes the start of training only for tokens
-of probability p well above M/T.  The first order needs T p well above one.
+the drive between classes, which starts at 1/M.  For equally likely classes a rare token loses f_nl^2/(T p) to the
+fluctuations (`direction_variance`), a distinct one gains f_nl^2 sum_{n'} f_n . f_n'/M from the other classes, and a
+common one loses of order f_nl^2/M to them (`early_logits`, second term).  So the limit T -> infinity describes the
+start of training for a common token once T is well above M/p, but for a distinct one once T is well above
+M/(p sum_{n'} f_n . f_n').  The first order needs T p well above one.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     c~_nl = P(l|n) exp(z_nl),     f_n = c~_n / |c~_n|_2,     F^T F = I + E,     E' = I - (I + E)^{-1}
 
-E has zeros on its diagonal and f_n . f_n' >= 0 off it.  Appendix D.1 defines E' with the opposite sign, but from
-Lemma 14 on the paper uses it as here; `form="published"` is the definition as printed.
+E has zeros on its diagonal and f_n . f_n' >= 0 off it.  Appendix D.1 defines E' with the opposite sign
+(the text from which this was made drops the minus sign of (I + E)^{-1} - I, which is supplied here), but from Eq. 28 on
+the paper uses it as here; `form="published"` is the definition of D.1.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def eigenvalues(overlap: ArrayLike) -> FloatArray:
 def diagonal_bound(overlap: ArrayLike, *, form: Form = "exact") -> float:
     """A lower bound of -E'_nn = sum_k lambda_k^2 u_nk^2/(1 + lambda_k): min |lambda_i|^2/(1 + |lambda_1|) (Eq. 93).
 
-    Published: with 1 - |lambda_1| in the denominator, which is too large.
+    Published: with 1 - |lambda_1| in the denominator, which is too large.  By how much: let m = min |lambda_i| and
+    x = -E'_nn.  Since sum_k u_nk^2/(1 + lambda_k) = 1 - E'_nn, x >= m^2 (1 + x), so x >= m^2/(1 - m^2), and the printed
+    bound is at most (1 - m^2)/(1 - |lambda_1|) times x.  With |lambda_1| < 1/K that is below 1/(1 - 1/K) <= 1.5 for
+    K >= 3, and for K = 2, where m = |lambda_1| = o is the overlap, it is 1 + o: the supremum is 1.5, as o -> 1/2.
     """
     check_form(form)
     spectrum = np.abs(eigenvalues(overlap))

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, Form, check_form, matrix
+from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers
+from scansnap.theory.decoder import backpropagated_gradient
 from scansnap.theory.overlap import overlaps
 
 
@@ -40,3 +41,51 @@ def residual_beta(direction: ArrayLike, query: ArrayLike, *, form: Form = "exact
         beta = np.eye(len(v)) - np.linalg.inv(v @ v.T)
     np.fill_diagonal(beta, 0.0)
     return beta
+
+
+def residual_velocity(
+    direction: ArrayLike,
+    query: ArrayLike,
+    *,
+    vocab_size: int,
+    speed: float = 1.0,
+    lr_z: float = 1.0,
+    weights: ArrayLike | None = None,
+) -> FloatArray:
+    """dz/dt (Q x L) with a residual connection and the modified gradient; its sign says which tokens gain.
+
+    The decoder reads v_n = (f_n + e_m)/s_n with s_n = |f_n + e_m|, so Theorem 1 gives
+    g_n = gamma (iota_n v_n - sum_{n'} beta_{nn'} v_n') with beta of the overlaps of the v_n.  Back through both
+    normalizations and the softmax,
+
+        dz_m/dt = eta_Z sum_{n of m} P(n) f_n o (I - f_n f_n^T) (I - v_n v_n^T) g_n / s_n.
+
+    Let no query be a contextual token.  Then s_n = sqrt(2), v_n is f_n/sqrt(2) on the contextual tokens, and
+    (I - f_n f_n^T) f_n = 0 removes iota_n v_n and the part along v_n:
+
+        dz_ml/dt = eta_Z gamma/2 sum_{n of m} P(n) f_nl sum_{n' != n} beta_{nn'} [(f_n . f_n') f_nl - f_n'l],
+
+    which is Eq. 10 at half the speed.  A token l that class n alone has within its query (locally distinct) gains
+    exactly if
+
+        f_nl sum_{n' != n} beta_{nn'} f_n . f_n'  >  sum_{n' of other queries} beta_{nn'} f_n'l.
+
+    The right side is zero unless another query has the token too; where one has, the token gains or loses depending on
+    its weight.  In `local_common`, with f^2 = s for the token shared across queries and q for the locally common one,
+    V^T V has the overlaps a = (1 + q)/2 within a query and b = s/2 across, and up to 1/M the criterion is
+    beta_a q > beta_b (1 - s).  For small s this is s < 2 q a (1 - a^2)/(1 + a^2): the token gains while s is below
+    about 0.6 q.
+    """
+    f = matrix("direction", direction)
+    index = np.asarray(query)
+    v = residual_directions(f, index)
+    length = np.sqrt(2 + 2 * f[np.arange(len(f)), index])[:, None]  # |f_n + e_m|
+    _, beta = backpropagated_gradient(overlaps(v), vocab_size=vocab_size)
+    pull = beta @ v
+    pull -= v * (v * pull).sum(axis=1, keepdims=True)
+    share = np.full(len(f), 1 / len(f)) if weights is None else numbers("weights", weights, above=0)
+    each = -lr_z * speed * share[:, None] / length * f * (pull - f * (f * pull).sum(axis=1, keepdims=True))
+    ids, row = np.unique(index, return_inverse=True)
+    velocity = np.zeros((len(ids), f.shape[1]))
+    np.add.at(velocity, row, each)
+    return velocity
