@@ -32,8 +32,8 @@ def main() -> None:
               for match in FOUND.finditer(text)}  # fmt: skip
     rows = "".join(_row(verdict, places[verdict.id]) for verdict in verdicts)
     blocks = {
-        EVERY: "| claim | statement | predicted | measured | deviation | verdict |\n"
-        "| --- | --- | ---: | ---: | ---: | --- |\n" + rows,
+        EVERY: "| claim | statement | predicted | measured | deviation | category | verdict |\n"
+        "| --- | --- | ---: | ---: | ---: | --- | --- |\n" + rows,
         **{verdict.id: _section(verdict) for verdict in verdicts},
     }
     for page, text in texts.items():
@@ -57,7 +57,7 @@ def _row(verdict: Verdict, place: str) -> str:
     assert leading is not None  # every claim applies to its own setting
     return (
         f"| [`{verdict.id}`]({place}) | {_cell(verdict.claim.statement)} | {leading.predicted:.4g} | "
-        f"{leading.measured:.4g} | {leading.deviation:.2g} | {verdict.verdict} |\n"
+        f"{leading.measured:.4g} | {leading.deviation:.2g} | {verdict.claim.category} | {verdict.verdict} |\n"
     )
 
 
@@ -66,7 +66,7 @@ def _section(verdict: Verdict) -> str:
     sizes = f"K = {setting.classes.num_classes}, M = {setting.classes.vocab_size}"
     where = f" *Setting:* {sizes}, η_Y = {setting.lr_y:g}, η_Z = {setting.lr_z:g}."
     lines = [
-        f"`scansnap verify {verdict.id}` ({claim.where}): **{verdict.verdict}**.",
+        f"`scansnap verify {verdict.id}` ({claim.where}): **{verdict.verdict}**. *Category:* {claim.category}.",
         "",
         f"*Check:* {readable(claim.how)}",
         "",

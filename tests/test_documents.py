@@ -128,6 +128,8 @@ def test_every_disagreement_has_a_demonstration() -> None:
     rows = [line for line in (ROOT / "docs" / "disagreements.md").read_text().splitlines() if re.match(r"\| \d", line)]
     demonstrations = [re.findall(r"`scansnap verify (\w+)` \|$", row) for row in rows]
     assert all(len(names) == 1 for names in demonstrations)
+    categories = {claim.id: claim.category for claim in claims()}
+    assert [row.split(" | ")[1] for row in rows] == [categories[name] for (name,) in demonstrations]
     index = (ROOT / "docs" / "theory" / "index.md").read_text()
     failing = set(re.findall(r"^\| \[`(\w+)`\].*\| fails \|$", index, re.MULTILINE))
     assert failing <= {name for (name,) in demonstrations} <= {claim.id for claim in claims()}

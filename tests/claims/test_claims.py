@@ -12,7 +12,7 @@ import pytest
 import scansnap as ss
 from scansnap.claims import Setting, Verdict, claims
 from scansnap.claims.check import Check
-from scansnap.claims.claim import FAILS, HOLDS, INAPPLICABLE
+from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, INAPPLICABLE
 from scansnap.claims.population import State
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.dynamics.train import train
@@ -41,8 +41,22 @@ def test_the_verdict_is_the_one_stated_and_a_wrong_prediction_is_noticed(verdict
     if verdict.verdict == FAILS:
         assert claim.correction
         assert corrected
-    assert json.loads(json.dumps(verdict.as_dict()))["id"] == name
+    plain = json.loads(json.dumps(verdict.as_dict()))
+    assert (plain["id"], plain["category"]) == (name, claim.category)
     assert verdict.notices_wrong_factor()
+
+
+def test_categories_go_with_verdicts() -> None:
+    allowed = {
+        "misprint": {FAILS}, "error": {FAILS}, "holds": {HOLDS}, "sharpened": {HOLDS, ASSUMED_ONLY}, "added": {HOLDS},
+        "holds under its assumptions": {ASSUMED_ONLY}, "too strong": {ASSUMED_ONLY, FAILS},
+        "fails under true SGD": {ASSUMED_ONLY, FAILS},
+    }  # fmt: skip
+    assert set(allowed) == set(CATEGORIES)
+    page, verdicts = PAGE.read_text(), stated()
+    for claim in claims():
+        assert verdicts[claim.id] in allowed[claim.category], claim.id
+        assert re.search(rf"^\| \[`{claim.id}`\].* \| {claim.category} \| [a-z ]+ \|$", page, re.MULTILINE), claim.id
 
 
 def test_own_classes_and_rates_are_used() -> None:

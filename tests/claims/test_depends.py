@@ -29,8 +29,11 @@ FORMULAS = {
     "lemma_10",
     "lemma_11",
     "remark_2",
+    "remark_2_start",
+    "theorem_1_b",
     "equation_112",
     "equation_132",
+    "equation_133",
     "figure_9",
 }
 

@@ -53,6 +53,7 @@ def _trained(classes: SequenceClasses, **options: Any) -> FloatArray:
 @claim(
     "Distinct tokens gain attention at all times, and a single common token loses it.",
     where="Theorem 2, Eqs. 97 to 100",
+    category="holds under its assumptions",
     conditions="Assumption 2, modified gradient, eta_Y >> eta_Z, T -> infinity",
     wrong_factor=-1.0,
     needs=("a distinct token", "common tokens"),
@@ -93,6 +94,7 @@ def symmetric_setting() -> Setting:
 @claim(
     "With symmetric classes of one query all common tokens lose attention.",
     where="Corollary 2, Eqs. 101 to 107",
+    category="holds",
     conditions="Assumption 2, one query, matching distinct tokens, common tokens of equal probability, Z(0) = 0",
     setting=symmetric_setting,
     wrong_factor=-1.0,

@@ -32,6 +32,10 @@ Need = Literal[
     "several classes", "a distinct token", "distinct tokens", "distinct tokens everywhere", "common tokens",
     "one common token", "one query", "interacting queries", "symmetric classes",
 ]  # fmt: skip
+Category = Literal[
+    "misprint", "error", "too strong", "sharpened", "added", "holds", "holds under its assumptions",
+    "fails under true SGD",
+]  # fmt: skip
 VerdictWord = Literal["holds", "holds under its assumptions only", "fails", "assumptions not met", "does not apply"]
 
 DEPENDS: dict[Dependence, str] = {
@@ -41,6 +45,18 @@ DEPENDS: dict[Dependence, str] = {
     "nothing": "formula: does not depend on the classes",
 }
 """What a claim's check depends on, with a note for users who check it on their own classes."""
+
+CATEGORIES: dict[Category, str] = {
+    "misprint": "a sign, a factor or a symbol is wrong in the text",
+    "error": "the statement is false as printed",
+    "too strong": "true under more assumptions than stated",
+    "sharpened": "true, and there is a better form",
+    "added": "not said by the paper",
+    "holds": "true as stated",
+    "holds under its assumptions": "true where its assumptions are met, and not far beyond",
+    "fails under true SGD": "true for the modified decoder gradient, or said of true SGD and not true of it",
+}
+"""The kinds of claims, by what became of the paper's words: each with its meaning."""
 
 HOLDS: Final = "holds"
 ASSUMED_ONLY: Final = "holds under its assumptions only"
@@ -90,6 +106,7 @@ class Claim:
     needs: tuple[Need, ...]
     assumes: tuple[AssumptionId, ...]
     depends_on: Dependence
+    category: Category
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier():
@@ -101,6 +118,7 @@ class Claim:
             ("need", self.needs, tuple(NEEDS)),
             ("assumption", self.assumes, get_args(AssumptionId)),
             ("dependence", (self.depends_on,), tuple(DEPENDS)),
+            ("category", (self.category,), tuple(CATEGORIES)),
         ):
             for name in names:
                 if name not in allowed:
@@ -203,6 +221,7 @@ class Verdict:
             "measured": _finite(leading.measured) if leading else None,
             "deviation": _finite(leading.deviation) if leading else None,
             "verdict": self.verdict,
+            "category": self.claim.category,
             "correction": self.claim.correction or None,
             "depends_on": self.claim.depends_on,
             "reason": self.reason or None,
@@ -228,6 +247,7 @@ def claim(
     statement: str,
     *,
     where: str,
+    category: Category = "added",
     conditions: str = "none",
     setting: Callable[[], Setting] = assumed_setting,
     wrong_factor: float = 1.01,
@@ -247,6 +267,8 @@ def claim(
         What the claim says, in plain text; mathematics as eta_Y >> eta_Z.
     where : str
         Where it is stated.
+    category : str
+        What became of the paper's words: a key of `CATEGORIES`.
     conditions : str
         What it assumes, in words.
     setting : callable
@@ -266,7 +288,7 @@ def claim(
     def make(check: Callable[[Check], None]) -> Claim:
         new = Claim(
             getattr(check, "__name__", ""), statement, where, conditions, check, setting, wrong_factor, correction,
-            needs, assumes, depends_on,
+            needs, assumes, depends_on, category,
         )  # fmt: skip
         frame = inspect.currentframe()
         if frame and frame.f_back and _defined_before(new.id, frame.f_back):

@@ -28,6 +28,7 @@ def syn_medium_setting() -> Setting:
 @claim(
     "The gradients of Y and Z have the closed form of Eq. 3, and rows of Y and Z keep their sums.",
     where="Lemma 1, Eqs. 3 and 4",
+    category="holds",
     setting=syn_medium_setting,
     wrong_factor=1 + 1e-9,
 )
@@ -72,6 +73,7 @@ def lemma_1(check: Check) -> None:
 @claim(
     "In long sequences attention approaches c_n: X^T b_T -> c_n as T -> infinity.",
     where="Lemma 2, Eq. 6",
+    category="holds under its assumptions",
     conditions="T -> infinity",
     wrong_factor=1.3,
 )
@@ -101,6 +103,7 @@ def lemma_2(check: Check) -> None:
 @claim(
     "The modified gradient moves the logits w_n = F^T Y of class n alone; with weak overlaps it is a small change.",
     where="Lemma 3, Eqs. 8 and 26",
+    category="holds under its assumptions",
     conditions="attention fixed, F of full rank",
     wrong_factor=1.001,
     assumes=("independent_classes",),
@@ -135,6 +138,7 @@ def _residuals(state: State) -> FloatArray:
 @claim(
     "Attention logits move by Eq. 10, the sum over the classes of a query without P(n).",
     where="Lemma 4, Eq. 10",
+    category="error",
     conditions="T -> infinity; steps of batch 1",
     wrong_factor=1.001,
     correction="each class's term carries P(n), the chance of drawing it: per step Eq. 10 is K times too fast",
@@ -173,8 +177,10 @@ def tight_setting() -> Setting:
 @claim(
     "E' = (I + E)^{-1} - I, in the modified gradient f_n - F E' e_n.",
     where="Appendix D.1, with Eq. 26",
+    category="misprint",
     conditions="attention fixed",
-    correction="E' = I - (I + E)^{-1}, as used from Lemma 14 on",
+    correction="E' = I - (I + E)^{-1}, as used from Eq. 28 on; the minus sign of the definition is supplied, as the "
+    "text from which it was taken drops it",
 )
 def definition_e_prime(check: Check) -> None:
     """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
@@ -186,13 +192,14 @@ def definition_e_prime(check: Check) -> None:
 
 
 @claim(
-    "Backpropagated coefficients beta have the terms in q_0 with a plus sign.",
+    "Backpropagated coefficients beta have the term q_0 (1 + theta_n') with a plus sign.",
     where="Theorem 1, Eq. 88",
+    category="misprint",
     conditions="those of Theorem 1",
     setting=tight_setting,
     wrong_factor=1.001,
-    correction="the terms in q_0 enter beta with a minus sign; as q_0 < 0, beta_nn' tends to +1/M and not to -1/M as "
-    "overlaps vanish",
+    correction="q_0 (1 + theta_n') enters beta with a minus sign, the sum over k as printed; as q_0 < 0, beta_nn' "
+    "tends to +1/M and not to -1/M as overlaps vanish",
 )
 def equation_88(check: Check) -> None:
     """beta by Eq. 88 against the coefficients read off g_n = Y (e_n - alpha_n)."""

@@ -31,7 +31,7 @@ def claims() -> list[Claim]:
     """All claims: the paper's numbered statements, kind by kind, then the others as their modules list them."""
 
     def place(claim: Claim) -> tuple[int, int]:
-        kind, _, number = claim.id.partition("_")
+        kind, number = (*claim.id.split("_"), "")[:2]
         return (_KINDS.index(kind) if kind in _KINDS else len(_KINDS), int(number) if number.isdigit() else 0)
 
     return sorted(by_id(claim for module in MODULES for claim in claims_of(module)).values(), key=place)

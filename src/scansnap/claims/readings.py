@@ -17,6 +17,7 @@ from scansnap.results.measure import one_head
 @claim(
     "Attention is a learnable TF-IDF: tokens of many classes lose weight, frequent tokens of one class gain it.",
     where="the authors' slides",
+    category="holds under its assumptions",
     conditions="Syn-Small as published: SGD with momentum, batch 128, T = 128, 100 iterations",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
@@ -62,10 +63,10 @@ def _cosine(a: FloatArray, b: FloatArray) -> float:
 
 
 @claim(
-    "x_{T-1} is the query and x_T the next token.",
-    where="Table 1",
+    "The query is x_{T-1} and the next token x_T, counted from zero as in Table 1: x_T and x_{T+1} of the main text.",
+    where="Table 1, with Section 3",
+    category="holds",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
-    correction="x_T is the query and x_{T+1} the next token, as in the main text: T - 1 contextual tokens come first",
 )
 def table_1(check: Check) -> None:
     """Contextual tokens before the query in sampled sequences of T = 128, and the position of the query."""
@@ -73,6 +74,6 @@ def table_1(check: Check) -> None:
     length = 128
     sequences, owner = sample_sequences(classes, num=200, seq_len=length, seed=0)
     is_query = sequences == classes.query[owner][:, None]
-    position = length - is_query[:, ::-1].argmax(axis=1).astype(float)  # of its last occurrence
-    check.equal("position of the query, Table 1", length - 1.0, position, tolerance=1e-9)
-    check.equal("position of the query, main text", float(length), position, tolerance=1e-9, role="corrected")
+    index = length - 1.0 - is_query[:, ::-1].argmax(axis=1)  # of its last occurrence, from zero
+    check.equal("index of the query, Table 1", length - 1.0, index, tolerance=1e-9)
+    check.equal("position of the query, main text", float(length), index + 1, tolerance=1e-9)

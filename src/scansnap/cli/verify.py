@@ -76,7 +76,7 @@ def command(
     table = not json and not names
     if table:
         check_rates(**rates)  # before the heading is printed
-        print(f"  {'claim':{width}} {'verdict':33} {'predicted':>11} {'measured':>11}  statement")
+        print(f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement")
 
     def show_row(verdict: Verdict) -> None:
         print(_row(verdict, own_classes=own_classes is not None, width=width), flush=True)
@@ -117,7 +117,8 @@ def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
     numbers = f"{leading.predicted:11.4g} {leading.measured:11.4g}" if leading else f"{'':23}"
     note = f"({verdict.claim.note}) " if own_classes and verdict.claim.note else ""
     statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
-    return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {verdict.verdict:33} {numbers}  {statement}"
+    words = f"{verdict.verdict:33} {verdict.claim.category:28}"
+    return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words} {numbers}  {statement}"
 
 
 def _count(verdicts: Sequence[Verdict]) -> str:
@@ -129,11 +130,13 @@ def _count(verdicts: Sequence[Verdict]) -> str:
 def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     """The verdict in full; of a user's `own_claim` it says whether its check can fail, as the tests show for others."""
     from scansnap.claims.check import ROLES
+    from scansnap.claims.claim import CATEGORIES
 
     claim, setting = verdict.claim, verdict.setting
     lines = [
         f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}",
         f"  {claim.statement}",
+        f"  category:   {claim.category} ({CATEGORIES[claim.category]})",
         f"  conditions: {claim.conditions}",
         f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
     ]
