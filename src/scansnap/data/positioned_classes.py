@@ -79,7 +79,7 @@ class PositionedClasses(SequenceClasses):
             probs[n][:, columns] = share[:, None] * self._parts_of(n).T
         return probs
 
-    def listed_probs(self, index: int) -> list[Any]:
+    def listed_probs(self, index: int) -> list[float] | list[list[float]]:
         return self._parts_of(index).T.tolist()
 
     def _parts_of(self, index: int) -> FloatArray:

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +32,14 @@ SUM_TOLERANCE = 1e-6
 
 MOST_TOKENS = 10**8
 """No vocabulary may be larger."""
+
+
+@runtime_checkable
+class SparseRows(Protocol):
+    """A sparse matrix, such as SciPy's."""
+
+    def tocsr(self) -> Any:
+        """The same in compressed rows."""
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -66,7 +74,7 @@ class SequenceClasses(DataSource):
     def __init__(
         self,
         *,
-        probs: Any,
+        probs: ArrayLike | SparseRows,
         query: ArrayLike,
         next_token: ArrayLike,
         vocab_size: int,
@@ -74,7 +82,7 @@ class SequenceClasses(DataSource):
         token_names: Sequence[str] | None = None,
     ) -> None:
         size = checks.whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS)
-        if hasattr(probs, "tocsr"):
+        if isinstance(probs, SparseRows):
             rows = probs.tocsr()
             shape = rows.shape
             supports = [rows.indices[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
@@ -198,7 +206,7 @@ class SequenceClasses(DataSource):
         """(K, G, S) sizes[g] P_g(l|n) / (T-1): the part of P(l|n) that comes from each bucket."""
         return np.zeros((self.num_classes, 0, len(self.contextual_tokens)))
 
-    def listed_probs(self, index: int) -> list[Any]:
+    def listed_probs(self, index: int) -> list[float] | list[list[float]]:
         """P(l|n) of a class's tokens as a file lists it: numbers, or a list of them for each bucket of positions."""
         return self.support_probs(index).tolist()
 

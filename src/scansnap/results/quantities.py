@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
@@ -58,7 +58,7 @@ class Quantity:
                     f"{', '.join(LABELED)}, or give the values of your own in coords."
                 )
 
-    def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The quantity (R, *dims), of the shape that its dimensions have."""
         values = np.asarray(self.compute(snapshot))
         if values.shape != shape:
