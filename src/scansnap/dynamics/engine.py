@@ -67,6 +67,9 @@ class Work:
 class Engine(Protocol):
     """Runs in progress.  Update number s uses batch number s; `step` updates have been made."""
 
+    spins: bool
+    """Whether its threads keep a core busy while they wait for each other, as those of tensor operations do."""
+
     def __init__(self, work: Work, start: Start, runs: Runs) -> None: ...
 
     @staticmethod

@@ -23,6 +23,8 @@ from scansnap.results.snapshot import Parts
 class KernelEngine:
     """Compiled code that holds no lock: one run per core at a time, each computed by itself."""
 
+    spins = False
+
     @staticmethod
     def serves(work: Work) -> bool:
         """The paper's basic setting on a CPU, under SGD and Adam."""

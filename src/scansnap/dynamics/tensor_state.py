@@ -16,6 +16,8 @@ from scansnap.dynamics.update_rules import Update, UpdateRule, memory_of
 class TensorState:
     """Parameters and the update rule's memory by name, the step, and where runs diverged."""
 
+    spins = True
+
     def __init__(
         self,
         parameters: dict[str, Tensor],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.progress import progress_bar
+from scansnap.base.threads import one_thread
 from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
 from scansnap.dynamics.engine import Engine, Work, engine_for
@@ -38,6 +40,9 @@ FIRST_PIECE = 16
 
 CHECKPOINT_SECONDS = 20.0
 """Time between checkpoints of a run that is written to disk."""
+
+SMALL = 5_000_000
+"""Numbers that an engine holds for all runs, up to which one thread does its tensor operations."""
 
 TITLE = "training dynamics of a 1-layer (Y, Z) transformer"
 
@@ -89,7 +94,7 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"
-    with recorder, progress_bar(words, options.steps, progress) as show:
+    with recorder, _threads(work, runs), progress_bar(words, options.steps, progress) as show:
         engine = engine_for(work)(work, start, runs)
         view = View(work, start, runs, record, dimension_sizes)
         records = Records(recorder, variables, len(steps))
@@ -97,6 +102,13 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
         diverged = engine.diverged()
         status = np.where(diverged >= 0, "diverged", "ok").astype("U8")
         return records.finish({"status": status, "diverged_step": diverged})
+
+
+def _threads(work: Work, runs: Runs) -> AbstractContextManager[None]:
+    """One thread for small tensors: beside other programs, threads that wait for each other cost ten times the work."""
+    engine = engine_for(work)
+    is_small = engine.numbers_per_run(work) * len(runs) <= SMALL
+    return one_thread() if engine.spins and work.options.device == "cpu" and is_small else nullcontext()
 
 
 class View:
