@@ -80,7 +80,7 @@ class _ByBucket(torch.autograd.Function):
         return table[bucket]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         (bucket,) = ctx.saved_tensors
         sums = [(gradient * (bucket == b)[..., None]).sum((0, 1)) for b in range(ctx.count)]
         return None, torch.stack(sums)
