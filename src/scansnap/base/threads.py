@@ -29,3 +29,16 @@ def one_thread() -> Iterator[None]:
         return
     with threadpool_limits(limits=1):
         yield
+
+
+@contextmanager
+def one_tensor_thread() -> Iterator[None]:
+    """Keep tensor operations alone on the calling thread, which costs nothing to ask for."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.progress import progress_bar
-from scansnap.base.threads import one_thread
+from scansnap.base.threads import one_tensor_thread
 from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
 from scansnap.dynamics.engine import Engine, Work, engine_for
@@ -108,7 +108,7 @@ def _threads(work: Work, runs: Runs) -> AbstractContextManager[None]:
     """One thread for small tensors: beside other programs, threads that wait for each other cost ten times the work."""
     engine = engine_for(work)
     is_small = engine.numbers_per_run(work) * len(runs) <= SMALL
-    return one_thread() if engine.spins and work.options.device == "cpu" and is_small else nullcontext()
+    return one_tensor_thread() if engine.spins and work.options.device == "cpu" and is_small else nullcontext()
 
 
 class View:
