@@ -1,4 +1,4 @@
-"""What engines on tensors keep from update to update, how it moves, and how it is taken up again."""
+"""The state that tensor engines keep between updates, how it moves, and how it is restored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TensorState:
         return self._diverged
 
     def move(self, name: str, gradient: Tensor) -> None:
-        """One step of the rule for a parameter whose gradient, of groups of merged entries, this is."""
+        """One step of the rule for a parameter, from the gradient of its groups of merged entries."""
         self._rule.move(
             Update(
                 matrix=self._parameters[name],
