@@ -14,8 +14,8 @@ several heads are stacked, like their Y: logits = sum_h Y_h^T v_h, and all else 
 
 The modified decoder gradient (Lemma 3, Eq. 26) replaces f in dY by f - F E' e_n, with F = [f_1 ... f_K] the directions
 for T -> infinity and E' = I - (F^T F)^{-1}.  (The paper's D.1 defines E' with the other sign; from Lemma 14 on, and in
-Eq. 28, it is used as here.)  At T -> infinity that is column n of F (F^T F)^{-1}.  It needs only that
-the columns of F are the directions by which Y is read, so it holds for v too.
+Eq. 28, it is used as here.)  At T -> infinity that is column n of F (F^T F)^{-1}.  It needs only that the columns of F
+are the directions by which Y is read, so it holds for v too.
 """
 
 from __future__ import annotations

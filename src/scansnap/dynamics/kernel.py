@@ -15,7 +15,9 @@ term is sum_j y_lj G_lj with G_lj = sum_s f_sl x_sj: the class's decoder gradien
 products g_sl, a third of the arithmetic, are never formed: one inner product per token and class replaces one per token
 and sequence.
 
-Momentum without visiting idle rows ----------------------------------- SGD with momentum mu moves v <- mu v + g, Y <- Y
+Momentum without visiting idle rows
+-----------------------------------
+SGD with momentum mu moves v <- mu v + g, Y <- Y
 + eta v at every step, even if g = 0.  The kernel stores u = mu v, the velocity that the next step starts from, so a
 step is u <- u + g, Y <- Y + eta u, u <- mu u.  A row that has been idle for k steps has moved by eta u (1 + mu + ... +
 mu^(k-1)) and its u has become mu^k u; both are applied when the row is next touched.  `age` counts the updates a row
@@ -48,8 +50,8 @@ GROUP = 8
 
 
 DRAWN_AT_ONCE = 2**16
-"""Numbers drawn ahead for the runs of a seed: enough to keep a run in the cache for many steps before the next run takes
-its place, few enough to fit there beside it.  At least one batch is drawn."""
+"""Numbers drawn ahead for the runs of a seed: enough to keep a run in the cache for many steps before the next run
+takes its place, few enough to fit there beside it.  At least one batch is drawn."""
 
 
 class KernelPlan(NamedTuple):

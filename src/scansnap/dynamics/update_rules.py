@@ -9,8 +9,8 @@ gives g.  All entries of a group have equal gradients and so move together under
     sign_sgd          X <- X + eta sign(g)                                              (no step where g = 0)
     normalized_sgd    X <- X + eta g / |g|_F,  Y and Z each by the norm of its M x M gradient (no step where it is 0)
 
-The last two ignore the size of the gradient, entry by entry or as a whole, and so the slowdown that Theorem 1's gamma(t)
-puts into SGD: attention cannot snap for lack of a gradient.
+The last two ignore the size of the gradient, entry by entry or as a whole, and so the slowdown that Theorem 1's
+gamma(t) puts into SGD: attention cannot snap for lack of a gradient.
 """
 
 from __future__ import annotations
