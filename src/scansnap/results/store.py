@@ -148,7 +148,7 @@ class RunStore:
         self._locked.unlink(missing_ok=True)
 
     def write(self, block: Mapping[str, NDArray[Any]], place: tuple[slice, ...]) -> None:
-        """Write a block of variables or coordinates at a place of their leading axes; it may fill part of the others."""
+        """Write a block of variables or coordinates at a place of their leading axes, and as much of the others."""
         with self._writing():
             group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in block.items():
