@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+
+import scansnap as ss
 
 RIGHT = """
 import dataclasses
@@ -51,6 +54,36 @@ WRONG = {
     'ss.train_text(corpus, norm="sideways")': "No overload",
     "ss.train(classes, lr_y=1.0, lr_z=1.0, steps=1, optimizer=object())": "No overload",
 }
+
+
+UNTYPED = {"read_sweep", "Verdict.as_dict"}
+"""Keyword arguments of `sweep`, and JSON: no type says more of them."""
+
+
+def public_signatures() -> dict[str, str]:
+    """The signature of every public function and method."""
+    members: dict[str, object] = {}
+    for name in ss.__all__:
+        value = getattr(ss, name)
+        inner = vars(value).items() if inspect.isclass(value) or inspect.ismodule(value) else ()
+        members[name] = value
+        members |= {f"{name}.{word}": part for word, part in inner if not word.startswith("_") and callable(part)}
+    ours = {
+        name: part
+        for name, part in members.items()
+        if callable(part) and getattr(part, "__module__", "").startswith("scansnap") and not _is_error(part)
+    }
+    return {name: str(inspect.signature(part)) for name, part in ours.items()}
+
+
+def _is_error(part: object) -> bool:
+    return inspect.isclass(part) and issubclass(part, Exception)
+
+
+def test_public_signatures_have_types() -> None:
+    signatures = public_signatures()
+    assert len(signatures) > 150
+    assert {name for name, text in signatures.items() if "Any" in text} <= UNTYPED
 
 
 def check(tmp_path: Path, text: str) -> str:

@@ -195,7 +195,7 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     }
     assert (facts["runs"], facts["runs_before"]) == (6, 0)
     again = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
-    assert "6 of 6 runs were there already" in again.stdout
+    assert "6 of 6 runs were already there" in again.stdout
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:

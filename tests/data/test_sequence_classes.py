@@ -114,5 +114,5 @@ def test_refusals_of_supports() -> None:
     ]:
         with pytest.raises(ss.InputError, match=message):
             ss.SequenceClasses.from_supports(tokens=tokens, probs=probs, **rest)
-    with pytest.raises(ss.InputError, match="token 2 is no query"):
+    with pytest.raises(ss.InputError, match="token 2 is not a query"):
         ss.SequenceClasses.from_supports(tokens=[[0]], probs=[[1.0]], **rest).of_query(2)

@@ -43,7 +43,7 @@ def test_counts_are_those_that_are_drawn() -> None:
     assert np.array_equal(counts, 2 * inner)
     assert np.array_equal(owner, same_owner)
     assert (counts.sum(1) == 16).all()
-    with pytest.raises(ss.InputError, match=r"^Bursts gives token counts and no sequences: use sample_counts\.$"):
+    with pytest.raises(ss.InputError, match=r"^Bursts gives token counts, not sequences: use sample_counts\.$"):
         ss.sample_sequences(source, num=2, seq_len=17)
 
 
@@ -159,7 +159,7 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
     [
         (lambda c, a: (c[:, :2], a[:, :2]), r"gave class_index \(1, 2\) and counts \(1, 2, 20\): give \(1, 8\) and"),
         (lambda c, a: (c, a[..., :3]), r"gave class_index \(1, 8\) and counts \(1, 8, 3\): give .* \(1, 8, 20\)\.$"),
-        (lambda c, a: (c + 2, a), "gave a class that is not there: they are numbered from 0 to 1"),
+        (lambda c, a: (c + 2, a), "gave a class that does not exist: classes are numbered from 0 to 1"),
     ],
 )
 def test_wrong_draws_are_one_sentence(change: Any, sentence: str) -> None:

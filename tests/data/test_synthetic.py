@@ -49,3 +49,22 @@ def test_refusals(options: dict, message: str) -> None:
 def test_single_common_needs_room() -> None:
     with pytest.raises(ss.InputError, match="alone use 62 tokens"):
         ss.single_common(vocab_size=20)
+
+
+def test_near_distinct_has_its_distinct_tokens_next_to_the_query() -> None:
+    """Share 0.4 at distance 1, falling by 0.6 per position; within each kind the proportions of `synthetic`."""
+    classes = ss.near_distinct(num_positions=4, num_query=2, num_common=3, num_distinct=2, near=0.4, decay=0.6)
+    plain = ss.synthetic(num_query=2, next_per_query=2, num_common=3, num_distinct=2)
+    assert classes.sizes.tolist() == [1, 1, 1, 1]
+    for i in range(plain.num_classes):
+        assert classes.support(i).tolist() == plain.support(i).tolist()
+        common = np.isin(plain.support(i), plain.common_tokens)
+        for distance, probs in enumerate(np.array(classes.listed_probs(i))):
+            share = 0.4 * 0.6**distance
+            assert probs[~common].sum() == pytest.approx(share, rel=1e-14)
+            assert probs[common].sum() == pytest.approx(1 - share, rel=1e-14)
+            for kind in (common, ~common):
+                ratio = probs[kind] / plain.support_probs(i)[kind]
+                np.testing.assert_allclose(ratio, ratio[0], rtol=1e-13)
+    assert (classes.query.tolist(), classes.next_token.tolist()) == (plain.query.tolist(), plain.next_token.tolist())
+    assert classes.vocab_size == plain.vocab_size

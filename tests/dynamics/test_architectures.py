@@ -251,7 +251,7 @@ def test_flow_is_the_limit_of_training_for_every_layer() -> None:
         ({"optimizer": "sign"}, "did you mean 'sign_sgd'"),
         ({"optimizer": "sign_sgd", "momentum": 0.9}, "momentum belongs to sgd"),
         ({"init_scale_z": -1.0, "init": "uniform"}, "init_scale_z is -1.0: give a finite number of at least 0"),
-        ({"init_scale_z": 2.0}, "it scales the start 'uniform' alone"),
+        ({"init_scale_z": 2.0}, "it scales only the start 'uniform'"),
         ({"num_sequences": 0}, "num_sequences is 0: give a whole number from 1"),
         ({"attention_prior": [1.0]}, "attention_prior has 1 numbers for 34 tokens: give one number for each token"),
         ({"attention_prior": {"comon": 1.0}}, "did you mean 'common'"),

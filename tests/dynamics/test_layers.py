@@ -105,7 +105,7 @@ def test_runs_do_not_depend_on_their_neighbors() -> None:
         ({"layers": 2, "heads": 2}, "leave out normalization, attention_map, residual and heads"),
         ({"layers": 2, "residual": True}, "leave out normalization, attention_map, residual and heads"),
         ({"layers": 2, "decoder_gradient": "modified"}, "Lemma 3 is about one"),
-        ({"layers": 2, "record": ("decoder", "loss")}, "decoder cannot be recorded: there are several layers"),
+        ({"layers": 2, "record": ("decoder", "loss")}, "decoder cannot be recorded: several layers allow only"),
         ({"layers": 2, "attention_prior": {"common": 1.0}}, "attention_prior is for one layer: leave it out"),
         ({"layers": 2, "init": (np.zeros((34, 34)), np.zeros((34, 34)))}, "start them from 'zeros' or 'uniform'"),
     ],

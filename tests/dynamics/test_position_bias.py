@@ -196,7 +196,7 @@ def test_a_bias_is_an_axis_or_recorded(tmp_path) -> None:
         (ss.syn_small(), {"record": ("position_bias",)}, "position_bias cannot be recorded"),
         (bucketed(), {}, "seq_len is 128 but these classes have 5 positions: give 6, or math.inf"),
         (bucketed(), {"seq_len": 6, "position_bias": [1.0]}, "1 numbers for 2 buckets of positions: give one"),
-        (bucketed(), {"seq_len": 6, "position_bias": {"alibi": 1.0}}, "give buckets of one position each"),
+        (bucketed(), {"seq_len": 6, "position_bias": {"alibi": 1.0}}, "use buckets of one position each"),
         (bucketed(), {"seq_len": 6, "position_bias": {"t5": 1.0}}, "or {'alibi': slope}"),
         (bucketed(), {"seq_len": 6, "layers": 2}, "which is for one layer: give layers=1"),
         (bucketed(), {"seq_len": 6, "num_sequences": 4}, "fixed sets are for other classes"),

@@ -234,7 +234,7 @@ BAD = [
     ({"dtype": "float16"}, "unknown dtype 'float16'"),
     ({"device": "gpu"}, "unknown device 'gpu'"),
     ({"record": ["los"]}, "did you mean 'loss'"),
-    ({"record": []}, r"record is \[\]: give quantities to keep, among loss"),
+    ({"record": []}, r"record is \[\]: give quantities to record, among loss"),
     ({"record_every": 0}, "record_every is 0"),
     ({"lr_y": -1.0}, "lr_y is -1.0"),
     ({"lr_y": float("inf")}, "lr_y is inf"),

@@ -165,10 +165,10 @@ def test_a_wrong_shape_is_one_sentence() -> None:
         (("attention", quantity("token")), "^'token' is a coordinate of this result"),
         ((quantity(dims=("step",), shape=(2,), coords={"step": [1, 2]}),), "^'step' is a coordinate of this result"),
         ((quantity(dims=("seed",), shape=(2,), coords={"seed": [1, 2]}),), "^'seed' is a coordinate of this result"),
-        ((quantity(dims=("class",), shape=(3,), coords={"class": [1, 2, 3]}),), "has values of its own for 'class'"),
+        ((quantity(dims=("class",), shape=(3,), coords={"class": [1, 2, 3]}),), "gives 'class' values that differ"),
         (
             (quantity("a", ("x",), (2,), coords={"x": [1, 2]}), quantity("b", ("x",), (2,), coords={"x": [3, 4]})),
-            "^the quantity b has values of its own for 'x', which has others in this result",
+            "^the quantity b gives 'x' values that differ from those in this result",
         ),
     ],
 )
@@ -225,7 +225,7 @@ def test_needs_that_a_run_does_not_have() -> None:
 @pytest.mark.parametrize("part", ["decoder", "fresh_loss", "position_bias"])
 def test_what_is_read_must_be_named(part: str) -> None:
     careless = ss.Quantity("own", (), lambda now: getattr(now, part).sum(-1), needs=("loss",))
-    with pytest.raises(ss.InputError, match=f"^a quantity reads {part}, which is not there: name it in .* needs"):
+    with pytest.raises(ss.InputError, match=f"^a quantity reads {part}, which is not available: name it in .* needs"):
         ss.train(ss.syn_small(), **OPTIONS, record=careless)
 
 

@@ -94,7 +94,7 @@ class Still:
 )
 def test_what_no_file_can_hold_is_not_written(tmp_path, name: str, value: Any) -> None:
     options = ss.TrainOptions(**{"lr_y": 1.0, "lr_z": 1.0, "steps": 4, name: value})
-    with pytest.raises(ss.InputError, match=f"^{name} is .*, which no file can hold"):
+    with pytest.raises(ss.InputError, match=f"^{name} is .*, which a file cannot hold"):
         ss.write_experiment("syn-small", options, tmp_path / "experiment.toml")
     with pytest.raises(ss.InputError, match="unknown class setting 'syn-smal'"):
         ss.write_experiment("syn-smal", ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=4), tmp_path / "experiment.toml")

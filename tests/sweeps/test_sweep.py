@@ -41,8 +41,8 @@ def test_every_combination_is_one_run_and_equals_train() -> None:
         single = result.isel(dict(zip(labels, place, strict=True)))
         classes = ss.syn_small() if single["classes"] == "small" else ss.syn_medium(num_query=1)
         alone = ss.train(
-            classes, lr_y=float(single["lr_y"]), lr_z=float(single["lr_z"]), seeds=int(single["seed"]), steps=6, batch_size=8,
-            seq_len=16, momentum=float(single["momentum"]), record_every=6,
+            classes, lr_y=float(single["lr_y"]), lr_z=float(single["lr_z"]), seeds=int(single["seed"]), steps=6,
+            batch_size=8, seq_len=16, momentum=float(single["momentum"]), record_every=6,
         )  # fmt: skip
         np.testing.assert_array_equal(single["loss"], alone["loss"][0])
         np.testing.assert_array_equal(single["entropy"].values[..., : classes.num_classes], alone["entropy"][0])

@@ -65,7 +65,7 @@ def test_heads_of_one_number_are_recorded_and_of_several_refused() -> None:
 def test_refusals() -> None:
     with pytest.raises(ss.InputError, match="attention_prior has 3 numbers for 34 tokens: give one number for each"):
         ss.sweep(ss.syn_small(), **OPTIONS, attention_prior=np.zeros(3))
-    with pytest.raises(ss.InputError, match="it scales the start 'uniform' alone"):
+    with pytest.raises(ss.InputError, match="it scales only the start 'uniform'"):
         ss.sweep(ss.syn_small(), **OPTIONS, init_scale_z=[1.0, 2.0])
     with pytest.raises(ss.InputError, match="unknown normalization"):
         ss.sweep(ss.syn_small(), **OPTIONS, normalization=["l2", "L2"])

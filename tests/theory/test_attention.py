@@ -112,3 +112,37 @@ def test_bad_arguments_are_named() -> None:
         theory.token_kinds([0.5, 0.5])
     with pytest.raises(InputError, match="prob holds 0"):
         theory.relative_gain(0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("probs", "query", "wanted"),
+    [
+        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.2, 0.3]], [7, 7], (True, True, True)),  # in any order
+        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.2, 0.3]], [7, 8], (False, True, True)),
+        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.4, 0.1]], [7, 7], (True, False, True)),
+        ([[0.5, 0.3, 0.2, 0], [0.5, 0, 0, 0.5]], [7, 7], (True, False, True)),  # not as many
+        ([[0.2, 0.3, 0.5, 0], [0.3, 0.2, 0, 0.5]], [7, 7], (True, True, False)),
+        ([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5]], [7, 7, 7], (True, False, False)),
+    ],
+)
+def test_each_condition_of_corollary_2_is_its_own(probs: list, query: list, wanted: tuple) -> None:
+    symmetry = theory.symmetry(probs, query=query)
+    assert (symmetry.single_query, symmetry.matching_distinct, symmetry.shared_common) == wanted
+    assert symmetry.holds == all(wanted)
+
+
+def test_a_single_common_token_loses_whatever_else_there_is() -> None:
+    """Theorem 2 b needs no symmetry: distinct tokens that differ in number and probability."""
+    assert theory.fates([[0.5, 0.5, 0, 0], [0.3, 0, 0.6, 0.1]], query=[7, 7]).tolist() == [["loses"] + 3 * ["gains"]]
+    two = theory.fates([[0.4, 0.1, 0.5, 0, 0], [0.1, 0.4, 0, 0.4, 0.1]], query=[7, 7])
+    assert two.tolist() == [["unsaid", "unsaid", "gains", "gains", "gains"]]
+    apart = theory.fates([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1.0]], query=[7, 7, 8])
+    assert apart.tolist() == [["unsaid", "unsaid", "absent"], ["absent", "absent", "unsaid"]]
+
+
+def test_a_class_without_the_common_token_does_not_move_it() -> None:
+    f = theory.directions([[0.5, 0.5, 0, 0], [0.4, 0, 0.6, 0], [0, 0, 0, 1.0]])
+    xi = np.array([0.3, 0.2, 5.0])
+    rates = theory.single_common_velocity(f, xi, 0, query=[8, 7, 7], lr_z=0.1, weights=[0.5, 0.3, 0.2])
+    wanted = [-0.1 * 0.3 * (1 - f[1, 0] ** 2) * 0.2, -0.1 * 0.5 * (1 - f[0, 0] ** 2) * 0.3]
+    np.testing.assert_allclose(rates, wanted, rtol=1e-14)

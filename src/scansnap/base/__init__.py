@@ -1,1 +1,1 @@
-"""What belongs to no other room: errors, checks, options, memory, threads, devices, progress, compiled code."""
+"""Shared foundations: errors, checks, options, memory, threads, devices, progress, compiled code."""

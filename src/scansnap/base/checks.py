@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scansnap.base.errors import InputError, unknown
 
 MOST = 10**9
-"""The largest whole number that an argument may be unless it has a limit of its own."""
+"""The largest whole number allowed for an argument without a limit of its own."""
 
 
 def whole(name: str, value: object, *, least: int = 0, most: int = MOST) -> int:
@@ -38,7 +38,7 @@ def number(
 def _is_finite(value: object) -> bool:
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # a whole number too large for a float
         return False
 
 
@@ -55,7 +55,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
-    """One of the names allowed."""
+    """One of the allowed names."""
     names = list(allowed)
     if not isinstance(value, str) or value not in names:
         raise unknown(name, value, names)
@@ -93,7 +93,7 @@ def is_list(value: object) -> bool:
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """A value in a sentence, cut where it is long."""
+    """A value as text for a sentence, cut if it is long."""
     text = repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
 

@@ -1,4 +1,4 @@
-"""CUDA graphs: work on a GPU that is captured once and then replayed, without the time to launch its kernels."""
+"""CUDA graphs: GPU work that is captured once and then replayed, which saves the time to launch its kernels."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 WARM_UP = 3
-"""Runs before a capture, in which libraries set themselves up, as CUDA's documentation asks."""
+"""Warm-up runs before a capture, which let libraries set themselves up, as CUDA's documentation requires."""
 
 
 def capture(work: Callable[[], object], state: Iterable[Tensor]) -> torch.cuda.CUDAGraph:
     """Capture `work` as a graph.
 
-    `state` holds the tensors that `work` changes and that must not be changed yet.  Each warm-up run starts from their
-    present values, which they have again when the graph is returned.
+    `state` holds the tensors that `work` changes.  Each warm-up run starts from their present values, and they have
+    these values again when the graph is returned.
     """
     saved = [(tensor.detach(), tensor.detach().clone()) for tensor in state]
 

@@ -1,7 +1,7 @@
 """The few kinds of error scansnap raises.
 
-Every message is one sentence, or two, in the user's words: what was given, what is allowed, what to do.  The command
-line prints the message alone; from Python the kinds can be told apart.
+Every message is one or two sentences in the user's words: what was given, what is allowed, what to do.  The command
+line prints only the message; Python code can tell the kinds apart.
 """
 
 from __future__ import annotations

@@ -11,5 +11,5 @@ def physical_memory() -> int:
 
 
 def gibibytes(size: float) -> str:
-    """A number of bytes as a reader wants it."""
+    """A number of bytes in readable form."""
     return f"{size / 2**30:.2g} GiB" if size < 10 * 2**30 else f"{size / 2**30:,.0f} GiB"

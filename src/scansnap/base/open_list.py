@@ -1,7 +1,7 @@
-"""Open lists: members that have a name, to which users add their own.
+"""Open lists of named members, to which users add their own.
 
-An argument that takes a member takes its name or the object itself.  The members that come with the package are
-registered by the same call that users make.
+An argument that takes a member accepts its name or the object itself.  The package registers its own members with the
+same call as users.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Maker = TypeVar("Maker", bound=Callable[..., Any])
 
 
 class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
-    """Makers of members by name.
+    """Named members and the callables that make them.
 
     Parameters
     ----------
     kind : str
         What a member is, in the words of an error: "optimizer".
     methods : tuple of str
-        The methods that every member has; an object without them is refused in one sentence.
+        The methods that every member must have; an object without them is refused.
     """
 
     def __init__(self, kind: str, *methods: str) -> None:
@@ -48,7 +48,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         self.register(name)(lambda: member)
 
     def member(self, value: str | Member) -> Member:
-        """The member of that name, or the object that was given."""
+        """The member with this name, or the object itself."""
         if isinstance(value, str):
             if value not in self._makers:
                 own = [f"or give an object with {self._wanted()}"] if self._methods else []
@@ -63,7 +63,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         return value
 
     def label(self, value: str | Member) -> str:
-        """What a result calls a member: the name it is registered under, with the settings that are not the default."""
+        """What a result calls a member: the name it is registered under, with its non-default settings."""
         if isinstance(value, str):
             return value
         name = next((name for name, maker in self._makers.items() if maker is type(value)), _qualified(value))
@@ -87,7 +87,7 @@ def _qualified(value: object) -> str:
 
 
 def _settings(value: object) -> str:
-    """`(momentum=0.9)`: what tells an object from another one of its class."""
+    """`(momentum=0.9)`: the settings that distinguish an object from others of its class."""
     if not is_dataclass(value) or isinstance(value, type):
         settings = {name: setting for name, setting in getattr(value, "__dict__", {}).items() if name[0] != "_"}
     else:

@@ -9,7 +9,7 @@ and the attributes of results are derived from the field.
         steps: int = field(metadata=option("Updates.", least=0))
         device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
 
-Values are checked when the object is made, so that an object that exists can be used.
+Values are checked when the object is made, so any object that exists is usable.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Kind:
 
 @dataclass(frozen=True)
 class Option:
-    """What is said of a field beside its type and its default."""
+    """What a field states besides its type and its default."""
 
     help: str
     kind: Kind
     axis: bool  # whether a sweep may take several values
-    separator: str  # between several values on the command line; empty where the words of one value are a list
+    separator: str  # between several values on the command line; empty if one value is itself a list
     listed: bool  # whether a list of numbers, or of arrays, is one value
 
 
@@ -75,8 +75,8 @@ def option(
 ) -> dict[str, Any]:
     """The metadata of a field that is an option.
 
-    Unless `kind` is given it follows from the field's type: numbers (with the limits given), True and False, or the
-    names of a `Literal`.  `none` says what None means, where the type allows it.  The rest is as in `Option`.
+    By default `kind` follows from the field's type: numbers (within the limits), True and False, or the names of a
+    `Literal`.  `none` says what None means, if the type allows it.  The rest is as in `Option`.
     """
     limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
     return {"help": help, "kind": kind, "axis": axis, "separator": separator, "listed": listed, "limits": limits,
@@ -164,7 +164,7 @@ class MemberKind(Kind, Generic[Member]):
 
 
 def read_number(name: str, text: str, number: Callable[[str], Number], wanted: str) -> Number:
-    """The number that a text says."""
+    """The number that a text spells."""
     return read_numbers(name, text, number, wanted, separator=None)[0]
 
 
@@ -188,19 +188,19 @@ class Options:
         self.check_together()
 
     def check_together(self) -> None:
-        """Refuse values that cannot go with each other."""
+        """Refuse values that contradict each other."""
 
     def described(self) -> dict[str, Any]:
         """Every option as plain data."""
         return {name: stated.kind.plain(getattr(self, name)) for name, stated in options_of(type(self)).items()}
 
     def part(self, base: type[Part]) -> Part:
-        """The options of one of the classes that these were put together from."""
+        """The part of these options that one of their base classes states."""
         return base(**{name: getattr(self, name) for name in options_of(base)})
 
     @classmethod
     def of(cls, other: Options, **more: Any) -> Self:
-        """These options with the values that `other` has for them, and `more` of their own."""
+        """These options with values taken from `other` where it has them, and from `more`."""
         shared = {name: getattr(other, name) for name in options_of(cls) if name in options_of(type(other))}
         return cls(**{**shared, **more})
 
@@ -212,7 +212,7 @@ _STATED: dict[type[Options], dict[str, Option]] = {}
 
 
 def options_of(cls: type[Options]) -> dict[str, Option]:
-    """The options of a class by name, in the order in which they are stated."""
+    """The options of a class by name, in the order of their statement."""
     if cls not in _STATED:
         hints = get_type_hints(cls)
         _STATED[cls] = {field.name: _option(field, hints[field.name]) for field in fields(cls)}
@@ -225,17 +225,17 @@ def values_of(options: Options) -> dict[str, Any]:
 
 
 def defaults_of(cls: type[Options]) -> dict[str, Any]:
-    """The options that have a default, with it."""
+    """The options that have a default, with their defaults."""
     return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
 
 
 def required_of(cls: type[Options]) -> list[str]:
-    """The options that have none."""
+    """The options that have no default."""
     return [field.name for field in fields(cls) if field.default is MISSING]
 
 
 def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
-    """Options by name, as a file or a call gives them; an unknown or missing name is one sentence."""
+    """Options from the names in a file or a call; an unknown or missing name raises an `InputError`."""
     for name in values:
         if name not in options_of(cls):
             raise unknown("option", name, options_of(cls))
@@ -257,7 +257,7 @@ def _option(field: Field[Any], hint: Any) -> Option:
 
 
 def _kind_of(name: str, hint: Any, limits: Mapping[str, Any]) -> Kind:
-    """The kind that a type alone decides."""
+    """The kind that follows from the type alone."""
     parts = [part for part in get_args(hint) if part is not type(None)] if _is_union(hint) else [hint]
     if len(parts) == 1:
         (only,) = parts
@@ -296,7 +296,7 @@ def signature(own: inspect.Signature, cls: type[Options]) -> inspect.Signature:
 
 
 def documented(text: str, cls: type[Options], more: str = "") -> str:
-    """A docstring with the list of options, and `more` parameters, in the place of `{options}`."""
+    """A docstring with `{options}` replaced by the list of options and `more` parameters."""
     lines = []
     for field in fields(cls):
         lines += [f"{field.name} : {field.type}", f"    {options_of(cls)[field.name].help}"]
@@ -304,7 +304,7 @@ def documented(text: str, cls: type[Options], more: str = "") -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as TOML holds it: None is a word, tuples are lists."""
+    """A value in TOML form: None becomes a word, tuples become lists."""
     if value is None:
         return NONE
     if isinstance(value, Mapping):

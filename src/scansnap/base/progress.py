@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(description: str, total: float, show: bool | None = None) -> Iterator[Callable[..., None]]:
-    """A function to call with the amount done, and with a note; it draws a bar with the time left if `show` is true.
+    """A function to call with the amount done and a note; if `show` is true it draws a bar with the time left.
 
-    Unless told, it shows only on an interactive terminal.
+    By default the bar shows only on an interactive terminal.
     """
     if not (sys.stderr.isatty() if show is None else show) or total <= 0:
         yield lambda done, note="": None

@@ -1,9 +1,8 @@
 """A number that changes when the code behind a compiled function changes.
 
-Numba keeps compiled functions on disk and compiles again when the file that defines one has changed, but not when a
-function that it calls, in another file, has changed: the old machine code would go on giving the old numbers.  Its
-cache is also keyed by the values that a function closes over.  So every function that is kept closes over the stamp of
-its module.
+Numba caches compiled functions on disk.  It recompiles a function when its own file changes, but not when a function
+that it calls in another file changes: the old machine code would keep giving the old numbers.  The cache is also keyed
+by the values that a function closes over, so every cached function closes over the stamp of its module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many threads work uses."""
+"""How many threads to use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def available_threads() -> int:
-    """Threads to use: OMP_NUM_THREADS where it is set, as schedulers do for their workers, otherwise one per core."""
+    """Threads to use: OMP_NUM_THREADS if it is set, as schedulers do for their workers, otherwise one per core."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
@@ -19,8 +19,8 @@ def available_threads() -> int:
 def one_thread() -> Iterator[None]:
     """Keep linear algebra and tensor operations on the calling thread.
 
-    On arrays of some thousand numbers a second thread gains nothing, and waiting for it costs up to fifty times the
-    work itself where other programs use the cores.  Without threadpoolctl nothing is changed.
+    On arrays of a few thousand numbers a second thread gains nothing, and if other programs use the cores, waiting
+    for it costs up to fifty times the work itself.  Without threadpoolctl this does nothing.
     """
     try:
         from threadpoolctl import threadpool_limits
@@ -29,3 +29,16 @@ def one_thread() -> Iterator[None]:
         return
     with threadpool_limits(limits=1):
         yield
+
+
+@contextmanager
+def one_tensor_thread() -> Iterator[None]:
+    """Keep only tensor operations on the calling thread; this call costs nothing."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""A user's Python file: run, with every mistake in it answered in one sentence."""
+"""Run a user's Python file and report any mistake in it in one sentence."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scansnap.base.errors import InputError, ScanSnapError
 
 
 def run_user_file(path: str | Path) -> ModuleType:
-    """The module that a Python file makes."""
+    """The module defined by a Python file."""
     path = Path(path)
     module = ModuleType(f"<{path}>")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where dataclasses, for example, look for the names of the file
+    sys.modules[module.__name__] = module  # dataclasses, for example, look up the file's names here
     sys.path.insert(0, str(path.parent))  # as for a script: modules beside the file can be imported
     try:
         exec(compile(path.read_bytes(), path, "exec"), vars(module))

@@ -37,7 +37,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the program; what scansnap refuses is said in one sentence on the error stream, with exit status 2."""
+    """Run the program; a refusal prints one sentence to the error stream and exits with status 2."""
     try:
         app()
     except ScanSnapError as error:

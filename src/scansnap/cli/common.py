@@ -1,4 +1,4 @@
-"""What the commands share: where classes come from, and showing a result."""
+"""Shared by the commands: finding the classes and showing a result."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ CLASSES_OPTION = typer.Option(
     "--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.", show_default=False
 )
 CONFIG_OPTION = typer.Option(
-    "--config", help="A .toml file with the same words; flags given here come first.", show_default=False
+    "--config", help="A .toml file with the same options; flags override it.", show_default=False
 )
 FROM_OPTION = typer.Option(
     "--from",
     help="A Python file to run first, which may register optimizers, quantities, layers or data of your own by name.",
     show_default=False,
 )
-STORE_OPTION = typer.Option(
-    "--store", help="Where to write the result (zarr); a name of its own in results/ unless given."
-)
+STORE_OPTION = typer.Option("--store", help="Where to write the result (zarr); by default its own name in results/.")
 PICTURE_OPTION = typer.Option(
-    "--picture", help="Where to draw the first run's attention (.png, .pdf, .svg); beside the result unless given."
+    "--picture", help="Where to draw the first run's attention (.png, .pdf, .svg); by default beside the result."
 )
 JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
 
@@ -48,25 +46,25 @@ DRAWN = {"attention", "loss", "entropy"}
 
 
 def run_parts(file: Path | None) -> None:
-    """Run the user's file, so that what it registers can be asked for by name."""
+    """Run the user's file, so that what it registers can be used by name."""
     if file is not None:
         run_user_file(file)
 
 
 def published(name: str) -> Experiment:
-    """The published setting of that name."""
+    """The published setting with this name."""
     if name not in PUBLISHED:
         raise unknown("preset", name, PUBLISHED)
     return PUBLISHED[name]
 
 
 def classes_of(name: str) -> DataSource:
-    """The data of a name, of a published setting, or of a file."""
+    """The data with this name, of a published setting, or from a file."""
     return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED else named_classes(name)
 
 
 def setting(preset: str | None, classes: str | None) -> tuple[str, DataSource, Experiment | None]:
-    """The name, the classes and the published setting that a command asks for; syn-small unless told."""
+    """The name, the classes and the published setting that a command asks for; by default syn-small."""
     experiment = published(preset or "syn-small") if preset is not None or classes is None else None
     if classes is not None:
         return Path(classes).stem, classes_of(classes), experiment
@@ -75,15 +73,15 @@ def setting(preset: str | None, classes: str | None) -> tuple[str, DataSource, E
 
 
 def check_required(cls: type[Options], words: Mapping[str, Any]) -> None:
-    """Say which flags are missing that only presets could spare."""
+    """Refuse a command without the flags that only presets make optional."""
     missing = [name for name in required_of(cls) if words.get(name) is None]
     if missing:
         flags = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise InputError(f"{flags} must be given: only presets have rates and lengths of their own.")
+        raise InputError(f"{flags} must be given: only presets set rates and lengths.")
 
 
 def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
-    """Refuse a picture that could not be drawn, before the work is done."""
+    """Refuse a picture that cannot be drawn, before the work starts."""
     if picture is None:
         return
     if picture.suffix.lower() not in (".png", ".pdf", ".svg") or picture.is_dir():
@@ -93,17 +91,17 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
 
 
 def beside(store: Path, ending: str) -> Path:
-    """The name of what goes with a result."""
+    """The path of a file that goes with a result."""
     return store.with_name(store.name.removesuffix(".zarr") + ending)
 
 
 def default_store(name: str, described: Mapping[str, Any]) -> Path:
-    """A name that is the same for the same command, so that an interrupted one goes on."""
+    """A name that is the same for the same command, so that an interrupted one continues."""
     return Path("results") / store_name(name, described)
 
 
 def say_compiling() -> None:
-    """Tell a user who waits for the first compilation on this machine what is going on."""
+    """Tell a user who waits for the first compilation on this machine why."""
     from scansnap.dynamics.kernel import compiled_before
 
     if not compiled_before():
@@ -111,7 +109,7 @@ def say_compiling() -> None:
 
 
 def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
-    """Draw the picture and say what happened and where the result is."""
+    """Draw the picture, and print what happened and where the result is."""
     from scansnap.results.summary import summarize
 
     runs = summarize(dataset)

@@ -54,7 +54,7 @@ def command(
     store: Annotated[Path | None, typer.Option("--store", help="Where to write the numbers (zarr).")] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Make a figure of the paper, one beyond it or your own from new runs, and test what it is said to show.
+    """Make a figure of the paper, one beyond it or your own from new runs, and test what it should show.
 
     Figures made from a text train transformers, which can take hours on a CPU. Their runs are stored in results/text,
     so that an interrupted figure can continue.

@@ -27,7 +27,7 @@ Flag = str | bool | None
 def with_flags(
     *classes: type[Options], several: bool = False, leave_out: Collection[str] = (), defaults: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that gives a command a flag for every option, in the place of its `**flags`.
+    """A decorator that replaces a command's `**flags` with a flag for every option.
 
     With `several` a flag takes values separated by commas; with `defaults` the help shows the options' own.
     """
@@ -60,7 +60,7 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
     names = [f"{flag}/--no-{flag[2:]}"] if is_switch else [flag]
     help_text = option.help
     if several and option.axis and option.separator:
-        help_text += f" Several with {option.separator} between them."
+        help_text += f" Separate several values with {option.separator}."
     default = next(field.default for field in fields(cls) if field.name == name)
     info = typer.Option(
         *names,
@@ -87,7 +87,7 @@ def _panel(cls: type[Options], name: str) -> str:
 
 
 def read_flags(flags: Mapping[str, Flag], *classes: type[Options], several: bool = False) -> dict[str, Any]:
-    """The options that flags were given for, not yet checked."""
+    """The options set by flags, not yet checked."""
     words: dict[str, Any] = {}
     for cls in classes:
         for name, option in options_of(cls).items():

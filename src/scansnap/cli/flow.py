@@ -12,7 +12,7 @@ from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.dynamics.options import FlowOptions, TimesKind
 
 TIMES = "log:1:1e12:97"
-"""The times that are recorded unless others are given."""
+"""The times that are recorded by default."""
 
 
 @with_flags(FlowOptions)
@@ -27,7 +27,7 @@ def command(
 ) -> None:
     """Integrate the population dynamics in continuous time, up to 10^12 steps and beyond in about a second.
 
-    One unit of time is one expected update with batch size 1 at T → ∞. Unless given, times are log:1:1e12:97.
+    One unit of time is one expected update with batch size 1 at T → ∞. By default times are log:1:1e12:97.
     """
     common.check_picture(picture)
     common.run_parts(parts)

@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """Train every combination of rates, seeds, classes and options.
 
-    The result is written shard by shard: start the same command again after an interruption and only what is missing
-    is run. Lists are written as 1,2,5.
+    The result is written shard by shard: after an interruption, start the same command again to run only what is
+    missing. Lists are written as 1,2,5.
     """
     from scansnap.sweeps.config import read_sweep, settings_by_name
     from scansnap.sweeps.sweep import runs_in_store, sweep
@@ -98,7 +98,7 @@ def _show(result: xr.Dataset, path: Path, before: int, seconds: float, as_json: 
     if len(table) > SHOWN:
         print(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
     if before:
-        print(f"{before:,} of {runs:,} runs were there already")
+        print(f"{before:,} of {runs:,} runs were already there")
     print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 

@@ -28,11 +28,11 @@ def command(
 ) -> None:
     """Train the 1-layer transformer on sequence classes and watch its attention scan and snap.
 
-    Options that are not given come from the preset (syn-small unless told); with --classes alone, rates and steps must
+    Options that are not given come from the preset (by default syn-small); with --classes alone, rates and steps must
     be given.
 
-    The result is written as it goes: start the same command again after an interruption and it continues to the same
-    numbers.
+    The result is written during training: after an interruption, start the same command again and it continues to the
+    same numbers.
     """
     common.run_parts(parts)
     name, source, words = _setting(preset, config, classes)
@@ -53,7 +53,7 @@ def command(
         dataset = train(source, options, store=path, progress=False if json else None)
     except KeyboardInterrupt:
         raise ScanSnapError(
-            "stopped; start the same command again to go on from its last checkpoint (one is made every 20 seconds)."
+            "stopped; start the same command again to continue from its last checkpoint (one is made every 20 seconds)."
         ) from None
     common.show(dataset, path, picture, time.perf_counter() - began, json)
 

@@ -27,10 +27,10 @@ MARKS: dict[VerdictWord, str] = {
 def command(
     claims: Annotated[
         list[str] | None,
-        typer.Argument(help="Claims to explain in full, as theorem_3 or lemma_1; all of them in a table unless given."),
+        typer.Argument(help="Claims to explain in full, as theorem_3 or lemma_1; by default a table of all claims."),
     ] = None,
     claims_file: Annotated[
-        Path | None, typer.Option("--from", help="Your own claims: a Python file. All of them unless you name some.")
+        Path | None, typer.Option("--from", help="A Python file of your own claims; by default all are checked.")
     ] = None,
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     classes: Annotated[str | None, common.CLASSES_OPTION] = None,
@@ -38,7 +38,7 @@ def command(
     lr_z: Annotated[float | None, typer.Option("--lr-z", help="Learning rate of the attention logits Z.")] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw one claim (.png, .pdf, .svg); in results/ unless given."),
+        typer.Option("--picture", help="Where to draw one claim (.png, .pdf, .svg); by default in results/."),
     ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", help="Write verdicts, measurements and pictures to one page (.html).")
@@ -95,12 +95,12 @@ def command(
     elif not names:
         print(_count(verdicts))
         example = "theorem_3" if claims_file is None else f"{verdicts[0].id} --from {claims_file}"
-        print(f"for one in full, with a picture: scansnap verify {example}; for programs: scansnap verify --json")
+        print(f"for one claim in full, with a picture: scansnap verify {example}; for programs: scansnap verify --json")
     else:
         own_ids = {claim.id for claim in own_claims or ()}
         for verdict in verdicts:
             print(_explanation(verdict, own_claim=verdict.id in own_ids))
-    # Last, so that no verdict is lost with a file that cannot be written.
+    # Last, so that a file that cannot be written does not lose any verdict.
     if picture is not None or (len(names) == 1 and not json):
         target = _draw(verdicts[0], picture)
         if not json:
@@ -112,7 +112,7 @@ def command(
 
 
 def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
-    """One line of the table; on a user's own classes it notes where the claim is not about them."""
+    """One line of the table; for a user's own classes it notes if the claim is not about them."""
     leading = verdict.leading
     numbers = f"{leading.predicted:11.4g} {leading.measured:11.4g}" if leading else f"{'':23}"
     note = f"({verdict.claim.note}) " if own_classes and verdict.claim.note else ""
@@ -128,7 +128,7 @@ def _count(verdicts: Sequence[Verdict]) -> str:
 
 
 def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
-    """The verdict in full; of a user's `own_claim` it says whether its check can fail, as the tests show for others."""
+    """The verdict in full; for a user's `own_claim` it says whether the check can fail, as tests do for the others."""
     from scansnap.claims.check import ROLES
     from scansnap.claims.claim import CATEGORIES
 
@@ -159,7 +159,7 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
                 f"deviation {measurement.deviation:.2g} (allowed {measurement.allowed:.2g})"
             )
     if verdict.verdict == "assumptions not met":
-        lines.append(f"  it promised nothing here: {', '.join(verdict.unmet)}")
+        lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")
     broken = verdict.broken_assumptions
     lines.append("  the paper's assumptions: " + ("not met are" if broken else "all met"))
     lines += [f"    {assumption.statement}: {assumption.advice}" for assumption in broken]

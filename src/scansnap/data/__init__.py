@@ -1,1 +1,1 @@
-"""What sequences are: sequence classes, synthetic settings, sampling, text."""
+"""The data: sequence classes, synthetic settings, sampling, text."""

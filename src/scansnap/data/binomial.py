@@ -13,7 +13,7 @@ from numba import njit
 from scansnap.data.random_stream import uniform
 
 INVERSION_MEAN = 10.0
-"""Below this mean inversion is the cheaper of the two, and BTRS is not valid."""
+"""Below this mean, inversion is cheaper and BTRS is not valid."""
 
 
 @njit(forceinline=True)

@@ -1,4 +1,4 @@
-"""Sequence classes as a small TOML or JSON file that people can write by hand.
+"""Sequence classes as a small TOML or JSON file that can be written by hand.
 
     vocab_size = 7
     token_names = ["the", "cat", "dog", "sat", "ran", "mat", "bone"]    # optional
@@ -54,7 +54,7 @@ def read_classes(path: str | Path) -> SequenceClasses:
 
 
 def write_classes(classes: SequenceClasses, path: str | Path) -> Path:
-    """Write the classes to a new .toml or .json file that `read_classes` gives back unchanged."""
+    """Write the classes to a new .toml or .json file, from which `read_classes` gives them back unchanged."""
     path = Path(path)
     _check_suffix(path)
     content = classes_to_mapping(classes)
@@ -107,7 +107,7 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
     names = content.get("token_names")
     ids = {name: i for i, name in enumerate(names)} if names else {}
     if names and len(ids) != len(names):
-        ids = {}  # names that repeat cannot stand for a token
+        ids = {}  # repeated names cannot stand for a token
 
     def token(value: Any) -> int:
         if isinstance(value, str):
@@ -136,7 +136,7 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
                 raise InputError(f"{key} of class {i} must be a list.")
     weighted = ["weight" in entry for entry in entries]
     if any(weighted) and not all(weighted):
-        raise InputError(f"class {weighted.index(False)} has no weight but others do: give all of them one, or none.")
+        raise InputError(f"class {weighted.index(False)} has no weight but others do: give all classes one, or none.")
     sizes = content.get("positions")
     if sizes is not None:
         for i, entry in enumerate(entries):

@@ -9,16 +9,16 @@ from scansnap.data.binomial import binomial
 from scansnap.data.random_stream import uniform, word
 
 COUNTING_LIMIT = 1279
-"""Contextual tokens up to which counting thresholds is used; beyond, binomials cost less (`benchmarks/scaling.py`)."""
+"""Up to this many contextual tokens thresholds are counted; beyond, binomials cost less (`benchmarks/scaling.py`)."""
 
 WIDE = 256
-"""Tokens in a class, or classes, from which a binary search per draw beats counting against every threshold."""
+"""From this many tokens in a class, or classes, a binary search per draw beats counting against every threshold."""
 
 BLOCK = 64
 """Draws are counted in blocks of a fixed size, padded, so that the compiler unrolls the loop over whole registers."""
 
 NEVER = np.int32(2**31 - 1)
-"""A padding draw: below no threshold."""
+"""A padding draw, which is below no threshold."""
 
 
 @njit(forceinline=True)
@@ -41,7 +41,7 @@ def draw_class(key, class_thresholds):
     last = class_thresholds.shape[0] - 1
     if last > WIDE:
         return find(class_thresholds, last, u)
-    n = 0  # the same count without branches that cannot be foreseen
+    n = 0  # the same count without unpredictable branches
     for k in range(last):
         n += 1 if class_thresholds[k] <= u else 0
     return n
@@ -77,7 +77,7 @@ def count_by_thresholds(draws, length, table, n, size, counts):
             below = int32(0)
             for j in range(BLOCK):
                 below += int32(block[j] < threshold)
-            counts[w] += below  # so far cumulative
+            counts[w] += below  # cumulative until here
     counts[size - 1] = length
     for w in range(size - 1, 0, -1):
         counts[w] -= counts[w - 1]

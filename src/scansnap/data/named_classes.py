@@ -1,4 +1,4 @@
-"""Data that have a name, so that files, commands and calls can ask for them."""
+"""Named data, for use in files, commands and calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMED.register("near-distinct")(near_distinct)
 
 
 def named_classes(name: str, folder: Path | None = None) -> DataSource:
-    """The data of that name, or of the .toml or .json file of that name (in `folder`, if it is a relative path)."""
+    """The data with this name, or from the .toml or .json file at this path (relative to `folder`)."""
     if Path(name).suffix in SUFFIXES:
         return read_classes((folder or Path()) / name)
     if name not in NAMED:
@@ -32,7 +32,7 @@ def named_classes(name: str, folder: Path | None = None) -> DataSource:
 
 
 def as_source(classes: object) -> DataSource:
-    """The data that an argument `classes` means: itself, or that of a name or of a file."""
+    """The data that an argument `classes` means: the object itself, or the data with that name or in that file."""
     if isinstance(classes, DataSource):
         return classes
     if isinstance(classes, str | Path):

@@ -33,7 +33,7 @@ def position_thresholds(classes: PositionedClasses) -> NDArray[np.int32]:
 
 
 def _compile(stamp: int):  # type: ignore[no-untyped-def]
-    """The functions kept on disk; `stamp` makes the cache notice changes in what it calls."""
+    """The functions cached on disk; `stamp` makes the cache notice changes in what they call."""
 
     @njit(cache=True)
     def draw_positions(seeds, step, bucket, size, thresholds, class_thresholds, class_index, places):  # type: ignore[no-untyped-def]
@@ -93,7 +93,7 @@ def draw_positioned(classes: PositionedClasses, seeds: NDArray[np.uint64], step:
 def positioned_sequences(
     classes: PositionedClasses, num: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What `sample_sequences` gives for such classes: the token next to the query comes last but one."""
+    """What `sample_sequences` gives for such classes: the token next to the query is second to last."""
     class_index, places = _places(classes, np.array([seed], np.uint64), 0, num)
     tokens = classes.tokens[classes.offsets[class_index[0]][:, None] + places[0]]  # by distance
     return np.concatenate([tokens[:, ::-1], classes.query[class_index[0]][:, None]], axis=1), class_index[0]

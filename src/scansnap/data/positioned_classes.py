@@ -1,10 +1,10 @@
-"""Sequence classes whose tokens depend on where in the sequence they are.
+"""Sequence classes whose tokens depend on their position in the sequence.
 
-Positions before the query are counted from it: distance 1 is next to it.  They fall into buckets, nearest first, as in
+Positions are counted backward from the query: distance 1 is next to it.  They fall into buckets, nearest first, as in
 T5's relative positions; bucket g holds `sizes[g]` positions, and a token there is drawn from P_g(l|n).  Buckets of one
 position each let the distribution depend on every distance.
 
-Where positions do not matter, such classes are the mixture P(l|n) = sum_g sizes[g] P_g(l|n) / (T-1): their
+Where positions do not matter, such classes are the mixture P(l|n) = sum_g sizes[g] P_g(l|n) / (T-1), their
 probabilities as `SequenceClasses`.
 """
 
@@ -36,7 +36,7 @@ class PositionedClasses(SequenceClasses):
 
     @classmethod
     def from_parts(cls, *, sizes: ArrayLike, parts: Sequence[SequenceClasses]) -> PositionedClasses:
-        """Classes that are `parts[g]` at the positions of bucket g; the parts differ in their probabilities alone."""
+        """Classes that are `parts[g]` at the positions of bucket g; the parts differ only in their probabilities."""
         counts = np.asarray(sizes)
         if counts.ndim != 1 or not np.issubdtype(counts.dtype, np.integer) or (counts < 1).any() or not counts.size:
             raise InputError(f"sizes is {sizes!r}: give the number of positions in each bucket, at least 1 each.")
@@ -79,7 +79,7 @@ class PositionedClasses(SequenceClasses):
             probs[n][:, columns] = share[:, None] * self._parts_of(n).T
         return probs
 
-    def listed_probs(self, index: int) -> list[Any]:
+    def listed_probs(self, index: int) -> list[float] | list[list[float]]:
         return self._parts_of(index).T.tolist()
 
     def _parts_of(self, index: int) -> FloatArray:

@@ -1,11 +1,11 @@
-"""Random numbers that depend only on what they are for.
+"""Random numbers that depend only on their purpose.
 
 Sequence number `index` of update `step` in the run with seed `seed` owns a stream of 64-bit words; word j is
 
     mix(key + (j + 1) GOLDEN),      key = mix(mix(mix(seed + GOLDEN) + (step + 1) GOLDEN) + (index + 1) GOLDEN)
 
-with the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) for `mix`.  There is no state to carry: a run's
-data are the same whatever runs beside it, however the work is cut up, and wherever it resumes.  The arithmetic is
+with the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) for `mix`.  There is no state to carry: a run's
+data are the same whatever runs beside it, however the work is divided, and wherever it resumes.  The arithmetic is
 modulo 2^64, so any device gives the same bits.
 """
 

@@ -1,15 +1,15 @@
 """Drawing sequences, and drawing their token counts without drawing the sequences.
 
-The model does not see the order of contextual tokens (Assumption 1a), so a sequence is known by how often each token of
-its class occurs: Multinomial(T-1, P(.|n)).
+The model does not see the order of contextual tokens (Assumption 1a), so a sequence is described by how often each
+token of its class occurs: Multinomial(T-1, P(.|n)).
 
 - Up to `COUNTING_LIMIT` contextual tokens, each is drawn by inverting the class's cumulative probabilities with 32
   random bits (probabilities are resolved to 2^-32).  The counts follow without forming the sequence: the number of
   draws below each threshold, then differences.  Counts and sequences come from the same draws and agree exactly.
-- Longer sequences are counted by one binomial per token, given the tokens before it, at a cost that does not depend on
-  T.  The distribution is the same; the draws are not those of `sample_sequences`.
+- Longer sequences are counted by one binomial per token, given the tokens before it, at a cost independent of T.  The
+  distribution is the same; the draws are not those of `sample_sequences`.
 
-Which one is used depends on the sequence length alone, so that a seed means the same data everywhere.
+Only the sequence length decides which method is used, so a seed means the same data everywhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SamplingTables:
     @classmethod
     @lru_cache(maxsize=32)
     def of(cls, classes: SequenceClasses) -> SamplingTables:
-        """The tables of these classes, made once."""
+        """The tables of these classes, computed once."""
         size = np.diff(classes.offsets).astype(np.int32)
         thresholds = np.full((classes.num_classes, size.max()), NEVER, dtype=np.int32)
         conditional = np.ones(thresholds.shape)
@@ -66,7 +66,7 @@ class SamplingTables:
 
 
 def _compile(stamp: int):
-    """The two functions kept on disk; `stamp` makes the cache notice changes in what they call."""
+    """The two functions cached on disk; `stamp` makes the cache notice changes in what they call."""
 
     @njit(cache=True)
     def draw_batches(
@@ -74,7 +74,7 @@ def _compile(stamp: int):
     ):
         """Fill class_index (R, B) and counts (R, B, W) with the sequences of update `step` for every run's seed.
 
-        With `each_class_once` sequence b belongs to class b.  With a length of 0 only the classes are drawn.
+        With `each_class_once` sequence b belongs to class b.  A length of 0 draws only the classes.
         """
         if stamp < 0:
             return
@@ -110,7 +110,7 @@ draw_batches, _draw_sequences = _compile(source_stamp(__name__))
 def draw_independent(
     classes: SequenceClasses, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int
 ) -> Draw:
-    """Token counts of the sequences of an update; with a length of 0 the classes alone are drawn."""
+    """Token counts of the sequences of an update; a length of 0 draws only the classes."""
     tables = SamplingTables.of(classes)
     class_index = np.empty((len(seeds), num_sequences or classes.num_classes), np.int64)
     counts = np.empty((*class_index.shape, tables.thresholds.shape[1]), np.int32)

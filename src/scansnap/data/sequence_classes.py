@@ -4,8 +4,8 @@ A class is a triple (P(l|m,n), m, n): contextual tokens l are drawn independentl
 last, and the next token n is to be predicted.  The query is a function of the next token, m = psi(n), so classes are
 indexed by n and P(l|m,n) = P(l|n).
 
-A class touches few tokens of a vocabulary that may be large, so P is kept as one short list of (token, probability)
-per class; the K x M matrix is made only when `probs` is asked for.
+A class uses few tokens of a possibly large vocabulary, so P is stored as one short list of (token, probability) per
+class; the K x M matrix is made only when `probs` is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,11 +27,19 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
 SUM_TOLERANCE = 1e-6
-"""How far probabilities may be from summing to one: rounding, in single precision too; only ratios matter."""
+"""How far a sum of probabilities may be from one: single-precision rounding; only ratios matter."""
 
 
 MOST_TOKENS = 10**8
-"""No vocabulary may be larger."""
+"""The largest vocabulary allowed."""
+
+
+@runtime_checkable
+class SparseRows(Protocol):
+    """A sparse matrix, such as SciPy's."""
+
+    def tocsr(self) -> Any:
+        """The same matrix in compressed rows."""
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -49,7 +57,7 @@ class SequenceClasses(DataSource):
     vocab_size : int
         M.
     weights : K numbers, optional
-        P(n), the probability of drawing each class; uniform unless given.
+        P(n), the probability of drawing each class; uniform by default.
     token_names : M strings, optional
         Used on axes and in files.
     """
@@ -66,7 +74,7 @@ class SequenceClasses(DataSource):
     def __init__(
         self,
         *,
-        probs: Any,
+        probs: ArrayLike | SparseRows,
         query: ArrayLike,
         next_token: ArrayLike,
         vocab_size: int,
@@ -74,7 +82,7 @@ class SequenceClasses(DataSource):
         token_names: Sequence[str] | None = None,
     ) -> None:
         size = checks.whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS)
-        if hasattr(probs, "tocsr"):
+        if isinstance(probs, SparseRows):
             rows = probs.tocsr()
             shape = rows.shape
             supports = [rows.indices[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
@@ -102,7 +110,7 @@ class SequenceClasses(DataSource):
         weights: ArrayLike | None = None,
         token_names: Sequence[str] | None = None,
     ) -> SequenceClasses:
-        """The same, from each class's own tokens and their probabilities: no K x M matrix is ever made."""
+        """Make classes from each class's own tokens and their probabilities, without ever making a K x M matrix."""
         if len(tokens) != len(probs):
             raise InputError(
                 f"tokens lists {len(tokens)} classes but probs lists {len(probs)}: give one list per class."
@@ -139,7 +147,7 @@ class SequenceClasses(DataSource):
         _check_next_tokens(next_ids, query_ids)
         for i, (ids, row) in enumerate(zip(supports, values, strict=True)):
             _check_support(i, ids, row, vocab_size)
-        # Tokens in increasing order and zero probabilities left out, so that equal classes are stored equally.
+        # Sort tokens and drop zero probabilities, so that equal classes are stored equally.
         order = [np.argsort(ids, kind="stable") for ids in supports]
         order = [o[values[i][o] > 0] for i, o in enumerate(order)]
         fields = {
@@ -185,7 +193,7 @@ class SequenceClasses(DataSource):
 
     @property
     def num_buckets(self) -> int:
-        """G: the buckets of positions; 0 where tokens do not depend on their position."""
+        """G: the number of buckets of positions; 0 if tokens do not depend on their position."""
         return 0
 
     @property
@@ -198,8 +206,8 @@ class SequenceClasses(DataSource):
         """(K, G, S) sizes[g] P_g(l|n) / (T-1): the part of P(l|n) that comes from each bucket."""
         return np.zeros((self.num_classes, 0, len(self.contextual_tokens)))
 
-    def listed_probs(self, index: int) -> list[Any]:
-        """P(l|n) of a class's tokens as a file lists it: numbers, or a list of them for each bucket of positions."""
+    def listed_probs(self, index: int) -> list[float] | list[list[float]]:
+        """P(l|n) of a class's tokens in file form: numbers, or one list of numbers per bucket of positions."""
         return self.support_probs(index).tolist()
 
     @cached_property
@@ -215,7 +223,7 @@ class SequenceClasses(DataSource):
 
     @property
     def probs(self) -> FloatArray:
-        """P(l|n) as a K x M matrix (made anew at each call: large vocabularies make large matrices)."""
+        """P(l|n) as a K x M matrix (made anew at each call; large for a large vocabulary)."""
         dense = np.zeros((self.num_classes, self.vocab_size))
         dense[np.repeat(np.arange(self.num_classes), np.diff(self.offsets)), self.tokens] = self.token_probs
         return dense
@@ -235,7 +243,7 @@ class SequenceClasses(DataSource):
         indices = np.flatnonzero(self.query == token)
         if not len(indices):
             raise InputError(
-                f"token {token} is no query of these classes: their queries are {checks.listed(self.queries)}."
+                f"token {token} is not a query of these classes: their queries are {checks.listed(self.queries)}."
             )
         return indices
 
@@ -272,12 +280,12 @@ class SequenceClasses(DataSource):
         return np.setdiff1d(self.support(index), np.concatenate(others)) if others else self.support(index)
 
     def overlap(self, first: int, second: int) -> IntArray:
-        """The tokens that two classes share; they overlap if there are any."""
+        """The tokens that two classes share; the classes overlap if there are any."""
         return np.intersect1d(self.support(first), self.support(second))
 
     @cached_property
     def token_kinds(self) -> NDArray[np.str_]:
-        """For every token one of common, distinct, query, next, unused: what it does in a sequence, in that order."""
+        """The role of every token: the first that applies of common, distinct, query, next, unused."""
         kinds = np.full(self.vocab_size, "unused", dtype="U8")
         kinds[self.next_token] = "next"
         kinds[self.query] = "query"
@@ -286,21 +294,21 @@ class SequenceClasses(DataSource):
         return kinds
 
     def name(self, token: int) -> str:
-        """The token's name, or its id where it has none."""
+        """The token's name, or its id if it has none."""
         return self.token_names[token] if self.token_names else str(token)
 
     # --- identity -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that are equal for equal classes, names aside."""
+        """Sixteen hex digits that are equal for equal classes, whatever their token names."""
         digest = hashlib.sha256(str(self.vocab_size).encode())
         for array in self._identity():
             digest.update(array.tobytes())
         return digest.hexdigest()[:16]
 
     def _identity(self) -> Iterable[NDArray[Any]]:
-        """The arrays that make classes what they are."""
+        """The arrays that define the classes."""
         return (self.offsets, self.tokens, self.token_probs, self.query, self.next_token, self.weights)
 
     def __eq__(self, other: object) -> bool:

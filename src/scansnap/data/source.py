@@ -1,8 +1,9 @@
 """Where sequences come from: sequence classes, and how sequences are drawn from them.
 
-The dynamics need two things of their data: the classes, whose P(l|n) are the limit of long sequences, and the token
-counts of the sequences of an update.  `SequenceClasses` draws contextual tokens independently of each other;
-`PositionedClasses` draws each position from a distribution of its own; a user's source draws them in any other way.
+The dynamics need two things from their data: the classes, whose P(l|n) are the limit of long sequences, and the token
+counts of the sequences of each update.  `SequenceClasses` draws contextual tokens independently of each other;
+`PositionedClasses` draws each position from a distribution of its own; a user's source may draw sequences in any other
+way.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Draw:
     # the order of `classes.support`, 0 from the class's last token on; W is the size of the largest class
 
     def check(self, source: DataSource, runs: int, num_sequences: int | None) -> None:
-        """Refuse what the source should not have drawn."""
+        """Refuse an invalid draw."""
         classes = source.classes
         asked = (runs, num_sequences or classes.num_classes)
         widest = int(np.diff(classes.offsets).max())
@@ -43,46 +44,46 @@ class Draw:
             )
         if self.class_index.min() < 0 or self.class_index.max() >= classes.num_classes:
             raise InputError(
-                f"{type(source).__name__}.draw gave a class that is not there: they are numbered from 0 to "
+                f"{type(source).__name__}.draw gave a class that does not exist: classes are numbered from 0 to "
                 f"{classes.num_classes - 1}."
             )
 
 
 class DataSource(ABC):
-    """What `train` learns from.  Subclass it to bring data that are not drawn token by token from P(l|n).
+    """What `train` learns from.  Subclass it for data that are not drawn token by token from P(l|n).
 
-    A source must give the same sequences for the same seed and step, whatever else is asked of it: then runs can be
-    batched, interrupted and resumed without changing a number.
+    A source must give the same sequences for the same seed and step in every call: then runs can be batched,
+    interrupted and resumed without changing a number.
     """
 
     independent: bool = False
-    """Whether tokens are drawn independently from P(l|n), so that compiled engines may draw them by themselves."""
+    """Whether tokens are drawn independently from P(l|n), so that compiled engines may draw them themselves."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "draw" in vars(cls) and "independent" not in vars(cls):
-            cls.independent = False  # whoever draws in another way is asked to draw
+            cls.independent = False  # a subclass with its own `draw` must be called for its sequences
 
     @property
     @abstractmethod
     def classes(self) -> SequenceClasses:
-        """The sequence classes; their P(l|n) stand for the counts where seq_len is infinite."""
+        """The sequence classes; their P(l|n) replace the counts if seq_len is infinite."""
 
     @abstractmethod
     def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
         """The sequences of update `step`, for the run of each seed.
 
-        Each run gets `num_sequences` sequences, or one of each class where that is None.  A sequence has `length`
-        contextual tokens; where `length` is 0, counts are not read.  Updates are numbered from 0, and sequences that no
+        Each run gets `num_sequences` sequences, or one of each class if that is None.  A sequence has `length`
+        contextual tokens; if `length` is 0, counts are not read.  Updates are numbered from 0; sequences that no
         update sees have a negative step.
         """
 
     def check_length(self, seq_len: float) -> None:  # noqa: B027  (most sources take any)
-        """Refuse a sequence length T that the source does not have; by default there is none."""
+        """Refuse a sequence length T that the source cannot give; by default any length is accepted."""
 
     def sample_sequences(self, *, num: int, length: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """`num` sequences with the query last (num x length + 1), and the class of each (num)."""
-        raise InputError(f"{type(self).__name__} gives token counts and no sequences: use sample_counts.")
+        raise InputError(f"{type(self).__name__} gives token counts, not sequences: use sample_counts.")
 
     @property
     def fingerprint(self) -> str:
@@ -97,7 +98,7 @@ class DataSource(ABC):
 
 
 def _described(value: object) -> object:
-    """What tells a setting of a source from another one, the same in every process."""
+    """A text that identifies a setting of a source, the same in every process."""
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
     if isinstance(value, DataSource):

@@ -20,7 +20,7 @@ def synthetic(
     """`num_query` query tokens with `next_per_query` next tokens each: K classes that share their common tokens.
 
     Before normalization a common token has weight 1 and a class's distinct tokens have weights evenly spaced from 0.1
-    to 1, so that the last is as probable as a common one.  Ids are common tokens, distinct tokens class by class,
+    to 1, so the last is as probable as a common one.  Ids are common tokens, distinct tokens class by class,
     query tokens, next tokens: M = num_common + K num_distinct + num_query + K, unless a larger `vocab_size` adds tokens
     that never occur.  (The paper's text counts contextual tokens only and says M = 30 for Syn-Small; the published runs
     predict one of 34.)
@@ -67,7 +67,7 @@ def syn_medium(*, num_query: int = 3) -> SequenceClasses:
 def local_common(
     *, num_distinct: int = 8, vocab_size: int = 1600, shared: float = 1.0, common: float = 1.0
 ) -> SequenceClasses:
-    """Two queries with two next tokens each, whose common and distinct tokens within a query are not those over all.
+    """Two queries with two next tokens each; common and distinct tokens differ within a query and over all classes.
 
     Each class has `num_distinct` tokens of its own, one that it shares with the other class of its query (locally
     common), and one that it shares with a class of the other query (common, but locally distinct): Section 7's setting

@@ -24,7 +24,7 @@ class Sampler(Protocol):
     """Gives the batch of an update."""
 
     capturable: bool
-    """Whether `draw` reads the step from a tensor and never from the host, so that a CUDA graph can hold it."""
+    """Whether `draw` reads the step only from a tensor, never from the host, so that a CUDA graph can capture it."""
 
     def draw(self, t: int, step: Tensor) -> Batch:
         """The batch of update t; `step` holds t on the device."""
@@ -32,11 +32,11 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """What is drawn at each update: for every seed so many sequences, or one of each class, of so many tokens."""
+    """What is drawn at each update, for every seed: how many sequences (or one of each class), and how long."""
 
     seeds: NDArray[np.uint64]
     num_sequences: int | None  # None: one of each class
-    length: int  # 0: P(l|n) for the counts
+    length: int  # 0: P(l|n) replaces the counts
 
 
 def make_sampler(
@@ -58,7 +58,7 @@ def make_sampler(
 
 
 class PopulationSampler:
-    """Every class with its probability and P(l|n) for its counts: the same batch at every update."""
+    """Every class with its probability, and P(l|n) as its counts: the same batch at every update."""
 
     capturable = True
 

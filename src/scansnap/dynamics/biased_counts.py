@@ -13,7 +13,7 @@ def biased_counts(buckets: Tensor, bias: Tensor) -> Tensor:
 
 def bias_gradient(buckets: Tensor, bias: Tensor, counts: Tensor, dlog_a: Tensor) -> Tensor:
     """dJ/db (R, 1, G) from a and dJ/d ln a (R, B, S) of each sequence, summed over heads."""
-    per_count = torch.where(counts > 0, dlog_a / counts, 0.0)  # a token that is nowhere has no part, and no gradient
+    per_count = torch.where(counts > 0, dlog_a / counts, 0.0)  # an absent token has no share and no gradient
     return _weights(bias)[:, None] * torch.einsum("rbgs,rbs->rg", buckets, per_count)[:, None]
 
 

@@ -17,11 +17,11 @@ from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.model.compact import CompactLayout
 
 LONGEST, WIDEST = 1023, 256
-"""Contextual tokens in a sequence, and tokens in a class, up to which one warp draws a sequence."""
+"""One warp draws a sequence of at most this many contextual tokens, from a class of at most this many tokens."""
 
 
 def suits(layout: CompactLayout, options: StepOptions) -> bool:
-    """Whether a program's draws and thresholds fit its registers, and the CPU sampler would make the same draws."""
+    """Whether a program's draws and thresholds fit its registers, and the CPU sampler makes the same draws."""
     small = options.length <= LONGEST and layout.support.shape[1] <= WIDEST
     return has_triton() and options.batch_size is not None and options.length > 0 and small
 

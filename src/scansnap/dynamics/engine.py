@@ -1,9 +1,9 @@
-"""What advances runs: one contract, kept by every engine.
+"""Engines, which advance runs: one interface that every engine implements.
 
-All engines draw the same sequences for the same seed and do the same arithmetic in another order, so they agree to
-rounding.  An engine says itself which work it serves and what memory a run takes; `engine_for` picks the first that
-serves: compiled code for the basic setting on a CPU, autograd for several layers, tensors for everything else.  A user
-never chooses.
+All engines draw the same sequences for the same seed and do the same arithmetic in different orders, so they agree to
+rounding.  An engine says which work it serves and how much memory a run takes; `engine_for` picks the first that serves
+the work: compiled code for the basic setting on a CPU, autograd for several layers, tensors for everything else.  Users
+never choose.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class Work:
-    """What an engine is asked to do: options that were checked with the data they are used on."""
+    """An engine's task: data, and options that were checked against them."""
 
     source: DataSource
     options: TrainOptions
@@ -46,12 +46,12 @@ class Work:
 
     @property
     def layout(self) -> CompactLayout:
-        """The layout of what is recorded, whatever the start."""
+        """The layout of the records, whatever the start."""
         return CompactLayout.of(self.source.classes, layer=self.layer)
 
     @cached_property
     def start_layout(self) -> CompactLayout:
-        """The layout of what is trained."""
+        """The layout of the trained matrices."""
         return start_layout(self.source.classes, self.options, self.layer)
 
     def start(self, runs: Runs) -> Start:
@@ -67,37 +67,40 @@ class Work:
 class Engine(Protocol):
     """Runs in progress.  Update number s uses batch number s; `step` updates have been made."""
 
+    spins: bool
+    """Whether its threads keep cores busy while waiting for each other, as those of tensor operations do."""
+
     def __init__(self, work: Work, start: Start, runs: Runs) -> None: ...
 
     @staticmethod
     def serves(work: Work) -> bool:
-        """Whether the engine does all that this work asks for."""
+        """Whether the engine can do this work."""
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
-        """How many numbers a run takes in memory while it trains, beside its records."""
+        """How many numbers a run holds in memory while it trains, besides its records."""
 
     @property
     def step(self) -> int:
         """Updates made so far."""
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Update until `stop` updates are made; loss and accuracy (R, n) of each batch before its update."""
+        """Advance to `stop` updates; returns loss and accuracy (R, n) of each batch before its update."""
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Loss and accuracy (R,) of the batch that the next update would use, learning nothing."""
+        """Loss and accuracy (R,) of the batch that the next update would use, without an update."""
 
     def show(self, needs: Collection[str]) -> Parts:
-        """The parts of the state, copied, that quantities with these needs are computed from."""
+        """Copies of the parts of the state that these needs are computed from."""
 
     def diverged(self) -> NDArray[np.int64]:
-        """The step at which each run's loss was first not finite; -1 where it never was (R,)."""
+        """The step at which each run's loss was first not finite; -1 if it always was finite (R,)."""
 
     def state(self) -> dict[str, Array]:
         """Everything needed to continue to identical numbers."""
 
     def restore(self, step: int, state: Mapping[str, Array]) -> None:
-        """Continue from what `state` gave after `step` updates."""
+        """Continue from the result of `state` after `step` updates."""
 
 
 ENGINES = {
@@ -105,11 +108,11 @@ ENGINES = {
     "layered_engine": "LayeredEngine",
     "tensor_engine": "TensorEngine",
 }
-"""Modules and classes, in the order in which they are asked; each is imported when it is."""
+"""Modules and classes in order of preference; each is imported only when asked."""
 
 
 def engine_for(work: Work) -> type[Engine]:
-    """The first engine that serves."""
+    """The first engine that serves this work."""
     for module, name in ENGINES.items():
         engine: type[Engine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
         if engine.serves(work):
@@ -118,11 +121,11 @@ def engine_for(work: Work) -> type[Engine]:
 
 
 def matrix_entries(layout: CompactLayout) -> int:
-    """Entries of Y and Z of a run."""
+    """The number of entries of Y and Z in a run."""
     heads = layout.layer.heads
     return heads * (layout.num_decoder_rows * len(layout.multiplicity) + layout.num_queries * layout.num_rows)
 
 
 def needs_decoder(needs: Collection[str]) -> bool:
-    """Whether Y is among what these needs are computed from."""
+    """Whether these needs are computed from Y."""
     return bool({"decoder", "query_decoder", "fresh_loss", "fresh_accuracy"} & set(needs))

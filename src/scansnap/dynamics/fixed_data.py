@@ -1,8 +1,8 @@
 """Finite data (Section 9): a fixed set of N sequences to train on, and fresh ones to test on.
 
-The set of a run is the first N sequences that `sample_sequences` and `sample_counts` give for its seed.  A batch takes
+A run's set is the first N sequences that `sample_sequences` and `sample_counts` give for its seed.  A batch takes
 sequences from it at random, with replacement; without a batch size every update uses the whole set.  Fresh sequences
-have a random stream of their own, and are the same at every record.
+have their own random stream and are the same at every record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUM_FRESH = 1024
 
 FRESH_STREAM = -3
 CHOICE_STREAM = 2**62
-"""Updates that never happen: their random streams are for fresh sequences, and for choosing from the set."""
+"""Step numbers that no update has: random streams for fresh sequences, and for choosing from the set."""
 
 
 class FixedSampler:
@@ -61,7 +61,7 @@ class FreshData:
         self._batch = HostSampler(source, self._tensors, request).draw(FRESH_STREAM, torch.tensor(0))
 
     def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
-        """Loss and accuracy (R,) of runs in the state that an engine shows."""
+        """Loss and accuracy (R,) of runs in an engine's present state."""
         assert parts.decoder is not None
         assert parts.attention_logits is not None
         bias = None if parts.position_bias is None else torch.from_numpy(parts.position_bias)[:, None]

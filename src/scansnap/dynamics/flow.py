@@ -4,11 +4,11 @@
 
 with the expectation over classes at T -> infinity: `train(batch_size=None, seq_len=math.inf)` is its Euler scheme with
 unit steps, so one unit of time is one expected batch-1 step.  Once the loss is small the residual falls like 1/t and
-all change happens per factor of t: with t = s (e^u - 1) the equation dY/du = (t + s) dY/dt has bounded rates, and 10^12
-steps cost about what 10^3 do.  s = 1 / max(eta_Y, eta_Z) is the time in which anything first moves.
+change is steady in log t: with t = s (e^u - 1) the equation dY/du = (t + s) dY/dt has bounded rates, and 10^12 steps
+cost about as much as 10^3.  s = 1 / max(eta_Y, eta_Z) is the time in which anything first moves.
 
-Solved by the explicit Runge-Kutta pair of order 8 (DOP853); its error control makes the tolerance, not the step, the
-thing to choose.
+The solver is the explicit Runge-Kutta pair of order 8 (DOP853); its error control lets one choose the tolerance instead
+of the step.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def flow(
     Parameters
     ----------
     classes : SequenceClasses, or any DataSource, or a name
-        What to learn from; its P(l|n) alone matter.
+        What to learn from; only its P(l|n) matter.
     {options}
 
     Returns
@@ -111,10 +111,10 @@ def flow(
 
 
 SMALL_STATE = 200_000
-"""Entries of (y, z) up to which a run is integrated on one thread."""
+"""A run with at most this many entries of (y, z) is integrated on one thread."""
 
 MOST_EVALUATIONS = 100_000
-"""Evaluations of the gradient after which a run is given up as failed: some hundred times what most need."""
+"""A run fails after this many evaluations of the gradient: about a hundred times what most runs need."""
 
 
 class _TooHard(Exception):
@@ -122,7 +122,7 @@ class _TooHard(Exception):
 
 
 class _System:
-    """One run's differential equation for the flattened (y, z), and the bias of positions where there is one."""
+    """One run's differential equation for the flattened (y, z), and the position bias if there is one."""
 
     def __init__(self, layout: LayoutTensors, start: Start, run: int, runs: Runs, options: FlowOptions) -> None:
         self._layout = layout
@@ -141,7 +141,7 @@ class _System:
     def solve(
         self, times: NDArray[np.float64], rtol: float, atol: float, show: Callable[[float], None]
     ) -> list[torch.Tensor]:
-        """y (n, H D, C), z (n, Q H, S) and any b (n, 1, G) at the times, NaN where the integration did not get."""
+        """y (n, H D, C), z (n, Q H, S) and any b (n, 1, G) at the times, NaN where the integration did not reach."""
         from scipy.integrate import solve_ivp
 
         scale = 1.0 / max(self._lr_y, self._lr_z, 1e-300)

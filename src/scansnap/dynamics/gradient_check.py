@@ -1,4 +1,4 @@
-"""How far a layer's closed-form gradient is from autograd's: for those who write one."""
+"""How far a layer's closed-form gradient is from autograd's, for authors of layers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def compare_gradients(
 ) -> float:
     """The largest difference between dJ/dz in closed form and by autograd, relative to the largest entry.
 
-    Both are taken at random logits, normal with standard deviation `scale`, for a random gradient of J by the
+    Both are computed at random logits, normal with standard deviation `scale`, for a random gradient of J by the
     direction that the decoder reads, over every class at T -> infinity, in float64.  A layer without a closed form is
-    refused: there autograd is what is used.
+    refused, since it uses autograd.
     """
     layout = CompactLayout.of(as_source(classes).classes, layer=from_names(Layer, layer))
     tensors = LayoutTensors.of(layout, dtype=torch.float64)

@@ -8,14 +8,14 @@ For one sequence of class n with query m and token weights a_l (its counts, or P
     g = Y x,                  dz_m = diag(c) (P_f^perp / |c|_2) g = f o (g - f (f . g))     (Eq. 4)
 
 because X^T diag(b) X = diag(c) and diag(c) / |c|_2 = diag(f).  All gradients are of the log-likelihood J: parameters
-move along them.  Rows and columns are those of `CompactLayout`; x is the residual of column groups.  What other
-layers put between z and the decoder, and the gradient back, is in `readout.py`: f becomes their direction v.  Of
-several heads the directions are stacked, as their Y are: logits = sum_h Y_h^T v_h, and all else is the same.
+move along them.  Rows and columns are those of `CompactLayout`; x is the residual of column groups.  `readout.py` has
+what other layers put between z and the decoder, and the gradient back: f becomes their direction v.  The directions of
+several heads are stacked, like their Y: logits = sum_h Y_h^T v_h, and all else is the same.
 
 The modified decoder gradient (Lemma 3, Eq. 26) replaces f in dY by f - F E' e_n, with F = [f_1 ... f_K] the directions
 for T -> infinity and E' = I - (F^T F)^{-1}.  (The paper's D.1 defines E' with the other sign; from Lemma 14 on, and in
-Eq. 28, it is used as here.)  At T -> infinity that is column n of F (F^T F)^{-1}.  Nothing in it needs more of F than
-that its columns are the directions that Y is read with, so it stands for v too.
+Eq. 28, it is used as here.)  At T -> infinity that is column n of F (F^T F)^{-1}.  It needs only that the columns of F
+are the directions by which Y is read, so it holds for v too.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Batch:
     token_weights: Tensor  # (R, B, S) counts or probabilities of all contextual tokens
     sample_weights: Tensor  # (R, B) sums to one over the batch
     buckets: Tensor | None = None  # (R, B, G, S) the same by bucket of positions, where tokens depend on it
-    log_weights: Tensor | None = None  # (R, B, S) ln of token_weights, where it is used more than once
+    log_weights: Tensor | None = None  # (R, B, S) ln of token_weights, if it is used more than once
 
 
 def population_batch(layout: LayoutTensors, runs: int) -> Batch:
@@ -155,7 +155,7 @@ def measures(
 
 
 def token_weights(batch: Batch, bias: Tensor | None = None) -> Tensor:
-    """a (R, B, S), with the positions' bias in it where there is one."""
+    """a (R, B, S), including the position bias if there is one."""
     return batch.token_weights if bias is None or batch.buckets is None else biased_counts(batch.buckets, bias)
 
 
@@ -198,6 +198,6 @@ def _modification(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor 
             "two classes have the same attention direction, so F^T F cannot be inverted: "
             "the modified decoder gradient needs linearly independent classes (Assumption 2)."
         )
-    # Where only some runs are singular they become NaN, and so diverged, and the others go on.
+    # If only some runs are singular, they become NaN and so diverge, and the others go on.
     inverse = inverse.masked_fill((singular != 0)[:, None, None], torch.nan)
     return inverse @ weighed - weighed

@@ -1,11 +1,11 @@
 """Training on the CPU: whole runs, one after another on each core, in compiled code.
 
-This is the closed form of `gradients.py` (Lemma 1) with nothing touched that a sequence does not touch.  A run's Y, its
-velocity and its batches stay in the core's cache while it advances, and every run is computed by itself: its numbers
-cannot depend on the runs beside it, on the number of threads, or on where the steps are cut.
+This is the closed form of `gradients.py` (Lemma 1), restricted to the entries that a sequence touches.  A run's Y, its
+velocity and its batches stay in the core's cache while it advances, and every run is computed independently: its
+numbers cannot depend on the runs beside it, on the number of threads, or on how the steps are divided.
 
-A seed's batches do not depend on what is learned from them.  Runs that differ only in their rates share them: the
-batches of some steps are drawn once, then each run in turn takes these steps.
+A seed's batches do not depend on what is learned from them, so runs that differ only in their rates share them: the
+batches of several steps are drawn once, then each run in turn takes these steps.
 
 The attention gradient from the decoder gradient
 ------------------------------------------------
@@ -17,11 +17,12 @@ and sequence.
 
 Momentum without visiting idle rows
 -----------------------------------
-SGD with momentum mu moves v <- mu v + g, Y <- Y + eta v at every step, also where g = 0.  What is kept is u = mu v, the
-velocity that the next step starts from, so that a step is u <- u + g, Y <- Y + eta u, u <- mu u.  A row that has been
-idle for k steps has moved by eta u (1 + mu + ... + mu^(k-1)) and its u has become mu^k u; both are applied when the row
-is next touched.  `age` counts the updates a row has seen.  Without momentum u returns to zero after every step, and is
-just the gradient's accumulator.  Adam has no such closed form: it visits all rows at every step.
+SGD with momentum mu moves v <- mu v + g, Y <- Y
++ eta v at every step, even if g = 0.  The kernel stores u = mu v, the velocity that the next step starts from, so a
+step is u <- u + g, Y <- Y + eta u, u <- mu u.  A row that has been idle for k steps has moved by eta u (1 + mu + ... +
+mu^(k-1)) and its u has become mu^k u; both are applied when the row is next touched.  `age` counts the updates a row
+has seen.  Without momentum u returns to zero after every step and merely accumulates the gradient.  Adam has no such
+closed form: it visits all rows at every step.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ ROOM = 512
 """Entries left free around arrays that compiled loops write: more than any loop handles at once."""
 
 GROUP = 8
-"""Sequences of one class that are taken together: `kernel_math` loads a row of Y once for all of them."""
+"""The number of sequences of one class taken together: `kernel_math` loads a row of Y once for all of them."""
 
 
 DRAWN_AT_ONCE = 2**16
-"""Numbers drawn ahead for the runs of a seed: enough for a run to be many steps in the cache before the next run takes
-its place, few enough to fit there beside it.  One batch is drawn in any case."""
+"""Numbers drawn ahead for the runs of a seed: enough to keep a run in the cache for many steps before the next run
+takes its place, few enough to fit there beside it.  At least one batch is drawn."""
 
 
 class KernelPlan(NamedTuple):
@@ -83,7 +84,7 @@ class KernelState(NamedTuple):
     attention_age: NDArray[np.int64]  # (R, Q)
     decoder_moments: NDArray[np.floating]  # (R, 2, S, C) Adam's; (R, 2, 0, 0) otherwise
     attention_moments: NDArray[np.floating]  # (R, 2, Q, S)
-    diverged: NDArray[np.int64]  # (R,) the step whose loss was not finite; -1 while there is none
+    diverged: NDArray[np.int64]  # (R,) the step whose loss was not finite; -1 if none yet
 
 
 class KernelRule(NamedTuple):
@@ -219,8 +220,8 @@ def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, updat
 def _apart(rows, columns, zero):
     """A zeroed matrix with room around it.
 
-    Compiled loops fall back to one entry at a time, which rounds differently, where the arrays that they read and write
-    begin within a few registers of each other.  With room around each array they never do, wherever memory is given.
+    If the arrays that compiled loops read and write begin within a few registers of each other, the loops fall back to
+    one entry at a time, which rounds differently.  Room around each array rules this out, wherever memory is allocated.
     """
     space = np.full(rows * columns + 2 * ROOM, zero)
     return space[ROOM : ROOM + rows * columns].reshape(rows, columns)
@@ -230,7 +231,7 @@ def _apart(rows, columns, zero):
 def _draw_batch(plan, rule, seed, t, first, weights):
     """Batch t of a seed, its sequences in order of class: class n has the rows first[n] .. first[n+1]-1 of `weights`.
 
-    A row holds the counts of the class's tokens, or P(l|n) where T -> infinity.
+    A row holds the counts of the class's tokens, or P(l|n) for T -> infinity.
     """
     batch, width = weights.shape
     num_classes = first.shape[0] - 1
@@ -306,8 +307,8 @@ def _touch_query(z, vz, age, q, offsets, entries, t, update, momentum, lr, touch
 def _directions(z, q, support, n, size, boost, weights, s, begin, count, f):
     """f_i = c~ / |c~|_2 with c~_w = weight_w exp(z_qw) (Eq. 5) for the sequences from `begin`; 0 from `count` on.
 
-    `boost` is exp(z) relative to the class's largest logit.  Should every token that is present be negligible beside
-    one that is absent, the logits of those present are compared with each other instead.
+    `boost` is exp(z) relative to the class's largest logit.  If every token that is
+    present is negligible beside one that is absent, the logits of those present are compared with each other instead.
     """
     kind = z.dtype.type
     for i in range(count):
@@ -374,7 +375,7 @@ def _residual(x, i, n, multiplicity, num_columns):
 
 @njit(fastmath=FAST, error_model="numpy", forceinline=True)
 def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
-    """Adam's step for every entry; the accumulated gradient of the rows that this step touched is used up."""
+    """Adam's step for every entry; the accumulated gradient of the rows that this step touched is reset."""
     kind = x.dtype.type
     b1, b2 = kind(rule.beta_1), kind(rule.beta_2)
     step = kind(lr / (1.0 - rule.beta_1 ** (t + 1)))
@@ -393,7 +394,7 @@ def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
 
 
 def _compile(stamp: int):
-    """The function kept on disk; `stamp` makes the cache notice changes in what it calls."""
+    """The function cached on disk; `stamp` makes the cache notice changes in what it calls."""
 
     @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
     def advance(plan, state, rule, runs, seeds, lr_y, lr_z, start, stop, update, losses, accuracies):

@@ -1,4 +1,4 @@
-"""The CPU kernel behind the engine's contract."""
+"""The engine that runs the CPU kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from scansnap.results.snapshot import Parts
 
 
 class KernelEngine:
-    """Compiled code that holds no lock: one run per core at a time, each computed by itself."""
+    """Compiled code without Python's lock: one run per core at a time, each computed independently."""
+
+    spins = False
 
     @staticmethod
     def serves(work: Work) -> bool:
@@ -32,7 +34,7 @@ class KernelEngine:
             and options.decoder_gradient == "true"
             and work.layer == BASIC
             and options.layers == 1
-            and type(options.rule) in (SGD, Adam)  # one that is derived from them moves in another way
+            and type(options.rule) in (SGD, Adam)  # a subclass may move differently
             and options.num_sequences is None
             and work.source.independent
         )
@@ -102,9 +104,9 @@ class KernelEngine:
         return Parts(attention_logits=logits, decoder=decoder)
 
     def _drift(self, age: NDArray[np.int64], rates: NDArray[np.float64]) -> NDArray[np.floating]:
-        """eta (1 + mu + ... + mu^(k-1)): how far rows have moved that have been idle for k steps, per unit of velocity.
+        """eta (1 + mu + ... + mu^(k-1)): how far rows have moved after k idle steps, per unit of velocity.
 
-        Only read, never applied: a run's numbers must not depend on when it was looked at.
+        For reading only, never applied: a run's numbers must not depend on when it was observed.
         """
         mu = self._rule.momentum
         moved = rates[:, None] * (1.0 - mu ** (self.step - age)) / (1.0 - mu) if mu > 0 else np.zeros(age.shape)
@@ -124,7 +126,7 @@ class KernelEngine:
 
 
 def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
-    """Runs of one seed together, since their sequences are drawn once for all; no group so large that cores idle."""
+    """Group runs of one seed, whose sequences are drawn once for all; no group is so large that cores idle."""
     most = max(1, len(seeds) // (4 * cores))
     order = np.argsort(seeds, kind="stable")
     same_seed = np.split(order, np.flatnonzero(np.diff(seeds[order])) + 1)
@@ -170,7 +172,7 @@ def _state(start: Start, *, adam: bool) -> KernelState:
 
 
 def _apart(array: NDArray[np.floating]) -> NDArray[np.floating]:
-    """The array with room around it, for the reason that `kernel._apart` gives."""
+    """The array with room around it; `kernel._apart` says why."""
     space = np.zeros(array.size + 2 * ROOM, array.dtype)
     inner = space[ROOM : ROOM + array.size].reshape(array.shape)
     inner[...] = array

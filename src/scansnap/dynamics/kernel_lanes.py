@@ -1,11 +1,11 @@
 """Vector registers for compiled code: a few numbers side by side, and tuples of them.
 
 The compiler vectorizes a loop only after it has proved, or checked while running, that what is written is not read, and
-it does not keep sums in registers across an outer loop.  Here the code says both itself.  It also fixes how sums are
-formed: results depend neither on where arrays lie in memory nor on what the compiler makes of a loop.  A vector longer
-than the machine's registers is split by the compiler, so that none of this is for one machine.
+it does not keep sums in registers across an outer loop.  Here the code states both explicitly.  It also fixes the order
+of sums: results depend neither on where arrays lie in memory nor on how the compiler treats a loop.  The compiler
+splits vectors longer than the machine's registers, so none of this is specific to one machine.
 
-Every `length` and `count` is a constant in the code that calls.
+Every `length` and `count` is a constant in the calling code.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def store(typing, x, i, j, lanes):
 
 @intrinsic
 def spread(typing, number, like):
-    """The number in every lane of a vector of the length of `like`."""
+    """A vector as long as `like` with the number in every lane."""
 
     def generate(context, builder, signature, args):
         return _spread(builder, args[0], like.length)
@@ -105,7 +105,7 @@ def zero_unless_above(typing, a, b, x):
 
 @intrinsic
 def nearest(typing, lanes):
-    """Each lane rounded to a whole number, to an even one halfway."""
+    """Each lane rounded to a whole number, halves to even."""
 
     def generate(context, builder, signature, args):
         return _call(builder, "llvm.rint", args)
@@ -135,7 +135,7 @@ def total(typing, lanes):
 
 @intrinsic
 def highest(typing, lanes):
-    """The largest of the lanes; with a NaN among them it means nothing."""
+    """The largest of the lanes; meaningless if one is NaN."""
 
     def generate(context, builder, signature, args):
         return _reduce(builder, args[0], lambda a, b: _maximum(builder, a, b))
@@ -252,7 +252,7 @@ def _multiply_add(builder, a, b, c):
 
 
 def _reduce(builder, lanes, combine):
-    """Combine the lower half of the lanes with the upper until one is left."""
+    """Combine the lower half of the lanes with the upper half until one lane is left."""
     while lanes.type.count > 1:
         half = lanes.type.count // 2
         lower, upper = (

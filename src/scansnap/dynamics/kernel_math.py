@@ -1,9 +1,9 @@
 """The inner loops of the CPU kernel: sequences of one class against the rows of y that they touch.
 
-A class's sequences are taken up to eight together, rounded up to an even number: f has zeros in the columns of those
-that are not there.  What is summed stays in registers, and what is loaded is used for as many sequences or rows as the
-registers allow.  Rows are whole vectors: `CompactLayout` pads them.  Matrices come with the index of the row that is
-meant, because a slice taken in the caller's loop costs two calls of the reference counter.
+Up to eight sequences of a class are taken together, rounded up to an even number: f has zeros in the columns of missing
+ones.  Sums stay in registers, and each load serves as many sequences or rows as the registers allow.  Rows are whole
+vectors: `CompactLayout` pads them.  Functions take a matrix and a row index, because a slice taken in the caller's loop
+costs two calls of the reference counter.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
 
 _jit = njit(fastmath=FAST, error_model="numpy", forceinline=True)
-# Always inlined: a callee that stays a function of its own is optimized apart in the process that compiles it, and
-# together with its caller in one that reads it from disk, and the two may round differently.
+# Always inlined: a separate function is optimized alone in the process that compiles it, but together with its caller
+# in one that reads it from disk, and the two may round differently.
 
 
 @_jit
@@ -81,7 +81,7 @@ def move_row(y, v, row, rate, column_rate, decay):
 
 
 def _weighted_sums_of(count):
-    """The weighted sums of as many sequences as there are, each kept in a register while the rows of y go by."""
+    """The weighted sums of all the sequences, each kept in a register while looping over the rows of y."""
 
     @_jit
     def weighted_sums(y, support, n, size, f, out):
@@ -95,7 +95,7 @@ def _weighted_sums_of(count):
 
 
 def _add_outer_products_of(count):
-    """The outer products of as many sequences, two rows at a time so that they share the loads of x."""
+    """The outer products of all the sequences, two rows at a time to share the loads of x."""
 
     @_jit
     def add_outer_products(v, y, support, n, size, f, x, products):
@@ -134,7 +134,7 @@ _add_outer_products_2, _add_outer_products_4, _add_outer_products_6, _add_outer_
 
 @_jit
 def largest(x, i):
-    """max_j x_ij; with a NaN among them it means nothing, and the sums that follow are NaN anyway."""
+    """max_j x_ij; meaningless if one is NaN, but then the sums that follow are NaN anyway."""
     top = load(x, i, 0, LANES)
     for j in range(LANES, x.shape[1], LANES):
         top = maximum(top, load(x, i, j, LANES))
@@ -155,7 +155,7 @@ def _scaled_exp(x, i, shift, scale):
 
         def vectorized(x, i, shift, scale):
             total_exp, moment = zero_each(x, LANES, 2)
-            shifts, lowest = spread(shift, moment), spread(-87.0, moment)  # from there on the result is 0
+            shifts, lowest = spread(shift, moment), spread(-87.0, moment)  # below this the result is 0
             for j in range(0, x.shape[1], LANES):
                 below = maximum(lowest, subtract(load(x, i, j, LANES), shifts))
                 value = multiply(_exp(below), load(scale, 0, j, LANES))
@@ -185,8 +185,8 @@ def _scaled_exp(x, i, shift, scale):
 def _exp(x):
     """exp of float32s between -87 and 87, to 1 ulp.
 
-    2^k exp(t) with |t| <= ln(2)/2, and 1 + t + t^2 q(t) for exp(t) with the q of degree 4 whose largest relative error
-    is least, 3e-9.
+    2^k exp(t) with |t| <= ln(2)/2, and 1 + t + t^2 q(t) for exp(t) with the q of degree 4 that minimizes the largest
+    relative error, 3e-9.
     """
     k = nearest(multiply(x, spread(1.4426950408889634, x)))
     # ln(2) in two parts, the first with few digits, so that k times it is exact

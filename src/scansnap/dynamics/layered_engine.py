@@ -1,6 +1,6 @@
-"""Several layers behind the engine's contract: the tensor path's batches and update rules, gradients by autograd.
+"""The engine for several layers: the tensor path's batches and update rules, with gradients by autograd.
 
-There is no closed form here: `model/layered.py` is differentiated.  With one layer it does what the other engines do.
+There is no closed form here: autograd differentiates `model/layered.py`.  With one layer it agrees with other engines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scansnap.model.layered import layered_logits
 from scansnap.results.snapshot import Parts
 
 LAYER_STREAM = 2**61
-"""Updates that never happen: the random streams of the layers' starts, one for each matrix."""
+"""Step numbers that no update has: the random streams of the layers' starts, one for each matrix."""
 
 
 class LayeredEngine(TensorState):
@@ -59,7 +59,7 @@ class LayeredEngine(TensorState):
             name: torch.as_tensor(by_matrix[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
             for name in parameters
         }
-        # Of output columns that are one, autograd gives the gradient of the group.
+        # For merged output columns autograd gives the gradient of the group.
         shares = {f"decoder_{options.layers - 1}": self._layout.entry_rate}
         super().__init__(parameters, rates, shares, options.rule, len(runs), device)
 
@@ -108,7 +108,7 @@ class LayeredEngine(TensorState):
         return (loss * weights).sum(1), (correct * weights).sum(1), seen
 
     def _checked(self, loss: Tensor, accuracy: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """On the host, NaN from the step on at which a run's loss was first not finite."""
+        """On the host; NaN from the step at which a run's loss was first not finite."""
         values = loss.double().cpu().numpy()
         self._diverged = np.where((self._diverged < 0) & ~np.isfinite(values), self.step, self._diverged)
         failed = self._diverged >= 0

@@ -1,7 +1,7 @@
 """The options of `train` and `flow`, each stated once.
 
-Options that belong to one concept are stated beside it: the layer in `model/architecture.py`, the start in
-`dynamics/start_options.py`.  Here they are put together, with those of the training itself, and checked against each
+Options of one concept are stated beside it: the layer in `model/architecture.py`, the start in
+`dynamics/start_options.py`.  This module combines them with those of training itself, and checks them against each
 other and against the data.
 """
 
@@ -97,7 +97,7 @@ class TimesKind(Kind):
 
 @dataclass(frozen=True)
 class Runs:
-    """What tells runs apart: one entry each."""
+    """What distinguishes runs: one entry each."""
 
     lr_y: NDArray[np.float64]
     lr_z: NDArray[np.float64]
@@ -153,12 +153,12 @@ class RunOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions(Options):
-    """What is kept of a run."""
+    """What is recorded of a run."""
 
     record: str | Quantity | Sequence[str | Quantity] = field(
         default=RECORDED,
         metadata=option(
-            f"What to keep, among {', '.join(QUANTITIES)}, or quantities of your own.",
+            f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
             RecordKind(),
             axis=False,
             separator="",
@@ -167,7 +167,7 @@ class RecordOptions(Options):
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """What to keep."""
+        """The quantities to record."""
         return quantities(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
 
 
@@ -212,17 +212,17 @@ class StepOptions(Options):
         metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}.", MemberKind(OPTIMIZERS)),
     )
     momentum: float | None = field(
-        default=None, metadata=option("Momentum of sgd", least=0, below=1, none="leaves the optimizer its own")
+        default=None, metadata=option("Momentum of sgd", least=0, below=1, none="keeps the optimizer's own")
     )
     record_every: int | None = field(
-        default=1, metadata=option("Updates between records", axis=False, least=1, none="records start and end alone")
+        default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
     )
-    dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("The arithmetic.", axis=False))
+    dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Floating-point type.", axis=False))
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
 
     @property
     def rule(self) -> UpdateRule:
-        """How gradients move their matrices, with the momentum that was asked for."""
+        """The update rule, with the momentum given."""
         rule = OPTIMIZERS.member(self.optimizer)
         if self.momentum is not None and dataclasses.is_dataclass(rule) and hasattr(rule, "momentum"):
             return dataclasses.replace(rule, momentum=self.momentum)
@@ -247,7 +247,7 @@ class StepOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, StepOptions, RunOptions):
-    """The options of `train`: a setting that can be made, varied with `dataclasses.replace`, written and read."""
+    """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read."""
 
     def check_together(self) -> None:
         Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
@@ -256,7 +256,7 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, S
                 f"{self.steps:,} steps recorded every {self.record_every:,} are more than {MOST_RECORDS:,} records: "
                 "record less often."
             )
-        _ = self.rule  # refuses a momentum that the optimizer does not have
+        _ = self.rule  # refuses momentum for an optimizer without it
         check_depth(self.part(Layer), self.part(Depth))
         self.check_start()
         if self.layers > 1:
@@ -293,7 +293,7 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, S
 
     @property
     def recorded(self) -> tuple[Quantity, ...]:
-        """What is kept: of several layers, the usual quantities less those that one layer alone has."""
+        """What is recorded; for several layers, the usual quantities without those that only one layer has."""
         if self.layers == 1 or self.record != RECORDED:
             return self.quantities
         return tuple(quantity for quantity in self.quantities if not set(quantity.needs) & set(LAYERED))
@@ -327,21 +327,21 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, RunOption
         check_record(self.quantities, self, source, missing=FLOWING)
 
 
-ONE_LAYER = "there are several layers, of which loss, accuracy, attention and entropy can be"
+ONE_LAYER = "several layers allow only loss, accuracy, attention and entropy"
 LAYERED = dict.fromkeys(
     ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER
 )
-FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no sequences that are fresh")
-"""What a quantity may need that is not there, and why."""
+FLOWING = dict.fromkeys(("fresh_loss", "fresh_accuracy"), "flow has no batches, and so no fresh sequences")
+"""Why a need of a quantity cannot be met."""
 
 
 def check_record(
     record: Sequence[Quantity], options: RecordOptions | Layer, source: DataSource, missing: dict[str, str]
 ) -> None:
-    """Refuse to record what there is not."""
+    """Refuse to record what the runs do not have."""
     absent = dict(missing)
     if isinstance(options, Layer) and options.residual is False:
-        absent.setdefault("query_decoder", "rows of Y of query tokens are read with residual=True only")
+        absent.setdefault("query_decoder", "only residual=True reads the rows of Y of query tokens")
     if not source.classes.num_buckets:
         absent.setdefault("position_bias", "tokens of these classes do not depend on their position")
     usual = isinstance(options, RecordOptions) and options.record == RECORDED

@@ -4,8 +4,8 @@ With b_g the bias of bucket g and a_gl how often token l is in it, the positions
 
     a_l exp(z_ml) = sum_g a_gl exp(z_ml + b_g),      a_l = sum_g exp(b_g) a_gl,
 
-so that attention is the softmax of z + ln a as before, with biased counts, or for T -> infinity sizes times P_g(l|n),
-in the place of counts.  From dJ/d ln a_l, which for the softmax is dz_l of the sequence,
+so attention is the softmax of z + ln a as before, with biased counts (sizes times P_g(l|n) for T -> infinity) instead
+of counts.  From dJ/d ln a_l, which for the softmax is dz_l of the sequence,
 
     dJ/db_g = sum_l (dJ/d ln a_l) s_gl,      s_gl = exp(b_g) a_gl / a_l,
 
@@ -62,12 +62,12 @@ class BiasKind(Kind):
 def bias_by_bucket(
     classes: SequenceClasses, value: Mapping[str, float] | tuple[float, ...] | None
 ) -> NDArray[np.float64]:
-    """One number for each bucket (G,): those given, or ALiBi's slope times the distance."""
+    """One number for each bucket (G,): as given, or ALiBi's slope times the distance."""
     if value is None:
         return np.zeros(classes.num_buckets)
     if isinstance(value, Mapping):
         if (classes.sizes > 1).any():
-            raise InputError("ALiBi's bias differs from position to position: give buckets of one position each.")
+            raise InputError("ALiBi's bias differs from position to position: use buckets of one position each.")
         return -float(value["alibi"]) * np.arange(1, classes.num_buckets + 1, dtype=np.float64)
     if len(value) != classes.num_buckets:
         raise InputError(

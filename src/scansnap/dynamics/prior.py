@@ -1,8 +1,8 @@
 """`attention_prior`: logits that are added to Z before any training, token by token.
 
-Attention becomes the softmax of z + z_0 + ln a.  The gradient sees z and z_0 through their sum alone, so under every
-update rule training with a prior is training without one from Z(0) + z_0: the paper's "initial value as prior", and the
-way in which it is done here.  Results give Z without the prior, and attention with it.
+Attention becomes the softmax of z + z_0 + ln a.  The gradient depends on z and z_0 only through their sum, so under
+every update rule training with a prior is training without one from Z(0) + z_0: the paper's "initial value as prior",
+which is how it is implemented here.  Results give Z without the prior, and attention with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Prior = Mapping[str, float] | Mapping[int, float] | Sequence[float] | NDArray[np
 KINDS = ("common", "distinct")
 
 LARGEST = 1e6
-"""Logits beyond it are no prior but a mistake, and float32 would not hold what training adds to them."""
+"""Larger logits must be a mistake, and float32 would lose what training adds to them."""
 
 WANTED = (
     "give one number for each token of the vocabulary, or a mapping from tokens or kinds of tokens to numbers, such as "
@@ -68,7 +68,7 @@ def prior_logits(
     """z_0 for the contextual tokens (S,), from one number per token of the vocabulary, or from a mapping.
 
     A mapping's keys are token ids, token names, or kinds of tokens ("common", "distinct"); tokens that are not named
-    get 0, and a token that is named by itself does not get its kind's.
+    get 0, and a token's own number replaces that of its kind.
     """
     if prior is None:
         return np.zeros(len(classes.contextual_tokens))
@@ -83,7 +83,7 @@ def _from_mapping(classes: SequenceClasses, prior: Mapping[str, float]) -> NDArr
     logits = np.zeros(classes.vocab_size)
     ids = {str(token): token for token in range(classes.vocab_size)}
     ids |= {classes.name(token): token for token in range(classes.vocab_size)}  # a name comes before an id
-    # Kinds first, so that single tokens have the last word.
+    # Kinds first, so that single tokens override them.
     for key, logit in sorted(prior.items(), key=lambda item: item[0] not in KINDS):
         if key in KINDS:
             logits[classes.token_kinds == key] = logit

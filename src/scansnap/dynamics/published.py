@@ -1,6 +1,6 @@
 """The settings of the published experiments, by name: ready to run, to print and to change.
 
-Read off the paper, its poster and the authors' run logs.  All synthetic runs have batches of 128 sequences of 128
+They come from the paper, its poster and the authors' run logs.  All synthetic runs have batches of 128 sequences of 128
 tokens and 100 updates.
 """
 
@@ -27,7 +27,7 @@ class Experiment:
 
     @property
     def classes(self) -> SequenceClasses:
-        """What is trained on."""
+        """The training data."""
         return named_classes(self.classes_name).classes
 
     def flow_options(self, times: tuple[float, ...]) -> FlowOptions:

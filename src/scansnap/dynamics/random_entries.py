@@ -1,4 +1,4 @@
-"""Random numbers of a run that are not its batches: entries of its start, and choices from a fixed set."""
+"""Random numbers of a run besides its batches: entries of its start, and choices from a fixed set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scansnap.data.random_stream import sequence_key, uniform
 
 
 def _compile(stamp: int):
-    """The functions kept on disk; `stamp` makes the cache notice changes in what they call."""
+    """The functions cached on disk; `stamp` makes the cache notice changes in what they call."""
 
     @njit(cache=True)
     def uniform_entries(seeds, stream, first, bound, columns, out):

@@ -8,13 +8,13 @@ The logits z of a sequence's query and its token counts a become attention c ove
 with LN one of `model/normalization.py`.  Sums over tokens count a row that stands for nu tokens nu times.
 
 For the softmax and the built-in normalizations the gradient is in closed form.  After LN's own projection the softmax
-asks for one more, dz = c o (dJ/dc - c . dJ/dc).  It is idle, as in the proof of Lemma 1: LN(s x) is LN(x) for s > 0, so
-that c . dJ/dc = 0 with or without a residual connection, and
+requires one more, dz = c o (dJ/dc - c . dJ/dc).  It has no effect, as in the proof of Lemma 1: LN(s x) is LN(x) for
+s > 0, so c . dJ/dc = 0 with or without a residual connection, and
 
     dz = (c / |c - mean c|_2) o (g - mean g - u (u . g))                                   (no means for the l2 kind).
 
-For any other map, normalization or addition autograd goes back through the same steps; `compare_gradients` in
-`dynamics/gradient_check.py` shows how far the two ways are apart.
+For any other map, normalization or addition, autograd goes back through the same steps; `compare_gradients` in
+`dynamics/gradient_check.py` shows how far apart the two gradients are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from scansnap.model.rows import TokenRows
 
 
 class Directions(Protocol):
-    """Directions v of sequences, and the way back."""
+    """Directions v of sequences, and the gradient back through them."""
 
     @property
     def value(self) -> Tensor:
@@ -77,7 +77,7 @@ class Readout:
 
     @cached_property
     def has_closed_form(self) -> bool:
-        """Whether the gradient is written out for every part of the layer."""
+        """Whether every part of the layer has its gradient in closed form."""
         return (
             (self.is_softmax or _writes_out(self.attention_map, ClosedFormMap, "backward"))
             and _writes_out(self.normalizer, ClosedFormNormalization, "unit")
@@ -86,7 +86,7 @@ class Readout:
 
     @cached_property
     def is_softmax(self) -> bool:
-        """Whether the map is the softmax, whose own projection is idle."""
+        """Whether the map is the softmax, whose own projection has no effect."""
         return self.attention_map == SOFTMAX
 
     def forward(self, z: Tensor, log_a: Tensor, class_index: Tensor, *, autograd: bool = False) -> Directions:
@@ -96,7 +96,7 @@ class Readout:
         return AutogradDirections.of(self, z, log_a, class_index)
 
     def direction(self, z: Tensor, log_a: Tensor, class_index: Tensor) -> Tensor:
-        """v by the forward maps alone."""
+        """v from the forward maps alone."""
         u = self.normalizer.forward(self._padded(self.attention_map.forward(z, log_a)), self.rows)
         if self.addition is None:
             return u
@@ -126,7 +126,7 @@ class Readout:
 
 
 def _writes_out(part: object, form: type, name: str) -> bool:
-    """Whether a part has that closed form, and one of its own: not that of a class which its `forward` departs from."""
+    """Whether a part's closed form fits its `forward`: a subclass that overrides only `forward` has none."""
     bases = type(part).__mro__
 
     def first(word: str) -> int:
@@ -185,6 +185,6 @@ class AutogradDirections:
         # A row that stands for nu tokens has nu times the gradient that each of them has.
         weighed = self.readout.rows.weigh(g)
         slopes = torch.autograd.grad(self.graph, (self.z, self.log_a), weighed, allow_unused=True)
-        # A token that is absent has ln a = -inf, through which a map's gradient may be 0 times infinity.
+        # An absent token has ln a = -inf, where a map's gradient may be 0 times infinity.
         dz, dlog_a = (torch.zeros_like(self.z) if slope is None else slope.nan_to_num(nan=0.0) for slope in slopes)
         return torch.where(self.log_a == -torch.inf, 0.0, dz), torch.where(self.log_a == -torch.inf, 0.0, dlog_a)

@@ -1,4 +1,4 @@
-"""Where training starts: Y(0) and Z(0), in the compact layout that they allow."""
+"""Where training starts: Y(0) and Z(0), in the compact layout that fits them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scansnap.model.architecture import BASIC, Layer
 from scansnap.model.compact import CompactLayout
 
 DECODER_STREAM, ATTENTION_STREAM = np.uint64(2**64 - 1), np.uint64(2**64 - 2)
-"""Updates -1 and -2, as it were: the random streams of the start, apart from those of any batch."""
+"""Steps -1 and -2: the random streams of the start, separate from those of any batch."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Compact y (R, H D, C) and z (R, Q H, S), and what is added to z."""
+    """Compact y (R, H D, C) and z (R, Q H, S), and the terms added to z."""
 
     layout: CompactLayout
     decoder: NDArray[np.floating]
@@ -39,9 +39,9 @@ def make_start(
 
     "zeros" leaves the output columns symmetric, "uniform" draws each entry of Y and Z uniformly in +-1/sqrt(M) as the
     published runs did (Z's `init_scale_z` times as wide), and a pair (Y, Z) of M x M arrays, or of R x M x M for a
-    start of its own for each run, is taken as it is; with several heads both have one more axis, before the last two.
-    Columns of Y are merged where they start equal in every run; so a run that starts from arrays together with others
-    may differ from the same run alone by rounding.
+    different start in each run, is used unchanged; with several heads both have one more axis, before the last two.
+    Columns of Y are merged if they start equal in every run, so a run that starts from arrays may differ by rounding
+    between training alone and training beside others.
     """
     if isinstance(options.init, StartArrays):
         layout, decoder, attention_logits = _from_arrays(classes, options.init, len(seeds), dtype, layer)
@@ -57,7 +57,7 @@ def make_start(
 
 
 def start_layout(classes: SequenceClasses, options: StartOptions, layer: Layer) -> CompactLayout:
-    """The layout that a start by name allows: from zeros output columns merge, from random entries none do."""
+    """The layout for a start given by name: output columns merge from zeros, and none merge from random entries."""
     apart = np.arange(classes.vocab_size) if options.init == "uniform" else None
     return CompactLayout.of(classes, apart, layer)
 

@@ -21,14 +21,14 @@ STARTS = ("zeros", "uniform")
 
 @dataclass(frozen=True, eq=False)
 class StartArrays:
-    """Y(0) and Z(0) of one's own: (M, M), or with a leading axis for runs, and one for heads before the last two."""
+    """The user's own Y(0) and Z(0): (M, M), or with a leading axis for runs, and one for heads before the last two."""
 
     decoder: NDArray[np.float64]
     attention_logits: NDArray[np.float64]
 
     @property
     def digest(self) -> str:
-        """What tells these arrays from others."""
+        """A digest that identifies these arrays."""
         return hashlib.sha256(self.decoder.tobytes() + self.attention_logits.tobytes()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
@@ -82,7 +82,7 @@ class StartOptions(Options):
             "Start: zeros, uniform (each entry of Y and Z in ±1/√M), or a pair of arrays.", InitKind(), listed=True
         ),
     )
-    init_scale_z: float = field(default=1.0, metadata=option("How many times as wide Z's uniform start is.", least=0))
+    init_scale_z: float = field(default=1.0, metadata=option("Factor on the width of Z's uniform start.", least=0))
     attention_prior: Prior | None = field(
         default=None,
         metadata=option(
@@ -110,5 +110,5 @@ class StartOptions(Options):
         if self.init_scale_z != 1 and self.init != "uniform":
             start = repr(self.init) if isinstance(self.init, str) else "a pair of arrays"
             raise InputError(
-                f"init_scale_z is {self.init_scale_z:g} but init is {start}: it scales the start 'uniform' alone."
+                f"init_scale_z is {self.init_scale_z:g} but init is {start}: it scales only the start 'uniform'."
             )

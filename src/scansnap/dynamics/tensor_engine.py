@@ -1,8 +1,8 @@
-"""The tensor path behind the engine's contract: all runs on one tensor axis, on any device.
+"""The tensor engine: all runs on one tensor axis, on any device.
 
-Every step is the closed form of `gradients.py` in batched matrix products.  On a GPU its kernels are short beside the
-time it takes to launch them and to pass their results through memory.  So `torch.compile` fuses them (a few seconds the
-first time a shape is met), and the step is captured once as a CUDA graph and replayed.
+Every step is the closed form of `gradients.py` in batched matrix products.  On a GPU its kernels take less time
+than launching them and passing their results through memory.  So `torch.compile` fuses them (a few seconds for each new
+shape), and the step is captured once as a CUDA graph and replayed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from scansnap.results.snapshot import Parts
 
 @cache
 def _compiled_gradients() -> Callable[..., Gradients]:
-    """`gradients`, fused; as it is where there is no Triton to compile for."""
+    """`gradients`, fused; unchanged if there is no Triton to compile it."""
     if not has_triton():
         return gradients
     compiled = torch.compile(gradients, dynamic=False)
 
     def quietly(*arguments: object, **options: bool) -> Gradients:
         with warnings.catch_warnings():
-            # Inductor advises TF32, whose ten bits of mantissa are not what float32 promises.
+            # Inductor advises TF32, whose ten bits of mantissa fall short of float32.
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
             return compiled(*arguments, **options)  # type: ignore[arg-type]
 
@@ -54,7 +54,7 @@ class TensorEngine(TensorState):
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
-        """The matrices, the rule's memory of them and their gradients, what a batch makes, and a fixed set."""
+        """The matrices, the rule's memory of them, their gradients, the intermediates of a batch, and a fixed set."""
         layout, options = work.start_layout, work.options
         rows, columns = layout.layer.heads * layout.num_decoder_rows, len(layout.multiplicity)
         batch = work.batch * ((4 + 3 * layout.classes.num_buckets) * rows + 3 * columns)
@@ -67,7 +67,7 @@ class TensorEngine(TensorState):
         dtype = getattr(torch, options.dtype)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
         self._sampler = make_sampler(work.source, start.layout, self._layout, options, runs)
-        # Lemma 3's gradient inverts a matrix and looks at the outcome, which neither a compiler nor a graph can hold;
+        # Lemma 3's gradient inverts a matrix and inspects the outcome, which neither a compiler nor a graph can do;
         # and autograd's graph cannot be fused with the rest.
         plain = options.decoder_gradient == "true" and self._layout.readout.has_closed_form
         capturable = self._sampler.capturable and getattr(options.rule, "capturable", False)
@@ -106,7 +106,7 @@ class TensorEngine(TensorState):
         return loss[:, 0], accuracy[:, 0]
 
     def _checked(self, measures: Tensor, begin: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Loss and accuracy on the host, NaN from the step on at which a run's loss was first not finite."""
+        """Loss and accuracy on the host; NaN from the step at which a run's loss was first not finite."""
         loss, accuracy = measures.double().cpu().numpy()
         bad = ~np.isfinite(loss)
         first = np.where(bad.any(1), begin + bad.argmax(1), -1)

@@ -1,4 +1,4 @@
-"""What engines on tensors keep from update to update, how it moves, and how it is taken up again."""
+"""The state that tensor engines keep between updates, how it moves, and how it is restored."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from scansnap.dynamics.update_rules import Update, UpdateRule, memory_of
 
 class TensorState:
     """Parameters and the update rule's memory by name, the step, and where runs diverged."""
+
+    spins = True
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class TensorState:
         return self._diverged
 
     def move(self, name: str, gradient: Tensor) -> None:
-        """One step of the rule for a parameter whose gradient, of groups of merged entries, this is."""
+        """One step of the rule for a parameter, from the gradient of its groups of merged entries."""
         self._rule.move(
             Update(
                 matrix=self._parameters[name],

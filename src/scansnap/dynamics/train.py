@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.progress import progress_bar
+from scansnap.base.threads import one_tensor_thread
 from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
 from scansnap.dynamics.engine import Engine, Work, engine_for
@@ -31,13 +33,16 @@ from scansnap.results.recorder import Recorder, Records
 from scansnap.results.snapshot import Parts, Snapshot
 
 PIECE_SECONDS = 0.5
-"""Work is handed to the engine in pieces of about this long, so that it can be shown and interrupted."""
+"""The engine gets work in pieces of about this duration, to allow for progress reports and interruption."""
 
 FIRST_PIECE = 16
 """Steps in the first piece; it doubles until a piece takes long enough."""
 
 CHECKPOINT_SECONDS = 20.0
 """Time between checkpoints of a run that is written to disk."""
+
+SMALL = 5_000_000
+"""An engine that holds at most this many numbers for all runs uses one thread for its tensor operations."""
 
 TITLE = "training dynamics of a 1-layer (Y, Z) transformer"
 
@@ -53,8 +58,8 @@ def train(
 ) -> xr.Dataset:
     """Train the (Y, Z) transformer and return what was recorded.
 
-    Every combination of rates and seeds that the sequences name is one run, and all runs advance together; a run's
-    numbers do not depend on the runs beside it.
+    Sequences of rates and seeds make one run per entry, and all runs advance together; a run's numbers do not depend
+    on the runs beside it.
 
     Parameters
     ----------
@@ -72,7 +77,7 @@ def train(
 
 
 def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress: bool | None = None) -> xr.Dataset:
-    """What `train` does, for options that were checked before."""
+    """`train`, for options that were already checked."""
     options = work.options
     start = work.start(runs)
     steps, record = options.record_steps, options.recorded
@@ -89,7 +94,7 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"
-    with recorder, progress_bar(words, options.steps, progress) as show:
+    with recorder, _threads(work, runs), progress_bar(words, options.steps, progress) as show:
         engine = engine_for(work)(work, start, runs)
         view = View(work, start, runs, record, dimension_sizes)
         records = Records(recorder, variables, len(steps))
@@ -97,6 +102,13 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
         diverged = engine.diverged()
         status = np.where(diverged >= 0, "diverged", "ok").astype("U8")
         return records.finish({"status": status, "diverged_step": diverged})
+
+
+def _threads(work: Work, runs: Runs) -> AbstractContextManager[None]:
+    """One thread for small tensors: beside other programs, threads that wait for each other cost ten times the work."""
+    engine = engine_for(work)
+    is_small = engine.numbers_per_run(work) * len(runs) <= SMALL
+    return one_tensor_thread() if engine.spins and work.options.device == "cpu" and is_small else nullcontext()
 
 
 class View:
@@ -116,7 +128,7 @@ class View:
             self._fresh = FreshData(work.source, start.layout, work.options, runs)
 
     def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
-        """What is measured on fresh sequences, where that is asked for."""
+        """The measures on fresh sequences, if requested."""
         return {} if self._fresh is None else self._fresh.measure(parts)
 
     def values(self, parts: Parts, measures: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.generic]]:
@@ -165,12 +177,12 @@ class _Training:
         step, state = checkpoint
         self._engine.restore(step, state)
         record = int(np.searchsorted(self._steps, step, side="right")) - 1
-        # Midway between two records the earlier one is complete and written.
+        # Between two records, the earlier one is complete and written.
         self._records.skip_to(record if step == self._steps[record] else record + 1)
         return record
 
     def _advance(self, record: int) -> None:
-        """One piece of work towards the next record; the first piece after a record also gives that record's loss."""
+        """One piece of work toward the next record; the first piece after a record also gives that record's loss."""
         engine = self._engine
         at_record = engine.step == self._steps[record]
         began = time.monotonic()
@@ -189,12 +201,12 @@ class _Training:
             self._saved = time.monotonic()
 
     def _observe(self) -> None:
-        """Hold what the engine shows: its state will have moved on when the loss of this record is known."""
+        """Hold what the engine shows: its state moves on before the loss of this record is known."""
         self._parts = self._engine.show(self._view.needs)
         self._measures = self._view.measure(self._parts)
 
     def _keep(self, record: int, loss: NDArray[np.float64], accuracy: NDArray[np.float64]) -> None:
-        """Put what was last observed, with its loss, and NaN for the runs that have diverged by then."""
+        """Record the last observation with its loss, and NaN for runs that have diverged by then."""
         values = self._view.values(self._parts, {**self._measures, "loss": loss, "accuracy": accuracy})
         diverged = self._engine.diverged()
         self._records.put(record, values, lost=(diverged >= 0) & (diverged <= self._steps[record]))

@@ -1,4 +1,4 @@
-"""The Triton kernel behind `device_sampling.py`; imported only where there is a GPU to run it."""
+"""The Triton kernel behind `device_sampling.py`; imported only if there is a GPU to run it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def draw(
     words = mix(key + (tl.where(low, j, j - half) + 2).to(tl.uint64) * golden)
     bits = tl.where(low, words & 0xFFFFFFFF, words >> 32).to(tl.int64)
     draws = tl.where(j < length, bits - 2147483648, 2147483647).to(tl.int32)
-    # A token is drawn between the threshold of the token before it and its own.
+    # A draw between the previous token's threshold and a token's own gives that token.
     tokens = tl.load(size + n)
     w = tl.arange(0, WIDTH)
     lower = tl.load(thresholds + n * width + w - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
     upper = tl.load(thresholds + n * width + w, mask=w < tokens - 1, other=2147483647)
     inside = (draws[None, :] >= lower[:, None]) & (draws[None, :] < upper[:, None])
     value = tl.sum(inside.to(tl.int32), axis=1)
-    # The last token also takes the largest draw, which no threshold is above; padding draws are equal to it.
+    # The last token also takes the largest draw, which is below no threshold; padding draws equal it.
     largest = tl.sum(((draws == 2147483647) & (j < length)).to(tl.int32))
     value += tl.where(w == tokens - 1, largest, 0)
     rows = tl.load(support + n * width + w, mask=w < tokens, other=0)

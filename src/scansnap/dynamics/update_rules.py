@@ -1,17 +1,16 @@
 """How a gradient moves its matrix: SGD with momentum, Adam, sign-SGD, normalized SGD, or a rule of your own.
 
-A rule sees g, the gradient of J by each entry of the whole matrix.  Of columns and rows that are merged the engine
-holds the gradient of a group of k entries, which is k times that of each (`model/compact.py`); `share` = 1/k turns one
-into the other.  All entries of a group have equal gradients and so move together under every rule that treats entries
-alike.
+A rule sees g, the gradient of J by each entry of the whole matrix.  For merged columns and rows the engine holds the
+gradient of a group of k entries, which is k times that of each entry (`model/compact.py`); multiplying by `share` = 1/k
+gives g.  All entries of a group have equal gradients and so move together under every rule that treats entries alike.
 
     sgd               v <- mu v + g,   X <- X + eta v                                   (mu = 0 without momentum)
     adam              Kingma and Ba's, with its usual constants
     sign_sgd          X <- X + eta sign(g)                                              (no step where g = 0)
     normalized_sgd    X <- X + eta g / |g|_F,  Y and Z each by the norm of its M x M gradient (no step where it is 0)
 
-The last two forget the size of the gradient, entry by entry or as a whole, and so the slowing down that Theorem 1's
-gamma(t) puts into SGD: attention cannot snap for want of a gradient.
+The last two ignore the size of the gradient, entry by entry or as a whole, and so the slowdown that Theorem 1's
+gamma(t) puts into SGD: attention cannot snap for lack of a gradient.
 """
 
 from __future__ import annotations
@@ -52,22 +51,22 @@ class Update:
 
 
 class UpdateRule(Protocol):
-    """A rule by which a matrix moves; it holds settings alone, and what it remembers is held for it.
+    """A rule by which a matrix moves; it holds only settings, and the engine holds its memory.
 
-    Settings that a result should tell apart are fields of a dataclass, or public attributes.  A rule whose `move` reads
-    nothing on the host may say `capturable = True`: then a GPU captures it once and replays it.
+    Settings that results should name are fields of a dataclass, or public attributes.  A rule whose `move` reads
+    nothing on the host may set `capturable = True`: then a GPU captures it once and replays it.
     """
 
     @property
     def memory(self) -> tuple[str, ...]:
-        """Names of what it remembers of a matrix: arrays of the matrix's shape, zero at the start."""
+        """Names of the arrays it remembers for a matrix: each has the matrix's shape and starts at zero."""
 
     def move(self, update: Update) -> None:
         """Move `update.matrix` by one step."""
 
 
 def memory_of(rule: UpdateRule) -> tuple[str, ...]:
-    """What a rule remembers; nothing, where it does not say."""
+    """What a rule remembers; nothing by default."""
     return getattr(rule, "memory", ())
 
 
@@ -77,7 +76,7 @@ OPTIMIZERS: OpenList[UpdateRule] = OpenList("optimizer", "move")
 @OPTIMIZERS.register("sgd")
 @dataclass(frozen=True)
 class SGD:
-    """SGD, with momentum where it is not zero."""
+    """SGD, with momentum if it is not zero."""
 
     momentum: float = 0.0
     memory = ("velocity",)

@@ -3,8 +3,8 @@
     train(classes, options, store="run.zarr")
     train(classes, lr_y=1.0, lr_z=1.0, steps=100, store="run.zarr")
 
-The flat form is derived from the options' class: for the type checker through its constructor, for `help` and the
-documentation through the signature and the docstring.
+The flat form is derived from the options' class: the type checker sees its constructor; `help` and the documentation
+see the signature and the docstring.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Chosen = TypeVar("Chosen", bound=Options, contravariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """How a verb is carried out, which cannot change a number."""
+    """How a call is carried out; this cannot change any number."""
 
     store: str | Path | None = None
     progress: bool | None = None
@@ -37,10 +37,10 @@ class Call:
 
 STORE = """\
 store : path, optional
-    Write the result there as it goes.  If the same work was interrupted there it continues, to identical numbers; if
-    it was finished there it is read, not done again.
+    Write the result there during the work.  Interrupted work continues from there to identical numbers; a finished
+    result is read, not computed again.
 progress : bool, optional
-    Show a progress bar; unless told, on an interactive terminal only."""
+    Show a progress bar; by default only on an interactive terminal."""
 
 
 class Verb(Protocol, Generic[Subject, Chosen, P]):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scansnap.base.errors import InputError
 
@@ -45,7 +45,7 @@ class FigureRecipe:
         """Whether `prepare` has that option; a figure made from formulas alone has no `num_seeds`."""
         return option in signature(self.prepare).parameters
 
-    def make(self, **options: Any) -> xr.Dataset:
+    def make(self, **options: object) -> xr.Dataset:
         """The dataset of `prepare`, with the attributes of a result if `prepare` did not add them."""
         began = time.perf_counter()
         dataset = self.prepare(**options)

@@ -1,1 +1,1 @@
-"""What maps a sequence to logits: the (Y, Z) layer, the regular parameterization, the compact layout."""
+"""The map from a sequence to logits: the (Y, Z) layer, the regular parameterization, the compact layout."""

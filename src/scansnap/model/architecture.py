@@ -1,4 +1,4 @@
-"""Which layer is trained: the paper's basic one, or one of those it names as extensions (Sections 3 and 7)."""
+"""Which layer is trained: the paper's basic one, or one of the extensions it names (Sections 3 and 7)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ADD_QUERY = AddQuery()
 
 @dataclass(frozen=True)
 class ResidualKind(FlagKind):
-    """True, False, or an object that adds something else than the query."""
+    """True, False, or an object that adds something other than the query."""
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, bool | np.bool_):
@@ -62,13 +62,13 @@ class Layer(Options):
     normalization: str | Normalization = field(
         default="l2",
         metadata=option(
-            f"What attended tokens are divided by: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted).",
+            f"Normalization of the attended tokens: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted).",
             MemberKind(NORMALIZATIONS),
         ),
     )
     residual: bool | Addition = field(
         default=False,
-        metadata=option("Whether to add the query to what is attended to (Section 7).", ResidualKind()),
+        metadata=option("Whether to add the query to the attended tokens (Section 7).", ResidualKind()),
     )
     attention_map: str | AttentionMap = field(
         default="softmax",
@@ -79,7 +79,7 @@ class Layer(Options):
     )
     heads: int = field(
         default=1,
-        metadata=option("Heads side by side, each with a Y and a Z of its own, whose logits add.", least=1, most=1024),
+        metadata=option("Parallel heads, each with its own Y and Z; their logits add.", least=1, most=1024),
     )
 
     @property
@@ -114,9 +114,9 @@ class Depth(Options):
     """How many layers there are."""
 
     layers: int = field(
-        default=1, metadata=option("Layers on top of each other, trained by autograd.", least=1, most=16)
+        default=1, metadata=option("Stacked layers; several are trained by autograd.", least=1, most=16)
     )
-    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("What stands between layers."))
+    nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
 
 
 def check_depth(layer: Layer, depth: Depth) -> None:
@@ -124,11 +124,11 @@ def check_depth(layer: Layer, depth: Depth) -> None:
     if depth.layers == 1:
         if depth.nonlinearity != "tanh":
             raise InputError(
-                f"nonlinearity is '{depth.nonlinearity}' but there is one layer: it stands between layers."
+                f"nonlinearity is '{depth.nonlinearity}' but there is one layer: a nonlinearity needs several layers."
             )
         return
     if layer != BASIC:
         raise InputError(
-            f"layers is {depth.layers}: several layers are trained with l2 normalization, softmax, one head and the "
-            "residual connection that is part of them; leave out normalization, attention_map, residual and heads."
+            f"layers is {depth.layers}: several layers always have l2 normalization, softmax, one head and a "
+            "residual connection of their own; leave out normalization, attention_map, residual and heads."
         )

@@ -6,7 +6,7 @@ The built-in map is the softmax over positions, in terms of counts
 
     c = softmax(z + ln a)                                                                              (Eqs. 1, 5).
 
-A user's own map needs `forward` alone: without `backward` autograd supplies the gradient (`dynamics/readout.py`).
+A user's own map needs only `forward`: without `backward`, autograd supplies the gradient (`dynamics/readout.py`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def attention_of_classes(
 ) -> NDArray[np.float64]:
     """c_n (Eq. 5) of every class (..., H, K, S) from the exact P(l|n) and learned logits z (..., H, Q, S).
 
-    `probs` (..., K, S) takes the place of P(l|n) where positions weigh tokens; only ratios matter.
+    `probs` (..., K, S) replaces P(l|n) if positions weigh tokens; only ratios matter.
     """
     per_head = None if probs is None else probs[..., None, :, :]
     attention_map = layout.layer.map
@@ -73,7 +73,7 @@ def _softmax_of_classes(
     layout: CompactLayout, logits: NDArray[np.floating], probs: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
     z = logits.astype(np.float64)[..., layout.query_index[:, None], layout.support]  # (..., K, W)
-    # In row-major order, so that sums over tokens are made in the same order however many runs there are.
+    # Row-major, so that sums over tokens have the same order for any number of runs.
     z = np.ascontiguousarray(np.where(layout.support_probs > 0, z, -np.inf))
     with np.errstate(invalid="ignore"):  # a diverged run's logits are not finite, and neither is its attention
         weights = np.exp(z - z.max(-1, keepdims=True))

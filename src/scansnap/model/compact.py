@@ -1,4 +1,4 @@
-"""The part of (Y, Z) that can ever matter, found exactly.
+"""The part of (Y, Z) that can ever matter, in exact form.
 
 Y and Z are M x M, and most of both is never read or never differs from the rest:
 
@@ -19,15 +19,15 @@ K + 1 columns out of M.
 Other architectures read more rows, and the same argument merges them:
 
 - With the residual connection the direction v = LN(LN(c) + e_m) also has an entry for the query: its row of Y is kept.
-- Standard LayerNorm subtracts the mean over all M entries, so that every token that is neither contextual nor such a
-  query has one and the same entry v_0 in the direction.  Their nu rows of Y receive equal gradients v_0 x^T forever
-  and are read through their sum alone: they are one row, their mean y_0, with multiplicity nu,
+- Standard LayerNorm subtracts the mean over all M entries, so every token that is neither contextual nor such a query
+  has the same entry v_0 in the direction.  Their nu rows of Y receive equal gradients v_0 x^T forever and are read
+  through their sum alone: they are one row, their mean y_0, with multiplicity nu,
 
       logits = sum_l nu_l v_l y_l,      dJ/dy_l = nu_l v_l x,      Y_l moves by (dJ/dy_l) / nu_l.
 
 Heads are stacked: Y has H times these rows, head after head, and Z has H rows for each query, query after query.
-Nothing here is an approximation: `tests/dynamics/test_gradients.py` and `test_architectures.py` compare with the full
-matrices.
+Nothing here is an approximation: `tests/dynamics/test_gradients.py` and `test_architectures.py` compare it with the
+full matrices.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class CompactLayout:
 
     classes: SequenceClasses
     layer: Layer
-    rows: IntArray  # (S,) the contextual tokens, whose entries of Z and, first of all, rows of Y are kept
-    query_rows: IntArray  # queries that are no contextual tokens and whose rows of Y come next
-    row_multiplicity: FloatArray  # (D,) nu: 1, but for a last row that stands for all tokens without one
+    rows: IntArray  # (S,) the contextual tokens: their entries of Z and, as the first rows, their rows of Y are kept
+    query_rows: IntArray  # queries that are not contextual tokens; their rows of Y come next
+    row_multiplicity: FloatArray  # (D,) nu: 1, except for a last row that stands for all tokens without their own
     support: NDArray[np.int32]  # (K, W) row numbers of each class's tokens, padded with 0
     support_probs: FloatArray  # (K, W) their P(l|n), padded with 0
     size: NDArray[np.int32]  # (K,) tokens in each class
@@ -61,7 +61,7 @@ class CompactLayout:
 
     @classmethod
     def of(cls, classes: SequenceClasses, start_groups: IntArray | None = None, layer: Layer = BASIC) -> CompactLayout:
-        """The layout for columns that start equal wherever `start_groups` (M,) is equal; all equal if not given."""
+        """The layout for columns that start equal wherever `start_groups` (M,) is equal; by default all do."""
         rows = classes.contextual_tokens
         query_rows = np.setdiff1d(classes.queries, rows) if layer.addition is not None else rows[:0]
         row_multiplicity = np.ones(len(rows) + len(query_rows))
@@ -104,12 +104,12 @@ class CompactLayout:
 
     @property
     def decoder_tokens(self) -> IntArray:
-        """The tokens that have a row of Y of their own, in its order."""
+        """The tokens that have their own row of Y, in row order."""
         return np.concatenate([self.rows, self.query_rows])
 
     @property
     def other_tokens(self) -> IntArray:
-        """The tokens that share the last row of Y; none where they are never read."""
+        """The tokens that share the last row of Y; none if they are never read."""
         shared = self.num_decoder_rows > len(self.decoder_tokens)
         every = np.arange(self.classes.vocab_size)
         return np.setdiff1d(every, self.decoder_tokens) if shared else every[:0]
@@ -142,7 +142,7 @@ class CompactLayout:
         return np.tile(1 / self.row_multiplicity, self.layer.heads)[:, None] * self.column_rate
 
     def query_entries(self) -> tuple[IntArray, IntArray]:
-        """Per query the rows of its classes' tokens, as (offsets, rows): the entries of Z that can move."""
+        """The rows of the tokens of each query's classes, as (offsets, rows): the entries of Z that can move."""
         rows = [
             np.unique(np.concatenate([self.support[i, : self.size[i]] for i in np.flatnonzero(self.query_index == q)]))
             for q in range(self.num_queries)

@@ -1,6 +1,6 @@
 """The 1-layer transformer in (Y, Z), written plainly: Eqs. 1, 2 and 15 on one-hot sequences, with autograd.
 
-This is the model as the paper defines it, M x M matrices and all; nothing in it knows of sequence classes.  Training
+This is the model as the paper defines it, with M x M matrices; it knows nothing of sequence classes.  Training
 uses `dynamics`, which must agree with it.
 """
 
@@ -27,10 +27,10 @@ def unit(x: Tensor) -> Tensor:
 
 
 class YZTransformer(nn.Module):
-    """Logits = Y^T LN(X^T b), b = softmax over contextual positions of Z[x_T, x_t]; the query attends not to itself.
+    """Logits = Y^T LN(X^T b), b = softmax over contextual positions of Z[x_T, x_t], which exclude the query itself.
 
-    The layer's options are those of `Layer`: another LN, another map from logits to attention, LN(LN(X^T b) + x_T) in
-    the place of LN(X^T b), and several layers side by side whose logits add; Y and Z of several heads are (H, M, M).
+    The layer's options are those of `Layer`: another LN, another map from logits to attention, LN(LN(X^T b) + x_T)
+    instead of LN(X^T b), and several parallel heads whose logits add; Y and Z of several heads are (H, M, M).
     """
 
     def __init__(

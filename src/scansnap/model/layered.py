@@ -1,12 +1,12 @@
 """Several (Y, Z) layers with a nonlinearity between them, on token counts.
 
-A sequence is known by how often, a_l, each token l stands before its query m, so all copies of a token have one
-feature vector in every layer.  Features live in R^N with a coordinate for each contextual token and query; at first
-they are the tokens themselves.  A layer below the last moves the features of every token i and of the query,
+A sequence is described by the number of times a_l that each token l stands before its query m, so all copies of a token
+share one feature vector in every layer.  Features live in R^N with a coordinate for each contextual token and query;
+at first they are the one-hot tokens.  A layer below the last moves the features of every token i and of the query,
 
     c_il = softmax_l(x_i . Z x_l + ln a_l),     x_i <- LN(x_i + phi(Y^T LN(sum_l c_il x_l))),
 
-and the last one reads the query's, logits = Y^T LN(sum_l c_ml x_l): for a single layer the basic setting.  phi is tanh
+and the last one reads the query's, logits = Y^T LN(sum_l c_ml x_l); a single layer is the basic setting.  phi is tanh
 or ReLU.  A contextual token attends to all contextual positions, its own included.
 """
 
@@ -25,8 +25,8 @@ def layered_logits(
 
     `attentions` are Z (R, N, N) of each layer, `decoders` Y (R, N, N), the last (R, N, C); `log_a` (R, B, S) has -inf
     where a token is absent, and `query` (R, B) the coordinate of each query.  The first S coordinates are those of the
-    contextual tokens.  Attention of the last layer is the query's; of a layer below it is that of the tokens which the
-    layer above attends to, in proportion.
+    contextual tokens.  The last layer's attention is the query's; a lower layer's is that of the tokens, weighted by
+    the attention of the layer above.
     """
     runs, batch, context = log_a.shape
     size = attentions[0].shape[-1]

@@ -10,7 +10,7 @@ without it the same rates mean the same thing.  The gradient back through LN, fr
 
 Lemma 1's projection; for the centered kind it is the product of two projections, which commute because u sums to zero.
 
-A user's own normalization needs `forward`, and `spreads` where it is not False: without `unit` and `project` autograd
+A user's own normalization needs `forward`, and `spreads` if that is not False: without `unit` and `project`, autograd
 supplies the gradient (`dynamics/readout.py`).
 """
 
@@ -32,9 +32,9 @@ class Normalization(Protocol):
 
     @property
     def spreads(self) -> bool:
-        """Whether tokens whose entry is zero get an entry that is not, as they do when the mean is subtracted.
+        """Whether tokens with a zero entry get a nonzero one, as they do when the mean is subtracted.
 
-        All of them must get the same one.
+        All of them must get the same entry.
         """
 
     def forward(self, x: Tensor, rows: TokenRows) -> Tensor:

@@ -2,7 +2,7 @@
 
     Y = U W_V^T U^T,      Z = U W_Q W_K^T U^T / sqrt(d)                                       (Section 3.1)
 
-give the same logits for every sequence; they are equal functions with other parameters, and so with other training
+give the same logits for every sequence.  The functions are equal, but the parameters differ, and so do the training
 dynamics: d-dimensional embeddings tie the entries of Y and Z to each other.
 """
 

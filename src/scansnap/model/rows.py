@@ -1,4 +1,4 @@
-"""Vectors over all M tokens of which only some entries are kept (`model/compact.py`).
+"""Vectors over all M tokens, of which only some entries are stored (`model/compact.py`).
 
 A row that stands for nu tokens counts nu times in every sum over tokens.
 """

@@ -1,1 +1,1 @@
-"""What a run leaves: labeled datasets, metrics of attention, storage, provenance."""
+"""The results of runs: labeled datasets, metrics of attention, storage, provenance."""

@@ -1,8 +1,8 @@
 """The labeled form of a result.
 
 Dimensions are among run, step | time, layer, head, class, query, token, output, bucket; in a sweep the axes of its grid
-take the place of `run`.  `token` runs over the contextual tokens (the only ones that attention can be on), `output`
-over the whole vocabulary.  Coordinates say what each entry is; attributes carry the configuration and the origin.
+replace `run`.  `token` runs over the contextual tokens (the only ones that can receive attention), `output` over the
+whole vocabulary.  Coordinates say what each entry is; attributes carry the configuration and the origin.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def coordinates(layout: CompactLayout, record: Sequence[Quantity], *, layers: in
         for dim, values in quantity.coords.items():
             if dim in coords or not np.array_equal(own.setdefault(dim, np.asarray(values)), np.asarray(values)):
                 raise InputError(
-                    f"the quantity {quantity.name} has values of its own for '{dim}', which has others in this result: "
+                    f"the quantity {quantity.name} gives '{dim}' values that differ from those in this result: "
                     "give the dimension another name."
                 )
     return {**{name: coords[name] for name in coords if is_used(name)}, **own}
@@ -101,7 +101,7 @@ def _local_kinds(layout: CompactLayout) -> NDArray[np.str_]:
 
 
 def attributes(kind: str, title: str, options: Mapping[str, Any], **more: str | float) -> dict[str, Any]:
-    """What a result says of itself: the whole configuration, as text, and where it comes from.
+    """A result's attributes: the whole configuration, as text, and where the result comes from.
 
     `options` must hold the names of the variables under "record".
     """
@@ -139,7 +139,7 @@ def run_dataset(
 
 
 def check_apart(coords: Iterable[str], runs: Iterable[str]) -> None:
-    """Refuse a user's dimension that is called like what tells runs and records apart."""
+    """Refuse a user's dimension that has the name of a coordinate of runs or records."""
     if clash := sorted({*coords} & {*runs}):
         raise InputError(f"'{clash[0]}' is a coordinate of this result: give the quantity's dimension another name.")
 

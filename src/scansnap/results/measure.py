@@ -26,12 +26,12 @@ def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
 
 
 def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
-    """The share of attention on the k tokens of each class that have most."""
+    """The share of attention on the k most attended tokens of each class."""
     return _reduce(metrics.top_k_mass, _attention(dataset), f"attention on the top {k}", "", k=k)
 
 
 def sparsity(dataset: xr.Dataset) -> xr.DataArray:
-    """0 where a class attends to all contextual tokens alike, towards 1 where it attends to one."""
+    """0 if a class attends equally to all contextual tokens, near 1 if it attends to one."""
     return _reduce(metrics.sparsity, _attention(dataset), "sparsity", "")
 
 
@@ -51,8 +51,8 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
 def snaps(dataset: xr.Dataset) -> xr.Dataset:
     """When each pattern of attention froze: see `results/snap.py`.
 
-    There is one for each layer and head, and in a synthetic run for each class.  `snap_step` is NaN where the pattern
-    has not frozen, and `evidence` says why, in words.
+    There is one pattern for each layer and head, and in a synthetic run for each class.  `snap_step` is NaN if the
+    pattern has not frozen, and `evidence` says why.
     """
     axis = record_dimension(dataset)
     moved = dataset["moved"] if "moved" in dataset else rate_of_change(dataset) * dataset[axis].diff(axis)

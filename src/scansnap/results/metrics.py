@@ -1,4 +1,4 @@
-"""What attention looks like, in numbers.
+"""Metrics of attention.
 
 Pure functions of arrays whose last axis is the token; the labeled versions are in `results/measure.py`.
 Attention is c_n (Eq. 5): non-negative, summing to one over the tokens of a class.
@@ -21,7 +21,7 @@ def entropy(weights: ArrayLike) -> NDArray[np.float64]:
 
 
 def top_k_mass(attention: ArrayLike, k: int) -> NDArray[np.float64]:
-    """The share of attention on the k tokens that have most."""
+    """The share of attention on the k most attended tokens."""
     a = np.asarray(attention, dtype=np.float64)
     if not 1 <= k <= a.shape[-1]:
         raise InputError(f"k is {k}: give a number of tokens from 1 to {a.shape[-1]}.")

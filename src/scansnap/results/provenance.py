@@ -32,8 +32,8 @@ def provenance() -> dict[str, str]:
 
 
 def store_name(name: str, described: Mapping[str, Any]) -> str:
-    """The name of a store: the same for the same work of the same version, so that an interrupted one goes on."""
-    origin = provenance()  # another version makes another result
+    """The name of a store: the same for the same work by the same version, so that interrupted work continues."""
+    origin = provenance()  # another version makes a different result
     code = {key: origin.get(key) for key in ("version_scansnap", "commit")}
     text = json.dumps({**described, **code}, sort_keys=True, default=str)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.zarr"

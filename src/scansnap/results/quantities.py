@@ -1,6 +1,6 @@
-"""What is recorded of a run: quantities, each with its dimensions and the way it is computed.
+"""Recorded quantities, each with its dimensions and its computation.
 
-The built-in quantities are made as a user makes one of their own:
+The built-in quantities are defined the same way as a user's own:
 
     @quantity("layer", "head", "class", needs="attention", long_name="tokens attended to", units="1")
     def effective_tokens(now):
@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
@@ -31,7 +31,7 @@ LABELED = ("layer", "head", "class", "query", "token", "output", "bucket")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A variable of a result, beside its dimensions `run` and `step` or `time`."""
+    """A variable of a result; its dimensions come after `run` and `step` or `time`."""
 
     name: str
     dims: tuple[str, ...]
@@ -40,7 +40,7 @@ class Quantity:
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)  # long_name and units
     coords: Mapping[str, Sequence[float] | Sequence[str]] = field(
         default_factory=dict, hash=False
-    )  # values of dimensions of its own
+    )  # values of the quantity's own dimensions
     full_precision: bool = False  # kept in float64 whatever the arithmetic of the run
 
     def __post_init__(self) -> None:
@@ -55,11 +55,11 @@ class Quantity:
             if dim not in LABELED and dim not in self.coords:
                 raise InputError(
                     f"the quantity {self.name} has the dimension '{dim}', which results do not have: use "
-                    f"{', '.join(LABELED)}, or give the values of your own in coords."
+                    f"{', '.join(LABELED)}, or give the values of your own dimension in coords."
                 )
 
-    def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The quantity (R, *dims), of the shape that its dimensions have."""
+    def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> NDArray[np.generic]:
+        """The quantity (R, *dims), checked to have the shape of its dimensions."""
         values = np.asarray(self.compute(snapshot))
         if values.shape != shape:
             raise InputError(
@@ -80,18 +80,18 @@ def quantity(
     coords: Mapping[str, Sequence[float] | Sequence[str]] | None = None,
     full_precision: bool = False,
 ) -> Callable[[Callable[[Snapshot], ArrayLike]], Quantity]:
-    """A decorator that makes a quantity of a function of a `Snapshot`, under the function's name.
+    """A decorator that turns a function of a `Snapshot` into a quantity with the function's name.
 
     Parameters
     ----------
     dims : str
-        What its axes are, beside the run: among layer, head, class, query, token, output, bucket, or your own.
+        Its axes after the run: among layer, head, class, query, token, output, bucket, or your own.
     needs : str or sequence
         The attributes of the snapshot that the function reads.
     coords : mapping, optional
         The values of dimensions of your own.
     full_precision : bool
-        Keep it in float64 even where the run computes in float32.
+        Keep it in float64 even if the run computes in float32.
     """
 
     def make(compute: Callable[[Snapshot], ArrayLike]) -> Quantity:
@@ -145,7 +145,7 @@ _shown("query_decoder", "layer", "head", "query", "output",
 _shown("position_bias", "bucket", long_name="bias on attention logits by bucket of positions")
 
 RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
-"""The quantities that are recorded unless told otherwise."""
+"""The quantities that are recorded by default."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class RecordKind(Kind):
         """The names in their usual order, then the user's own."""
         asked = [value] if isinstance(value, str | Quantity) else list(value) if isinstance(value, Sequence) else []
         if not asked:
-            raise InputError(f"{name} is {value!r:.60}: give quantities to keep, among {', '.join(QUANTITIES)}.")
+            raise InputError(f"{name} is {value!r:.60}: give quantities to record, among {', '.join(QUANTITIES)}.")
         for wanted in asked:
             if not isinstance(wanted, str | Quantity):
                 raise InputError(

@@ -1,6 +1,6 @@
-"""Keeping what a run shows: one recorder for everything that is recorded, in memory or in a store.
+"""One recorder for everything that runs record, in memory or in a store.
 
-A variable has leading axes, such as the run, and usually a record axis; what is written is a block of it.  `Records`
+A variable has leading axes, such as the run, and usually a record axis; it is written in blocks.  `Records`
 collects the records of runs that advance together and writes them block by block.
 """
 
@@ -39,7 +39,7 @@ class Recorder:
         self._variables = variables
         self.store = RunStore.begin(path, template, variables) if path is not None else None
         self._values: dict[str, NDArray[np.generic]] = {}
-        self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, where any were written
+        self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, if any were written
         if self.store is None:
             _check_memory(variables, sum(variable.nbytes for variable in variables.values()))
             self._values = {name: np.full(v.shape, np.nan, v.dtype) for name, v in variables.items()}
@@ -54,7 +54,7 @@ class Recorder:
             self.store.unlock()
 
     def finished(self) -> xr.Dataset | None:
-        """The result, if the store held this very work, finished."""
+        """The result, if the store already holds this work, finished."""
         return load(self.store.path) if self.store is not None and self.store.finished else None
 
     def checkpoint(self) -> tuple[int, dict[str, NDArray[np.generic]]] | None:
@@ -62,7 +62,7 @@ class Recorder:
         return self.store.read_checkpoint() if self.store is not None else None
 
     def write(self, block: Arrays, place: tuple[slice, ...]) -> None:
-        """Put a block of variables, or of coordinates, at a place of their leading axes."""
+        """Write a block of variables, or of coordinates, at a place of their leading axes."""
         if self.store is not None:
             self.store.write(block, place)
             return
@@ -88,7 +88,7 @@ class Recorder:
 
 
 def _inner(place: tuple[slice, ...], values: NDArray[np.generic]) -> tuple[slice, ...]:
-    """A place of the leading axes, and as much of the others as there are values."""
+    """The index of a place of the leading axes, and of as much of the others as there are values."""
     return (*place, *(slice(size) for size in values.shape[len(place) :]))[: values.ndim]
 
 
@@ -106,7 +106,7 @@ class Records:
         }
 
     def put(self, record: int, values: Arrays, *, lost: NDArray[np.bool_] | None = None) -> None:
-        """One record of some variables (R, ...); of runs that are `lost` everything is NaN."""
+        """Add one record of some variables (R, ...), with NaN for runs that are `lost`."""
         if record - self._first >= self._block:
             self.flush(record)
         for name, array in values.items():

@@ -2,11 +2,11 @@
 
 Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps between) is its rate.  A pattern has
 *snapped* at record i if it moved at a peak rate before and every rate after i is at most `FROZEN` of that peak, for at
-least `WATCHED` records that cover at least a fifth of the steps: one quiet record is no evidence.  What moved less
-than `MOVED` in all has not frozen but never begun.
+least `WATCHED` records that cover at least a fifth of the steps: one quiet record is not evidence.  A pattern that
+moved less than `MOVED` in all never began to move, so it has not frozen.
 
-Attention that hops moves as far in a few steps as in many, so that its rate over a short time seems high.  A last
-record that came early, less than half as long after the one before it as that after its own, is left out.
+Attention that hops moves as far in a few steps as in many, so its rate over a short interval seems high.  The last
+record is left out if it came early: if its interval is less than half of the interval before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOVED = 0.05
 
 @dataclass(frozen=True)
 class Snap:
-    """When a pattern froze, with the evidence; `step` is None where it has not."""
+    """When a pattern froze, with the evidence; `step` is None if it has not."""
 
     step: float | None
     status: str  # "frozen", "not yet", "never moved" or "too short"
@@ -50,10 +50,10 @@ class Snap:
 
 
 def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
-    """The snap of a pattern of which a share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
+    """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
     s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)[1:]
     gaps = np.diff(s)
-    known = np.isfinite(m)  # a run that diverged has no more records
+    known = np.isfinite(m)  # a diverged run has no more records
     m, gaps, ends = m[known], gaps[known], s[1:][known]
     if len(m) > 1 and gaps[-1] < gaps[-2] / 2:
         m, gaps, ends = m[:-1], gaps[:-1], ends[:-1]

@@ -1,7 +1,7 @@
-"""What there is to see of R runs at one record: the arrays that quantities are computed from.
+"""A snapshot of R runs at one record: the arrays that quantities are computed from.
 
-An engine gives the parts that the quantities need, in its own layout; what follows from them is made once, when it is
-first asked for.  L, H, K, Q, S, M and G are the numbers of layers, heads, classes, queries, contextual tokens, output
+An engine gives the parts that the quantities need, in its own layout; arrays derived from them are computed once, on
+first use.  L, H, K, Q, S, M and G are the numbers of layers, heads, classes, queries, contextual tokens, output
 tokens and buckets of positions.
 """
 
@@ -39,12 +39,12 @@ Need = Literal[
 
 @dataclass(frozen=True)
 class Parts:
-    """What an engine shows of its state; what it was not asked for, or does not have, is None."""
+    """What an engine shows of its state; parts that are not needed or do not exist are None."""
 
     attention_logits: FloatArray | None = None  # (R, Q H, S) z, with the prior in it
     decoder: FloatArray | None = None  # (R, H D, C) compact y
     position_bias: FloatArray | None = None  # (R, G)
-    attention: NDArray[np.float64] | None = None  # (R, L, H, K, S), where it is no function of z alone
+    attention: NDArray[np.float64] | None = None  # (R, L, H, K, S), if it is not a function of z alone
 
 
 class Snapshot:
@@ -126,7 +126,7 @@ class Snapshot:
 
     @property
     def _weighed_probs(self) -> NDArray[np.float64] | None:
-        """sum_g exp(b_g) sizes[g] P_g(l|n) (R, K, S), up to a factor, where there are positions."""
+        """sum_g exp(b_g) sizes[g] P_g(l|n) (R, K, S), up to a factor, if there are positions."""
         bias = self._parts.position_bias
         if bias is None:
             return None
@@ -136,5 +136,5 @@ class Snapshot:
 
 def _known(name: str, part: Array | None) -> Array:
     if part is None:
-        raise InputError(f"a quantity reads {name}, which is not there: name it in the quantity's needs.")
+        raise InputError(f"a quantity reads {name}, which is not available: name it in the quantity's needs.")
     return part

@@ -1,9 +1,9 @@
 """Results on disk: zarr stores that xarray opens without this package.
 
-`save` and `load` take whole results.  `RunStore` writes runs as they go: records or runs in blocks, and now and then a
-checkpoint beside the store (plain arrays, no pickles) from which the work continues to identical numbers.  Nothing is
-ever under its final name half-made: stores are filled beside it and renamed, checkpoints replaced in one move.  A run
-in progress is marked `complete = 0` until its last record is written.
+`save` and `load` handle whole results.  `RunStore` writes runs while they advance: records or runs in blocks, and now
+and then a checkpoint beside the store (plain arrays, no pickles) from which the work continues to identical numbers.
+Nothing incomplete ever has its final name: new stores are filled beside it and renamed, and checkpoints are replaced
+in one move.  A run in progress is marked `complete = 0` until its last record is written.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from scansnap.base.errors import StoreError
 from scansnap.results.provenance import FORMAT
 
 EAGER_BYTES = 2 * 2**30
-"""Results up to this size are read at once when they are opened, so that damage shows then and not later."""
+"""Results up to this size are read when they are opened, so that damage shows immediately."""
 
 ZARR_FORMAT = 2  # the format whose text columns every reader knows
 
 PLAIN = "plain_values"
-"""The attribute of a coordinate that holds its values as JSON, where an array cannot."""
+"""The attribute that holds a coordinate's values as JSON, if an array cannot hold them."""
 
 
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a result to a zarr store; an existing one is only replaced if `overwrite` is true."""
+    """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true."""
     path = Path(path)
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
@@ -54,7 +54,7 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
     """Open a result.
 
     An unfinished run is refused unless `partial` is true: its missing records are NaN.  With `lazy` the arrays stay on
-    disk until they are used; unless told, those of results over `EAGER_BYTES` do.
+    disk until they are used; by default this holds for results over `EAGER_BYTES`.
     """
     path = Path(path)
     attrs = _attributes(path)
@@ -76,7 +76,7 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
 
 @dataclass(frozen=True)
 class Variable:
-    """An array of a store: what `RunStore` needs to make it."""
+    """What `RunStore` needs to create an array of a store."""
 
     dimensions: tuple[str, ...]
     shape: tuple[int, ...]
@@ -114,7 +114,7 @@ class RunStore:
             return store
         zarr = _zarr()
         store.lock()
-        store.checkpoint.unlink(missing_ok=True)  # of a run that was here before
+        store.checkpoint.unlink(missing_ok=True)  # left by an earlier run
         with _beside(path) as draft:
             encoded(template).assign_attrs(complete=0).to_zarr(
                 draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=False
@@ -148,7 +148,7 @@ class RunStore:
         self._locked.unlink(missing_ok=True)
 
     def write(self, block: Mapping[str, NDArray[Any]], place: tuple[slice, ...]) -> None:
-        """A block of variables or coordinates, at a place of their leading axes; of the others as much as it has."""
+        """Write a block of variables or coordinates at a place of their leading axes, and as much of the others."""
         with self._writing():
             group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in block.items():
@@ -156,7 +156,7 @@ class RunStore:
                 group[name][(*place, *rest)[: values.ndim]] = values
 
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
-        """Everything needed to continue after `step` updates, in place of the last checkpoint."""
+        """Save everything needed to continue after `step` updates, replacing the last checkpoint."""
         draft = self.checkpoint.with_suffix(".new")
         with self._writing():
             with draft.open("wb") as file:
@@ -166,7 +166,7 @@ class RunStore:
             draft.replace(self.checkpoint)
 
     def read_checkpoint(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
-        """The last checkpoint, or None where none was made yet."""
+        """The last checkpoint, or None if there is none yet."""
         if not self.checkpoint.exists():
             return None
         try:
@@ -198,13 +198,13 @@ class RunStore:
             with contextlib.suppress(OSError):
                 self.checkpoint.with_suffix(".new").unlink(missing_ok=True)
             raise StoreError(
-                f"cannot write {self.path}: {error.strerror or error}; what was written before is kept, "
-                "so mend that and start the same run again to go on."
+                f"cannot write {self.path}: {error.strerror or error}; what was written before is kept; "
+                "fix the cause and start the same run again to continue."
             ) from None
 
 
 def encoded(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset with coordinates that hold None as text, which zarr can hold; their attribute says what they were."""
+    """The dataset with coordinates that contain None turned into text for zarr; an attribute keeps their values."""
     mixed = [str(name) for name, values in dataset.coords.items() if values.dtype == object]
     texts = {
         name: (
@@ -222,13 +222,13 @@ def decoded(dataset: xr.Dataset) -> xr.Dataset:
     for name, values in dataset.coords.items():
         if PLAIN in values.attrs:
             attrs = dict(values.attrs)
-            index = pd.Index(json.loads(attrs.pop(PLAIN)), dtype=object)  # an array would have NaN for None
+            index = pd.Index(json.loads(attrs.pop(PLAIN)), dtype=object)  # an array would turn None into NaN
             dataset = dataset.assign_coords({name: (values.dims, index, attrs)})
     return dataset
 
 
 def _check_same_run(path: Path, attrs: Mapping[str, Any]) -> bool:
-    """Whether the run stored there, which must be the one described by `attrs`, is finished."""
+    """Whether the run stored there is finished; it must be the one that `attrs` describes."""
     stored = _attributes(path)
     old, new = _identity(stored), _identity(attrs)
     for name in new:
@@ -282,7 +282,7 @@ def _progress(path: Path, attrs: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A folder to fill, which then becomes `path`; removed if anything fails."""
+    """A temporary folder to fill, which then becomes `path`; it is removed if anything fails."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

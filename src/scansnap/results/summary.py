@@ -39,5 +39,5 @@ def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
 
 
 def _ends(values: xr.DataArray) -> tuple[float | None, float | None]:
-    """The first and the last record; None where it is not a number."""
+    """The first and the last record; None for values that are not finite."""
     return tuple(float(v) if np.isfinite(v) else None for v in (values.values[0], values.values[-1]))  # type: ignore[return-value]

@@ -1,1 +1,1 @@
-"""Many runs at once: one tensor axis first, then a cluster."""
+"""Many runs at once: on one tensor axis, then on a cluster."""

@@ -1,4 +1,4 @@
-"""The cells of a sweep: runs that differ in their seed alone, with mean and standard error."""
+"""The cells of a sweep: runs that differ only in their seed, with mean and standard error."""
 
 from __future__ import annotations
 

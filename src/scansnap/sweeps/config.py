@@ -53,7 +53,7 @@ def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
 
 
 def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> Path:
-    """Write a new .toml file that `read_experiment` reads: the name of the classes, and what is not the default."""
+    """Write a new .toml file that `read_experiment` reads: the name of the classes, and the non-default options."""
     import tomli_w
 
     path = Path(path)
@@ -66,7 +66,7 @@ def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> P
             continue
         words[name] = value if isinstance(value, float) else plain(option.kind.plain(value))
         if not _is_read_back(option.kind, name, words[name], value):
-            raise InputError(f"{name} is {shortened(value)}, which no file can hold: give it to train.")
+            raise InputError(f"{name} is {shortened(value)}, which a file cannot hold: give it to train.")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(tomli_w.dumps(words))
@@ -78,7 +78,7 @@ def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> P
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file's words, with classes and seeds in the place of their names."""
+    """A file's keys and values, with names of classes and seeds replaced by what they mean."""
     try:
         content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -108,7 +108,7 @@ def _is_read_back(kind: Kind, name: str, word: Any, value: Any) -> bool:
 
 
 def settings_by_name(names: list[str], folder: Path | None = None) -> dict[str, DataSource]:
-    """Class settings under their names; files under what tells them apart."""
+    """Class settings by name; files by their stem, or by their path if stems repeat."""
     stems = [Path(name).stem for name in names]
     keys = stems if len(set(stems)) == len(stems) else names
     if len(set(keys)) < len(keys):

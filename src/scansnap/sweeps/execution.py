@@ -9,15 +9,15 @@ from scansnap.base.options import Options, option
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(Options):
-    """How a sweep is carried out, which cannot change a number."""
+    """How a sweep is carried out; this cannot change any number."""
 
     memory: float | None = field(
-        default=None, metadata=option("GiB that training may take at a time", least=1e-6, none="takes a quarter of all")
+        default=None, metadata=option("GiB that training may use at a time", least=1e-6, none="takes a quarter of all")
     )
     shard_size: int | None = field(
         default=None, metadata=option("Runs trained together", least=1, none="takes a number that shows progress")
     )
     cluster: str | None = field(
-        default=None, metadata=option("ray for a cluster on this machine, or the address of one.")
+        default=None, metadata=option("ray for a cluster on this machine, or the address of a cluster.")
     )
-    retries: int = field(default=2, metadata=option("How often a shard that fails is tried again.", least=0))
+    retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", least=0))

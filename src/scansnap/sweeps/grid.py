@@ -1,8 +1,8 @@
-"""What a sweep asks for: every combination of classes, options, rates and seeds, checked before anything starts.
+"""The grid of a sweep: every combination of classes, options, rates and seeds, checked before anything starts.
 
-The grid has one axis for each option that several values are given of, and always one for lr_z, for lr_y (or its ratio
+The grid has one axis for each option with several values, and always one for lr_z, for lr_y (or its ratio
 to lr_z) and for the seed.  Runs that differ only in rates and seed advance together: a *group*.  Runs are numbered
-along the grid, the last axis fastest, so that a group's runs follow each other.
+along the grid, the last axis fastest, so a group's runs are consecutive.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from scansnap.results.quantities import Quantity
 MOST_RUNS = 10**7
 
 DEFAULTS: dict[str, Any] = {"record": ("loss", "accuracy", "entropy"), "record_every": None}
-"""What a sweep records unless told otherwise: less than `train`, at the start and at the end."""
+"""What a sweep records by default: less than `train`, at the start and at the end."""
 
 RATE_AXES = ("lr_y", "lr_z", "seeds")
 SWEPT = tuple(name for name, stated in options_of(TrainOptions).items() if stated.axis and name not in RATE_AXES)
-"""Options that may take several values, beside rates and seeds."""
+"""Options that may take several values, besides rates and seeds."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Grid:
-    """All groups of a sweep, and what its result says of them."""
+    """All groups of a sweep, and their description in its result."""
 
     axes: Mapping[str, NDArray[Any]]  # the dimensions of the result, with their values
     groups: tuple[Group, ...]
@@ -81,11 +81,13 @@ class Grid:
             axis, other = "lr_y", "lr_y_over_lr_z"
             values = np.divide(self.axes[axis], lr_z[:, None], out=np.full(self.shape[-3:-1], np.inf),
                                where=lr_z[:, None] > 0)  # fmt: skip
-            values = np.array([[float(f"{ratio:.12g}") for ratio in row] for row in values])  # equal ones are equal
+            values = np.array(
+                [[float(f"{ratio:.12g}") for ratio in row] for row in values]
+            )  # equal ratios compare equal
         else:
             axis, other = "lr_y_over_lr_z", "lr_y"
             values = self.axes[axis] * lr_z[:, None]
-        # Xarray would make NaN of None in an array, but not in an index.
+        # Xarray would turn None into NaN in an array, but not in an index.
         axes = {
             name: pd.Index(labels, dtype=object) if labels.dtype == object else labels
             for name, labels in self.axes.items()
@@ -94,7 +96,7 @@ class Grid:
 
 
 def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: object) -> Grid:
-    """The grid, or an `InputError` that names the first thing that cannot be."""
+    """The grid, or an `InputError` that names the first problem."""
     named, several_classes = _named(classes)
     stated = options_of(TrainOptions)
     for name in words:
@@ -108,7 +110,7 @@ def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: 
             f"{', '.join(missing)} must be given: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, steps."
         )
     seeds = values.pop("seeds")
-    if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are looked at one by one
+    if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are checked one by one
         raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
     rates: dict[str, NDArray[Any]] = {
         "lr_z": np.atleast_1d(RatesKind().check("lr_z", values.pop("lr_z"))),
@@ -161,7 +163,7 @@ def _decoder_rates(lr_y: object, ratio: object) -> tuple[str, NDArray[np.float64
     if lr_y is None and ratio is None:
         raise InputError("the decoder's rate is missing: give lr_y, or lr_y_over_lr_z.")
     if lr_y is not None and ratio is not None:
-        raise InputError("lr_y and lr_y_over_lr_z are both given: they are two ways to say one rate, so give one.")
+        raise InputError("lr_y and lr_y_over_lr_z are both given: both set the same rate, so give one.")
     name, values = ("lr_y", lr_y) if lr_y is not None else ("lr_y_over_lr_z", ratio)
     return name, np.atleast_1d(np.asarray(RatesKind().check(name, values), np.float64))
 
@@ -182,7 +184,7 @@ def _named(classes: object) -> tuple[dict[str, DataSource], bool]:
 
 
 def _axis(name: str, values: object) -> list[Any] | None:
-    """The values of an option of which several are given; None where it is a single one."""
+    """The values of an option that is given several; None if it is given a single one."""
     if not checks.is_list(values):
         return None
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]  # type: ignore[attr-defined]
@@ -193,7 +195,7 @@ def _axis(name: str, values: object) -> list[Any] | None:
 
 
 def label(name: str, value: Any) -> Any:
-    """What a coordinate calls a value: itself, or words for an object that no coordinate can hold."""
+    """The label of a value in a coordinate: the value itself, or words for an object that a coordinate cannot hold."""
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return value
     plain = options_of(TrainOptions)[name].kind.plain(value)
@@ -201,7 +203,7 @@ def label(name: str, value: Any) -> Any:
 
 
 def _coordinate(labels: list[Any]) -> NDArray[Any]:
-    """Labels as an array: of booleans, of numbers or of words; of objects where None is among them."""
+    """Labels as an array of booleans, numbers or words; of objects if None is among them."""
     kinds = {str if isinstance(value, str) else type(value) for value in labels}
     if kinds == {int, float}:
         return np.array(labels, float)

@@ -18,7 +18,7 @@ from scansnap.results.dataset import shape_of, sizes
 from scansnap.sweeps.grid import Grid, Group
 
 MOST_PER_SHARD = 1024
-"""Runs in a shard: more gain no speed and lose more when one is interrupted."""
+"""The most runs in a shard: more gain no speed and lose more work when interrupted."""
 
 PIECES = 20
 """A sweep is cut into about this many shards if it is large enough, so that progress can be seen."""
@@ -56,7 +56,7 @@ class Shard:
 
 
 def cut(grid: Grid, memory: float, shard_size: int | None = None) -> list[Shard]:
-    """The shards of a grid, each within `memory` bytes; `shard_size` says how many runs instead of a good guess."""
+    """The shards of a grid, each within `memory` bytes; `shard_size` overrides the number of runs in each."""
     shards: list[Shard] = []
     guess = int(np.clip(math.ceil(len(grid) / PIECES), LEAST_PER_SHARD, MOST_PER_SHARD))
     for group in grid.groups:
@@ -74,7 +74,7 @@ def cut(grid: Grid, memory: float, shard_size: int | None = None) -> list[Shard]
 
 
 def bytes_per_run(group: Group) -> float:
-    """Memory that a run takes while it trains: what its engine needs, and its records twice."""
+    """Memory of a run while it trains: what its engine needs, and twice its records."""
     work, options = group.work, group.work.options
     dimension_sizes = sizes(work.layout, options.layers)
     per_record = sum(math.prod(shape_of(quantity, dimension_sizes)) for quantity in options.recorded)
@@ -89,7 +89,7 @@ def run_shard(shard: Shard) -> Arrays:
 
 
 def places(numbers: slice, shape: tuple[int, ...]) -> Iterator[tuple[slice, Place]]:
-    """Runs numbered along a grid as blocks of the grid: which of the runs, and where they are."""
+    """Consecutive runs of a grid as blocks: which of the runs each block holds, and its place in the grid."""
     done = 0
     for place in _blocks(numbers.start, numbers.stop, shape):
         count = math.prod(part.stop - part.start for part in place)
@@ -98,7 +98,7 @@ def places(numbers: slice, shape: tuple[int, ...]) -> Iterator[tuple[slice, Plac
 
 
 def _blocks(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[Place]:
-    """The runs from `first` to before `stop`, in order, as few rectangular blocks of a grid of that shape."""
+    """The runs `first` to `stop` - 1, in order, as a few rectangular blocks of a grid of that shape."""
     if first >= stop:
         return
     inner = math.prod(shape[1:])
@@ -116,7 +116,7 @@ def _blocks(first: int, stop: int, shape: tuple[int, ...]) -> Iterator[Place]:
 
 
 def block_shape(count: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a block of about `count` runs of a grid, whole along its last axes."""
+    """The shape of a block of about `count` runs that spans the last axes of a grid."""
     sizes_from_last = []
     for size in reversed(shape):
         sizes_from_last.append(max(1, min(size, count)))

@@ -1,4 +1,4 @@
-"""Many runs at once: any grid, in shards, on this machine or on a cluster, to one result."""
+"""Many runs at once: any grid, in shards, on this machine or on a cluster, with one result."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ def sweep(
     progress: bool | None = None,
     **words: object,
 ) -> xr.Dataset:
-    """Train every combination of what is given, and return one result with all runs on a named grid.
+    """Train every combination of the values given, and return one result with all runs on a named grid.
 
     An option that is given as a list is an axis of the grid, and a dimension of the result; rates and seeds always are.
-    `result.sel(lr_z=1, residual=True)` selects runs.  What is not given comes from `options`, where there are any.
+    `result.sel(lr_z=1, residual=True)` selects runs.  Values that are not given come from `options`, if given.
 
     Parameters
     ----------
     classes : SequenceClasses, a name, or a mapping from names to them, or a list
-        Class settings.  Several of different size can be recorded in quantities that do not speak of tokens only.
+        Class settings.  Different settings can be recorded together only in quantities without tokens.
     lr_y_over_lr_z : Rates | None
-        Ratios of lr_y to lr_z, in the place of lr_y.
+        Ratios of lr_y to lr_z, instead of lr_y.
     {options}
 
     Returns
     -------
     xarray.Dataset
         `status` says of every run how it ended.  Runs of a shard that failed have the status "failed" and NaN; with a
-        store they are left for the next start, and an error says so.
+        store they are left for the next start, and an error is raised.
     """
     how = from_names(Execution, {name: words.pop(name) for name in options_of(Execution) if name in words})
     if options is not None:
@@ -110,7 +110,7 @@ _describe_sweep()
 
 
 def runs_in_store(path: str | Path) -> int:
-    """How many runs of a sweep are in its store: what a new start will not run again."""
+    """How many runs of a sweep are in its store, which a new start will not run again."""
     if not Path(path).exists():
         return 0
     try:
@@ -140,7 +140,7 @@ def _template(grid: Grid) -> xr.Dataset:
 
 
 def _check_sizes(grid: Grid) -> None:
-    """Refuse to record together what has other dimensions from run to run."""
+    """Refuse quantities whose dimensions differ between runs."""
     works = [group.work for group in grid.groups]
     varying = {}
     if len({(work.options.heads, work.options.layers) for work in works}) > 1:
@@ -156,7 +156,7 @@ def _check_sizes(grid: Grid) -> None:
 
 
 def _variables(grid: Grid, shards: list[Shard]) -> dict[str, Variable]:
-    """Every quantity as an array over the grid; classes fewer than the most are filled up with NaN."""
+    """Every quantity as an array over the grid; settings with fewer classes are padded with NaN."""
     by_group = [sizes(group.work.layout, group.work.options.layers) for group in grid.groups]
     most = {name: max(group_sizes[name] for group_sizes in by_group) for name in by_group[0]}
     chunk = block_shape(max(len(shard) for shard in shards), grid.shape)
@@ -174,7 +174,7 @@ def _variables(grid: Grid, shards: list[Shard]) -> dict[str, Variable]:
 
 
 class _Progress:
-    """A sweep under way: what is done, written shard by shard."""
+    """A sweep in progress: the finished runs, written shard by shard."""
 
     def __init__(self, grid: Grid, shards: list[Shard], store: str | Path | None) -> None:
         self._shape = grid.shape
@@ -182,7 +182,7 @@ class _Progress:
         if store is not None and not Path(store).exists():
             _check_room(Path(store), sum(variable.nbytes for variable in variables.values()))
         self.recorder = Recorder(_template(grid), variables, store)
-        self._done = np.zeros(len(grid), bool)  # by run, so that another shard size can go on where one stopped
+        self._done = np.zeros(len(grid), bool)  # by run, so that a sweep can continue with another shard size
         if self.recorder.store is not None and not self.recorder.store.finished:
             checkpoint = self.recorder.checkpoint()
             if checkpoint is not None:
@@ -192,7 +192,7 @@ class _Progress:
         return bool(self._done[shard.numbers].all())
 
     def put(self, shard: Shard, arrays: Arrays) -> None:
-        """Write the shard, then say that it is there: killed in between, it is run and written again."""
+        """Write the shard, then mark it as done: if killed in between, it is run and written again."""
         self._write(shard, arrays)
         self._done[shard.numbers] = True
         if self.recorder.store is not None:
@@ -211,7 +211,7 @@ class _Progress:
             more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
             raise ScanSnapError(
                 f"{shard}{more} failed: {error}; the others are kept in {self.recorder.store.path}: start the same "
-                "sweep again to try what is missing."
+                "sweep again to retry the missing runs."
             )
         for shard, error in failed:
             self._write(shard, {"status": np.full(len(shard), "failed", "U8")})
@@ -220,7 +220,7 @@ class _Progress:
 
 
 def _check_room(path: Path, needed: float) -> None:
-    """Refuse a result that the disk has no room for, before anything is run."""
+    """Refuse a result that does not fit on the disk, before anything is run."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     free = shutil.disk_usage(folder).free
     if needed > free:

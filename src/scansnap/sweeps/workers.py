@@ -1,7 +1,7 @@
 """Where shards run: in this process, or on a Ray cluster.
 
-Both take shards and yield each with what came of it, in any order: arrays, or the error that stopped it after all
-retries.  Who runs a shard cannot matter to its numbers: a run depends on its seed alone.
+Both take shards and yield each with its outcome, in any order: arrays, or the error that stopped it after all retries.
+Where a shard runs cannot change its numbers: a run depends only on its seed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
 
 
 def on_ray(ray: Any, shards: Iterable[Shard], retries: int, uses_gpu: bool) -> Iterator[Outcome]:
-    """On a cluster; Ray restarts what a lost worker was doing, and a shard takes one core, or one GPU."""
+    """On a cluster; Ray restarts the shard of a lost worker, and a shard takes one core, or one GPU."""
     task = ray.remote(shards_module.run_shard).options(
         num_cpus=1, num_gpus=1 if uses_gpu else 0, max_retries=retries, retry_exceptions=True
     )
@@ -67,7 +67,7 @@ def on_ray(ray: Any, shards: Iterable[Shard], retries: int, uses_gpu: bool) -> I
 
 
 def _as_they_come(ray: Any, task: Any, shards: Iterable[Shard]) -> Iterator[Outcome]:
-    """Results in the order in which they arrive, with no more in flight than the cluster can take at once twice."""
+    """Results in order of arrival, with at most twice as many shards in flight as the cluster can run at once."""
     waiting = iter(shards)
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     running: dict[Any, Shard] = {}

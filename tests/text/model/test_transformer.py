@@ -10,7 +10,7 @@ from torch import nn
 
 from scansnap.base.errors import InputError
 from scansnap.text.model import transformer as text_transformer
-from scansnap.text.model.position_codes import BUCKETS, RelativeBias, alibi, buckets, sinusoidal
+from scansnap.text.model.position_codes import BUCKETS, RelativeBias, alibi, buckets, by_bucket, sinusoidal
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
 
@@ -207,3 +207,16 @@ def test_it_starts_as_published() -> None:
 def test_impossible_shapes_are_refused(options: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
         TextShape(**{**SHAPE, **options})
+
+
+def test_a_gpu_s_sum_over_buckets_is_the_gradient_of_indexing() -> None:
+    """The function that a GPU uses, on the CPU, against autograd of plain indexing."""
+    torch.manual_seed(0)
+    bucket, table = buckets(90), torch.randn(BUCKETS, 3, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(90, 90, 3, dtype=torch.float64)
+    gradients = [
+        torch.autograd.grad((rows(bucket, table) * weights).sum(), table)[0]
+        for rows in (by_bucket, lambda ids, values: values[ids])
+    ]
+    torch.testing.assert_close(by_bucket(bucket, table), table[bucket])
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)

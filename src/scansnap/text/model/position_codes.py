@@ -6,6 +6,7 @@ A bias on attention logits by relative position acts like a prior on contextual 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,5 +59,28 @@ class RelativeBias(nn.Module):
 
     def forward(self) -> Tensor:
         """(heads, window, window)"""
-        # `embedding` sums its gradient in a fixed order on any device; indexing with several threads does not.
-        return functional.embedding(self.bucket, self.table).permute(2, 0, 1)
+        # Both sum their gradient in one order; plain indexing does not, with several threads or on a GPU.
+        rows = functional.embedding if self.table.device.type == "cpu" else by_bucket
+        return rows(self.bucket, self.table).permute(2, 0, 1)
+
+
+def by_bucket(bucket: Tensor, table: Tensor) -> Tensor:
+    """table[bucket] for buckets (window, window), with a gradient that a GPU sums in one order.
+
+    `embedding` does not from some thousand entries on: it adds up the many entries of a bucket as they come.
+    """
+    return _ByBucket.apply(bucket, table)
+
+
+class _ByBucket(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, bucket: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(bucket)
+        ctx.count = len(table)
+        return table[bucket]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        (bucket,) = ctx.saved_tensors
+        sums = [(gradient * (bucket == b)[..., None]).sum((0, 1)) for b in range(ctx.count)]
+        return None, torch.stack(sums)
