@@ -65,6 +65,8 @@ ROWS: list[Row] = [
     (theory.late_time, RATES, {"constant": (1.0, 2.0), "form": FORM}),
     (theory.phase_constant, {"overlap": 0.3, "num_classes": 4}, {"form": FORM}),
     (theory.residual_beta, {"direction": F, "query": [1, 3, 1]}, {"form": FORM}),
+    (theory.residual_velocity, {"direction": F, "query": [1, 3, 1], "vocab_size": 20},
+     {"speed": (1.0, 2.0), "lr_z": (1.0, 2.0), "weights": (UNIFORM, UNEVEN)}),
     (theory.symmetric_flow, {"times": [3.0, 300.0], "distinct_probs": [0.1, 0.3], "common_probs": [0.6],
                              "num_classes": 4, "vocab_size": 20, "lr_y": 0.5, "lr_z": 0.3},
      {"classes_per_query": (4, 2), "decoder_gradient": ("true", "modified"), "rtol": (1e-10, 3e-10),

@@ -44,7 +44,7 @@ def train(
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw the run (.png, .pdf, .svg); beside the result unless given."),
+        typer.Option("--picture", help="Where to draw the run (.png, .pdf, .svg); beside the result if not stated."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
@@ -87,16 +87,16 @@ def show(
         typer.Option("--text", help="Words of your own to show the trained model's attention on.", show_default=False),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", help="Steps to show, as 0,500,1500; four evenly spaced unless given.")
+        str | None, typer.Option("--steps", help="Steps to show, as 0,500,1500; four evenly spaced if not stated.")
     ] = None,
     layer: Annotated[int, typer.Option("--layer", help="Layer, from 0.")] = 0,
     head: Annotated[int, typer.Option("--head", help="Head, from 0.")] = 0,
     window: Annotated[
-        int | None, typer.Option("--window", help="Validation window, from 0; the first unless given.")
+        int | None, typer.Option("--window", help="Validation window, from 0; the first if not stated.")
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); beside the result unless given."),
+        typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); beside the result if not stated."),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
@@ -108,7 +108,7 @@ def show(
 
     dataset = load(result, partial=True)
     if dataset.attrs.get("kind") != "text":
-        raise InputError(f"{result} is no result of text training: give what `scansnap text train` wrote.")
+        raise InputError(f"{result} does not hold a result of text training: give what `scansnap text train` wrote.")
     if text is not None:
         for name, value in (("--steps", steps), ("--window", window)):
             if value is not None:

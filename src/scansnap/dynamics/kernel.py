@@ -17,12 +17,11 @@ and sequence.
 
 Momentum without visiting idle rows
 -----------------------------------
-SGD with momentum mu moves v <- mu v + g, Y <- Y
-+ eta v at every step, even if g = 0.  The kernel stores u = mu v, the velocity that the next step starts from, so a
-step is u <- u + g, Y <- Y + eta u, u <- mu u.  A row that has been idle for k steps has moved by eta u (1 + mu + ... +
-mu^(k-1)) and its u has become mu^k u; both are applied when the row is next touched.  `age` counts the updates a row
-has seen.  Without momentum u returns to zero after every step and merely accumulates the gradient.  Adam has no such
-closed form: it visits all rows at every step.
+SGD with momentum mu moves v <- mu v + g, Y <- Y + eta v at every step, even if g = 0.  The kernel stores u = mu v, the
+velocity that the next step starts from, so a step is u <- u + g, Y <- Y + eta u, u <- mu u.  A row that has been idle
+for k steps has moved by eta u (1 + mu + ... + mu^(k-1)) and its u has become mu^k u; both are applied when the row is
+next touched.  `age` counts the updates a row has seen.  Without momentum u returns to zero after every step and merely
+accumulates the gradient.  Adam has no such closed form: it visits all rows at every step.
 """
 
 from __future__ import annotations
@@ -307,8 +306,8 @@ def _touch_query(z, vz, age, q, offsets, entries, t, update, momentum, lr, touch
 def _directions(z, q, support, n, size, boost, weights, s, begin, count, f):
     """f_i = c~ / |c~|_2 with c~_w = weight_w exp(z_qw) (Eq. 5) for the sequences from `begin`; 0 from `count` on.
 
-    `boost` is exp(z) relative to the class's largest logit.  If every token that is
-    present is negligible beside one that is absent, the logits of those present are compared with each other instead.
+    `boost` is exp(z) relative to the class's largest logit.  If every token that is present is negligible beside one
+    that is absent, the logits of those present are compared with each other instead.
     """
     kind = z.dtype.type
     for i in range(count):
