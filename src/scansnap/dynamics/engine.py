@@ -26,6 +26,12 @@ from scansnap.results.snapshot import Parts
 
 Array = NDArray[np.generic]
 
+SINGULAR = (
+    "two classes have the same attention direction, so F^T F cannot be inverted: "
+    "the modified decoder gradient needs linearly independent classes (Assumption 2)."
+)
+"""Why no run can go on under Lemma 3's gradient."""
+
 
 @dataclass(frozen=True)
 class Work:

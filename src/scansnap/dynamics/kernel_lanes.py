@@ -157,14 +157,15 @@ def load_each(typing, x, j, length, count):
 
 
 @intrinsic
-def store_each(typing, x, j, each):
-    """x[i, j : j + length] <- each[i]."""
+def store_each(typing, x, first, j, each):
+    """x[first + i, j : j + length] <- each[i]."""
 
     def generate(context, builder, signature, args):
-        for i, lanes in enumerate(cgutils.unpack_tuple(builder, args[2], each.count)):
-            _store(context, builder, x, args[0], ir.Constant(ir.IntType(64), i), args[1], lanes)
+        for i, lanes in enumerate(cgutils.unpack_tuple(builder, args[3], each.count)):
+            row = builder.add(args[1], ir.Constant(ir.IntType(64), i))
+            _store(context, builder, x, args[0], row, args[2], lanes)
 
-    return types.void(x, types.intp, each), generate
+    return types.void(x, types.intp, types.intp, each), generate
 
 
 @intrinsic(prefer_literal=True)
