@@ -191,7 +191,7 @@ def test_another_run_is_not_overwritten(tmp_path) -> None:
     for change, message in [({"steps": 25}, "steps = 24 and not 25"), ({"lr_z": 2.0}, "lr_z")]:
         with pytest.raises(ss.StoreError, match=f"holds another run, with {message}"):
             ss.train(ss.syn_small(), **{**BASE, **change}, store=path)
-    with pytest.raises(ss.StoreError, match="classes_fingerprint"):
+    with pytest.raises(ss.StoreError, match="holds a run on other data"):
         ss.train(ss.syn_medium(), **BASE, store=path)
     assert same(first, ss.load(path))
 

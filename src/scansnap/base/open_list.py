@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.own_code import code_digest, is_own
 
 Member = TypeVar("Member")
 Maker = TypeVar("Maker", bound=Callable[..., Any])
@@ -68,6 +69,11 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
             return value
         name = next((name for name, maker in self._makers.items() if maker is type(value)), _qualified(value))
         return name + _settings(value)
+
+    def code(self, value: str | Member) -> dict[str, str]:
+        """What a member is, with the digest of its code, if it is a user's own."""
+        member = self.member(value)
+        return {f"{self._kind} {self.label(value)}": code_digest(member)} if is_own(member) else {}
 
     def _wanted(self) -> str:
         return " and ".join(f"{method}(...)" for method in self._methods)

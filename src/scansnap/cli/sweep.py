@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from scansnap.base.errors import InputError
-from scansnap.base.options import values_of
+from scansnap.base.options import options_of, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.dynamics.options import RatesKind, TrainOptions
@@ -45,6 +45,7 @@ def command(
     missing. Lists are written as 1,2,5.
     """
     from scansnap.sweeps.config import read_sweep, settings_by_name
+    from scansnap.sweeps.grid import make_grid
     from scansnap.sweeps.sweep import runs_in_store, sweep
 
     common.run_parts(parts)
@@ -68,9 +69,8 @@ def command(
     if missing:
         flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise InputError(f"{flags_missing} must be given, here or in a --config file.")
-    fingerprints = {name: source.fingerprint for name, source in words["classes"].items()}
-    described = {name: value for name, value in words.items() if name not in ("memory", "shard_size", "cluster")}
-    path = store or common.default_store("sweep", {**described, "classes": fingerprints})
+    asked = {name: value for name, value in words.items() if name not in options_of(Execution)}
+    path = store or common.default_store("sweep", make_grid(**asked).described)
     before = runs_in_store(path)
     began = time.perf_counter()
     result = sweep(**words, store=path, progress=False if json else None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.own_code import code_digest, identified, is_own
 
 if TYPE_CHECKING:
     from scansnap.data.sequence_classes import SequenceClasses
@@ -89,22 +89,10 @@ class DataSource(ABC):
     def fingerprint(self) -> str:
         """Sixteen hex digits that are equal for equal sources."""
         settings = {
-            name: _described(value)
+            name: identified(value)
             for name, value in vars(self).items()
             if not isinstance(getattr(type(self), name, None), cached_property)
         }
-        described = f"{type(self).__qualname__} {sorted(settings.items())} {self.classes.fingerprint}"
+        code = code_digest(type(self)) if is_own(self) else ""
+        described = f"{type(self).__qualname__} {sorted(settings.items())} {self.classes.fingerprint}{code}"
         return hashlib.sha256(described.encode()).hexdigest()[:16]
-
-
-def _described(value: object) -> object:
-    """A text that identifies a setting of a source, the same in every process."""
-    if isinstance(value, np.ndarray):
-        return value.shape, value.dtype.str, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-    if isinstance(value, DataSource):
-        return value.fingerprint
-    if isinstance(value, Mapping):
-        return [(str(key), _described(inner)) for key, inner in value.items()]
-    if isinstance(value, list | tuple):
-        return [_described(inner) for inner in value]
-    return value if value is None or isinstance(value, int | float | str | bytes) else type(value).__qualname__

@@ -54,6 +54,9 @@ class ResidualKind(FlagKind):
     def plain(self, value: Any) -> Any:
         return value if isinstance(value, bool) else ADDITIONS.label(value)
 
+    def code(self, value: Any) -> dict[str, str]:
+        return {} if isinstance(value, bool) else ADDITIONS.code(value)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(Options):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import Kind
+from scansnap.base.own_code import code_digest, is_own
 from scansnap.results.metrics import entropy as entropy_of
 from scansnap.results.snapshot import Need, Snapshot
 
@@ -117,7 +117,7 @@ def built_in(member: Quantity) -> Quantity:
 def _shown(name: Need, *dims: str, long_name: str, units: str = "1", full_precision: bool = False) -> None:
     """List an attribute of the snapshot under its own name."""
     attributes = {"long_name": long_name, "units": units}
-    built_in(Quantity(name, dims, attrgetter(name), (name,), attributes, full_precision=full_precision))
+    built_in(Quantity(name, dims, lambda now: getattr(now, name), (name,), attributes, full_precision=full_precision))
 
 
 _shown("loss", long_name="cross-entropy", units="nats", full_precision=True)
@@ -176,6 +176,10 @@ class RecordKind(Kind):
 
     def plain(self, value: tuple[str | Quantity, ...]) -> list[str]:
         return [member.name for member in quantities(value)]
+
+    def code(self, value: tuple[str | Quantity, ...]) -> dict[str, str]:
+        functions = {member.name: member.compute for member in quantities(value)}
+        return {f"quantity {name}": code_digest(compute) for name, compute in functions.items() if is_own(compute)}
 
 
 def quantities(record: Sequence[str | Quantity]) -> tuple[Quantity, ...]:

@@ -136,8 +136,10 @@ def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: 
         groups.append(Group(class_name, Work.checked(source, options), runs, first=len(groups) * len(runs)))
     dimensions = {"classes": np.array(list(named))} if several_classes else {}
     dimensions |= {name: _coordinate([label(name, value) for value in listed]) for name, listed in axes.items()}
+    code = {part: digest for group in groups for part, digest in group.work.options.described().get("code", {}).items()}
     described = {
         **groups[0].work.options.described(),
+        **({"code": code} if code else {}),
         **{name: [stated[name].kind.plain(value) for value in listed] for name, listed in axes.items()},
         **{name: listed.tolist() for name, listed in rates.items()},
         "classes": {name: source.fingerprint for name, source in named.items()},
