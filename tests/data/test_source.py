@@ -97,7 +97,7 @@ def test_an_interrupted_run_goes_on(tmp_path) -> None:
     expected = ss.train(Bursts(ss.syn_small()), **OPTIONS)
     assert same(expected, train_interrupted(Bursts(ss.syn_small()), path, advances=5, **OPTIONS).load())
     for other in (ss.syn_small(), Bursts(ss.syn_small(), 4), Bursts(ss.syn_medium(num_query=1))):
-        with pytest.raises(ss.StoreError, match="holds another run, with classes_fingerprint"):
+        with pytest.raises(ss.StoreError, match="holds a run on other data"):
             ss.train(other, **OPTIONS, store=path)
 
 
@@ -112,7 +112,7 @@ def test_sources_are_an_axis_of_a_sweep(tmp_path) -> None:
         alone = ss.train(source, **options, record_every=None)
         np.testing.assert_allclose(result["loss"].sel(classes=name).values[0, 0], alone["loss"], rtol=1e-12)
         np.testing.assert_allclose(result["attention"].sel(classes=name).values[0, 0], alone["attention"], atol=1e-12)
-    with pytest.raises(ss.StoreError, match="holds another run, with classes"):
+    with pytest.raises(ss.StoreError, match="holds a run on other data"):
         ss.sweep({**settings, "bursts": Bursts(ss.syn_small(), 4)}, **options, store=tmp_path / "s.zarr")
 
 

@@ -128,9 +128,11 @@ def test_a_diverged_run_has_none() -> None:
 
 def test_a_quantity_can_have_a_name(monkeypatch) -> None:
     monkeypatch.setattr(ss.QUANTITIES, "_makers", {**ss.QUANTITIES})
-    ss.QUANTITIES.register("effective_tokens")(lambda: effective_tokens)
+    ss.QUANTITIES.register("effective_tokens")(effective_tokens)
+    ss.QUANTITIES.register("spread")(lambda: effective_tokens)
     named = ss.train(ss.syn_small(), **OPTIONS, record=("effective_tokens", "loss"))
     assert same(named, ss.train(ss.syn_small(), **OPTIONS, record=("loss", effective_tokens)))
+    assert same(named, ss.train(ss.syn_small(), **OPTIONS, record=("loss", "spread")))
 
 
 def quantity(name: str = "own", dims: tuple[str, ...] = (), shape: tuple[int, ...] = (), **more: Any) -> ss.Quantity:

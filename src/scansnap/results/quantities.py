@@ -58,6 +58,11 @@ class Quantity:
                     f"{', '.join(LABELED)}, or give the values of your own dimension in coords."
                 )
 
+    @property
+    def __wrapped__(self) -> Callable[[Snapshot], ArrayLike]:
+        """The function that it was made of, where Python looks for it."""
+        return self.compute
+
     def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The quantity (R, *dims), checked to have the shape of its dimensions."""
         values = np.asarray(self.compute(snapshot))
@@ -108,16 +113,12 @@ def quantity(
     return make
 
 
-def built_in(member: Quantity) -> Quantity:
-    """List a quantity under its name."""
-    QUANTITIES.add(member.name, member)
-    return member
-
-
 def _shown(name: Need, *dims: str, long_name: str, units: str = "1", full_precision: bool = False) -> None:
     """List an attribute of the snapshot under its own name."""
     attributes = {"long_name": long_name, "units": units}
-    built_in(Quantity(name, dims, lambda now: getattr(now, name), (name,), attributes, full_precision=full_precision))
+    QUANTITIES.register(name)(
+        Quantity(name, dims, lambda now: getattr(now, name), (name,), attributes, full_precision=full_precision)
+    )
 
 
 _shown("loss", long_name="cross-entropy", units="nats", full_precision=True)
@@ -128,7 +129,7 @@ _shown("attention", "layer", "head", "class", "token", long_name="attention c_n 
 _shown("attention_logits", "layer", "head", "query", "token", long_name="attention logits Z")
 
 
-@built_in
+@QUANTITIES.register("entropy")
 @quantity(
     "layer", "head", "class", needs="attention", long_name="entropy of attention on distinct tokens", units="nats"
 )
@@ -162,14 +163,16 @@ class RecordKind(Kind):
                 raise InputError(
                     f"{name} holds {wanted!r:.60}: give names among {', '.join(QUANTITIES)}, or Quantity objects."
                 )
-        members = {QUANTITIES.member(wanted) for wanted in asked}
+        members = dict.fromkeys(QUANTITIES.member(wanted) for wanted in asked)
         names = [member.name for member in members]
         for member in members:
-            listed = QUANTITIES.member(member.name) if member.name in QUANTITIES else member
-            if names.count(member.name) > 1 or listed != member:
+            namesake = QUANTITIES.member(member.name) if member.name in QUANTITIES else member
+            if names.count(member.name) > 1 or namesake != member:
                 raise InputError(f"two quantities are called '{member.name}': give yours another name.")
-        own = [wanted for wanted in dict.fromkeys(asked) if isinstance(wanted, Quantity)]
-        return (*(n for n in QUANTITIES if n in names), *(member for member in own if member.name not in QUANTITIES))
+        listed: dict[Quantity, str] = {}
+        for listed_name in QUANTITIES:
+            listed.setdefault(QUANTITIES.member(listed_name), listed_name)
+        return (*(listed[m] for m in listed if m in members), *(m for m in members if m not in listed))
 
     def read(self, name: str, text: str) -> list[str]:
         return [part.strip() for part in text.split(",")]
