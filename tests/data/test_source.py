@@ -150,6 +150,7 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
     classes = Constant(probs=plain.probs, query=plain.query, next_token=plain.next_token, vocab_size=plain.vocab_size)
     assert plain.independent
     assert not classes.independent
+    assert classes.fingerprint != plain.fingerprint  # in a store they are not the same
     result = ss.train(classes, **{**OPTIONS, "lr_y": 0.0, "lr_z": 0.0}, init="uniform", record="loss")["loss"].values[0]
     assert (result == result[0]).all()  # the same batch at every step
 
@@ -159,7 +160,11 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
     [
         (lambda c, a: (c[:, :2], a[:, :2]), r"gave class_index \(1, 2\) and counts \(1, 2, 20\): give \(1, 8\) and"),
         (lambda c, a: (c, a[..., :3]), r"gave class_index \(1, 8\) and counts \(1, 8, 3\): give .* \(1, 8, 20\)\.$"),
-        (lambda c, a: (c + 2, a), "gave a class that does not exist: classes are numbered from 0 to 1"),
+        (lambda c, a: (c + 2, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
+        (lambda c, a: (c * 1.0, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
+        (lambda c, a: (c, -a), "gave a sequence without tokens, or a count below 0"),
+        (lambda c, a: (c, 0 * a), "gave a sequence without tokens, or a count below 0"),
+        (lambda c, a: (c, np.nan * a), "gave a sequence without tokens, or a count below 0"),
     ],
 )
 def test_wrong_draws_are_one_sentence(change: Any, sentence: str) -> None:
@@ -170,6 +175,19 @@ def test_wrong_draws_are_one_sentence(change: Any, sentence: str) -> None:
 
     with pytest.raises(ss.InputError, match=rf"^Wrong\.draw {sentence}"):
         ss.train(Wrong(ss.syn_small()), **OPTIONS)
+
+
+def test_what_is_no_draw_is_one_sentence() -> None:
+    class Nothing(Bursts):
+        def draw(self, **request: Any) -> ss.Draw:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(ss.InputError, match=r"^Nothing\.draw gave NoneType: give a Draw\(class_index, counts\)\.$"):
+        ss.train(Nothing(ss.syn_small()), **OPTIONS)
+    with pytest.raises(ss.InputError, match=r"^Bursts\.classes is str: give SequenceClasses\.$"):
+        ss.train(Bursts("syn-small"), **OPTIONS)  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match=r"^classes is the class Bursts and not SequenceClasses or a DataSource"):
+        ss.train(Bursts, **OPTIONS)  # type: ignore[arg-type]
 
 
 def test_a_length_can_be_refused() -> None:

@@ -1,9 +1,10 @@
-"""Run a user's Python file and report any mistake in it in one sentence."""
+"""Run a user's Python file or function and report any mistake in it in one sentence."""
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +27,15 @@ def run_user_file(path: str | Path) -> ModuleType:
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+def called(name: str, function: Callable[..., object], *arguments: object) -> object:
+    """What a user's function gives; an error in it is a sentence that begins with the name."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        file = getattr(getattr(function, "__code__", None), "co_filename", "")
+        raise InputError(f"{name} fails with {described_error(error, file)}.") from error
 
 
 def described_error(error: BaseException, file: str) -> str:

@@ -32,21 +32,28 @@ class Draw:
     counts: NDArray[np.integer]  # (R, B, W), or (R, B, G, W) by bucket of positions: how often each token occurs, in
     # the order of `classes.support`, 0 from the class's last token on; W is the size of the largest class
 
-    def check(self, source: DataSource, runs: int, num_sequences: int | None) -> None:
-        """Refuse an invalid draw."""
-        classes = source.classes
-        asked = (runs, num_sequences or classes.num_classes)
-        widest = int(np.diff(classes.offsets).max())
-        if self.class_index.shape != asked or self.counts.shape[:2] != asked or self.counts.shape[-1] != widest:
-            raise InputError(
-                f"{type(source).__name__}.draw gave class_index {self.class_index.shape} and counts "
-                f"{self.counts.shape}: give {asked} and {(*asked, widest)}."
-            )
-        if self.class_index.min() < 0 or self.class_index.max() >= classes.num_classes:
-            raise InputError(
-                f"{type(source).__name__}.draw gave a class that does not exist: classes are numbered from 0 to "
-                f"{classes.num_classes - 1}."
-            )
+
+def check_draw(draw: object, source: DataSource, *, runs: int, num_sequences: int | None, length: int) -> Draw:
+    """The draw, if it is what was asked of the source."""
+    name = f"{type(source).__name__}.draw"
+    if not isinstance(draw, Draw):
+        raise InputError(f"{name} gave {type(draw).__name__}: give a Draw(class_index, counts).")
+    classes, index, counts = source.classes, np.asarray(draw.class_index), np.asarray(draw.counts)
+    asked = (runs, num_sequences or classes.num_classes)
+    widest = int(np.diff(classes.offsets).max())
+    if index.shape != asked or counts.shape[:2] != asked or counts.shape[-1] != widest:
+        raise InputError(
+            f"{name} gave class_index {index.shape} and counts {counts.shape}: give {asked} and {(*asked, widest)}."
+        )
+    if index.dtype.kind not in "iu" or index.min() < 0 or index.max() >= classes.num_classes:
+        raise InputError(
+            f"{name} gave a class that does not exist: classes are whole numbers from 0 to {classes.num_classes - 1}."
+        )
+    if length and not ((counts >= 0).all() and (counts.reshape(*asked, -1).sum(-1) > 0).all()):
+        raise InputError(
+            f"{name} gave a sequence without tokens, or a count below 0: count at least one token in each."
+        )
+    return Draw(index, counts)
 
 
 class DataSource(ABC):

@@ -11,6 +11,7 @@ from scansnap.base import checks
 from scansnap.base.errors import InputError
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import FlagKind, MemberKind, Options, option
+from scansnap.base.own_code import is_own
 from scansnap.model.attention import ATTENTION_MAPS, AttentionMap
 from scansnap.model.normalization import NORMALIZATIONS, Normalization
 
@@ -84,6 +85,13 @@ class Layer(Options):
         default=1,
         metadata=option("Parallel heads, each with its own Y and Z; their logits add.", least=1, most=1024),
     )
+
+    def check_own_parts(self) -> None:
+        """Try the user's own parts on a small example."""
+        if any(part is not None and is_own(part) for part in (self.map, self.normalizer, self.addition)):
+            from scansnap.model.own_parts import check_own_parts
+
+            check_own_parts(self)
 
     @property
     def normalizer(self) -> Normalization:

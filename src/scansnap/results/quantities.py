@@ -48,6 +48,8 @@ class Quantity:
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
         if len(set(self.dims)) < len(self.dims):
             raise InputError(f"the quantity {self.name} has a dimension twice: give each of its dimensions once.")
+        if not all(isinstance(values, Sequence | np.ndarray) for values in self.coords.values()):
+            raise InputError(f"the quantity {self.name} has coords {dict(self.coords)!r:.60}: give a list for each.")
         for need in self.needs:
             if need not in get_args(Need):
                 raise unknown(f"need of the quantity {self.name}", need, get_args(Need))
@@ -66,6 +68,8 @@ class Quantity:
     def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The quantity (R, *dims), checked to have the shape of its dimensions."""
         values = np.asarray(self.compute(snapshot))
+        if values.dtype.kind not in "biuf":
+            raise InputError(f"the quantity {self.name} gives {values.dtype.name} values: give real numbers.")
         if values.shape != shape:
             raise InputError(
                 f"the quantity {self.name} has shape {values.shape} for {shape[0]} runs, but its dimensions "
