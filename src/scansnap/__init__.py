@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from scansnap.dynamics.update_rules import Update as Update
     from scansnap.dynamics.update_rules import UpdateRule as UpdateRule
     from scansnap.figures.recipe import FigureRecipe as FigureRecipe
+    from scansnap.figures.trend import Trend as Trend
+    from scansnap.model.architecture import ADDITIONS as ADDITIONS
     from scansnap.model.architecture import Addition as Addition
     from scansnap.model.attention import ATTENTION_MAPS as ATTENTION_MAPS
     from scansnap.model.attention import AttentionMap as AttentionMap
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from scansnap.model.normalization import NORMALIZATIONS as NORMALIZATIONS
     from scansnap.model.normalization import Normalization as Normalization
     from scansnap.model.regular import RegularTransformer as RegularTransformer
+    from scansnap.model.rows import TokenRows as TokenRows
     from scansnap.results import measure as measure
     from scansnap.results.quantities import QUANTITIES as QUANTITIES
     from scansnap.results.quantities import Quantity as Quantity
@@ -92,11 +95,13 @@ _HOMES = {
     "dynamics.train": ("train",),
     "dynamics.update_rules": ("OPTIMIZERS", "SGD", "Adam", "Update", "UpdateRule"),
     "figures.recipe": ("FigureRecipe",),
-    "model.architecture": ("Addition",),
+    "figures.trend": ("Trend",),
+    "model.architecture": ("ADDITIONS", "Addition"),
     "model.attention": ("ATTENTION_MAPS", "AttentionMap"),
     "model.layer": ("YZTransformer",),
     "model.normalization": ("NORMALIZATIONS", "Normalization"),
     "model.regular": ("RegularTransformer",),
+    "model.rows": ("TokenRows",),
     "results.quantities": ("QUANTITIES", "Quantity", "quantity"),
     "results.snapshot": ("Snapshot",),
     "results.store": ("load", "save"),

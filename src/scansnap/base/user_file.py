@@ -38,7 +38,14 @@ def called(name: str, function: Callable[..., object], *arguments: object) -> ob
         raise InputError(f"{name} fails with {described_error(error, file)}.") from error
 
 
-def described_error(error: BaseException, file: str) -> str:
+def user_mistake(error: BaseException) -> str | None:
+    """The error in words, if it comes out of a user's file that was run here."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    own = [file for file in files if f"<{file}>" in sys.modules]
+    return f"{described_error(error, own[-1])}." if own else None
+
+
+def described_error(error: BaseException, file: str = "") -> str:
     """An exception in words: its message, its type unless it is scansnap's own, and the last line of the file in it."""
     message = " ".join(str(error).split()).removesuffix(".")
     if not isinstance(error, ScanSnapError):

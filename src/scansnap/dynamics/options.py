@@ -210,7 +210,7 @@ class StepOptions(Options):
     )
     optimizer: str | UpdateRule = field(
         default="sgd",
-        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}.", MemberKind(OPTIMIZERS)),
+        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}, or your own.", MemberKind(OPTIMIZERS)),
     )
     momentum: float | None = field(
         default=None, metadata=option("Momentum of sgd", least=0, below=1, none="keeps the optimizer's own")

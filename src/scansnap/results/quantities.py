@@ -44,6 +44,7 @@ class Quantity:
     full_precision: bool = False  # kept in float64 whatever the arithmetic of the run
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "__wrapped__", self.compute)  # where Python looks for the function it is made of
         if not self.name.isidentifier():
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
         if len(set(self.dims)) < len(self.dims):
@@ -59,11 +60,6 @@ class Quantity:
                     f"the quantity {self.name} has the dimension '{dim}', which results do not have: use "
                     f"{', '.join(LABELED)}, or give the values of your own dimension in coords."
                 )
-
-    @property
-    def __wrapped__(self) -> Callable[[Snapshot], ArrayLike]:
-        """The function that it was made of, where Python looks for it."""
-        return self.compute
 
     def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The quantity (R, *dims), checked to have the shape of its dimensions."""

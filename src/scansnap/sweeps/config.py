@@ -30,13 +30,13 @@ from scansnap.dynamics.options import SeedsKind, TrainOptions
 KEYS = ("classes", "lr_y_over_lr_z", *options_of(TrainOptions), "memory", "shard_size", "retries")
 
 
-def read_sweep(path: str | Path) -> dict[str, Any]:
-    """The arguments of `sweep` written in a file: `sweep(**read_sweep("sweep.toml"))`."""
+def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
+    """The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`."""
     words = _read(Path(path))
     for name in ("classes", *required_of(TrainOptions)):
         if name not in words and name != "lr_y":
             raise InputError(f"{path} has no {name}: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, and steps.")
-    return words
+    return words.pop("classes"), words
 
 
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
