@@ -152,3 +152,14 @@ def test_files_that_cannot_be_used(tmp_path, text: str, message: str) -> None:
 def test_a_missing_file_is_said(tmp_path) -> None:
     with pytest.raises(ss.InputError, match=r"cannot read .*absent\.toml: No such file"):
         ss.read_sweep(tmp_path / "absent.toml")
+
+
+def test_only_names_and_options_can_be_written(tmp_path) -> None:
+    options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=2)
+    with pytest.raises(
+        ss.InputError, match=r"^classes is SequenceClasses: give their name, or a file made with write_"
+    ):
+        ss.write_experiment(ss.syn_small(), options, tmp_path / "a.toml")  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match=r"^options is dict: give TrainOptions\.$"):
+        ss.write_experiment("syn-small", {"lr_y": 1.0}, tmp_path / "a.toml")  # type: ignore[arg-type]
+    assert not (tmp_path / "a.toml").exists()

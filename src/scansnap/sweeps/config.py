@@ -57,6 +57,10 @@ def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> P
     import tomli_w
 
     path = Path(path)
+    if not isinstance(classes, str):
+        raise InputError(f"classes is {type(classes).__name__}: give their name, or a file made with write_classes.")
+    if not isinstance(options, TrainOptions):
+        raise InputError(f"options is {type(options).__name__}: give TrainOptions.")
     named_classes(classes, path.parent)  # refuses a name that could not be read back
     stated, defaults = options_of(TrainOptions), defaults_of(TrainOptions)
     words: dict[str, Any] = {"classes": classes}
