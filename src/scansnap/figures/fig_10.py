@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
@@ -19,9 +19,6 @@ from scansnap.figures.style import label, line, log_axis
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RATES = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 PASSES = 3
@@ -69,8 +66,6 @@ def prepare(
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Entropy and validation loss against the rate, and the entropy over training."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(11.0, 3.8), layout="constrained")
     rates = dataset["lr"].values
     panels = (("entropy", "entropy of attention (nats)"), ("valid_loss", "validation loss (nats)"))

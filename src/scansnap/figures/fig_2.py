@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import syn_small
@@ -32,10 +33,6 @@ from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, rise,
 from scansnap.figures.style import KINDS, draw_band, label, legend
 from scansnap.figures.trend import Trend
 from scansnap.results.measure import rate_of_change
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 STAGES = ("start", "fastest", "snap", "end")
 WORDS = {
@@ -98,8 +95,6 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
 
 def draw(dataset: xr.Dataset) -> Figure:
     """The stages of the first seed above, the speed of attention below."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 5.4), layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(1.15, 1))
     first_seed = dataset.isel(seed=0)

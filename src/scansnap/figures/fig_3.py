@@ -13,10 +13,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
@@ -26,9 +27,6 @@ from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.theory.checks import Form
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SOURCES = {
     "published": "theory as published: $e^{2f^2(0)B_n}$",
@@ -80,8 +78,6 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A panel for each source; a dotted line marks t_0 of the rate of its color."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.0, 5.8), layout="constrained")
     for axes, (source, words) in zip(figure.subplots(2, 2).flat, SOURCES.items(), strict=True):
         for i, rate in enumerate(dataset["lr_y"].values):

@@ -8,10 +8,10 @@ among the same distances of our own curves.  That rank is a p-value whatever the
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -25,9 +25,6 @@ from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, rise
 from scansnap.figures.style import draw_band, label, legend
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.lr_y for name in ("syn-small", "syn-small-fast-decoder")])
 
@@ -52,8 +49,6 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention of the first seed, and loss and entropy of all seeds."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 5.6), layout="constrained")
     grid = figure.add_gridspec(3, 3, width_ratios=(1, 1, 0.9), height_ratios=(1, 1, 0.05))
     top = float(dataset["attention"].isel(seed=0).max())

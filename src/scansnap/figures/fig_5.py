@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
@@ -26,10 +27,6 @@ from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm
 from scansnap.figures.style import COLORS, label
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ADAM = PUBLISHED["syn-small-adam"].options
 SHUFFLES = 9999
@@ -60,8 +57,6 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention of the first seed above, final attention of all seeds below."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 5.2), layout="constrained")
     grid = figure.add_gridspec(2, dataset.sizes["rate"])
     top = float(dataset["attention"].isel(seed=0).max())

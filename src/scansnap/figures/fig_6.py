@@ -11,10 +11,11 @@ seeds (see `statistics.Family`).
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.dynamics.published import SYN_MEDIUM
@@ -26,10 +27,6 @@ from scansnap.figures.statistics import standard_error
 from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
 from scansnap.figures.syn_medium_runs import neighbors, queries
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
 THRESHOLD = 2.0
@@ -63,8 +60,6 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A panel for each number of queries, with open marks for published values; and the differences between the two."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 6.0), layout="constrained")
     grid = figure.add_gridspec(2, 3)
     places = (grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1])

@@ -10,10 +10,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
@@ -25,10 +27,6 @@ from scansnap.figures.trend import Trend
 from scansnap.figures.word_attention import draw_words
 from scansnap.results.snap import find_snap
 from scansnap.text.corpus.corpus import Corpus
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LAYERS = (1, 3)
 STEPS = 1500
@@ -99,8 +97,6 @@ def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Patterns with their words, a row for each model; below them, sparsity and change over updates."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(15.0, 12.2), layout="constrained")
     subfigures: Any = figure.subfigures(2, 1, height_ratios=(2.0, 0.72))
     patterns, curves = subfigures

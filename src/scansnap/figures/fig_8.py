@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.figures.described import described
@@ -19,9 +19,6 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FINE = 20
 """The number of points of the smooth curve in each update."""
@@ -55,8 +52,6 @@ def prepare(
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Both curves on the left, the gap in units of eta_Y/M on the right."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
     curves, gaps = figure.subplots(1, 2)
     first = dataset.sel(step=slice(0, SHOWN))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
@@ -23,9 +23,6 @@ from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.theory.checks import Form
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMS: dict[Form, str] = {
     "published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",
@@ -69,8 +66,6 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A panel for each form; dots mark t_0."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.0, 3.8), layout="constrained")
     for axes, (form, words) in zip(figure.subplots(1, 2, sharey=True), FORMS.items(), strict=True):
         for i, rate in enumerate(dataset["rate"].values):

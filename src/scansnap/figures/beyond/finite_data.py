@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -28,9 +28,6 @@ from scansnap.figures.statistics import Family, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.theory import spurious_share
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)
@@ -90,8 +87,6 @@ def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Spurious attention against N, and the loss on fresh data with and without a prior."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     sizes = dataset["num_sequences"].values

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.data.synthetic import syn_small
@@ -25,9 +25,6 @@ from scansnap.figures.setting import sweep_of
 from scansnap.figures.statistics import LEVEL, enough_seeds, rise, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
@@ -79,8 +76,6 @@ def _differ(tokens: np.ndarray) -> np.ndarray:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """How often heads differ, and how often the start predicted the winner, against the scale."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     scales = dataset["scale"].values

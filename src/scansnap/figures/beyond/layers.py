@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.data.synthetic import syn_medium
@@ -24,9 +24,6 @@ from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, draw_band, label, legend, line
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DEPTHS = (1, 2, 3)
 SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))
@@ -79,8 +76,6 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention on common tokens over training for each depth, and each layer's moment."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 3.4), layout="constrained")
     panels = figure.subplots(1, dataset.sizes["depth"] + 1)
     for i, (axes, depth) in enumerate(zip(panels, dataset["depth"].values, strict=False)):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.data.sequence_classes import SequenceClasses
@@ -28,9 +28,6 @@ from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise
 from scansnap.figures.style import draw_band, label, legend, line
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NORMALIZATIONS = ("l2", "layer")
 SIZES = (34, 100, 300, 1000, 10_000)
@@ -89,8 +86,6 @@ def _learned(rarer: float) -> tuple[float, float]:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention on common tokens over training; the difference against M; the time to learn against P(n)."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for i, name in enumerate(dataset["normalization"].values):

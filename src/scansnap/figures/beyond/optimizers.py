@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -25,9 +25,6 @@ from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm
 from scansnap.figures.style import label
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))
 RATES = {
@@ -67,8 +64,6 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A table of tokens against rates for each optimizer: the share of runs that a token wins."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 3.6), layout="constrained")
     panels = figure.subplots(1, dataset.sizes["optimizer"], sharey=True)
     for i, (axes, optimizer) in enumerate(zip(panels, dataset["optimizer"].values, strict=True)):

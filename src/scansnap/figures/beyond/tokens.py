@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scansnap.base.checks import whole
@@ -31,9 +31,6 @@ from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LR_Y = 5.0
 RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -166,8 +163,6 @@ def prepare(
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Correlations against the ratio: partial ones, with the other explanations taken out, and plain ones."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(11.0, 4.2), layout="constrained")
     ratios = dataset["ratio"].values
     panels = (("partial", "partial: the other two taken out"), ("plain", "plain"))
