@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +37,6 @@ def prepare(
 ) -> xr.Dataset:
     """`entropy`, `normalized_entropy`, `top_1` and `valid_loss` (lr, seed) after training, and `course`, which is
     `normalized_entropy` over training (lr, seed, record); NaN for a run that diverged."""
-    began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     steps = text_runs.passes(corpus, PASSES) if steps is None else steps
     common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
@@ -59,9 +57,7 @@ def prepare(
     )
     dataset["course"] = (("lr", "seed", "record"), course)
     dataset["entropy"].attrs["units"] = "nats"
-    return described(
-        dataset, FIGURE.title, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)}, began
-    )
+    return described(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)})
 
 
 def draw(dataset: xr.Dataset) -> Figure:

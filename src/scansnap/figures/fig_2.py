@@ -15,7 +15,6 @@ the l1 distance between successive updates), with t'_0 and t_0.  All trends are 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -47,7 +46,6 @@ WINDOW = 5
 
 def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr.Dataset:
     """`score` c~ and `logits` z at the stages (seed, stage, token) of the first class, and `speed` (seed, step)."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": lr_y}
@@ -90,7 +88,7 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
         attrs={"scan_end": scanned, "snap_start": snapped},
     )
     dataset["speed_band"] = band(dataset["speed"])
-    return described(dataset, FIGURE.title, {**setting, **configuration(runs)}, began)
+    return described(dataset, {**setting, **configuration(runs)})
 
 
 def draw(dataset: xr.Dataset) -> Figure:

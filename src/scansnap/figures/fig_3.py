@@ -10,7 +10,6 @@ gradient, for which the theory is proved, and with SGD's own.  These equations a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -39,7 +38,6 @@ TIMES = np.geomspace(1.0, 1e6, 121)
 
 def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) -> xr.Dataset:
     """`growth_factor` (source, lr_y, time), with `scan_end` and `snap_start` of each rate."""
-    began = time.perf_counter()
     classes = single_common()
     rates = np.asarray(lr_y, float)
     setting: dict[str, Any] = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
@@ -73,7 +71,7 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
             "snap_start": ("lr_y", theory.snap_start(**setting, lr_y=rates)),
         },
     )
-    return described(dataset, FIGURE.title, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share}, began)
+    return described(dataset, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share})
 
 
 def draw(dataset: xr.Dataset) -> Figure:

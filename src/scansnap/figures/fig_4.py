@@ -7,8 +7,6 @@ among the same distances of our own curves.  That rank is a p-value whatever the
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -34,7 +32,6 @@ LEARNED = 0.1
 
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     runs = sweep_of(syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=("loss", "entropy", "attention"))
     rows = published("figure_4_loss")
@@ -44,7 +41,7 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     dataset["published_loss"] = ("iteration", [row["loss"] for row in rows], {"units": "nats"})
     dataset["loss_band"] = band(dataset["loss"])
     dataset["entropy_band"] = band(dataset["entropy"].mean("class"))
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:

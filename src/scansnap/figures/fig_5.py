@@ -8,7 +8,6 @@ winner x rate is therefore ranked among those with the rates shuffled within eve
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -39,7 +38,6 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
 
     `final_mean` and `final_spread` are over seeds; `won` is the share of seeds in which a token ends with the most.
     """
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     runs = sweep_of(
@@ -52,7 +50,7 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
     final = dataset["attention"].isel(step=-1)
     dataset["final_mean"], dataset["final_spread"] = final.mean("seed"), final.std("seed", ddof=1)
     dataset["won"] = (final.argmax("token") == xr.DataArray(np.arange(final.sizes["token"]), dims="token")).mean("seed")
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -10,8 +10,6 @@ seeds (see `statistics.Family`).
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -39,7 +37,6 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     `runs` comes from `syn_medium_runs.make`, which is called if it is None.
     """
     runs = syn_medium_runs.make(num_seeds=num_seeds) if runs is None else runs
-    began = time.perf_counter() - runs.attrs["seconds"]  # includes the time of the runs
     dataset = runs[["entropy"]].copy()
     dims = syn_medium_runs.CELL[:-1]
     dataset["mean"] = dataset["entropy"].mean("seed")
@@ -55,7 +52,7 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     )
     for name in ("mean", "error", "published_mean", "published_error"):
         dataset[name].attrs["units"] = "nats"
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -7,7 +7,6 @@ a pattern counts as frozen.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,6 @@ def prepare(
 ) -> xr.Dataset:
     """`attention` (layers, step shown, query_position, key_position) of the first seed, and over all records
     `normalized_entropy`, `entropy`, `moved` (layers, seed, record) and `snap_step` (layers, seed; NaN: not frozen)."""
-    began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     every = min(RECORD_EVERY, max(1, steps // 4))
     common = {"lr_y": 5.0, "steps": steps, "record_every": every, "device": device, "precision": precision}
@@ -56,9 +54,7 @@ def prepare(
     ]
     runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
     text_runs.refuse_diverged(runs)
-    return described(
-        _gathered(runs, num_seeds), FIGURE.title, {**common, "corpus": corpus.name, "num_seeds": num_seeds}, began
-    )
+    return described(_gathered(runs, num_seeds), {**common, "corpus": corpus.name, "num_seeds": num_seeds})
 
 
 def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:

@@ -7,7 +7,6 @@ does not matter at nu = 1.)
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -32,7 +31,6 @@ FORMS: dict[Form, str] = {
 
 def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 10_000) -> xr.Dataset:
     """`growth_bound` B_n (form, rate, time) and `at_snap` B_n(t_0) (form, rate), with `snap_start` t_0."""
-    began = time.perf_counter()
     classes = single_common(num_distinct=20, vocab_size=vocab_size)
     num_classes = classes.num_classes
     probs = classes.support_probs(0)
@@ -61,7 +59,7 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
         },
     )
     options = {"rates": lr.tolist(), "vocab_size": vocab_size, "num_classes": num_classes, "overlap": overlap}
-    return described(dataset, FIGURE.title, options, began).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
+    return described(dataset, options).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -13,8 +13,6 @@ over the thresholds drawn.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -39,11 +37,10 @@ def recall_figure(name: str, *, along: str, fixed: float, slower: str, falls: bo
     With a `slower` value of the rate recall descends more slowly: its descent rate `falls` or rises along the axis.
     """
     other = "lr_y_over_lr_z" if along == "lr_z" else "lr_z"
-    figure_title = f"Recall of distinct tokens against the threshold, for several {NAMES[along]}"
 
     def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
         """The dataset of `prepare_recall`; `runs` comes from `syn_medium_runs.make`, which is called if it is None."""
-        return prepare_recall(figure_title, syn_medium_runs.make(num_seeds=num_seeds) if runs is None else runs)
+        return prepare_recall(syn_medium_runs.make(num_seeds=num_seeds) if runs is None else runs)
 
     def draw(dataset: xr.Dataset) -> Figure:
         bands = f"{dataset.sizes['seed']} seeds, bands: one standard error"
@@ -55,7 +52,7 @@ def recall_figure(name: str, *, along: str, fixed: float, slower: str, falls: bo
 
     return FigureRecipe(
         name=name,
-        title=figure_title,
+        title=f"Recall of distinct tokens against the threshold, for several {NAMES[along]}",
         statement=f"{slower} makes recall fall more slowly with the threshold: sparser attention.",
         setting=f"{syn_medium_runs.SETTING}; thresholds 0.5/M to 2/M",
         prepare=prepare,
@@ -68,10 +65,9 @@ def _symbol(rate: str) -> str:
     return f"${NAMES[rate]}$".replace("η", "\\eta")
 
 
-def prepare_recall(title: str, runs: xr.Dataset) -> xr.Dataset:
+def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
     """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), its `mean` and `error` over seeds, and each
     run's `descent`."""
-    began = time.perf_counter() - runs.attrs["seconds"]  # includes the time of the runs
     recall = xr.concat([_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
                        xr.DataArray(list(READINGS), dims="reading", name="reading"))  # fmt: skip
     dims = ("reading", *syn_medium_runs.CELL)
@@ -86,7 +82,7 @@ def prepare_recall(title: str, runs: xr.Dataset) -> xr.Dataset:
             "descent": (dims, -(recall.values @ centered) / (centered @ centered), {"units": "recall per 1/M"}),
         }
     )
-    return described(dataset, title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def _recall(values: xr.DataArray) -> xr.DataArray:

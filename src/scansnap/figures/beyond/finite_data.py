@@ -7,7 +7,6 @@ measured with the exact P(l|n), in nested sets: the first N sequences of a seed.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -51,7 +50,6 @@ def setting() -> SequenceClasses:
 def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     """`spurious` attention before and after training (stage, prior, num_sequences, seed), `fresh_loss`,
     `fresh_accuracy`, and the share that counting predicts."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = setting()
     runs = sweep_of(classes, SETTING, num_sequences=SIZES, attention_prior=[{"common": prior} for prior in PRIORS],
@@ -74,7 +72,7 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     for name in ("spurious", "fresh_loss", "fresh_accuracy"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dataset[name].dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ P(l|n) exp(z_l(0)) stays ahead.  Y starts at zero, as the theorem requires, or a
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import combinations
 
@@ -35,7 +34,6 @@ STARTS = ("zero", "uniform")
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`winner` and `predicted` (start, scale, seed, head), the share of pairs that `differ` and of heads `foretold`
     (start, scale, seed), and the share of pairs whose leaders differ at the start."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     uniform = sweep_of(classes, SETTING, init="uniform", init_scale_z=SCALES, seeds=range(num_seeds),
@@ -66,7 +64,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     for name in ("differ", "foretold", "differ_at_start"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, FIGURE.title, configuration(uniform), began)
+    return described(dataset, configuration(uniform))
 
 
 def _differ(tokens: np.ndarray) -> np.ndarray:

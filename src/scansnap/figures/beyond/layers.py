@@ -7,7 +7,6 @@ common tokens have lost half of the attention that they lose in the end.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,7 +31,6 @@ SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_eve
 def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     """`common` attention (depth, layer, seed, step), each layer's `moment` and `lost` (depth, layer, seed), and whether
     the most probable distinct token `leads` in the end (.., class); NaN for layers that a depth does not have."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_medium(num_query=1)
     shape = (len(DEPTHS), len(DEPTHS), num_seeds)
@@ -71,7 +69,7 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
     options = {**configuration(runs), "layers": list(DEPTHS)}
-    return described(dataset, FIGURE.title, options, began)
+    return described(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -10,7 +10,6 @@ which a class's most probable distinct token has gained a given logit.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +38,6 @@ GAIN = 0.1
 
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`entropy` and `common` (normalization, seed, step), `apart` (vocab_size), and `learned` (rarer, member)."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     runs = sweep_of(
         syn_small(), SETTING, normalization=NORMALIZATIONS, seeds=range(num_seeds), record=("entropy", "attention")
@@ -55,7 +53,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
         coords={"vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"]},
     )
     dataset["entropy_band"], dataset["common_band"] = band(dataset["entropy"]), band(dataset["common"])
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def _apart(vocab_size: int) -> float:

@@ -7,7 +7,6 @@ tokens won equally often).  Whether the rate decides who wins is tested as in Fi
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +37,6 @@ RATES = {
 
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`winner` (optimizer, rate, seed), `lr` (optimizer, rate), `won` (.., token), and attention on `common` tokens."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     tokens = classes.distinct_tokens(0)
@@ -59,7 +57,7 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     )
     dataset["won"] = (dataset["winner"] == xr.DataArray(np.arange(len(tokens)), dims="token")).mean("seed")
     options = {**configuration(runs), "optimizer": list(RATES), "lr_z": list(RATES.values())}
-    return described(dataset, FIGURE.title, options, began)
+    return described(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

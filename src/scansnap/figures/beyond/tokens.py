@@ -9,7 +9,6 @@ else, as in the theory.  Its change over training is compared, by ranks, with st
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,7 +98,6 @@ def prepare(
     `start` has the partial ones for the logits before training.  `logits` comes from `train`, which is called if it is
     None.
     """
-    began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     if logits is None:
         logits = train(
@@ -158,7 +156,7 @@ def prepare(
         "steps": int(logits.attrs["steps"]),
         "num_seeds": logits.sizes["seed"],
     }
-    return described(dataset, FIGURE.title, options, began)
+    return described(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
