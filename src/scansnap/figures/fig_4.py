@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy import stats
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_SMALL
@@ -20,7 +19,7 @@ from scansnap.figures.heatmap import heatmap
 from scansnap.figures.published import published
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.setting import in_words, sweep_of
-from scansnap.figures.statistics import LEVEL, band, enough_seeds, rise
+from scansnap.figures.statistics import band, enough_seeds, majority, rise
 from scansnap.figures.style import draw_band, label, legend
 from scansnap.figures.trend import Trend
 
@@ -105,7 +104,8 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             change = at_rate.isel(step=-1) - at_rate.isel(step=0)
             tested.append(rise(statement, change, f"change of {what} over training, mean over classes"))
         won = (distinct.sel(lr_y=rate).isel(step=-1).argmax("token") == best).values
-        tested.append(_winners(f"Attention gathers on the most probable distinct token {at}.", won))
+        statement = f"Attention gathers on the most probable distinct token {at}."
+        tested.append(majority(statement, won, "classes of all runs"))
     slow, fast = entropy.isel(lr_y=0, step=-1), entropy.isel(lr_y=-1, step=-1)
     reached = (dataset["loss"] < LEARNED).idxmax("step")
     tested.append(
@@ -115,16 +115,6 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
                       f"updates to a loss below {LEARNED} nats, η_Y = 1 minus η_Y = 10"))  # fmt: skip
     tested.append(_published(dataset))
     return tested
-
-
-def _winners(statement: str, won: NDArray[np.bool_]) -> Trend:
-    """The share of classes, over all runs, in which the most probable token has the most attention."""
-    count, total = int(won.sum()), won.size
-    test = stats.binomtest(count, total, 0.5, alternative="greater")
-    share = count / total
-    note = f"{count} of {total} classes of all runs; binomial test against one half, level {LEVEL:.0%}"
-    error = float(np.sqrt(share * (1 - share) / total))
-    return Trend(statement, "above 0.5", share, error, float(test.pvalue), bool(test.pvalue <= LEVEL), note)
 
 
 def _published(dataset: xr.Dataset) -> Trend:

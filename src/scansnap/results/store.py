@@ -152,8 +152,7 @@ class RunStore:
         with self._writing():
             group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in block.items():
-                rest = tuple(slice(size) for size in values.shape[len(place) :])
-                group[name][(*place, *rest)[: values.ndim]] = values
+                group[name][inner(place, values)] = values
 
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Save everything needed to continue after `step` updates, replacing the last checkpoint."""
@@ -201,6 +200,11 @@ class RunStore:
                 f"cannot write {self.path}: {error.strerror or error}; what was written before is kept; "
                 "fix the cause and start the same run again to continue."
             ) from None
+
+
+def inner(place: tuple[slice, ...], values: NDArray[Any]) -> tuple[slice, ...]:
+    """The index of a place of the leading axes, and of as much of the others as there are values."""
+    return (*place, *(slice(size) for size in values.shape[len(place) :]))[: values.ndim]
 
 
 def encoded(dataset: xr.Dataset) -> xr.Dataset:

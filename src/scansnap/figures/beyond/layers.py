@@ -13,14 +13,13 @@ from itertools import pairwise
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from scipy import stats
 
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.figures.described import configuration, described
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.setting import in_words, sweep_of
-from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, standard_error
+from scansnap.figures.statistics import Family, band, enough_seeds, majority, standard_error
 from scansnap.figures.style import MARKERS, draw_band, label, legend, line
 from scansnap.figures.trend import Trend
 
@@ -111,6 +110,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             [(lost.sel(depth=a).max("layer") - lost.sel(depth=b).max("layer")).values for a, b in pairwise(DEPTHS)]
         ),
     )
+    leads = dataset["leads"].values
     layers = [(d, n) for d in DEPTHS for n in range(1, d + 1)]
     every = Family(
         [f"layer {n} of {d}" for d, n in layers], np.array([lost.sel(depth=d, layer=n).values for d, n in layers])
@@ -121,20 +121,12 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             "A layer turns to distinct tokens after the layer above it: tokens are combined from the top down."
         ),
         deeper.trend("The more layers, the less attention moves in the one where it moves most."),
-        _leads(dataset),
+        majority(
+            "Every layer favors the most probable distinct token.",
+            leads[np.isfinite(leads)] == 1,
+            "layers and classes of all runs",
+        ),
     ]
-
-
-def _leads(dataset: xr.Dataset) -> Trend:
-    """The share of layers and classes, over all runs, in which the most probable distinct token leads."""
-    values = dataset["leads"].values
-    won = values[np.isfinite(values)]
-    test = stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater")
-    error = float(won.std() / np.sqrt(won.size))
-    return Trend("Every layer favors the most probable distinct token.", "above 0.5", float(won.mean()), error,
-                 float(test.pvalue), bool(test.pvalue <= LEVEL),
-                 f"{int(won.sum())} of {won.size} layers and classes of all runs; binomial test against one half, "
-                 f"level {LEVEL:.0%}")  # fmt: skip
 
 
 FIGURE = FigureRecipe(

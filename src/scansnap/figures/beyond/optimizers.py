@@ -21,7 +21,7 @@ from scansnap.figures.described import configuration, described
 from scansnap.figures.fig_5 import SHUFFLES, shuffled
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.setting import in_words, sweep_of
-from scansnap.figures.statistics import LEVEL, enough_seeds, holm
+from scansnap.figures.statistics import LEVEL, enough_seeds, holm, majority
 from scansnap.figures.style import label
 from scansnap.figures.trend import Trend
 
@@ -93,7 +93,8 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     names = [str(name) for name in dataset["optimizer"].values]
     tests = [shuffled(of_rule, rng) for of_rule in winners]
     corrected = holm([p for _, p in tests])
-    tested = [_most_probable(winners[names.index("sgd")])]
+    statement = "Under SGD the most probable distinct token wins, whatever the rate."
+    tested = [majority(statement, winners[names.index("sgd")] == 9, "runs at three rates")]
     for name, (cramers_v, _), p in zip(names, tests, corrected, strict=True):
         if name != "sgd":
             tested.append(
@@ -103,15 +104,6 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             )  # fmt: skip
     tested += [_reproducible(name, of_rule) for name, of_rule in zip(names, winners, strict=True) if name != "sgd"]
     return tested
-
-
-def _most_probable(winners: NDArray[np.int64]) -> Trend:
-    """The share of SGD runs in which the most probable token has the most attention."""
-    won = winners == 9
-    test = stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater")
-    return Trend("Under SGD the most probable distinct token wins, whatever the rate.", "above 0.5", float(won.mean()),
-                 float(won.std() / np.sqrt(won.size)), float(test.pvalue), bool(test.pvalue <= LEVEL),
-                 f"{int(won.sum())} of {won.size} runs at three rates; binomial test against one half")  # fmt: skip
 
 
 def _reproducible(name: str, winners: NDArray[np.int64]) -> Trend:

@@ -127,18 +127,9 @@ def prepare(
 
     dataset = xr.Dataset(
         {
-            "partial": (
-                dims,
-                over_queries(changes, "partial"),
-            ),
-            "plain": (
-                dims,
-                over_queries(changes, "plain"),
-            ),
-            "start": (
-                dims,
-                over_queries(starts, "partial"),
-            ),
+            "partial": (dims, over_queries(changes, "partial")),
+            "plain": (dims, over_queries(changes, "plain")),
+            "start": (dims, over_queries(starts, "partial")),
             "valid_loss": logits["valid_loss"],
             "normalized_entropy": logits["normalized_entropy"],
             "tokens": ("query", changes[0]["tokens"].values),
