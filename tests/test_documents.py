@@ -67,12 +67,19 @@ def test_own_parts_are_short_and_run(section: str, tmp_path) -> None:
     """The code of a section of docs/extending.md, by itself after what the introduction imports."""
     example = "".join(blocks(section, "python"))
     assert len(example.splitlines()) < 40
-    run_python("".join(blocks(INTRODUCTION, "python")) + example, tmp_path)
+    file = tmp_path / "parts.py"
+    file.write_text("".join(blocks(INTRODUCTION, "python")) + example)
+    run_python(file.read_text(), tmp_path)
+    for command in re.findall(r"`(scansnap figure [^`]*)`", section):
+        run_command(re.sub(r"--from \S+", f"--from {file}", command), tmp_path)
 
 
 def test_every_kind_of_part_has_an_example() -> None:
     kinds = [section.splitlines()[0] for section in OWN_PARTS]
-    assert kinds == ["## An optimizer", "## An attention map", "## A quantity", "## A claim", "## Data"]
+    assert [kind.removeprefix("## ") for kind in kinds] == [
+        "An optimizer", "An attention map", "A normalization, a residual connection", "A quantity", "A claim", "Data",
+        "A figure",
+    ]  # fmt: skip
 
 
 def test_sweep_commands_run(tmp_path) -> None:

@@ -24,7 +24,7 @@ def _prepare(name: str) -> xr.Dataset:
     options = {"num_seeds": NUM_SEEDS} if recipe.takes("num_seeds") else {}
     if recipe.takes("runs"):
         options = {"runs": _runs()}
-    return recipe.prepare(**options)
+    return recipe.make(**options)
 
 
 @pytest.fixture

@@ -94,8 +94,10 @@ def command(
         print(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
         print(_count(verdicts))
-        example = "theorem_3" if claims_file is None else f"{verdicts[0].id} --from {claims_file}"
-        print(f"for one claim in full, with a picture: scansnap verify {example}; for programs: scansnap verify --json")
+        own = "" if claims_file is None else f" --from {claims_file}"
+        name = "theorem_3" if claims_file is None else verdicts[0].id
+        print(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
+              f"for programs: scansnap verify{own} --json")  # fmt: skip
     else:
         own_ids = {claim.id for claim in own_claims or ()}
         for verdict in verdicts:

@@ -164,7 +164,8 @@ class _System:
             solution = solve_ivp(
                 slope, (0.0, end), self._start, method="DOP853", t_eval=log_times, rtol=rtol, atol=atol
             )
-            states[: solution.y.shape[1]] = solution.y.T
+            reached = np.reshape(solution.y, (len(self._start), -1))  # an empty list if it did not get anywhere
+            states[: reached.shape[1]] = reached.T
         return self._split(states)
 
     def _split(self, states: NDArray[np.float64]) -> list[torch.Tensor]:

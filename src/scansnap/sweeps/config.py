@@ -30,13 +30,13 @@ from scansnap.dynamics.options import SeedsKind, TrainOptions
 KEYS = ("classes", "lr_y_over_lr_z", *options_of(TrainOptions), "memory", "shard_size", "retries")
 
 
-def read_sweep(path: str | Path) -> dict[str, Any]:
-    """The arguments of `sweep` written in a file: `sweep(**read_sweep("sweep.toml"))`."""
+def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
+    """The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`."""
     words = _read(Path(path))
     for name in ("classes", *required_of(TrainOptions)):
         if name not in words and name != "lr_y":
             raise InputError(f"{path} has no {name}: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, and steps.")
-    return words
+    return words.pop("classes"), words
 
 
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
@@ -57,6 +57,10 @@ def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> P
     import tomli_w
 
     path = Path(path)
+    if not isinstance(classes, str):
+        raise InputError(f"classes is {type(classes).__name__}: give their name, or a file made with write_classes.")
+    if not isinstance(options, TrainOptions):
+        raise InputError(f"options is {type(options).__name__}: give TrainOptions.")
     named_classes(classes, path.parent)  # refuses a name that could not be read back
     stated, defaults = options_of(TrainOptions), defaults_of(TrainOptions)
     words: dict[str, Any] = {"classes": classes}

@@ -24,7 +24,7 @@ from scansnap.base.options import defaults_of, options_of, required_of
 from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
 from scansnap.dynamics.engine import Work
-from scansnap.dynamics.options import Rates, RatesKind, Runs, SeedsKind, TrainOptions
+from scansnap.dynamics.options import RatesKind, Runs, SeedsKind, TrainOptions
 from scansnap.results.quantities import Quantity
 
 MOST_RUNS = 10**7
@@ -95,7 +95,14 @@ class Grid:
         return {**axes, other: (("lr_z", axis), values)}
 
 
-def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: object) -> Grid:
+def with_options(options: Mapping[str, object], words: Mapping[str, object]) -> dict[str, object]:
+    """Words, and options for what they leave out; both lr_y and lr_y_over_lr_z are the decoder's rate."""
+    rates = {"lr_y", "lr_y_over_lr_z"}
+    left = {name: value for name, value in options.items() if name not in rates or not rates & words.keys()}
+    return {**left, **words}
+
+
+def make_grid(classes: object, *, lr_y_over_lr_z: object = None, **words: object) -> Grid:
     """The grid, or an `InputError` that names the first problem."""
     named, several_classes = _named(classes)
     stated = options_of(TrainOptions)
@@ -136,8 +143,10 @@ def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: 
         groups.append(Group(class_name, Work.checked(source, options), runs, first=len(groups) * len(runs)))
     dimensions = {"classes": np.array(list(named))} if several_classes else {}
     dimensions |= {name: _coordinate([label(name, value) for value in listed]) for name, listed in axes.items()}
+    code = {part: digest for group in groups for part, digest in group.work.options.described().get("code", {}).items()}
     described = {
         **groups[0].work.options.described(),
+        **({"code": code} if code else {}),
         **{name: [stated[name].kind.plain(value) for value in listed] for name, listed in axes.items()},
         **{name: listed.tolist() for name, listed in rates.items()},
         "classes": {name: source.fingerprint for name, source in named.items()},

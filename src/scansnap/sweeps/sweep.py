@@ -17,6 +17,7 @@ from scansnap.base.errors import InputError, ScanSnapError, StoreError
 from scansnap.base.memory import gibibytes, physical_memory
 from scansnap.base.options import documented, from_names, options_of, signature, values_of
 from scansnap.base.progress import progress_bar
+from scansnap.base.user_file import described_error
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import Rates, TrainOptions
@@ -25,7 +26,7 @@ from scansnap.results.dataset import UNITS, attributes, check_apart, coordinates
 from scansnap.results.recorder import Recorder
 from scansnap.results.store import RunStore, Variable, load
 from scansnap.sweeps.execution import Execution
-from scansnap.sweeps.grid import DEFAULTS, Grid, make_grid
+from scansnap.sweeps.grid import DEFAULTS, Grid, make_grid, with_options
 from scansnap.sweeps.shards import Arrays, Shard, block_shape, cut, places
 from scansnap.sweeps.workers import in_process, on_ray, ray_cluster
 
@@ -36,7 +37,7 @@ SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[Data
 
 def sweep(
     classes: SweepClasses,
-    options: TrainOptions | None = None,
+    options: TrainOptions | Mapping[str, object] | None = None,
     *,
     lr_y_over_lr_z: Rates | None = None,
     store: str | Path | None = None,
@@ -46,7 +47,8 @@ def sweep(
     """Train every combination of the values given, and return one result with all runs on a named grid.
 
     An option that is given as a list is an axis of the grid, and a dimension of the result; rates and seeds always are.
-    `result.sel(lr_z=1, residual=True)` selects runs.  Values that are not given come from `options`, if given.
+    `result.sel(lr_z=1, residual=True)` selects runs.  Values that are not given come from `options`, if given: those of
+    `train`, or what `read_sweep` reads from a file.
 
     Parameters
     ----------
@@ -62,12 +64,12 @@ def sweep(
         `status` says of every run how it ended.  Runs of a shard that failed have the status "failed" and NaN; with a
         store they are left for the next start, and an error is raised.
     """
-    how = from_names(Execution, {name: words.pop(name) for name in options_of(Execution) if name in words})
+    if lr_y_over_lr_z is not None:
+        words["lr_y_over_lr_z"] = lr_y_over_lr_z
     if options is not None:
-        words = {**values_of(options), **words}
-        if lr_y_over_lr_z is not None:
-            del words["lr_y"]
-    grid = make_grid(classes, lr_y_over_lr_z=lr_y_over_lr_z, **words)
+        words = with_options(values_of(options) if isinstance(options, TrainOptions) else options, words)
+    how = from_names(Execution, {name: words.pop(name) for name in options_of(Execution) if name in words})
+    grid = make_grid(classes, **words)
     shards = cut(grid, physical_memory() / 4 if how.memory is None else how.memory * 2**30, how.shard_size)
     # Connect first: a cluster that cannot be reached should leave nothing behind.
     with ray_cluster(how.cluster) if how.cluster is not None else contextlib.nullcontext() as ray:
@@ -210,12 +212,12 @@ class _Progress:
             shard, error = failed[0]
             more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
             raise ScanSnapError(
-                f"{shard}{more} failed: {error}; the others are kept in {self.recorder.store.path}: start the same "
-                "sweep again to retry the missing runs."
+                f"{shard}{more} failed: {described_error(error)}; the others are kept in {self.recorder.store.path}: "
+                "start the same sweep again to retry the missing runs."
             )
         for shard, error in failed:
             self._write(shard, {"status": np.full(len(shard), "failed", "U8")})
-            warnings.warn(f"{shard} failed: {error}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{shard} failed: {described_error(error)}", RuntimeWarning, stacklevel=3)
         return self.recorder.finish({})
 
 
