@@ -105,6 +105,7 @@ class Engine(Protocol):
 
 ENGINES = {
     "kernel_engine": "KernelEngine",
+    "layered_kernel_engine": "LayeredKernelEngine",
     "layered_engine": "LayeredEngine",
     "tensor_engine": "TensorEngine",
 }
