@@ -131,12 +131,12 @@ def nearest(typing, lanes):
 
 @intrinsic
 def times_power_of_two(typing, lanes, exponent):
-    """lanes 2^exponent in float32, for whole exponents and results that are neither too large nor too small; NaN stays
-    NaN."""
+    """lanes 2^exponent for whole exponents and results that are neither too large nor too small; NaN stays NaN."""
+    bits, fraction = (32, 23) if lanes.dtype == types.float32 else (64, 52)
 
     def generate(context, builder, signature, args):
-        whole = ir.VectorType(ir.IntType(32), lanes.length)
-        shift = ir.Constant(whole, [23] * lanes.length)  # past the fraction
+        whole = ir.VectorType(ir.IntType(bits), lanes.length)
+        shift = ir.Constant(whole, [fraction] * lanes.length)  # past the fraction
         exponent = builder.shl(builder.fptosi(args[1], whole), shift)
         return builder.bitcast(builder.add(builder.bitcast(args[0], whole), exponent), args[0].type)
 
@@ -217,7 +217,9 @@ def _spread_numbers(x, length, count, *, down):
             i, j = args[1:3]
             step = ir.Constant(ir.IntType(64), k)
             i, j = (builder.add(i, step), j) if down else (i, builder.add(j, step))
-            lanes.append(_spread(builder, builder.load(_pointer(context, builder, x, args[0], i, j)), each.dtype.length))
+            lanes.append(
+                _spread(builder, builder.load(_pointer(context, builder, x, args[0], i, j)), each.dtype.length)
+            )
         return cgutils.pack_array(builder, lanes)
 
     return each(x, types.intp, types.intp, length, count), generate
@@ -233,6 +235,32 @@ def store_down(typing, x, i, j, each):
             _store(context, builder, x, args[0], row, args[2], lanes)
 
     return types.void(x, types.intp, types.intp, each), generate
+
+
+@intrinsic
+def one_at(typing, place, like):
+    """A vector as long as `like` with 1 in the lane that `place` counts to, if there is one, and 0 elsewhere."""
+
+    def generate(context, builder, signature, args):
+        whole = ir.VectorType(ir.IntType(64), like.length)
+        lanes = ir.Constant(whole, list(range(like.length)))
+        there = builder.icmp_signed("==", _spread(builder, args[0], like.length), lanes)
+        return builder.uitofp(there, context.get_value_type(like))
+
+    return like(types.int64, like), generate
+
+
+@intrinsic
+def store_across(typing, x, i, j, lanes):
+    """x[i + k, j] <- lanes[k]."""
+
+    def generate(context, builder, signature, args):
+        for k in range(lanes.length):
+            row = builder.add(args[1], ir.Constant(ir.IntType(64), k))
+            number = builder.extract_element(args[3], ir.Constant(ir.IntType(32), k))
+            builder.store(number, _pointer(context, builder, x, args[0], row, args[2]))
+
+    return types.void(x, types.intp, types.intp, lanes), generate
 
 
 @intrinsic

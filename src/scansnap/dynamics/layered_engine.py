@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scansnap.base.devices import find_device
 from scansnap.dynamics.batches import make_sampler
-from scansnap.dynamics.engine import Work, matrix_entries
+from scansnap.dynamics.engine import Work
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch, softmax_residual
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.random_entries import uniform_entries

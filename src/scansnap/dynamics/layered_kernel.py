@@ -1,23 +1,24 @@
 """The gradient of several layers on the CPU, in compiled code: the forward and backward of `model/layered.py`.
 
-A sequence with W distinct tokens has m = W + 1 rows of features: its tokens', then its query's.  X are the rows of the
-tokens, x those of all m, and P_u = I - u u^T.  A layer goes forward by
+A sequence with W distinct tokens has m = W + 1 rows of features x_i: those of its tokens, then that of its query.
+Write X for the rows of the tokens and P_u = I - u u^T.  A layer goes forward by
 
-    q_i = Z^T x_i,   c_il = softmax_l(q_i . x_l + ln a_l),   u_i = LN(X^T c_i),   h_i = Y^T u_i,   x'_i = LN(x_i + phi(h_i))
+    q_i = Z^T x_i,   c_i = softmax(X q_i + ln a),   u_i = LN(X^T c_i),   h_i = Y^T u_i,   x'_i = LN(x_i + phi(h_i))
 
-and back, from dx' = dJ/dx', with rho_i and |X^T c_i| the lengths that the two LN divide by, by
+and back, from dx'_i = dJ/dx'_i, with rho_i and |X^T c_i| the lengths that the two LN divide by, by
 
-    de_i = P_x'_i dx'_i / rho_i,     dh_i = phi'(h_i) de_i,      du_i = P_u_i Y dh_i / |X^T c_i|,
-    ds_il = c_il (du_i . x_l),       dq_i = sum_l ds_il x_l,
-    dY += u_i dh_i^T,                dZ += x_i dq_i^T,
-    dx_i = de_i + Z dq_i + [i a token] sum_i' (c_i'i du_i' + ds_i'i q_i').
+    de_i = P_x'_i dx'_i / rho_i,       dh_i = phi'(h_i) de_i,       du_i = P_u_i Y dh_i / |X^T c_i|,
+    g_i = X du_i,                      ds_i = c_i (g_i - c_i . g_i),                  dq_i = X^T ds_i,
+    dY += sum_i u_i dh_i^T,            dZ += sum_i x_i dq_i^T,
+    dx_i = de_i + Z dq_i,              and for the tokens besides    dX += sum_i (c_i du_i^T + ds_i q_i^T).
 
-The softmax's own term, - c_il sum_l' c_il' (du_i . x_l'), is absent because it is zero: sum_l' c_il' x_l' is along u_i
-and du_i is orthogonal to u_i.  The last layer is the same with the query as its only row, logits for h, and the weighted
-residual e_n - p for dh.  In the first layer x_l = e_l, so q_il = Z_il is read, u_i = f_i = c_i / |c_i|_2 lives on the W
-tokens, h_i = sum_l f_il Y_l, and with g_il = Y_l . dh_i
+The last layer is the same with the query as its only row i, the logits for h, and the weighted residual e_n - p for dh.
+In the first layer x_l = e_l, so X q_i is read from Z, u_i = f_i = c_i / |c_i|_2 lives on the W tokens,
+h_i = sum_l f_il Y_l, and with g_il = Y_l . dh_i
 
-    dY_l += f_il dh_i,               dZ_il += f_il (g_il - f_il sum_l' f_il' g_il')                      (Lemma 1).
+    dY_l += f_il dh_i,                 dZ_il += f_il (g_il - f_il sum_l' f_il' g_il')                  (Lemma 1).
+
+A token that does not occur has c_il = 0 in every row, and nothing of its own reaches the output or comes back.
 
 Operations
 ----------
@@ -38,21 +39,29 @@ from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.kernel import _residual
-from scansnap.dynamics.kernel_math import FAST, largest, scaled_exp
+from scansnap.dynamics.kernel_math import FAST
 from scansnap.dynamics.layered_math import (
     TILE,
     activate,
-    add_row,
+    add_direction_gradient,
+    add_one_hot,
+    add_rows,
     add_transposed_product,
     clear_row,
     copy_row,
+    divide_row,
     inner,
-    normalize,
+    multiply_rows,
     normalize_gradient,
     product,
     scale_row,
     slope,
+    softmax_gradient,
+    sum_rows,
+    to_unit,
     transpose,
+    two_outer_products,
+    weigh,
 )
 
 GROUP = TILE
@@ -98,6 +107,9 @@ class Scratch(NamedTuple):
     """
 
     counts: NDArray[np.floating]  # (GROUP, W') a_l of each sequence
+    absent: NDArray[np.floating]  # (GROUP, W') 0 where a_l > 0, else -inf
+    boost: NDArray[np.floating]  # (one block, W') exp(Z_il) of a class, relative to the largest of each row
+    pull: NDArray[np.floating]  # (one block, W') dZ_il of a class
     x: NDArray[np.floating]  # (L blocks, N') features that enter each layer
     q: NDArray[np.floating]  # (L blocks, N')
     c: NDArray[np.floating]  # (L blocks, W'); f in the first layer
@@ -128,6 +140,9 @@ def make_scratch(plan: LayeredPlan, layers: int, features: int) -> Scratch:
 
     return Scratch(
         counts=room(GROUP, width),
+        absent=room(GROUP, width),
+        boost=room(height, width),
+        pull=room(height, width),
         x=room(layers * blocks, features),
         q=room(layers * blocks, features),
         c=room(layers * blocks, width),
@@ -155,64 +170,82 @@ def _coordinate(plan, n, i):
 
 
 @_jit
-def _weigh(c, i, a, size):
-    """Scores c_i -> a_l exp(c_il - max), 0 for tokens that are absent; returns the sum."""
-    for l in range(c.shape[1]):
-        if l >= size or a[0, l] == 0:
-            c[i, l] = -np.inf
-    return scaled_exp(c, i, largest(c, i), a)[0]
-
-
-@_jit
-def _first_layer(plan, z, y, n, a, room, at, above):
-    """Features of a sequence after the first layer, in rows `above` on of x; its other values are in rows `at` on."""
+def _boost(plan, z, n, room):
+    """exp(Z_il) for the rows of class n, which its sequences share."""
     size = plan.size[n]
     for i in range(size + 1):
         token = _coordinate(plan, n, i)
-        for l in range(size):
-            room.c[at + i, l] = z[token, plan.tokens[n, l]]
-        _weigh(room.c, at + i, a, size)
-        normalize(room.c, at + i)
-    product(room.c, at, size + 1, y, 0, plan.tokens, n, size, room.t, at)
-    for i in range(size + 1):
-        activate(room.t, at + i, plan.smooth)
-        copy_row(room.t, at + i, room.x, above + i)
-        room.x[above + i, _coordinate(plan, n, i)] += 1
-        room.shrink[at + i, 1] = normalize(room.x, above + i)
+        top = room.boost.dtype.type(-np.inf)
+        for w in range(size):
+            top = max(top, z[token, plan.tokens[n, w]])
+        for w in range(size):
+            room.boost[i, w] = math.exp(z[token, plan.tokens[n, w]] - top)
+        for w in range(size, room.boost.shape[1]):
+            room.boost[i, w] = 0
 
 
 @_jit
-def _first_layer_back(plan, n, room, at, dz, dy):
-    """Add the first layer's gradients, given dh in t and the transposed rows of Y."""
+def _first_layer(plan, z, y, n, s, room, at, above):
+    """Features of a sequence after the first layer, in rows `above` on of x; its other values are in rows `at` on.
+
+    If every token that is present is negligible beside one that is absent, those present are compared with each other.
+    """
+    size = plan.size[n]
+    for i in range(size + 1):
+        square = multiply_rows(room.boost, i, room.counts, s, room.c, at + i)
+        if square < 1e-20:
+            clear_row(room.c, at + i)
+            for w in range(size):
+                room.c[at + i, w] = z[_coordinate(plan, n, i), plan.tokens[n, w]]
+            weigh(room.c, at + i, room.absent, room.counts, s)
+            square = inner(room.c, at + i, room.c, at + i)
+        divide_row(room.c, at + i, math.sqrt(square))
+    product(room.c, at, size + 1, y, 0, plan.tokens, n, size, room.t, at)
+    for i in range(size + 1):
+        activate(room.t, at + i, plan.smooth)
+        square = add_one_hot(room.t, at + i, _coordinate(plan, n, i), room.x, above + i)
+        room.shrink[at + i, 1] = to_unit(room.x, above + i, square)
+
+
+@_jit
+def _first_layer_back(plan, n, room, at, dy):
+    """Add the first layer's gradients, that by Z to `pull`, given dh in t and the class's rows of Y, transposed."""
     size = plan.size[n]
     add_transposed_product(room.c, at, size + 1, room.t, at, dy, 0, plan.tokens, n, size)
     product(room.t, at, size + 1, room.rows, 0, plan.each, 0, room.rows.shape[0], room.ds, 0)  # g
     for i in range(size + 1):
-        token = _coordinate(plan, n, i)
-        along = inner(room.c, at + i, room.ds, i)
-        for l in range(size):
-            f = room.c[at + i, l]
-            dz[token, plan.tokens[n, l]] += f * (room.ds[i, l] - f * along)
+        add_direction_gradient(room.c, at + i, room.ds, i, room.pull, i)
 
 
 @_jit
-def _layer_between(plan, z, y, first, n, a, room, at, above):
+def _change_class(plan, before, n, y, room, dz):
+    """Add what the sequences of class `before` pull to dZ, and prepare for those of class n; -1 is none."""
+    for i in range(plan.size[before] + 1 if before >= 0 else 0):
+        for w in range(plan.size[before]):
+            dz[_coordinate(plan, before, i), plan.tokens[before, w]] += room.pull[i, w]
+    if n >= 0:
+        transpose(y, 0, plan.tokens, n, plan.size[n], room.rows, 0)
+        for i in range(room.pull.shape[0]):
+            clear_row(room.pull, i)
+
+
+@_jit
+def _layer_between(plan, z, y, first, n, s, room, at, above):
     """The same for a layer between the first and the last; its matrices begin at row `first` of z and y."""
     size, features = plan.size[n], room.x.shape[1]
     product(room.x, at, size + 1, z, first, plan.each, 0, features, room.q, at)
     transpose(room.x, at, plan.each, 0, size, room.features, 0)
     product(room.q, at, size + 1, room.features, 0, plan.each, 0, features, room.c, at)
     for i in range(size + 1):
-        scale_row(room.c, at + i, room.c.dtype.type(1) / _weigh(room.c, at + i, a, size))
+        divide_row(room.c, at + i, weigh(room.c, at + i, room.absent, room.counts, s))
     product(room.c, at, size + 1, room.x, at, plan.each, 0, size, room.u, at)
     for i in range(size + 1):
-        room.shrink[at + i, 0] = normalize(room.u, at + i)
+        room.shrink[at + i, 0] = to_unit(room.u, at + i, inner(room.u, at + i, room.u, at + i))
     product(room.u, at, size + 1, y, first, plan.each, 0, features, room.t, at)
     for i in range(size + 1):
         activate(room.t, at + i, plan.smooth)
-        copy_row(room.t, at + i, room.x, above + i)
-        add_row(room.x, above + i, room.x.dtype.type(1), room.x, at + i)
-        room.shrink[at + i, 1] = normalize(room.x, above + i)
+        square = add_rows(room.t, at + i, room.x, at + i, room.x, above + i)
+        room.shrink[at + i, 1] = to_unit(room.x, above + i, square)
 
 
 @_jit
@@ -226,15 +259,14 @@ def _layer_between_back(plan, first, n, room, at, block, dz, dy):
     transpose(room.x, at, plan.each, 0, size, room.features, 0)
     product(room.du, 0, size + 1, room.features, 0, plan.each, 0, features, room.ds, 0)
     for i in range(size + 1):
-        for l in range(room.ds.shape[1]):
-            room.ds[i, l] *= room.c[at + i, l]
+        softmax_gradient(room.c, at + i, room.ds, i)
     add_transposed_product(room.c, at, size + 1, room.du, 0, room.dx, block, plan.each, 0, size)
     add_transposed_product(room.ds, 0, size + 1, room.q, at, room.dx, block, plan.each, 0, size)
     product(room.ds, 0, size + 1, room.x, at, plan.each, 0, size, room.dq, 0)
     add_transposed_product(room.x, at, size + 1, room.dq, 0, dz, first, plan.each, 0, features)
     product(room.dq, 0, size + 1, room.attention, first, plan.each, 0, features, room.du, 0)
     for i in range(size + 1):
-        add_row(room.dx, block + i, room.dx.dtype.type(1), room.du, i)
+        add_rows(room.dx, block + i, room.du, i, room.dx, block + i)
 
 
 @_jit
@@ -245,14 +277,12 @@ def _last_layer(plan, z, y, first, classes, order, begin, count, room, at, heigh
     product(room.own, 0, GROUP, z, first, plan.each, 0, room.x.shape[1], room.q, at)
     for s in range(count):
         size = plan.size[classes[order[begin + s]]]
-        for l in range(size):
-            room.c[at + s, l] = inner(room.q, at + s, room.x, at + s * height + l)
-        inverse = room.c.dtype.type(1) / _weigh(room.c, at + s, room.counts[s : s + 1], size)
-        scale_row(room.c, at + s, inverse)
-        clear_row(room.u, at + s)
-        for l in range(size):
-            add_row(room.u, at + s, room.c[at + s, l], room.x, at + s * height + l)
-        room.shrink[at + s, 0] = normalize(room.u, at + s)
+        clear_row(room.c, at + s)
+        for w in range(size):
+            room.c[at + s, w] = inner(room.q, at + s, room.x, at + s * height + w)
+        divide_row(room.c, at + s, weigh(room.c, at + s, room.absent, room.counts, s))
+        sum_rows(room.c, at + s, size, room.x, at + s * height, room.u, at + s)
+        room.shrink[at + s, 0] = to_unit(room.u, at + s, inner(room.u, at + s, room.u, at + s))
     product(room.u, at, GROUP, y, 0, plan.each, 0, room.x.shape[1], room.logits, 0)
 
 
@@ -263,16 +293,14 @@ def _last_layer_back(plan, first, classes, order, begin, count, room, at, height
     add_transposed_product(room.u, at, count, room.logits, 0, dy, 0, plan.each, 0, features)
     product(room.logits, 0, GROUP, room.decoder, 0, plan.each, 0, room.decoder.shape[0], room.du, 0)
     for s in range(count):
-        block = s * height
+        size, block = plan.size[classes[order[begin + s]]], s * height
         normalize_gradient(room.u, at + s, room.shrink[at + s, 0], room.du, s)
-        clear_row(room.dq, s)
-        for l in range(plan.size[classes[order[begin + s]]]):
-            c = room.c[at + s, l]
-            ds = c * inner(room.du, s, room.x, at + block + l)
-            add_row(room.dq, s, ds, room.x, at + block + l)
-            copy_row(room.du, s, room.dx, block + l)
-            scale_row(room.dx, block + l, c)
-            add_row(room.dx, block + l, ds, room.q, at + s)
+        clear_row(room.ds, s)
+        for w in range(size):
+            room.ds[s, w] = inner(room.du, s, room.x, at + block + w)
+        softmax_gradient(room.c, at + s, room.ds, s)
+        sum_rows(room.ds, s, size, room.x, at + block, room.dq, s)
+        two_outer_products(room.c, at + s, room.du, s, room.ds, s, room.q, at + s, size, room.dx, block)
     add_transposed_product(room.own, 0, count, room.dq, 0, dz, first, plan.each, 0, features)
     product(room.dq, 0, GROUP, room.attention, first, plan.each, 0, features, room.own, 0)
     for s in range(count):
@@ -281,18 +309,18 @@ def _last_layer_back(plan, first, classes, order, begin, count, room, at, height
 
 @_jit
 def _see(plan, n, room, at, height, blocks, top, s, seen):
-    """The attention of every layer as the output sees it, the last one's first computed."""
+    """The attention of every layer as the output sees it (`model/layered.py`), from the last one down."""
     size = plan.size[n]
-    for l in range(size):
-        seen[top, l] = room.c[at + s, l]
+    for w in range(size):
+        seen[top, w] = room.c[at + s, w]
     for j in range(top - 1, -1, -1):
         for i in range(size):
             row = j * blocks + s * height + i
             mass = room.c.dtype.type(0)
-            for l in range(size):
-                mass += room.c[row, l]  # of the first layer's f; 1 elsewhere
-            for l in range(size):
-                seen[j, l] += seen[j + 1, i] * room.c[row, l] / mass
+            for w in range(size):
+                mass += room.c[row, w]  # of the first layer's f; 1 elsewhere
+            for w in range(size):
+                seen[j, w] += seen[j + 1, i] * room.c[row, w] / mass
 
 
 @_jit
@@ -343,24 +371,27 @@ def _compile(stamp: int):
             classes, weights = batch.class_index[r], batch.weights[r]
             order = _by_class(classes, weights, plan.size.shape[0])
             loss, correct = 0.0, 0.0
-            turned = -1  # the class whose rows of Y are transposed
+            boosted, turned = -1, -1  # the classes that `boost` and `rows` are of
             for begin in range(0, order.shape[0], GROUP):
                 count = min(GROUP, order.shape[0] - begin)
                 for s in range(count):
                     b = order[begin + s]
                     n, block = classes[b], s * height
-                    a = room.counts[s : s + 1]
-                    for l in range(a.shape[1]):
-                        a[0, l] = batch.counts[r, b, plan.tokens[n, l]] if l < plan.size[n] else 0
+                    for w in range(room.counts.shape[1]):
+                        room.counts[s, w] = batch.counts[r, b, plan.tokens[n, w]] if w < plan.size[n] else 0
+                        room.absent[s, w] = 0 if room.counts[s, w] > 0 else -np.inf
                     if top == 0:
                         for i in range(plan.size[n] + 1):
                             clear_row(room.x, block + i)
                             room.x[block + i, _coordinate(plan, n, i)] = 1
                     else:
-                        _first_layer(plan, z, y, n, a, room, block, blocks + block)
+                        if n != boosted:
+                            _boost(plan, z, n, room)
+                            boosted = n
+                        _first_layer(plan, z, y, n, s, room, block, blocks + block)
                     for j in range(1, top):
                         here = j * blocks + block
-                        _layer_between(plan, z, y, j * features, n, a, room, here, here + blocks)
+                        _layer_between(plan, z, y, j * features, n, s, room, here, here + blocks)
                 _last_layer(plan, z, last, top * features, classes, order, begin, count, room, at, height)
                 for s in range(count):
                     b = order[begin + s]
@@ -374,9 +405,7 @@ def _compile(stamp: int):
                         _see(plan, classes[b], room, at, height, blocks, top, s, seen[r, b])
                 if not learn:
                     continue
-                _last_layer_back(
-                    plan, top * features, classes, order, begin, count, room, at, height, dz, d_last
-                )
+                _last_layer_back(plan, top * features, classes, order, begin, count, room, at, height, dz, d_last)
                 if top == 0:
                     continue
                 for s in range(count):
@@ -389,9 +418,10 @@ def _compile(stamp: int):
                         if j > 0:
                             _layer_between_back(plan, j * features, n, room, here, block, dz, dy)
                     if n != turned:
-                        transpose(y, 0, plan.tokens, n, plan.size[n], room.rows, 0)
+                        _change_class(plan, turned, n, y, room, dz)
                         turned = n
-                    _first_layer_back(plan, n, room, block, dz, dy)
+                    _first_layer_back(plan, n, room, block, dy)
+            _change_class(plan, turned, -1, y, room, dz)
             losses[r] = loss
             accuracies[r] = correct
 

@@ -103,10 +103,13 @@ class LayeredKernelEngine(LayeredEngine):
                 self._gradient, losses, accuracies, seen,
             )  # fmt: skip
 
-        if not self._compiled:
-            take(self._groups[0][:0], 0)  # compiles, and does nothing
-            self._compiled = True
-        list(self._pool.map(take, self._groups, range(len(self._groups))))
+        if len(self._groups) == 1:
+            take(self._groups[0], 0)
+        else:
+            if not self._compiled:
+                take(self._groups[0][:0], 0)  # compiles, and does nothing
+                self._compiled = True
+            list(self._pool.map(take, self._groups, range(len(self._groups))))
         width = self._layout.support.shape[1]
         return torch.from_numpy(losses), torch.from_numpy(accuracies), torch.from_numpy(seen[..., :width])
 

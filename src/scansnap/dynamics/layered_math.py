@@ -13,21 +13,29 @@ from numba import njit, types
 from numba.extending import overload
 
 from scansnap.dynamics.kernel_lanes import (
+    add,
     add_to_listed,
     divide,
+    highest,
     load,
     maximum,
     minimum,
     multiply,
     multiply_add,
     multiply_add_each,
+    nearest,
+    one_at,
     spread,
     spread_along,
     spread_down,
     store,
+    store_across,
     store_down,
+    subtract,
+    times_power_of_two,
     total,
     zero_each,
+    zero_unless_above,
 )
 from scansnap.dynamics.kernel_math import FAST
 from scansnap.model.lanes import LANES
@@ -67,14 +75,32 @@ def add_transposed_product(a, first_a, count, b, first_b, out, first_out, rows, 
 
 @_jit
 def transpose(a, first_a, rows, n, count, out, first_out):
-    """out_kl = a_lk for `count` rows l, 0 beyond; row l of a is first_a + rows[n, l]."""
-    for l in range(count):
-        row = first_a + rows[n, l]
-        for k in range(a.shape[1]):
-            out[first_out + k, l] = a[row, k]
-    for k in range(a.shape[1]):
-        for l in range(count, out.shape[1]):
-            out[first_out + k, l] = 0
+    """out_kw = a_wk for `count` rows w, 0 beyond; row w of a is first_a + rows[n, w]."""
+    for k in range(a.shape[1] if count < out.shape[1] else 0):
+        clear_row(out, first_out + k)
+    for w in range(count):
+        for k in range(0, a.shape[1], LANES):
+            store_across(out, first_out + k, w, load(a, first_a + rows[n, w], k, LANES))
+
+
+@_jit
+def sum_rows(a, i, count, b, first_b, out, o):
+    """out_o = sum_w a_iw b_w over `count` rows w of b."""
+    for k in range(0, out.shape[1], LANES):
+        (result,) = zero_each(b, LANES, 1)
+        for w in range(count):
+            result = multiply_add(spread(a[i, w], result), load(b, first_b + w, k, LANES), result)
+        store(out, o, k, result)
+
+
+@_jit
+def two_outer_products(a, i, b, j, c, k, d, m, count, out, first_out):
+    """out_w = a_iw b_j + c_kw d_m for `count` rows w of out."""
+    for o in range(0, out.shape[1], LANES):
+        first, second = load(b, j, o, LANES), load(d, m, o, LANES)
+        for w in range(count):
+            part = multiply(spread(a[i, w], first), first)
+            store(out, first_out + w, o, multiply_add(spread(c[k, w], second), second, part))
 
 
 @_jit
@@ -87,11 +113,56 @@ def inner(a, i, b, j):
 
 
 @_jit
-def add_row(a, i, rate, b, j):
-    """a_i += rate b_j."""
-    for k in range(0, a.shape[1], LANES):
-        part = load(b, j, k, LANES)
-        store(a, i, k, multiply_add(spread(rate, part), part, load(a, i, k, LANES)))
+def multiply_rows(a, i, b, j, out, o):
+    """out_o = a_i b_j, entry by entry; returns |out_o|_2^2."""
+    (squares,) = zero_each(out, LANES, 1)
+    for k in range(0, out.shape[1], LANES):
+        part = multiply(load(a, i, k, LANES), load(b, j, k, LANES))
+        store(out, o, k, part)
+        squares = multiply_add(part, part, squares)
+    return total(squares)
+
+
+@_jit
+def add_rows(a, i, b, j, out, o):
+    """out_o = a_i + b_j; returns |out_o|_2^2."""
+    (squares,) = zero_each(out, LANES, 1)
+    for k in range(0, out.shape[1], LANES):
+        part = add(load(a, i, k, LANES), load(b, j, k, LANES))
+        store(out, o, k, part)
+        squares = multiply_add(part, part, squares)
+    return total(squares)
+
+
+@_jit
+def add_one_hot(a, i, place, out, o):
+    """out_o = a_i + e_place; returns |out_o|_2^2."""
+    (squares,) = zero_each(out, LANES, 1)
+    for k in range(0, out.shape[1], LANES):
+        part = load(a, i, k, LANES)
+        part = add(part, one_at(place - k, part))
+        store(out, o, k, part)
+        squares = multiply_add(part, part, squares)
+    return total(squares)
+
+
+@_jit
+def softmax_gradient(c, i, g, j):
+    """g_j <- c_i (g_j - c_i . g_j), entry by entry: the gradient back through a softmax."""
+    along = inner(c, i, g, j)
+    for k in range(0, g.shape[1], LANES):
+        part = load(g, j, k, LANES)
+        store(g, j, k, multiply(load(c, i, k, LANES), subtract(part, spread(along, part))))
+
+
+@_jit
+def add_direction_gradient(f, i, g, j, out, o):
+    """out_o += f_i (g_j - f_i (f_i . g_j)), entry by entry: Lemma 1's."""
+    along = inner(f, i, g, j)
+    for k in range(0, out.shape[1], LANES):
+        part = load(f, i, k, LANES)
+        gradient = multiply_add(spread(-along, part), part, load(g, j, k, LANES))
+        store(out, o, k, multiply_add(part, gradient, load(out, o, k, LANES)))
 
 
 @_jit
@@ -118,9 +189,17 @@ def scale_row(a, i, rate):
 
 
 @_jit
-def normalize(a, i):
-    """a_i <- a_i / |a_i|_2; returns 1 / |a_i|_2."""
-    inverse = a.dtype.type(1) / a.dtype.type(math.sqrt(inner(a, i, a, i)))
+def divide_row(a, i, divisor):
+    """a_i /= divisor: an entry that equals the divisor becomes exactly 1."""
+    for k in range(0, a.shape[1], LANES):
+        part = load(a, i, k, LANES)
+        store(a, i, k, divide(part, spread(divisor, part)))
+
+
+@_jit
+def to_unit(a, i, square):
+    """a_i <- a_i / |a_i|_2, given |a_i|_2^2; returns 1 / |a_i|_2."""
+    inverse = a.dtype.type(1) / a.dtype.type(math.sqrt(square))
     scale_row(a, i, inverse)
     return inverse
 
@@ -143,65 +222,80 @@ def slope(t, i, g, j, smooth):
             value, part = load(t, i, k, LANES), load(g, j, k, LANES)
             store(t, i, k, multiply_add(multiply(value, multiply(spread(-1.0, value), value)), part, part))
     else:
-        for k in range(t.shape[1]):
-            t[i, k] = g[j, k] if t[i, k] > 0 else t.dtype.type(0)
-
-
-def activate(h, i, smooth):
-    """h_i <- phi(h_i): tanh if `smooth`, else ReLU."""
-    raise NotImplementedError("only compiled code calls this")
-
-
-@overload(activate, jit_options={"fastmath": FAST, "error_model": "numpy", "forceinline": True})
-def _activate(h, i, smooth):
-    if h.dtype == types.float32:
-
-        def vectorized(h, i, smooth):
-            if smooth:
-                for k in range(0, h.shape[1], LANES):
-                    store(h, i, k, _tanh(load(h, i, k, LANES)))
-            else:
-                _rectify(h, i)
-
-        return vectorized
-
-    def plain(h, i, smooth):
-        if smooth:
-            for k in range(h.shape[1]):
-                h[i, k] = math.tanh(h[i, k])
-        else:
-            _rectify(h, i)
-
-    return plain
+        (zero,) = zero_each(t, LANES, 1)
+        for k in range(0, t.shape[1], LANES):
+            store(t, i, k, zero_unless_above(load(t, i, k, LANES), zero, load(g, j, k, LANES)))
 
 
 @_jit
-def _rectify(h, i):
-    """ReLU; NaN stays NaN."""
-    for k in range(h.shape[1]):
-        if h[i, k] < 0:
-            h[i, k] = 0
+def activate(h, i, smooth):
+    """h_i <- phi(h_i): tanh if `smooth`, else ReLU; NaN stays NaN."""
+    if smooth:
+        for k in range(0, h.shape[1], LANES):
+            store(h, i, k, _tanh(load(h, i, k, LANES)))
+    else:
+        (zero,) = zero_each(h, LANES, 1)
+        for k in range(0, h.shape[1], LANES):
+            store(h, i, k, maximum(zero, load(h, i, k, LANES)))
+
+
+@_jit
+def weigh(c, i, absent, counts, s):
+    """Scores c_il -> a_l exp(c_il - max), with a_l = counts_sl; returns the sum.
+
+    The maximum is over tokens that are present; absent_sl is -inf for the others, and 0 for these.
+    """
+    top = add(load(c, i, 0, LANES), load(absent, s, 0, LANES))
+    for k in range(LANES, c.shape[1], LANES):
+        top = maximum(top, add(load(c, i, k, LANES), load(absent, s, k, LANES)))
+    (result,) = zero_each(c, LANES, 1)
+    tops = spread(highest(top), result)
+    for k in range(0, c.shape[1], LANES):
+        below = minimum(spread(0.0, result), subtract(load(c, i, k, LANES), tops))
+        power, rest = _exp_parts(maximum(spread(-87.0, result), below))  # beyond, nothing that matters is left
+        part = multiply(load(counts, s, k, LANES), multiply_add(power, rest, power))
+        store(c, i, k, part)
+        result = add(result, part)
+    return total(result)
 
 
 @_jit
 def _tanh(x):
-    """tanh of float32s, to 3 ulp; NaN stays NaN.
+    """e / (e + 2) with e = exp(2 x) - 1, to a few ulp; beyond +-20 tanh rounds to +-1.
 
-    x P(x^2) / Q(x^2) with P and Q of degree 4 that minimize the largest relative error on [-9, 9], 2e-8; beyond, tanh
-    rounds to +-1.
+    e = (2^k - 1) + 2^k (exp(t) - 1): neither term loses digits, however small x is.
     """
-    one = spread(1.0, x)
-    x = minimum(spread(9.0, x), maximum(spread(-9.0, x), x))
-    s = multiply(x, x)
-    p = spread(1.3355079793779886e-8, x)
-    p = multiply_add(p, s, spread(2.0609414144523094e-5, x))
-    p = multiply_add(p, s, spread(3.495609420991462e-3, x))
-    p = multiply_add(p, s, spread(1.3381043902784798e-1, x))
-    p = multiply_add(p, s, one)
-    q = spread(7.776738651429303e-7, x)
-    q = multiply_add(q, s, spread(3.285668879205383e-4, x))
-    q = multiply_add(q, s, spread(2.5877064261190363e-2, x))
-    q = multiply_add(q, s, spread(4.671435951131403e-1, x))
-    q = multiply_add(q, s, one)
-    t = divide(multiply(x, p), q)
-    return minimum(one, maximum(spread(-1.0, x), t))
+    x = minimum(spread(20.0, x), maximum(spread(-20.0, x), x))
+    power, rest = _exp_parts(add(x, x))
+    e = multiply_add(power, rest, subtract(power, spread(1.0, x)))
+    return divide(e, add(e, spread(2.0, x)))
+
+
+@_jit
+def _exp_parts(x):
+    """2^k and exp(t) - 1 with x = k ln(2) + t and |t| <= ln(2)/2, for x between -87 and 87."""
+    k = nearest(multiply(x, spread(1.4426950408889634, x)))
+    # ln(2) in two parts, the first with few digits, so that k times it is exact
+    t = multiply_add(k, spread(-0.693359375, x), x)
+    t = multiply_add(k, spread(2.121944400546905827679e-4, x), t)
+    return times_power_of_two(spread(1.0, x), k), _exp_minus_one(t)
+
+
+def _exp_minus_one(t):
+    """t + t^2/2! + t^3/3! + ..., as many terms as the type resolves for |t| <= ln(2)/2."""
+    raise NotImplementedError("only compiled code calls this")
+
+
+@overload(_exp_minus_one, jit_options={"fastmath": FAST, "error_model": "numpy", "forceinline": True})
+def _exp_minus_one_of(t):
+    last = 8 if t.dtype == types.float32 else 14
+    highest = 1 / math.factorial(last)
+    others = tuple(1 / math.factorial(n) for n in range(last - 1, 0, -1))
+
+    def horner(t):
+        result = spread(highest, t)
+        for coefficient in others:
+            result = multiply_add(result, t, spread(coefficient, t))
+        return multiply(t, result)
+
+    return horner

@@ -52,10 +52,7 @@ def layered_logits(
         else:
             scores = x[:, :, movers] @ attention[:, None] @ context.mT
         c = torch.softmax(scores + log_a[:, :, None], dim=3)
-        if j == 0:
-            read = unit(c) @ decoder[run, tokens]
-        else:
-            read = unit(c @ context) @ decoder[:, None]
+        read = unit(c) @ decoder[run, tokens] if j == 0 else unit(c @ context) @ decoder[:, None]
         attended.append(c)
         if j < top:
             x = unit(x + act(read))
