@@ -21,7 +21,6 @@ from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import engine_of, logits_of, relative, work_of
 from tests.strategies import sequence_classes
 
-
 ENGINES = pytest.mark.parametrize("kind", [LayeredEngine, LayeredKernelEngine])
 
 
@@ -158,6 +157,57 @@ def test_the_engine_does_what_whole_sequences_do(
     for sequence, n in zip(engine._measures(batch)[2][0], batch.class_index[0], strict=True):
         np.add.at(mean, (slice(None), engine._layout.support[n].numpy()), sequence.numpy() / num)
     np.testing.assert_allclose(mean[:, :-1], attention, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seq_len": math.inf, "batch_size": 7},  # sequences of a class are alike
+        {"seq_len": math.inf, "batch_size": None},
+        {"seq_len": 9, "batch_size": None, "momentum": 0.9},
+        {"seq_len": 3000, "batch_size": 3, "layers": 3},
+        {"num_sequences": 30, "nonlinearity": "relu"},
+        {"layers": 4, "optimizer": "adam"},
+        {"init_scale_z": 3000.0, "seq_len": 4},  # tokens that are present are negligible beside absent ones
+        {"init_scale_z": 300.0, "seq_len": 4, "layers": 3},
+    ],
+    ids=str,
+)
+def test_compiled_code_and_autograd_agree(options: dict[str, Any]) -> None:
+    """Six updates of three runs in classes of different sizes, to 1e-12."""
+    rng = np.random.default_rng(0)
+    sizes = [1, 3, 8, 17, 24]
+    classes = ss.SequenceClasses.from_supports(
+        tokens=[rng.choice(40, size, replace=False) for size in sizes], probs=[np.full(n, 1 / n) for n in sizes],
+        query=np.array([1, 2, 41, 41, 2]), next_token=np.arange(5), vocab_size=42, weights=np.arange(1, 6) / 15,
+    )  # fmt: skip
+    setting = {"layers": 2, "init": "uniform", "steps": 6, "seeds": [3, 4, 5], "lr_y": 0.3, "lr_z": 0.4, **options}
+    compiled, autograd = (engine_of(kind, classes, **setting) for kind in (LayeredKernelEngine, LayeredEngine))
+    np.testing.assert_allclose(compiled.advance(6), autograd.advance(6), rtol=1e-12, atol=1e-12)
+    for name in autograd._parameters:
+        size = autograd._parameters[name].abs().max()
+        np.testing.assert_allclose(compiled._parameters[name], autograd._parameters[name], rtol=0, atol=1e-12 * size)
+    attention = [engine.show(("attention",)).attention for engine in (compiled, autograd)]
+    np.testing.assert_allclose(*attention, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(attention[0].sum(-1), 1, rtol=1e-12)
+    np.testing.assert_allclose(compiled.evaluate(), autograd.evaluate(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_sequence_of_one_token_moves_no_attention() -> None:
+    """Its softmax has no choice: the gradient is exactly zero, so that a rule that ignores size moves nothing."""
+    classes = ss.SequenceClasses.from_supports(
+        tokens=[np.array([0]), np.array([1])], probs=[np.ones(1)] * 2, query=np.array([2, 2]),
+        next_token=np.array([0, 1]), vocab_size=3,
+    )  # fmt: skip
+    for kind in (LayeredKernelEngine, LayeredEngine):
+        engine = engine_of(
+            kind, classes, layers=3, init="uniform", optimizer="sign_sgd", steps=5, seeds=range(5), batch_size=50,
+            seq_len=50,
+        )  # fmt: skip
+        before = {name: tensor.clone() for name, tensor in engine._parameters.items()}
+        engine.advance(5)
+        for name, tensor in engine._parameters.items():
+            assert torch.equal(tensor, before[name]) == name.startswith("attention"), name
 
 
 def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path) -> None:

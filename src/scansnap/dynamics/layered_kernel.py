@@ -23,9 +23,9 @@ A token that does not occur has c_il = 0 in every row, and nothing of its own re
 Operations
 ----------
 Multiply-adds per sequence are 3 m W N in the first layer; 6 m N^2 + 6 m W N in a layer between; and 3 N^2 + 3 N C +
-6 W N in the last, whose products are taken for eight sequences at once so that Z and Y are read once for all of them.
-A sequence's rows stay in the cache from its forward to its backward pass.  Where a product needs the transpose of a
-matrix, it was transposed once: for the update, for the class, or for the sequence.
+6 W N in the last.  Eight sequences at a time go forward and back, so that a matrix is read once for all of them while
+their rows stay in the cache.  Where a product needs the transpose of a matrix, it was transposed once: for the update,
+for the class, or for the sequence.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.kernel import _residual
-from scansnap.dynamics.kernel_math import FAST
 from scansnap.dynamics.layered_math import (
+    REORDERED,
     TILE,
     activate,
     add_direction_gradient,
@@ -51,6 +51,7 @@ from scansnap.dynamics.layered_math import (
     copy_row,
     divide_row,
     inner,
+    jit,
     multiply_rows,
     normalize_gradient,
     product,
@@ -66,8 +67,6 @@ from scansnap.dynamics.layered_math import (
 
 GROUP = TILE
 """Sequences whose last layer is computed together."""
-
-_jit = njit(fastmath=FAST, error_model="numpy", forceinline=True)  # `kernel_math` says why always inlined
 
 
 class LayeredPlan(NamedTuple):
@@ -102,28 +101,30 @@ class LayeredBatch(NamedTuple):
 class Scratch(NamedTuple):
     """What one thread needs besides.
 
-    A block is the m rows of a sequence, in whole tiles.  There is one for each sequence of a group, and again for each
-    layer where the backward pass needs a value; the last layer keeps one row per sequence, in consecutive rows.
+    The rows of a group's sequences follow each other; where the backward pass needs a value of every layer, so do the
+    layers, each with room for G rows.  The last layer keeps one row per sequence, in consecutive rows.
     """
 
-    counts: NDArray[np.floating]  # (GROUP, W') a_l of each sequence
+    kind: NDArray[np.int64]  # (GROUP,) the class of each sequence
+    start: NDArray[np.int64]  # (GROUP + 1,) its first row
+    counts: NDArray[np.floating]  # (GROUP, W') a_l
     absent: NDArray[np.floating]  # (GROUP, W') 0 where a_l > 0, else -inf
-    boost: NDArray[np.floating]  # (one block, W') exp(Z_il) of a class, relative to the largest of each row
-    pull: NDArray[np.floating]  # (one block, W') dZ_il of a class
-    x: NDArray[np.floating]  # (L blocks, N') features that enter each layer
-    q: NDArray[np.floating]  # (L blocks, N')
-    c: NDArray[np.floating]  # (L blocks, W'); f in the first layer
-    u: NDArray[np.floating]  # (L blocks, N')
-    t: NDArray[np.floating]  # (L blocks, N') phi(h), then dh
-    shrink: NDArray[np.floating]  # (L blocks, 2) 1 / |X^T c_i| and 1 / rho_i
+    x: NDArray[np.floating]  # (L G, N') features that enter each layer
+    q: NDArray[np.floating]  # (L G, N')
+    c: NDArray[np.floating]  # (L G, W'); f in the first layer
+    u: NDArray[np.floating]  # (L G, N')
+    t: NDArray[np.floating]  # (L G, N') phi(h), then dh
+    shrink: NDArray[np.floating]  # (L G, 2) 1 / |X^T c_i| and 1 / rho_i
     logits: NDArray[np.floating]  # (GROUP, C), then the weighted residuals
-    dx: NDArray[np.floating]  # (blocks, N')
-    du: NDArray[np.floating]  # (one block, N')
-    ds: NDArray[np.floating]  # (one block, W')
-    dq: NDArray[np.floating]  # (one block, N')
+    dx: NDArray[np.floating]  # (G, N')
+    du: NDArray[np.floating]  # (G, N')
+    ds: NDArray[np.floating]  # (G, W')
+    dq: NDArray[np.floating]  # (G, N')
     own: NDArray[np.floating]  # (GROUP, N') x of the queries in the last layer, then Z dq
-    features: NDArray[np.floating]  # (N', W') X^T of a sequence
+    boost: NDArray[np.floating]  # (G, W') exp(Z_il) of a class in the first layer, relative to the largest of each row
+    pull: NDArray[np.floating]  # (G, W') dZ_il of a class in the first layer
     rows: NDArray[np.floating]  # (N', W') the first layer's Y of a class's tokens, transposed
+    features: NDArray[np.floating]  # (N', W') X^T of a sequence
     attention: NDArray[np.floating]  # (L N', N') Z^T of each layer
     hidden: NDArray[np.floating]  # (L N', N') Y^T of each layer below the last
     decoder: NDArray[np.floating]  # (C, N') Y^T of the last
@@ -132,44 +133,78 @@ class Scratch(NamedTuple):
 def make_scratch(plan: LayeredPlan, layers: int, features: int) -> Scratch:
     """Room for one thread, where N' = `features`."""
     width, columns = plan.tokens.shape[1], plan.multiplicity.shape[1]
-    height = (int(plan.size.max()) // TILE + 1) * TILE  # whole tiles that hold W + 1 rows
-    blocks = GROUP * height
+    rows = GROUP * (int(plan.size.max()) + 1) + TILE  # the last tile may reach past the last row
 
     def room(rows: int, entries: int) -> NDArray[np.floating]:
         return np.zeros((rows, entries), plan.multiplicity.dtype)
 
     return Scratch(
+        kind=np.zeros(GROUP, np.int64),
+        start=np.zeros(GROUP + 1, np.int64),
         counts=room(GROUP, width),
         absent=room(GROUP, width),
-        boost=room(height, width),
-        pull=room(height, width),
-        x=room(layers * blocks, features),
-        q=room(layers * blocks, features),
-        c=room(layers * blocks, width),
-        u=room(layers * blocks, features),
-        t=room(layers * blocks, features),
-        shrink=room(layers * blocks, 2),
+        x=room(layers * rows, features),
+        q=room(layers * rows, features),
+        c=room(layers * rows, width),
+        u=room(layers * rows, features),
+        t=room(layers * rows, features),
+        shrink=room(layers * rows, 2),
         logits=room(GROUP, columns),
-        dx=room(blocks, features),
-        du=room(height, features),
-        ds=room(height, width),
-        dq=room(height, features),
+        dx=room(rows, features),
+        du=room(rows, features),
+        ds=room(rows, width),
+        dq=room(rows, features),
         own=room(GROUP, features),
-        features=room(features, width),
+        boost=room(rows, width),
+        pull=room(rows, width),
         rows=room(features, width),
+        features=room(features, width),
         attention=room(layers * features, features),
         hidden=room(layers * features, features),
         decoder=room(columns, features),
     )
 
 
-@_jit
+@jit
 def _coordinate(plan, n, i):
     """The coordinate of row i of a sequence of class n: that of a token, or of the query, which comes last."""
     return plan.tokens[n, i] if i < plan.size[n] else plan.query[n]
 
 
-@_jit
+@jit
+def _load_group(plan, batch, r, order, begin, room):
+    """Take up to GROUP sequences from `begin` on; returns how many."""
+    count = min(GROUP, order.shape[0] - begin)
+    for s in range(count):
+        b = order[begin + s]
+        n = batch.class_index[r, b]
+        room.kind[s] = n
+        room.start[s + 1] = room.start[s] + plan.size[n] + 1
+        for w in range(room.counts.shape[1]):
+            room.counts[s, w] = batch.counts[r, b, plan.tokens[n, w]] if w < plan.size[n] else 0
+            room.absent[s, w] = 0 if room.counts[s, w] > 0 else -np.inf
+    return count
+
+
+@jit
+def _same_class(room, s, count):
+    """The end of the sequences from s on that are of one class."""
+    end = s
+    while end < count and room.kind[end] == room.kind[s]:
+        end += 1
+    return end
+
+
+@jit
+def _one_hot(plan, room, count):
+    """The features of tokens, as rows: what a single layer reads."""
+    for s in range(count):
+        for i in range(room.start[s + 1] - room.start[s]):
+            clear_row(room.x, room.start[s] + i)
+            room.x[room.start[s] + i, _coordinate(plan, room.kind[s], i)] = 1
+
+
+@jit
 def _boost(plan, z, n, room):
     """exp(Z_il) for the rows of class n, which its sequences share."""
     size = plan.size[n]
@@ -178,46 +213,48 @@ def _boost(plan, z, n, room):
         top = room.boost.dtype.type(-np.inf)
         for w in range(size):
             top = max(top, z[token, plan.tokens[n, w]])
+        clear_row(room.boost, i)
         for w in range(size):
             room.boost[i, w] = math.exp(z[token, plan.tokens[n, w]] - top)
-        for w in range(size, room.boost.shape[1]):
-            room.boost[i, w] = 0
 
 
-@_jit
-def _first_layer(plan, z, y, n, s, room, at, above):
-    """Features of a sequence after the first layer, in rows `above` on of x; its other values are in rows `at` on.
+@jit
+def _first_layer(plan, z, y, s, end, room, above):
+    """Features of the sequences s .. end-1 of one class after the first layer, in rows `above` on of x.
 
     If every token that is present is negligible beside one that is absent, those present are compared with each other.
     """
+    n, first, stop = room.kind[s], room.start[s], room.start[end]
     size = plan.size[n]
-    for i in range(size + 1):
-        square = multiply_rows(room.boost, i, room.counts, s, room.c, at + i)
+    for row in range(first, stop):
+        i, sequence = (row - first) % (size + 1), s + (row - first) // (size + 1)
+        square = multiply_rows(room.boost, i, room.counts, sequence, room.c, row)
         if square < 1e-20:
-            clear_row(room.c, at + i)
+            clear_row(room.c, row)
             for w in range(size):
-                room.c[at + i, w] = z[_coordinate(plan, n, i), plan.tokens[n, w]]
-            weigh(room.c, at + i, room.absent, room.counts, s)
-            square = inner(room.c, at + i, room.c, at + i)
-        divide_row(room.c, at + i, math.sqrt(square))
-    product(room.c, at, size + 1, y, 0, plan.tokens, n, size, room.t, at)
-    for i in range(size + 1):
-        activate(room.t, at + i, plan.smooth)
-        square = add_one_hot(room.t, at + i, _coordinate(plan, n, i), room.x, above + i)
-        room.shrink[at + i, 1] = to_unit(room.x, above + i, square)
+                room.c[row, w] = z[_coordinate(plan, n, i), plan.tokens[n, w]]
+            weigh(room.c, row, room.absent, room.counts, sequence)
+            square = inner(room.c, row, room.c, row)
+        divide_row(room.c, row, math.sqrt(square))
+    product(room.c, first, stop - first, y, 0, plan.tokens, n, size, room.t, first)
+    for row in range(first, stop):
+        activate(room.t, row, plan.smooth)
+        square = add_one_hot(room.t, row, _coordinate(plan, n, (row - first) % (size + 1)), room.x, above + row)
+        room.shrink[row, 1] = to_unit(room.x, above + row, square)
 
 
-@_jit
-def _first_layer_back(plan, n, room, at, dy):
-    """Add the first layer's gradients, that by Z to `pull`, given dh in t and the class's rows of Y, transposed."""
+@jit
+def _first_layer_back(plan, s, end, room, dy):
+    """Add the gradients of these sequences, that by Z to `pull`, given dh in t and the transposed rows of Y."""
+    n, first, stop = room.kind[s], room.start[s], room.start[end]
     size = plan.size[n]
-    add_transposed_product(room.c, at, size + 1, room.t, at, dy, 0, plan.tokens, n, size)
-    product(room.t, at, size + 1, room.rows, 0, plan.each, 0, room.rows.shape[0], room.ds, 0)  # g
-    for i in range(size + 1):
-        add_direction_gradient(room.c, at + i, room.ds, i, room.pull, i)
+    add_transposed_product(room.c, first, stop - first, room.t, first, dy, 0, plan.tokens, n, size)
+    product(room.t, first, stop - first, room.rows, 0, plan.each, 0, room.rows.shape[0], room.ds, first)  # g
+    for row in range(first, stop):
+        add_direction_gradient(room.c, row, room.ds, row, room.pull, (row - first) % (size + 1))
 
 
-@_jit
+@jit
 def _change_class(plan, before, n, y, room, dz):
     """Add what the sequences of class `before` pull to dZ, and prepare for those of class n; -1 is none."""
     for i in range(plan.size[before] + 1 if before >= 0 else 0):
@@ -225,97 +262,104 @@ def _change_class(plan, before, n, y, room, dz):
             dz[_coordinate(plan, before, i), plan.tokens[before, w]] += room.pull[i, w]
     if n >= 0:
         transpose(y, 0, plan.tokens, n, plan.size[n], room.rows, 0)
-        for i in range(room.pull.shape[0]):
+        for i in range(plan.size[n] + 1):
             clear_row(room.pull, i)
 
 
-@_jit
-def _layer_between(plan, z, y, first, n, s, room, at, above):
-    """The same for a layer between the first and the last; its matrices begin at row `first` of z and y."""
-    size, features = plan.size[n], room.x.shape[1]
-    product(room.x, at, size + 1, z, first, plan.each, 0, features, room.q, at)
-    transpose(room.x, at, plan.each, 0, size, room.features, 0)
-    product(room.q, at, size + 1, room.features, 0, plan.each, 0, features, room.c, at)
-    for i in range(size + 1):
-        divide_row(room.c, at + i, weigh(room.c, at + i, room.absent, room.counts, s))
-    product(room.c, at, size + 1, room.x, at, plan.each, 0, size, room.u, at)
-    for i in range(size + 1):
-        room.shrink[at + i, 0] = to_unit(room.u, at + i, inner(room.u, at + i, room.u, at + i))
-    product(room.u, at, size + 1, y, first, plan.each, 0, features, room.t, at)
-    for i in range(size + 1):
-        activate(room.t, at + i, plan.smooth)
-        square = add_rows(room.t, at + i, room.x, at + i, room.x, above + i)
-        room.shrink[at + i, 1] = to_unit(room.x, above + i, square)
+@jit
+def _layer_between(plan, z, y, first, count, room, at, above):
+    """Features of a group after a layer between the first and the last, in rows `above` on of x.
+
+    Its values are in rows `at` on, and its matrices in rows `first` on of z and y.
+    """
+    features, stop = room.x.shape[1], at + room.start[count]
+    product(room.x, at, stop - at, z, first, plan.each, 0, features, room.q, at)
+    for s in range(count):
+        begin, size = at + room.start[s], plan.size[room.kind[s]]
+        transpose(room.x, begin, plan.each, 0, size, room.features, 0)
+        product(room.q, begin, size + 1, room.features, 0, plan.each, 0, features, room.c, begin)
+        for row in range(begin, begin + size + 1):
+            divide_row(room.c, row, weigh(room.c, row, room.absent, room.counts, s))
+        product(room.c, begin, size + 1, room.x, begin, plan.each, 0, size, room.u, begin)
+    for row in range(at, stop):
+        room.shrink[row, 0] = to_unit(room.u, row, inner(room.u, row, room.u, row))
+    product(room.u, at, stop - at, y, first, plan.each, 0, features, room.t, at)
+    for row in range(at, stop):
+        activate(room.t, row, plan.smooth)
+        square = add_rows(room.t, row, room.x, row, room.x, above - at + row)
+        room.shrink[row, 1] = to_unit(room.x, above - at + row, square)
 
 
-@_jit
-def _layer_between_back(plan, first, n, room, at, block, dz, dy):
+@jit
+def _layer_between_back(plan, first, count, room, at, dz, dy):
     """Add the gradients of such a layer, given dh in t and de in dx, which becomes the gradient by its own features."""
-    size, features = plan.size[n], room.x.shape[1]
-    add_transposed_product(room.u, at, size + 1, room.t, at, dy, first, plan.each, 0, features)
-    product(room.t, at, size + 1, room.hidden, first, plan.each, 0, features, room.du, 0)
-    for i in range(size + 1):
+    features, rows = room.x.shape[1], room.start[count]
+    add_transposed_product(room.u, at, rows, room.t, at, dy, first, plan.each, 0, features)
+    product(room.t, at, rows, room.hidden, first, plan.each, 0, features, room.du, 0)
+    for i in range(rows):
         normalize_gradient(room.u, at + i, room.shrink[at + i, 0], room.du, i)
-    transpose(room.x, at, plan.each, 0, size, room.features, 0)
-    product(room.du, 0, size + 1, room.features, 0, plan.each, 0, features, room.ds, 0)
-    for i in range(size + 1):
-        softmax_gradient(room.c, at + i, room.ds, i)
-    add_transposed_product(room.c, at, size + 1, room.du, 0, room.dx, block, plan.each, 0, size)
-    add_transposed_product(room.ds, 0, size + 1, room.q, at, room.dx, block, plan.each, 0, size)
-    product(room.ds, 0, size + 1, room.x, at, plan.each, 0, size, room.dq, 0)
-    add_transposed_product(room.x, at, size + 1, room.dq, 0, dz, first, plan.each, 0, features)
-    product(room.dq, 0, size + 1, room.attention, first, plan.each, 0, features, room.du, 0)
-    for i in range(size + 1):
-        add_rows(room.dx, block + i, room.du, i, room.dx, block + i)
+    for s in range(count):
+        begin, size = room.start[s], plan.size[room.kind[s]]
+        transpose(room.x, at + begin, plan.each, 0, size, room.features, 0)
+        product(room.du, begin, size + 1, room.features, 0, plan.each, 0, features, room.ds, begin)
+        for i in range(begin, begin + size + 1):
+            softmax_gradient(room.c, at + i, room.ds, i)
+        add_transposed_product(room.c, at + begin, size + 1, room.du, begin, room.dx, begin, plan.each, 0, size)
+        add_transposed_product(room.ds, begin, size + 1, room.q, at + begin, room.dx, begin, plan.each, 0, size)
+        product(room.ds, begin, size + 1, room.x, at + begin, plan.each, 0, size, room.dq, begin)
+    add_transposed_product(room.x, at, rows, room.dq, 0, dz, first, plan.each, 0, features)
+    product(room.dq, 0, rows, room.attention, first, plan.each, 0, features, room.du, 0)
+    for i in range(rows):
+        add_rows(room.dx, i, room.du, i, room.dx, i)
 
 
-@_jit
-def _last_layer(plan, z, y, first, classes, order, begin, count, room, at, height):
-    """Logits of a group of sequences."""
+@jit
+def _last_layer(plan, z, y, first, count, room, at):
+    """Logits of a group of sequences; q, c, u and the length of sequence s are in row at + s."""
     for s in range(count):
-        copy_row(room.x, at + s * height + plan.size[classes[order[begin + s]]], room.own, s)
-    product(room.own, 0, GROUP, z, first, plan.each, 0, room.x.shape[1], room.q, at)
+        copy_row(room.x, at + room.start[s + 1] - 1, room.own, s)
+    product(room.own, 0, count, z, first, plan.each, 0, room.x.shape[1], room.q, at)
     for s in range(count):
-        size = plan.size[classes[order[begin + s]]]
-        clear_row(room.c, at + s)
+        row, begin, size = at + s, at + room.start[s], plan.size[room.kind[s]]
+        clear_row(room.c, row)
         for w in range(size):
-            room.c[at + s, w] = inner(room.q, at + s, room.x, at + s * height + w)
-        divide_row(room.c, at + s, weigh(room.c, at + s, room.absent, room.counts, s))
-        sum_rows(room.c, at + s, size, room.x, at + s * height, room.u, at + s)
-        room.shrink[at + s, 0] = to_unit(room.u, at + s, inner(room.u, at + s, room.u, at + s))
-    product(room.u, at, GROUP, y, 0, plan.each, 0, room.x.shape[1], room.logits, 0)
+            room.c[row, w] = inner(room.q, row, room.x, begin + w)
+        divide_row(room.c, row, weigh(room.c, row, room.absent, room.counts, s))
+        sum_rows(room.c, row, size, room.x, begin, room.u, row)
+        room.shrink[row, 0] = to_unit(room.u, row, inner(room.u, row, room.u, row))
+    product(room.u, at, count, y, 0, plan.each, 0, room.x.shape[1], room.logits, 0)
 
 
-@_jit
-def _last_layer_back(plan, first, classes, order, begin, count, room, at, height, dz, dy):
+@jit
+def _last_layer_back(plan, first, count, room, at, dz, dy):
     """Add its gradients, given the weighted residuals; the gradient by its features is in dx."""
     features = room.x.shape[1]
     add_transposed_product(room.u, at, count, room.logits, 0, dy, 0, plan.each, 0, features)
-    product(room.logits, 0, GROUP, room.decoder, 0, plan.each, 0, room.decoder.shape[0], room.du, 0)
+    product(room.logits, 0, count, room.decoder, 0, plan.each, 0, room.decoder.shape[0], room.du, 0)
     for s in range(count):
-        size, block = plan.size[classes[order[begin + s]]], s * height
+        begin, size = room.start[s], plan.size[room.kind[s]]
         normalize_gradient(room.u, at + s, room.shrink[at + s, 0], room.du, s)
         clear_row(room.ds, s)
         for w in range(size):
-            room.ds[s, w] = inner(room.du, s, room.x, at + block + w)
+            room.ds[s, w] = inner(room.du, s, room.x, at + begin + w)
         softmax_gradient(room.c, at + s, room.ds, s)
-        sum_rows(room.ds, s, size, room.x, at + block, room.dq, s)
-        two_outer_products(room.c, at + s, room.du, s, room.ds, s, room.q, at + s, size, room.dx, block)
+        sum_rows(room.ds, s, size, room.x, at + begin, room.dq, s)
+        two_outer_products(room.c, at + s, room.du, s, room.ds, s, room.q, at + s, size, room.dx, begin)
     add_transposed_product(room.own, 0, count, room.dq, 0, dz, first, plan.each, 0, features)
-    product(room.dq, 0, GROUP, room.attention, first, plan.each, 0, features, room.own, 0)
+    product(room.dq, 0, count, room.attention, first, plan.each, 0, features, room.own, 0)
     for s in range(count):
-        copy_row(room.own, s, room.dx, s * height + plan.size[classes[order[begin + s]]])
+        copy_row(room.own, s, room.dx, room.start[s + 1] - 1)
 
 
-@_jit
-def _see(plan, n, room, at, height, blocks, top, s, seen):
+@jit
+def _see(plan, s, room, capacity, top, seen):
     """The attention of every layer as the output sees it (`model/layered.py`), from the last one down."""
-    size = plan.size[n]
+    size = plan.size[room.kind[s]]
     for w in range(size):
-        seen[top, w] = room.c[at + s, w]
+        seen[top, w] = room.c[top * capacity + s, w]
     for j in range(top - 1, -1, -1):
         for i in range(size):
-            row = j * blocks + s * height + i
+            row = j * capacity + room.start[s] + i
             mass = room.c.dtype.type(0)
             for w in range(size):
                 mass += room.c[row, w]  # of the first layer's f; 1 elsewhere
@@ -323,7 +367,7 @@ def _see(plan, n, room, at, height, blocks, top, s, seen):
                 seen[j, w] += seen[j + 1, i] * room.c[row, w] / mass
 
 
-@_jit
+@jit
 def _by_class(classes, weights, num_classes):
     """The sequences that have a weight, in order of class."""
     first = np.zeros(num_classes + 1, np.int64)
@@ -343,7 +387,7 @@ def _by_class(classes, weights, num_classes):
 def _compile(stamp: int):
     """The function cached on disk; `stamp` makes the cache notice changes in what it calls."""
 
-    @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+    @njit(cache=True, nogil=True, fastmath=REORDERED, error_model="numpy")
     def layered_gradients(plan, matrices, batch, runs, layers, learn, room, gradient, losses, accuracies, seen):
         """Losses and accuracies (R,) of these runs, without holding Python's lock.
 
@@ -352,10 +396,7 @@ def _compile(stamp: int):
         """
         if stamp < 0:
             return
-        features, top = room.x.shape[1], layers - 1
-        height = room.du.shape[0]
-        blocks = GROUP * height
-        at = top * blocks
+        features, capacity, top = room.x.shape[1], room.dx.shape[0], layers - 1
         for r in runs:
             z, y, last = matrices.attention[r], matrices.hidden[r], matrices.decoder[r]
             dz, dy, d_last = gradient.attention[r], gradient.hidden[r], gradient.decoder[r]
@@ -368,59 +409,53 @@ def _compile(stamp: int):
                 for j in range(1, top):
                     transpose(y, j * features, plan.each, 0, features, room.hidden, j * features)
                 transpose(last, 0, plan.each, 0, features, room.decoder, 0)
-            classes, weights = batch.class_index[r], batch.weights[r]
-            order = _by_class(classes, weights, plan.size.shape[0])
+            order = _by_class(batch.class_index[r], batch.weights[r], plan.size.shape[0])
             loss, correct = 0.0, 0.0
             boosted, turned = -1, -1  # the classes that `boost` and `rows` are of
             for begin in range(0, order.shape[0], GROUP):
-                count = min(GROUP, order.shape[0] - begin)
+                count = _load_group(plan, batch, r, order, begin, room)
+                if top == 0:
+                    _one_hot(plan, room, count)
+                s = 0 if top > 0 else count
+                while s < count:
+                    if room.kind[s] != boosted:
+                        boosted = room.kind[s]
+                        _boost(plan, z, boosted, room)
+                    end = _same_class(room, s, count)
+                    _first_layer(plan, z, y, s, end, room, capacity)
+                    s = end
+                for j in range(1, top):
+                    _layer_between(plan, z, y, j * features, count, room, j * capacity, (j + 1) * capacity)
+                _last_layer(plan, z, last, top * features, count, room, top * capacity)
                 for s in range(count):
                     b = order[begin + s]
-                    n, block = classes[b], s * height
-                    for w in range(room.counts.shape[1]):
-                        room.counts[s, w] = batch.counts[r, b, plan.tokens[n, w]] if w < plan.size[n] else 0
-                        room.absent[s, w] = 0 if room.counts[s, w] > 0 else -np.inf
-                    if top == 0:
-                        for i in range(plan.size[n] + 1):
-                            clear_row(room.x, block + i)
-                            room.x[block + i, _coordinate(plan, n, i)] = 1
-                    else:
-                        if n != boosted:
-                            _boost(plan, z, n, room)
-                            boosted = n
-                        _first_layer(plan, z, y, n, s, room, block, blocks + block)
-                    for j in range(1, top):
-                        here = j * blocks + block
-                        _layer_between(plan, z, y, j * features, n, s, room, here, here + blocks)
-                _last_layer(plan, z, last, top * features, classes, order, begin, count, room, at, height)
-                for s in range(count):
-                    b = order[begin + s]
+                    weight = batch.weights[r, b]
                     scale, _, far, odds, hit = _residual(
-                        room.logits, s, plan.next_column[classes[b]], plan.multiplicity, plan.num_columns
+                        room.logits, s, plan.next_column[room.kind[s]], plan.multiplicity, plan.num_columns
                     )
-                    scale_row(room.logits, s, room.logits.dtype.type(weights[b]) * scale)
-                    loss += weights[b] * (far + math.log1p(odds))
-                    correct += weights[b] * hit
+                    scale_row(room.logits, s, weight * scale)
+                    loss += weight * (far + math.log1p(odds))
+                    correct += weight * hit
                     if seen.shape[0] > 0:
-                        _see(plan, classes[b], room, at, height, blocks, top, s, seen[r, b])
+                        _see(plan, s, room, capacity, top, seen[r, b])
                 if not learn:
                     continue
-                _last_layer_back(plan, top * features, classes, order, begin, count, room, at, height, dz, d_last)
-                if top == 0:
-                    continue
-                for s in range(count):
-                    n, block = classes[order[begin + s]], s * height
-                    for j in range(top - 1, -1, -1):
-                        here = j * blocks + block
-                        for i in range(plan.size[n] + 1):
-                            normalize_gradient(room.x, here + blocks + i, room.shrink[here + i, 1], room.dx, block + i)
-                            slope(room.t, here + i, room.dx, block + i, plan.smooth)
-                        if j > 0:
-                            _layer_between_back(plan, j * features, n, room, here, block, dz, dy)
-                    if n != turned:
-                        _change_class(plan, turned, n, y, room, dz)
-                        turned = n
-                    _first_layer_back(plan, n, room, block, dy)
+                _last_layer_back(plan, top * features, count, room, top * capacity, dz, d_last)
+                for j in range(top - 1, -1, -1):
+                    at = j * capacity
+                    for i in range(room.start[count]):
+                        normalize_gradient(room.x, at + capacity + i, room.shrink[at + i, 1], room.dx, i)
+                        slope(room.t, at + i, room.dx, i, plan.smooth)
+                    if j > 0:
+                        _layer_between_back(plan, j * features, count, room, at, dz, dy)
+                s = 0 if top > 0 else count
+                while s < count:
+                    if room.kind[s] != turned:
+                        _change_class(plan, turned, room.kind[s], y, room, dz)
+                        turned = room.kind[s]
+                    end = _same_class(room, s, count)
+                    _first_layer_back(plan, s, end, room, dy)
+                    s = end
             _change_class(plan, turned, -1, y, room, dz)
             losses[r] = loss
             accuracies[r] = correct

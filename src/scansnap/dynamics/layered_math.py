@@ -43,10 +43,14 @@ from scansnap.model.lanes import LANES
 TILE = 8
 """Rows of a product that are computed together, each in registers of its own."""
 
-_jit = njit(fastmath=FAST, error_model="numpy", forceinline=True)  # `kernel_math` says why always inlined
+REORDERED = FAST - {"arcp"}
+"""Sums may be reordered, but a quotient is no product with a reciprocal: attention to a single token is exactly 1, and
+so its gradient exactly 0, which rules that ignore the size of a gradient would otherwise take for one."""
+
+jit = njit(fastmath=REORDERED, error_model="numpy", forceinline=True)  # `kernel_math` says why always inlined
 
 
-@_jit
+@jit
 def product(a, first_a, count, b, first_b, rows, n, depth, out, first_out):
     """out_i = sum_k a_ik b_k for `count` rows, rounded up to whole tiles; row k of b is first_b + rows[n, k]."""
     for j in range(0, out.shape[1], LANES):
@@ -58,7 +62,7 @@ def product(a, first_a, count, b, first_b, rows, n, depth, out, first_out):
             store_down(out, first_out + i, j, sums)
 
 
-@_jit
+@jit
 def add_transposed_product(a, first_a, count, b, first_b, out, first_out, rows, n, depth):
     """out_k += sum_i a_ik b_i over `count` rows i; row k of out is first_out + rows[n, k].
 
@@ -73,7 +77,7 @@ def add_transposed_product(a, first_a, count, b, first_b, out, first_out, rows, 
             add_to_listed(out, first_out, rows, n, k, j, sums)
 
 
-@_jit
+@jit
 def transpose(a, first_a, rows, n, count, out, first_out):
     """out_kw = a_wk for `count` rows w, 0 beyond; row w of a is first_a + rows[n, w]."""
     for k in range(a.shape[1] if count < out.shape[1] else 0):
@@ -83,7 +87,7 @@ def transpose(a, first_a, rows, n, count, out, first_out):
             store_across(out, first_out + k, w, load(a, first_a + rows[n, w], k, LANES))
 
 
-@_jit
+@jit
 def sum_rows(a, i, count, b, first_b, out, o):
     """out_o = sum_w a_iw b_w over `count` rows w of b."""
     for k in range(0, out.shape[1], LANES):
@@ -93,7 +97,7 @@ def sum_rows(a, i, count, b, first_b, out, o):
         store(out, o, k, result)
 
 
-@_jit
+@jit
 def two_outer_products(a, i, b, j, c, k, d, m, count, out, first_out):
     """out_w = a_iw b_j + c_kw d_m for `count` rows w of out."""
     for o in range(0, out.shape[1], LANES):
@@ -103,7 +107,7 @@ def two_outer_products(a, i, b, j, c, k, d, m, count, out, first_out):
             store(out, first_out + w, o, multiply_add(spread(c[k, w], second), second, part))
 
 
-@_jit
+@jit
 def inner(a, i, b, j):
     """a_i . b_j."""
     (products,) = zero_each(a, LANES, 1)
@@ -112,7 +116,7 @@ def inner(a, i, b, j):
     return total(products)
 
 
-@_jit
+@jit
 def multiply_rows(a, i, b, j, out, o):
     """out_o = a_i b_j, entry by entry; returns |out_o|_2^2."""
     (squares,) = zero_each(out, LANES, 1)
@@ -123,7 +127,7 @@ def multiply_rows(a, i, b, j, out, o):
     return total(squares)
 
 
-@_jit
+@jit
 def add_rows(a, i, b, j, out, o):
     """out_o = a_i + b_j; returns |out_o|_2^2."""
     (squares,) = zero_each(out, LANES, 1)
@@ -134,7 +138,7 @@ def add_rows(a, i, b, j, out, o):
     return total(squares)
 
 
-@_jit
+@jit
 def add_one_hot(a, i, place, out, o):
     """out_o = a_i + e_place; returns |out_o|_2^2."""
     (squares,) = zero_each(out, LANES, 1)
@@ -146,7 +150,7 @@ def add_one_hot(a, i, place, out, o):
     return total(squares)
 
 
-@_jit
+@jit
 def softmax_gradient(c, i, g, j):
     """g_j <- c_i (g_j - c_i . g_j), entry by entry: the gradient back through a softmax."""
     along = inner(c, i, g, j)
@@ -155,7 +159,7 @@ def softmax_gradient(c, i, g, j):
         store(g, j, k, multiply(load(c, i, k, LANES), subtract(part, spread(along, part))))
 
 
-@_jit
+@jit
 def add_direction_gradient(f, i, g, j, out, o):
     """out_o += f_i (g_j - f_i (f_i . g_j)), entry by entry: Lemma 1's."""
     along = inner(f, i, g, j)
@@ -165,14 +169,14 @@ def add_direction_gradient(f, i, g, j, out, o):
         store(out, o, k, multiply_add(part, gradient, load(out, o, k, LANES)))
 
 
-@_jit
+@jit
 def copy_row(a, i, b, j):
     """b_j <- a_i."""
     for k in range(0, a.shape[1], LANES):
         store(b, j, k, load(a, i, k, LANES))
 
 
-@_jit
+@jit
 def clear_row(a, i):
     """a_i <- 0."""
     (zero,) = zero_each(a, LANES, 1)
@@ -180,7 +184,7 @@ def clear_row(a, i):
         store(a, i, k, zero)
 
 
-@_jit
+@jit
 def scale_row(a, i, rate):
     """a_i *= rate."""
     for k in range(0, a.shape[1], LANES):
@@ -188,7 +192,7 @@ def scale_row(a, i, rate):
         store(a, i, k, multiply(spread(rate, part), part))
 
 
-@_jit
+@jit
 def divide_row(a, i, divisor):
     """a_i /= divisor: an entry that equals the divisor becomes exactly 1."""
     for k in range(0, a.shape[1], LANES):
@@ -196,7 +200,7 @@ def divide_row(a, i, divisor):
         store(a, i, k, divide(part, spread(divisor, part)))
 
 
-@_jit
+@jit
 def to_unit(a, i, square):
     """a_i <- a_i / |a_i|_2, given |a_i|_2^2; returns 1 / |a_i|_2."""
     inverse = a.dtype.type(1) / a.dtype.type(math.sqrt(square))
@@ -204,7 +208,7 @@ def to_unit(a, i, square):
     return inverse
 
 
-@_jit
+@jit
 def normalize_gradient(unit, i, inverse, g, j):
     """g_j <- (g_j - u_i (u_i . g_j)) / length: the gradient back through LN."""
     along = inner(unit, i, g, j)
@@ -214,7 +218,7 @@ def normalize_gradient(unit, i, inverse, g, j):
         store(g, j, k, multiply(spread(inverse, part), part))
 
 
-@_jit
+@jit
 def slope(t, i, g, j, smooth):
     """t_i = phi(h) -> phi'(h) g_j, in place: 1 - t^2 for tanh, 1[t > 0] for ReLU."""
     if smooth:
@@ -227,7 +231,7 @@ def slope(t, i, g, j, smooth):
             store(t, i, k, zero_unless_above(load(t, i, k, LANES), zero, load(g, j, k, LANES)))
 
 
-@_jit
+@jit
 def activate(h, i, smooth):
     """h_i <- phi(h_i): tanh if `smooth`, else ReLU; NaN stays NaN."""
     if smooth:
@@ -239,7 +243,7 @@ def activate(h, i, smooth):
             store(h, i, k, maximum(zero, load(h, i, k, LANES)))
 
 
-@_jit
+@jit
 def weigh(c, i, absent, counts, s):
     """Scores c_il -> a_l exp(c_il - max), with a_l = counts_sl; returns the sum.
 
@@ -259,7 +263,7 @@ def weigh(c, i, absent, counts, s):
     return total(result)
 
 
-@_jit
+@jit
 def _tanh(x):
     """e / (e + 2) with e = exp(2 x) - 1, to a few ulp; beyond +-20 tanh rounds to +-1.
 
@@ -271,7 +275,7 @@ def _tanh(x):
     return divide(e, add(e, spread(2.0, x)))
 
 
-@_jit
+@jit
 def _exp_parts(x):
     """2^k and exp(t) - 1 with x = k ln(2) + t and |t| <= ln(2)/2, for x between -87 and 87."""
     k = nearest(multiply(x, spread(1.4426950408889634, x)))
@@ -286,7 +290,7 @@ def _exp_minus_one(t):
     raise NotImplementedError("only compiled code calls this")
 
 
-@overload(_exp_minus_one, jit_options={"fastmath": FAST, "error_model": "numpy", "forceinline": True})
+@overload(_exp_minus_one, jit_options={"fastmath": REORDERED, "error_model": "numpy", "forceinline": True})
 def _exp_minus_one_of(t):
     last = 8 if t.dtype == types.float32 else 14
     highest = 1 / math.factorial(last)
