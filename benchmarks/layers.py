@@ -68,7 +68,7 @@ class WholeVocabulary(LayeredEngine):
     def _forward(self, parameters: dict[str, torch.Tensor], batch: Batch) -> Measures:
         layers, log_a = self._options.layers, torch.log(batch.token_weights)
         (runs, sequences, context), size = log_a.shape, parameters["attention_logits_0"].shape[-1]
-        x = torch.eye(size, dtype=log_a.dtype).expand(runs, sequences, size, size)
+        x = torch.eye(size, dtype=log_a.dtype, device=log_a.device).expand(runs, sequences, size, size)
         for j in range(layers - 1):
             scores = x @ parameters[f"attention_logits_{j}"][:, None] @ x[:, :, :context].mT + log_a[:, :, None]
             mixed = unit(torch.softmax(scores, dim=3) @ x[:, :, :context])
