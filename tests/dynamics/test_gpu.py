@@ -27,7 +27,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fixed set, whole": {"num_sequences": 40, "batch_size": None},
     "two layers": {"layers": 2, "momentum": 0.9, "lr_y": 0.3},
     "three layers, random start": {"layers": 3, "init": "uniform", "nonlinearity": "relu", "lr_y": 0.3},
-    "two layers, population": {"layers": 2, "batch_size": None, "seq_len": math.inf},
 }
 
 
