@@ -136,7 +136,7 @@ class Depth(Options):
     """How many layers there are."""
 
     layers: int = field(
-        default=1, metadata=option("Stacked layers; several are trained by autograd.", least=1, most=16)
+        default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)
     )
     nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
 

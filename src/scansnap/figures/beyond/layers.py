@@ -136,10 +136,7 @@ FIGURE = FigureRecipe(
         "How input tokens are combined in several layers is a lasting puzzle; in one layer there is a priority among "
         "them by co-occurrence, and attention picks few to combine first (Section 7)."
     ),
-    setting=(
-        f"Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, {in_words(SETTING)}; "
-        "gradients by autograd where there are several layers"
-    ),
+    setting=(f"Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, {in_words(SETTING)}"),
     prepare=prepare,
     draw=draw,
     trends=trends,
