@@ -204,7 +204,7 @@ def test_names_in_the_documents_exist(page: Path) -> None:
 def test_benchmarks_start() -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep"):
+    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow"):
         program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
         done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == 0

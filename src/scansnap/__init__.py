@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.update_rules import Adam as Adam
     from scansnap.dynamics.update_rules import Update as Update
     from scansnap.dynamics.update_rules import UpdateRule as UpdateRule
+    from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
     from scansnap.figures.recipe import FigureRecipe as FigureRecipe
     from scansnap.model.architecture import Addition as Addition
     from scansnap.model.attention import ATTENTION_MAPS as ATTENTION_MAPS
@@ -91,6 +92,7 @@ _HOMES = {
     "dynamics.published": ("PUBLISHED", "Experiment"),
     "dynamics.train": ("train",),
     "dynamics.update_rules": ("OPTIMIZERS", "SGD", "Adam", "Update", "UpdateRule"),
+    "figures.phase_diagram": ("phase_diagram",),
     "figures.recipe": ("FigureRecipe",),
     "model.architecture": ("Addition",),
     "model.attention": ("ATTENTION_MAPS", "AttentionMap"),
