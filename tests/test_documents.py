@@ -80,8 +80,7 @@ def test_sweep_commands_run(tmp_path) -> None:
     page = (ROOT / "docs" / "sweeps.md").read_text()
     (config,) = blocks(page, "toml")
     (tmp_path / "sweep.toml").write_text(config.replace("steps = 100", "steps = 2"))
-    (commands,) = blocks(page, "bash")
-    for command in commands.splitlines():
+    for command in "".join(blocks(page, "bash")).splitlines():
         run_command(command, tmp_path)
 
 

@@ -145,5 +145,5 @@ def _why(runs: Runs, reached: NDArray[np.float64], failed: NDArray[np.bool_], en
     return (
         f"{int(failed.sum())} of {len(runs)} runs failed; the first, with lr_y = {runs.lr_y[worst]:g} and lr_z = "
         f"{runs.lr_z[worst]:g}, came to t = {reached[worst]:.3g} of {end:.3g} in {MOST_EVALUATIONS:,} evaluations of "
-        "the gradient: ask for earlier times, or allow larger errors with rtol and atol."
+        "the gradient: ask for earlier times or, where rtol and atol are tiny, allow larger errors."
     )
