@@ -90,7 +90,7 @@ def _optimizer(name: str, rates: dict[nn.Parameter, float], momentum: float) -> 
         for parameter, rate in rates.items():
             assert parameter.grad is not None
             slope = parameter.grad.sign() if name == "sign_sgd" else parameter.grad / parameter.grad.norm()
-            parameter -= rate * slope
+            parameter.sub_(slope, alpha=rate)
 
     return step
 

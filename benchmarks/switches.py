@@ -63,7 +63,7 @@ def main() -> None:
         has_positions = name in ("positions", "learned bias")
         seq_len = 1 + int(placed.sizes.sum()) if has_positions else 128
         rate = 1.0 if "optimizer" not in switch else 0.01
-        common = {"lr_y": rate, "lr_z": rate, "batch_size": 128, "seq_len": seq_len}
+        common: dict[str, Any] = {"lr_y": rate, "lr_z": rate, "batch_size": 128, "seq_len": seq_len}
         ours = {**common, "init": "uniform", "dtype": asked.dtype, "device": asked.device, "record": ("loss",),
                 "record_every": None, "seeds": range(asked.runs)}  # fmt: skip
         classes = placed if has_positions else medium

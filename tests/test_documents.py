@@ -87,8 +87,7 @@ def test_sweep_commands_run(tmp_path) -> None:
     page = (ROOT / "docs" / "sweeps.md").read_text()
     (config,) = blocks(page, "toml")
     (tmp_path / "sweep.toml").write_text(config.replace("steps = 100", "steps = 2"))
-    (commands,) = blocks(page, "bash")
-    for command in commands.splitlines():
+    for command in "".join(blocks(page, "bash")).splitlines():
         run_command(command, tmp_path)
 
 
@@ -211,7 +210,7 @@ def test_names_in_the_documents_exist(page: Path) -> None:
 def test_benchmarks_start() -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep"):
+    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow"):
         program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
         done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == 0

@@ -14,7 +14,7 @@ from scansnap.base.errors import InputError
 from scansnap.base.options import options_of, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.dynamics.options import RatesKind, TrainOptions
+from scansnap.dynamics.options import RatesKind, TimeOptions, TrainOptions
 from scansnap.sweeps.execution import Execution
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHOWN = 20
 """Cells in the table; all of them with --json and in the result."""
 
 
-@with_flags(TrainOptions, Execution, several=True)
+@with_flags(TrainOptions, TimeOptions, Execution, several=True)
 def command(
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     config: Annotated[Path | None, common.CONFIG_OPTION] = None,
@@ -39,7 +39,7 @@ def command(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Train every combination of rates, seeds, classes and options.
+    """Train every combination of rates, seeds, classes and options, or with --times integrate their flows.
 
     The result is written shard by shard: after an interruption, start the same command again to run only what is
     missing. Lists are written as 1,2,5.
@@ -50,21 +50,25 @@ def command(
 
     common.run_parts(parts)
     settings, stated = read_sweep(config) if config else ({}, {})
+    own = read_flags(flags, TrainOptions, TimeOptions, Execution, several=True)
     if preset is not None:
         experiment = common.published(preset)
+        times = own.get("times", stated.get("times"))
+        options = experiment.options if times is None else experiment.flow_options(tuple(times))
         recorded = ("record", "record_every", "seeds")
-        values = {name: value for name, value in values_of(experiment.options).items() if name not in recorded}
+        values = {name: value for name, value in values_of(options).items() if name not in recorded}
         settings, stated = settings or {preset: experiment.classes}, with_options(values, stated)
-    own = read_flags(flags, TrainOptions, Execution, several=True)
     if lr_y_over_lr_z is not None:
         own["lr_y_over_lr_z"] = RatesKind().read("--lr-y-over-lr-z", lr_y_over_lr_z)
     if classes is not None:
         settings = settings_by_name([name.strip() for name in classes.split(",")])
+    if "times" in own:
+        stated.pop("steps", None)
     if set(np.atleast_1d(own.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in own:
         stated.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
     words = with_options(stated, own)
     missing = [] if settings else ["classes"]
-    missing += [name for name in ("lr_z", "steps") if name not in words]
+    missing += [name for name in ("lr_z", "times" if "times" in words else "steps") if name not in words]
     if missing:
         flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise InputError(f"{flags_missing} must be given, here or in a --config file.")

@@ -29,7 +29,7 @@ from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.kernel_batches import draw_batch, weigh_batch
 from scansnap.dynamics.kernel_borrow import borrow
 from scansnap.dynamics.kernel_lanes import load, multiply, multiply_add, store, total
-from scansnap.dynamics.kernel_math import FAST, add_outer_products, add_row, hot, largest, scaled_exp, weighted_sums
+from scansnap.dynamics.kernel_math import FAST, add_outer_products, add_row, hot, softmax_residual, weighted_sums
 from scansnap.dynamics.kernel_modified import add_modification
 from scansnap.dynamics.kernel_plan import GROUP, SGD_RULE
 from scansnap.dynamics.kernel_readout import (
@@ -71,7 +71,9 @@ def _measure(plan, scratch, n, weight, count, loss, correct):
     kind = x.dtype.type
     odds = 0.0  # (1 + odds_1) (1 + odds_2) ... - 1: one logarithm for all of them
     for i in range(count):
-        scale, along, far, one_odds, hit = _residual(x, i, plan.next_column[n], plan.multiplicity, plan.num_columns)
+        scale, along, far, one_odds, hit = softmax_residual(
+            x, i, plan.next_column[n], plan.multiplicity, plan.num_columns
+        )
         factor[0, i] = kind(weight) * scale
         factor[1, i] = kind(weight) * along
         loss += weight * far
@@ -108,34 +110,6 @@ def _backward(plan, scratch, y, v, n, count, modified):
     if modified:
         for i in range(count):
             add_row(scratch.residuals, n, scratch.factor[0, i], x, i)
-
-
-@hot
-def _residual(x, i, n, multiplicity, num_columns):
-    """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
-
-    Returns that factor; a = sum_j logits_j (e_n - p)_j; two numbers b and c >= 0 that make up the loss, b + log(1 + c);
-    and whether n alone has the largest logit.
-
-    1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
-    rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
-    """
-    kind = x.dtype.type
-    own = x[i, n]
-    x[i, n] = -np.inf
-    for j in range(num_columns, x.shape[1]):
-        x[i, j] = -np.inf  # padding
-    other = largest(x, i)
-    top = max(own, other)
-    rest, moment = scaled_exp(x, i, top, multiplicity)
-    x[i, n] = -rest
-    own_exp = kind(math.exp(own - top))
-    scale = kind(-1) / (rest + own_exp)
-    along = scale * (moment - (own - top) * rest)
-    hit = 1.0 if own > other else 0.0
-    if own - top > -30:
-        return scale, along, 0.0, float(rest) / float(own_exp), hit
-    return scale, along, float(top) - float(own), float(rest) + float(own_exp) - 1.0, hit
 
 
 @hot

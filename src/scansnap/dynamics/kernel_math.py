@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
@@ -203,6 +204,34 @@ def _scaled_exp(x, i, shift, scale):
         return total, moment
 
     return plain
+
+
+@hot
+def softmax_residual(x, i, n, multiplicity, num_columns):
+    """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
+
+    Returns that factor; a = sum_j logits_j (e_n - p)_j; two numbers b and c >= 0 that make up the loss, b + log(1 + c);
+    and whether n alone has the largest logit.
+
+    1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
+    rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
+    """
+    kind = x.dtype.type
+    own = x[i, n]
+    x[i, n] = -np.inf
+    for j in range(num_columns, x.shape[1]):
+        x[i, j] = -np.inf  # padding
+    other = largest(x, i)
+    top = max(own, other)
+    rest, moment = scaled_exp(x, i, top, multiplicity)
+    x[i, n] = -rest
+    own_exp = kind(math.exp(own - top))
+    scale = kind(-1) / (rest + own_exp)
+    along = scale * (moment - (own - top) * rest)
+    hit = 1.0 if own > other else 0.0
+    if own - top > -30:
+        return scale, along, 0.0, float(rest) / float(own_exp), hit
+    return scale, along, float(top) - float(own), float(rest) + float(own_exp) - 1.0, hit
 
 
 @hot

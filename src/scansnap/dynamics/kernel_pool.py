@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.data.source import Draw
+from scansnap.data.source import Draw, check_draw
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.kernel_plan import KernelPool
 from scansnap.model.compact import CompactLayout
@@ -58,10 +58,11 @@ class Pools:
         return self._pool(draws, start=begin, stride=self._batch, chosen=False)
 
     def _draw(self, step: int, count: int | None) -> Draw:
-        draw = self._source.draw(seeds=self._seeds, step=step, num_sequences=count, length=self._options.length)
-        if not self._source.independent:
-            draw.check(self._source, len(self._seeds), count)
-        return draw
+        source, length = self._source, self._options.length
+        draw = source.draw(seeds=self._seeds, step=step, num_sequences=count, length=length)
+        if source.independent:
+            return draw
+        return check_draw(draw, source, runs=len(self._seeds), num_sequences=count, length=length)
 
     def _pool(self, draws: list[Draw], *, start: int, stride: int, chosen: bool) -> KernelPool:
         class_index = np.concatenate([draw.class_index for draw in draws], axis=1)

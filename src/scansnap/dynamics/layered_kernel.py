@@ -38,7 +38,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.dynamics.kernel import _residual
+from scansnap.dynamics.kernel_math import softmax_residual
 from scansnap.dynamics.layered_math import (
     REORDERED,
     TILE,
@@ -430,7 +430,7 @@ def _compile(stamp: int):
                 for s in range(count):
                     b = order[begin + s]
                     weight = batch.weights[r, b]
-                    scale, _, far, odds, hit = _residual(
+                    scale, _, far, odds, hit = softmax_residual(
                         room.logits, s, plan.next_column[room.kind[s]], plan.multiplicity, plan.num_columns
                     )
                     scale_row(room.logits, s, weight * scale)

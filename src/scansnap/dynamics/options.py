@@ -171,6 +171,11 @@ class RecordOptions(Options):
         """The quantities to record."""
         return quantities(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
 
+    @property
+    def recorded(self) -> tuple[Quantity, ...]:
+        """What is recorded of these."""
+        return self.quantities
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradientOptions(Options):
@@ -304,13 +309,14 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, S
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, RunOptions):
-    """The options of `flow`."""
+class TimeOptions(Options):
+    """How the flow goes from time to time."""
 
     times: Sequence[float] | NDArray[np.floating] = field(
         metadata=option(
             "Times to record, in expected batch-1 steps, as 1,1e3,1e6 or log:FIRST:LAST:COUNT.",
             TimesKind(),
+            axis=False,
             separator="",
         )
     )
@@ -320,6 +326,11 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, RunOption
     atol: float = field(
         default=1e-10, metadata=option("Absolute error allowed in each step of the integration.", least=1e-14, most=0.1)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptions, RunOptions):
+    """The options of `flow`."""
 
     def check_together(self) -> None:
         Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
