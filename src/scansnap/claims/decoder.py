@@ -86,8 +86,9 @@ def theorem_5(check: Check) -> None:
     )  # fmt: skip
     for gradient, lr_z, role in cases:
         trained = one_head(train(
-            classes, lr_y=check.setting.lr_y, lr_z=lr_z, steps=steps, batch_size=1, seq_len=math.inf, seeds=range(10),
-            decoder_gradient=gradient, dtype="float64", record_every=steps, record=("decoder",), progress=False,
+            classes, lr_y=check.setting.lr_y, lr_z=lr_z, steps=steps, batch_size=1, seq_len=math.inf,
+            seeds=check.seeds(10), decoder_gradient=gradient, dtype="float64", record_every=steps,
+            record=("decoder",), progress=False,
         ))["decoder"].values[:, -1]  # fmt: skip
         label = f"Y, {gradient} gradient" + (", attention learned at eta_Z = eta_Y" if lr_z else "")
         closed = np.array([theory.decoder(f, w) for w in predicted])

@@ -76,7 +76,7 @@ def theorem_3(check: Check) -> None:
     sampled: dict[str, dict[str, Any]] = {"momentum 0.9": {"momentum": 0.9}, "T = 128": {"seq_len": 128}}
     for name, options in sampled.items():
         z = one_head(train(
-            classes, lr_y=0.1, lr_z=0.001, steps=400, seeds=range(20), dtype="float64", record_every=400,
+            classes, lr_y=0.1, lr_z=0.001, steps=400, seeds=check.seeds(20), dtype="float64", record_every=400,
             progress=False, record=("attention_logits",), **{"batch_size": 128, "seq_len": np.inf, **options},
         ))["attention_logits"].values[:, -1, row]  # fmt: skip
         predicted, measured = companions(classes, z.mean(axis=0)[None])

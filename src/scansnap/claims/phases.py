@@ -240,42 +240,6 @@ def theorem_1_b(check: Check) -> None:
 
 
 @claim(
-    "With eta_Z fixed a smaller eta_Y leads to a larger B_n from t_0 on, and so to a sparser attention map.",
-    where="Section 6 (c); Appendix F (b); Figure 3",
-    category="fails under true SGD",
-    conditions="one common token, one query, modified gradient; K = 10, M = 1000, eta_Z = 0.5 as in Figure 3",
-    setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=0.5),
-    wrong_factor=-1.0,
-    correction="under true SGD the order of the decoder's rates is the opposite",
-    needs=("one common token", "one query", "symmetric classes"),
-)
-def section_6_c(check: Check) -> None:
-    """B_n by Eq. 129, and ln chi of the dominant token along flows, at 10^3 to 10^6 steps for four rates."""
-    classes, lr_z = check.setting.classes, check.setting.lr_z
-    rates = check.setting.lr_y * np.array([1.0, 2.0, 4.0, 10.0])
-    overlap = float(theory.overlaps(theory.directions(check.setting.probs)).max())
-    times = np.geomspace(1e3, 1e6, 10)
-    sizes: dict[str, Any] = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
-    constant = theory.phase_constant(overlap, num_classes=classes.num_classes)
-    bounds = np.array([theory.growth_bound(times, **sizes, lr_y=rate, lr_z=lr_z, constant=constant) for rate in rates])
-    check.positive("B_n of a rate less that of the next faster one", -np.diff(bounds, axis=0))
-    lines: dict[str, FloatArray] = {}
-    for gradient, role in GRADIENT_ROLES:
-        growth = np.array([
-            2 * theory.symmetric_flow(
-                times, **symmetric_arguments(classes), lr_y=rate, lr_z=lr_z, decoder_gradient=gradient
-            ).distinct_logits.max(axis=1)
-            for rate in rates
-        ])  # fmt: skip
-        check.positive(f"ln chi of a rate less that of the next faster one, {gradient} gradient",
-                       -np.diff(growth, axis=0), role=role)  # fmt: skip
-        if gradient == "true":
-            check.positive("the opposite order, true gradient", np.diff(growth, axis=0), role="corrected")
-            lines = {f"eta_Y = {rate:g}": values for rate, values in zip(rates, growth, strict=True)}
-    check.curve = Curve(times, lines, "steps", "ln chi of the dominant token, true SGD")
-
-
-@claim(
     "Attention does not become winner-takes-all, although B_n grows to infinity.",
     where="abstract; Section 6, first paragraph; Theorem 4, attention snapping",
     category="holds",
