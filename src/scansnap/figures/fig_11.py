@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import xarray as xr
 
 from scansnap.figures import syn_medium_runs
-from scansnap.figures.recall import descent_trends, draw_recall, prepare_recall
+from scansnap.figures.recall import descent_trends, draw_recall, entropy_trends, prepare_recall
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.trend import Trend
 
@@ -34,10 +34,9 @@ def draw(dataset: xr.Dataset) -> Figure:
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
-    """Whether recall descends more slowly with each step along the axis, in both readings."""
-    return descent_trends(
-        dataset, "lr_y_over_lr_z", falls=False, statement="A smaller η_Y/η_Z makes recall descend more slowly"
-    )
+    """Whether recall descends more slowly with each step along the axis, and as Figure 6 says, in both readings."""
+    slower = "A smaller η_Y/η_Z makes recall descend more slowly"
+    return [*descent_trends(dataset, "lr_y_over_lr_z", falls=False, statement=slower), *entropy_trends(dataset)]
 
 
 FIGURE = FigureRecipe(
