@@ -4,7 +4,9 @@ python docs/make_theory.py
 
 The pages are written by hand except for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
 replaced: a claim's verdict, its measurements and its picture, and in the index the table of all claims.  The page
-coverage.md is made of coverage.toml, which lists the paper's statements.
+coverage.md is made of coverage.toml, which lists the paper's statements.  In docs/summary.md and the README, numbers
+between `<!-- theorem_1: β, true gradient: measured -->` and `<!-- end -->` are measurements, by claim, label and field,
+and those after `<!-- claims: holds -->` count verdicts.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ PAGES = HERE / "theory"
 IMAGES = HERE / "images" / "claims"
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent) -->)(.*?)(<!-- end -->)")
+COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
 EVERY = "every_claim"
 """The name under which the index has its table."""
 
@@ -42,8 +46,28 @@ def main() -> None:
     for page, text in texts.items():
         page.write_text(FOUND.sub(lambda match: match[1] + blocks[match[2]] + match[3], text))
     (PAGES / "coverage.md").write_text(coverage_page())
+    for page in (HERE / "summary.md", HERE.parent / "README.md"):
+        page.write_text(filled(page.read_text(), verdicts))
     for verdict in verdicts:
         picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
+
+
+def filled(text: str, verdicts: list[Verdict]) -> str:
+    """The text with its numbers and counts."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    words = [verdict.verdict for verdict in verdicts]
+    text = NUMBER.sub(lambda match: match[1] + number(by_id[match[2]], match[3], match[4]) + match[6], text)
+    return COUNT.sub(
+        lambda match: f"{match[1]}{len(words) if match[2] == 'all' else words.count(match[2])}{match[4]}", text
+    )
+
+
+def number(verdict: Verdict, label: str, field: str) -> str:
+    """A field of a claim's measurement to two digits; percent is the deviation as such."""
+    (measurement,) = [m for m in verdict.measurements if readable(m.label) == label]
+    if field == "percent":
+        return f"{100 * measurement.deviation:.2g}%"
+    return f"{getattr(measurement, field):.2g}"
 
 
 def claim_places(texts: dict[Path, str]) -> dict[str, str]:
