@@ -34,6 +34,7 @@ FORMULAS = {
     "remark_3",
     "remark_3_order",
     "remark_4",
+    "appendix_f_orders",
     "corollary_1_sigma",
     "theorem_1_b",
     "equation_112",

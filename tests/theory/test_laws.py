@@ -49,6 +49,18 @@ def test_the_residual_deviates_by_no_more_than_proved(size: int, rate: float, me
 
 
 @two_hundred
+@given(st.integers(8, 10**12), rates, st.floats(1e-6, 1), st.floats(1, 1e12))
+def test_h_is_near_its_leading_orders(size: int, rate: float, early: float, late: float) -> None:
+    """Up to t'_0 within 0.5672/ln M from below, from t_0 on within ln 2 of ln(M eta_Y s + 1)."""
+    first = early * math.log(size) / rate
+    ratio = size * theory.decoder_growth(first, vocab_size=size, lr_y=rate) / (rate * first)
+    assert 1 - 0.5672 / math.log(size) - 1e-9 <= ratio <= 1 + 1e-9
+    second = late * float(theory.snap_start(vocab_size=size, num_classes=1, lr_y=rate))
+    grown = size * theory.decoder_growth(second, vocab_size=size, lr_y=rate)
+    assert -math.log(2) - 1e-9 <= grown - math.log(size * rate * second + 1) <= 1e-9
+
+
+@two_hundred
 @given(st.integers(8, 10**9), st.integers(1, 50), st.floats(0.001, 10), st.floats(0.001, 1), st.floats(0.05, 50))
 def test_the_order_of_rates_turns_once(size: int, classes: int, lr_y: float, lr_z: float, constant: float) -> None:
     """B_n rises with eta_Y before the turning point and falls after it, which comes before t_0."""

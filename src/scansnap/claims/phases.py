@@ -167,6 +167,41 @@ def figure_9(check: Check) -> None:
 
 
 @claim(
+    "h(t/K) is (1 + o(1)) eta_Y t/(M K) up to t'_0 and (1 + o(1)) ln(M eta_Y t/K)/M from t_0 on.",
+    where="Appendix F (1) and (2), with Eqs. 130 and 131",
+    category="sharpened",
+    conditions="o(1) as M grows",
+    setting=section_6_setting,
+    wrong_factor=1.02,
+    depends_on="K, M and the rates",
+)
+def appendix_f_orders(check: Check) -> None:
+    """h over its leading order in both phases for M from 100 to 10^12, against bounds of order 1/ln M.
+
+    Let y = M h, x = eta_Y t/K: Eq. 45 is e^y - 1 + (M - 1) y = M x.  Early, e^y - 1 >= y gives y <= x.  y is concave
+    in x, so that y/x falls; at x = ln M, y = ln M - v has e^-v = v + (ln M + 1 - v)/M > v, so v < 0.5672.  Late,
+    e^y >= (M - 1) y (Lemma 8) gives M x + 1 <= 2 e^y, and (M - 1) y >= 0 gives e^y <= M x + 1.  Hence
+
+        1 - 0.5672/ln M <= y/x <= 1  for x <= ln M,        |y - ln(M x + 1)| <= ln 2  from t_0 on.
+    """
+    count, rate = check.setting.classes.num_classes, check.setting.lr_y
+    size = np.array([1e2, 1e3, 1e4, 1e6, 1e9, 1e12])
+    arguments: dict[str, Any] = {"vocab_size": size, "num_classes": count, "lr_y": rate}
+    first, second = theory.scan_end(**arguments), theory.snap_start(**arguments)
+    early = np.geomspace(1e-3, 1, 41)[:, None] * first
+    late = np.geomspace(1, 1e12, 41)[:, None] * second
+    scaled, grown = (size * theory.decoder_growth(t / count, vocab_size=size, lr_y=rate) for t in (early, late))
+    leading, logarithm = rate * early / count, np.log(size * rate * late / count)
+    check.at_most("M h over eta_Y t/K up to t'_0", scaled / leading, 1.0)
+    check.at_least("M h over eta_Y t/K up to t'_0, from below", scaled / leading, 1 - 0.5672 / np.log(size))
+    check.at_most("M h over ln(M eta_Y t/K) from t_0 on", grown / logarithm, 1 + np.exp(-logarithm) / logarithm)
+    check.at_least("M h over ln(M eta_Y t/K) from t_0 on, from below", grown / logarithm, 1 - np.log(2) / logarithm)
+    check.curve = Curve(size, {"at t'_0": (scaled / leading)[-1], "1 - 0.5672/ln M": 1 - 0.5672 / np.log(size),
+                               "at t_0": (grown / logarithm)[0], "1 - ln 2/ln(M eta_Y t_0/K)":
+                               1 - np.log(2) / logarithm[0]}, "M", "M h over its leading order")  # fmt: skip
+
+
+@claim(
     "For t >> exp(1/sqrt(2 nu))/(M eta_Y) B_n is 1/2 lnln(M eta_Y t/K) + 1/4 ln(2 K (M-1)^2/(M^2 nu)).",
     where="Appendix F (3), Eq. 132",
     category="too strong",
