@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
+from scansnap import theory
+from scansnap.claims.check import Check, Setting
+from scansnap.claims.gradients import fixed_attention_state
 
 
 @st.composite
@@ -59,6 +62,23 @@ def test_euler_steps_approach_the_same_law() -> None:
 
 
 @settings(max_examples=200, deadline=None)
+@given(drawn_classes(), st.floats(0.1, 1.0), st.floats(1.0, 300.0))
+def test_attention_moves_by_eq_10_with_the_chance_of_each_class(classes, lr_y, updates) -> None:
+    """The engine's expected step at the decoder of Theorem 5, with class weights of all kinds (claim lemma_4)."""
+    f = theory.directions(classes.probs[:, classes.contextual_tokens])
+    assume(np.linalg.eigvalsh(f @ f.T)[0] > 1e-3)
+    state = fixed_attention_state(Setting(classes, lr_y=lr_y), per_class=updates)
+    _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
+    gamma = float(theory.speed(updates, vocab_size=classes.vocab_size, num_classes=1, lr_y=lr_y))
+    predicted = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights)
+    measured = state.velocity()[1][np.argsort(classes.queries)]
+    np.testing.assert_allclose(predicted, measured, atol=1e-9 * max(1.0, gamma))
+    published = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, form="published")
+    if np.abs(measured).max() > 1e-6:
+        assert np.abs(published - measured).max() > 0.1 * np.abs(measured).max()
+
+
+@settings(max_examples=200, deadline=None)
 @given(drawn_classes(), st.floats(0.1, 1.0), st.floats(0.05, 1.0), st.integers(2, 5))
 def test_equal_heads_are_one_head_at_other_rates(classes, lr_y, lr_z, heads) -> None:
     """H heads from zero against one head with the rates H eta_Y and eta_Z/H (claims/heads.py), step by step."""
@@ -68,14 +88,12 @@ def test_equal_heads_are_one_head_at_other_rates(classes, lr_y, lr_z, heads) -> 
         for y, z, count in ((lr_y, lr_z, heads), (heads * lr_y, lr_z / heads, 1))
     )  # fmt: skip
     np.testing.assert_allclose(together, alone, atol=1e-12)
-    assert np.abs(alone).max() > 1e-9 or ss.theory.overlaps(ss.theory.directions(classes.probs)).max() < 1e-9
+    assert np.abs(alone).max() > 1e-9 or theory.overlaps(theory.directions(classes.probs)).max() < 1e-9
 
 
 @pytest.mark.parametrize("seed", [0, 7])
 def test_a_seed_draws_other_numbers_and_says_so(seed: int) -> None:
     """A sampled check depends on the seed, one that draws nothing does not."""
-    from scansnap.claims.check import Check, Setting
-
     check = Check(Setting(ss.syn_small()), seed=seed)
     assert not check.drew
     assert check.seeds(4) == range(4 * seed, 4 * seed + 4)

@@ -144,3 +144,70 @@ def _exactly(probs: np.ndarray, subset: int, length: int) -> float:
         if sum(1 << token for token in set(tokens)) == subset:
             total += float(np.prod([probs[token] for token in tokens]))
     return total
+
+
+@two_hundred
+@given(st.integers(2, 400), st.data())
+def test_equal_overlaps_slow_the_own_logit_by_their_share(size: int, data: st.DataObject) -> None:
+    """Eqs. 41 and 42 summed over classes at alpha = 1/M, for 1 <= K <= M."""
+    classes = data.draw(st.integers(1, size))
+    overlap = data.draw(st.floats(0, 0.99))
+    residual = np.eye(size)[:classes] - 1 / size
+    own = residual[0, 0] + overlap * residual[1:, 0].sum()
+    rate = theory.shared_overlap_rate(overlap, vocab_size=size, num_classes=classes)
+    assert own == pytest.approx((1 - 1 / size) * rate, rel=1e-9, abs=1e-12)
+
+
+@two_hundred
+@given(st.integers(100, 10**9), st.integers(1, 50), st.floats(0.02, 1), st.floats(0, 1), st.floats(1, 1e9))
+def test_the_speed_lies_between_its_bounds(size: int, classes: int, rate: float, early: float, late: float) -> None:
+    """Lemma 9 on both sides, from the time at which h passes its lower zero up to t'_0, and from t_0 on."""
+    arguments = {"vocab_size": size, "num_classes": classes, "lr_y": rate}
+    low = size ** -(2 - float(theory.growth_crossings(vocab_size=size).omega_0))
+    least = classes * float(theory.growth_time(low, vocab_size=size, lr_y=rate))
+    t = least * (float(theory.scan_end(**arguments)) / least) ** early
+    bounds = theory.speed_scanning(t, **arguments)
+    assert bounds.least * (1 - 1e-9) <= theory.speed(t, **arguments) <= bounds.most * (1 + 1e-9)
+    t = late * float(theory.snap_start(**arguments))
+    bounds = theory.speed_snapping(t, **arguments)
+    assert bounds.least * (1 - 1e-9) <= theory.speed(t, **arguments) <= bounds.most * (1 + 1e-9)
+
+
+@two_hundred
+@given(st.integers(10, 10**6), st.integers(1, 50), rates, st.floats(1e-3, 1), st.floats(0.05, 50), st.floats(0, 9))
+def test_b_n_solves_the_equation_of_theorem_4(
+    size: int, classes: int, lr_y: float, lr_z: float, constant: float, log_time: float
+) -> None:
+    """dB_n/dt = eta_Z gamma e^(-4 B_n)/C_0 and B_n(0) = 0, by central differences in ln t."""
+    arguments = {"vocab_size": size, "num_classes": classes, "lr_y": lr_y}
+    more = {**arguments, "lr_z": lr_z, "constant": constant}
+    t = classes / lr_y * 10**log_time
+    below, above = (float(theory.growth_bound(t * math.exp(d), **more)) for d in (-1e-4, 1e-4))
+    slope = (above - below) / 2e-4 / t
+    bound = float(theory.growth_bound(t, **more))
+    wanted = lr_z * float(theory.speed(t, **arguments)) * math.exp(-4 * bound) / constant
+    assert slope == pytest.approx(wanted, rel=1e-4)
+    assert theory.growth_bound(0.0, **more) == 0
+
+
+@two_hundred
+@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.floats(-2, 2))
+def test_the_relative_gain_grows_twice_as_fast_as_printed(p: float, q: float, logit: float) -> None:
+    """Eq. 112 with its factor two: dr/dz = 2 r(0) e^(2 z), by central differences."""
+    initial = float(theory.relative_gain(p, q))
+    step = 1e-6
+    after = [float(theory.relative_gain_after(initial, theory.growth_factor(logit + d))) for d in (-step, step)]
+    wanted = 2 * initial * float(theory.growth_factor(logit))
+    assert (after[1] - after[0]) / (2 * step) == pytest.approx(wanted, rel=1e-5, abs=1e-8)
+
+
+@two_hundred
+@given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.floats(0.05, 1.0))
+def test_bounds_of_chi_follow_from_drive_and_weight(seed: int, steps: int, weight: float) -> None:
+    """Eq. 12 with P(n) for drawn drives xi >= 0 and directions f that never fall below f(0)."""
+    rng = np.random.default_rng(seed)
+    xi = rng.exponential(size=steps)
+    f = np.clip(np.maximum.accumulate(rng.uniform(0.05, 1.0, size=steps)), 0, 1)
+    bound, logit = xi.sum(), weight * (f**2 * xi).sum()
+    least, most = theory.growth_factor_bounds(bound, f[0], weight=weight)
+    assert least * (1 - 1e-9) <= theory.growth_factor(logit) <= most * (1 + 1e-9)

@@ -27,6 +27,7 @@ from scansnap.theory.decoder import drive as drive
 from scansnap.theory.decoder import residual_norm as residual_norm
 from scansnap.theory.decoder import sampling_factors as sampling_factors
 from scansnap.theory.decoder import shared_overlap_logits as shared_overlap_logits
+from scansnap.theory.decoder import shared_overlap_rate as shared_overlap_rate
 from scansnap.theory.decoder import steps_to_reach as steps_to_reach
 from scansnap.theory.distinct import companion_growth as companion_growth
 from scansnap.theory.distinct import dominant as dominant
