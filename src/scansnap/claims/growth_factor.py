@@ -61,8 +61,8 @@ def _transition(check: Check) -> tuple[float, float]:
     setting=weak_setting,
     wrong_factor=1.5,
     correction="chi is at least (1 + 4 Gamma/C_0)^(f(0)^2/(2K)) and at most (1 + 4 Gamma/C_0)^(1/(2K)), up to what "
-    "Eqs. 12 and 13 neglect: at t = 0 the printed bound is not one but C_0^(f(0)^2/2), and it has no P(n) = 1/K.  It is "
-    "the upper bound that makes chi sub-linear, and more so: at most t^(1/K)",
+    "Eqs. 12 and 13 neglect: at t = 0 the printed bound is not one but C_0^(f(0)^2/2), and it has no P(n) = 1/K.  It "
+    "is the upper bound that makes chi sub-linear, and more so: at most t^(1/K)",
     needs=("several classes", "distinct tokens", "one common token", "one query", "symmetric classes"),
 )
 def theorem_4_scanning(check: Check) -> None:
