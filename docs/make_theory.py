@@ -67,7 +67,8 @@ def number(verdict: Verdict, label: str, field: str) -> str:
     (measurement,) = [m for m in verdict.measurements if readable(m.label) == label]
     if field == "percent":
         return f"{100 * measurement.deviation:.2g}%"
-    return f"{getattr(measurement, field):.2g}"
+    value = getattr(measurement, field)
+    return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def claim_places(texts: dict[Path, str]) -> dict[str, str]:
