@@ -1,6 +1,7 @@
 """Check every claim at other seeds and in other settings, and write docs/theory/stability.md.
 
-python docs/make_stability.py
+python docs/make_stability.py            checks all claims
+python docs/make_stability.py lemma_11   checks those named, and keeps the other rows of the page
 
 Claims that draw random numbers are checked with ten seeds.  All claims are checked with eta_Y, eta_Z and M twice and
 half as large, one at a time; M can be halved where the tokens that occur leave room.  It takes half an hour.
@@ -8,6 +9,8 @@ half as large, one at a time; M can be halved where the tokens that occur leave 
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +19,13 @@ from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.claims import Claim, Setting, Verdict, claims
 from scansnap.claims.claim import INAPPLICABLE, UNMET
+from scansnap.claims.verify import select
 from scansnap.data.sequence_classes import SequenceClasses
 
 PAGE = Path(__file__).parent / "theory" / "stability.md"
 SEEDS = range(1, 10)
 SAME, EXCUSED = "same", {UNMET, INAPPLICABLE}
+NOTHING = "nothing is drawn"
 
 INTRODUCTION = """\
 # Stability
@@ -117,7 +122,7 @@ def page(rows: list[Row]) -> str:
         "| --- | --- | --- |" + " --- |" * len(names),
     ]
     for row in rows:
-        cells = (f"`{row.claim}`", row.verdict, row.seeds or "nothing is drawn", *row.cells.values())
+        cells = (f"`{row.claim}`", row.verdict, row.seeds or NOTHING, *row.cells.values())
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return INTRODUCTION + "\n".join(lines) + "\n"
 
@@ -129,5 +134,25 @@ def rows_of(selected: list[Claim]) -> Iterator[Row]:
             show(i + 1)
 
 
+def stated() -> dict[str, Row]:
+    """The rows of the page."""
+    if not PAGE.exists():
+        return {}
+    head, _, *lines = [re.split(r"(?<!\\)\|", line)[1:-1] for line in PAGE.read_text().splitlines() if line[:1] == "|"]
+    names = [cell.strip() for cell in head[3:]]
+    rows = {}
+    for line in lines:
+        name, verdict, seeds, *cells = (cell.strip().replace("\\|", "|") for cell in line)
+        drawn = "" if seeds == NOTHING else seeds
+        rows[name.strip("`")] = Row(name.strip("`"), verdict, drawn, dict(zip(names, cells, strict=True)))
+    return rows
+
+
+def main(*ids: str) -> None:
+    rows = stated() if ids else {}
+    rows |= {row.claim: row for row in rows_of(select(*ids))}
+    PAGE.write_text(page([rows[claim.id] for claim in claims() if claim.id in rows]))
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(list(rows_of(claims()))))
+    main(*sys.argv[1:])

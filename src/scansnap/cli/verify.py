@@ -94,7 +94,8 @@ def command(
         print(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
         print(_count(verdicts))
-        print(_categories(verdicts))
+        if claims_file is None:
+            print(_categories(verdicts))
         example = "theorem_3" if claims_file is None else f"{verdicts[0].id} --from {claims_file}"
         print(f"for one claim in full, with a picture: scansnap verify {example}; for programs: scansnap verify --json")
     else:
