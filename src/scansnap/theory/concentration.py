@@ -69,8 +69,8 @@ def residual_deviation(
             return np.where(late, width / mean, rate * width / 3)[()]
         exponent = np.where(late, 0.0, rate * size / (4 * (size - 1)) * width)
         with np.errstate(over="ignore"):
-            early = np.minimum(np.expm1(exponent), rate * width)
-            return np.where(late, 2 * width / np.where(late, mean - width, 1.0), early)[()]
+            bound = np.where(late, 2 * width / np.where(late, mean - width, 1.0), np.expm1(exponent))
+            return np.minimum(bound, rate * width)[()]
 
     def inverse_residual(count: FloatArray) -> FloatArray:
         return size - 1 + np.exp(size * decoder_growth(count, vocab_size=size, lr_y=rate))
