@@ -44,7 +44,7 @@ def head_logits(classes: SequenceClasses, *, lr_y: float, lr_z: float, heads: in
     "Several heads are one head with several starts at the same time.",
     where="Section 3, objective",
     category="too strong",
-    conditions="true SGD; equal heads for the law",
+    conditions="true SGD, heads normalized one by one whose logits add; equal heads for the law",
     setting=lambda: Setting(syn_medium(num_query=1), lr_y=0.5, lr_z=0.3),
     wrong_factor=1.01,
     correction="heads share the residual: H heads that start equal are one head with the rates H eta_Y and eta_Z/H",
