@@ -28,8 +28,10 @@ Tests are one-sided, over seeds that both sides share, at the level of 5%, corre
 statement has many comparisons. A statement *holds*, *fails* (some comparison is significantly the other way round), or
 is *not settled* (none is, but not all are significant). We chose what the paper does not state: Figure 2's rates and
 stages; Figure 3's η_Y and classes; Figure 8's M and rates; Figure 9's K and C₀; the thresholds of Figures 11 and 12,
-where the range from 0.5/M to 2/M was fixed after looking at others, and two readings of "softmax value" that the
-appendix allows.
+where the range from 0.5/M to 2/M was fixed after looking at others. The appendix's "softmax value for every query
+token" can be read as the softmax of z_m over the vocabulary or as attention c_n; both are shown, and the first is
+meant: it is the one that belongs to a query, that starts at 1/M, around which the thresholds lie, and whose descent
+rates follow the published entropies of Figure 6 (last rows of Figure 11), as the appendix says.
 
 """
 

@@ -3,16 +3,22 @@
 python docs/make_theory.py
 
 The pages are written by hand except for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
-replaced: a claim's verdict, its measurements and its picture, and in the index the table of all claims.
+replaced: a claim's verdict, its measurements and its picture, and in the index the table of all claims.  The page
+coverage.md is made of coverage.toml, which lists the paper's statements.  In docs/summary.md and the README, numbers
+between `<!-- theorem_1: β, true gradient: measured -->` and `<!-- end -->` are measurements, by claim, label and field,
+and those after `<!-- claims: holds -->` count verdicts.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from scansnap.claims import Verdict, verify
 from scansnap.figures import claim as picture
+from scansnap.figures.catalog import NUMBERED, TEXT
 from scansnap.figures.style import readable
 
 HERE = Path(__file__).parent
@@ -20,6 +26,8 @@ PAGES = HERE / "theory"
 IMAGES = HERE / "images" / "claims"
 
 FOUND = re.compile(r"(<!-- found: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent) -->)(.*?)(<!-- end -->)")
+COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
 EVERY = "every_claim"
 """The name under which the index has its table."""
 
@@ -28,8 +36,7 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     verdicts = verify(progress=True)
     texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
-    places = {match[2]: f"{page.name}#{_anchor(text[: match.start()])}" for page, text in texts.items()
-              for match in FOUND.finditer(text)}  # fmt: skip
+    places = claim_places(texts)
     rows = "".join(_row(verdict, places[verdict.id]) for verdict in verdicts)
     blocks = {
         EVERY: "| claim | statement | predicted | measured | deviation | category | verdict |\n"
@@ -38,8 +45,94 @@ def main() -> None:
     }
     for page, text in texts.items():
         page.write_text(FOUND.sub(lambda match: match[1] + blocks[match[2]] + match[3], text))
+    (PAGES / "coverage.md").write_text(coverage_page())
+    for page in (HERE / "summary.md", HERE.parent / "README.md"):
+        page.write_text(filled(page.read_text(), verdicts))
     for verdict in verdicts:
         picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
+
+
+def filled(text: str, verdicts: list[Verdict]) -> str:
+    """The text with its numbers and counts."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    words = [verdict.verdict for verdict in verdicts]
+    text = NUMBER.sub(lambda match: match[1] + number(by_id[match[2]], match[3], match[4]) + match[6], text)
+    return COUNT.sub(
+        lambda match: f"{match[1]}{len(words) if match[2] == 'all' else words.count(match[2])}{match[4]}", text
+    )
+
+
+def number(verdict: Verdict, label: str, field: str) -> str:
+    """A field of a claim's measurement to two digits; percent is the deviation as such."""
+    (measurement,) = [m for m in verdict.measurements if readable(m.label) == label]
+    if field == "percent":
+        return f"{100 * measurement.deviation:.2g}%"
+    value = getattr(measurement, field)
+    return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def claim_places(texts: dict[Path, str]) -> dict[str, str]:
+    """The page and heading of each claim."""
+    return {match[2]: f"{page.name}#{_anchor(text[: match.start()])}" for page, text in texts.items()
+            for match in FOUND.finditer(text)}  # fmt: skip
+
+
+def read_coverage() -> list[dict[str, Any]]:
+    """The parts of coverage.toml, each with its statements."""
+    parts: list[dict[str, Any]] = tomllib.loads((PAGES / "coverage.toml").read_text())["part"]
+    return parts
+
+
+def coverage_page() -> str:
+    """The table of coverage.toml, with links to claims and figures, and counts."""
+    places = claim_places({page: page.read_text() for page in sorted(PAGES.glob("*.md"))})
+    parts = read_coverage()
+    rows = [row for part in parts for row in part["statements"]]
+    with_claim = sum("claims" in row for row in rows)
+    with_figure = sum("figures" in row and "claims" not in row for row in rows)
+    named = {name for row in rows for name in row.get("claims", ())}
+    lines = [
+        "# Coverage",
+        "",
+        "Every numbered statement of the paper, every equation, and every sentence of Sections 4 to 9 that claims",
+        "something, with the claims and figures that put it to the test, or the reason why there is none. Made from",
+        "`coverage.toml` by `python docs/make_theory.py`; a test fails when table and claims differ.",
+        "",
+        f"{len(rows)} entries: {with_claim} with one or more of {len(named)} claims, {with_figure} with a figure,",
+        f"{len(rows) - with_claim - with_figure} with a reason alone.",
+    ]
+    for part in parts:
+        lines += ["", f"## {part['name']}", "", "| where | equations | what it says | claims and figures | note |",
+                  "| --- | --- | --- | --- | --- |"]  # fmt: skip
+        for row in part["statements"]:
+            tests = [f"[`{name}`]({places[name]})" for name in row.get("claims", ())]
+            tests += [f"[Figure {name}]({_figure_page(name)})" for name in row.get("figures", ())]
+            cells = (
+                row["at"],
+                _ranges(row.get("equations", ())),
+                row["words"],
+                ", ".join(tests),
+                row.get("reason", ""),
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _figure_page(name: str) -> str:
+    if name in TEXT:
+        return "../text_results.md"
+    return "../figures.md" if name in NUMBERED else "../beyond/figures.md"
+
+
+def _ranges(numbers: tuple[int, ...] | list[int]) -> str:
+    """Numbers in increasing order, with runs of them as first-last."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _anchor(text: str) -> str:

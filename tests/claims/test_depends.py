@@ -11,7 +11,7 @@ import scansnap as ss
 from scansnap.claims import Claim, Setting, claims
 from scansnap.claims.claim import DEPENDS
 from scansnap.claims.distinct import equation_112
-from scansnap.cli.verify import _row
+from scansnap.cli.verify import _categories, _row
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,17 @@ class Sizes:
 FORMULAS = {
     "lemma_6",
     "lemma_7",
+    "lemma_7_shift",
     "lemma_8",
     "lemma_10",
     "lemma_11",
     "remark_2",
     "remark_2_start",
+    "remark_3",
+    "remark_3_order",
+    "remark_4",
+    "appendix_f_orders",
+    "corollary_1_sigma",
     "theorem_1_b",
     "equation_112",
     "equation_132",
@@ -64,6 +70,12 @@ def test_random_matrices_are_measured_beside_the_classes() -> None:
     for alone, own in zip(ss.verify(*marked, classes=apart), ss.verify(*marked), strict=True):
         assert all("200 random matrices" in measurement.label for measurement in alone.measurements)
         assert "the setting" in own.measurements[0].label
+
+
+def test_categories_are_shown_and_counted() -> None:
+    verdicts = ss.verify("lemma_6", "lemma_10", "remark_3", "remark_3_order")
+    assert [verdict.claim.category in _row(verdict, own_classes=False) for verdict in verdicts] == [True] * 4
+    assert _categories(verdicts) == "by category: 1 misprint; 1 too strong; 2 sharpened"
 
 
 def test_users_with_their_own_classes_are_told() -> None:

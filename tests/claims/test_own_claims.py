@@ -65,7 +65,7 @@ def test_names_choose_among_the_paper_s_and_the_user_s() -> None:
 
 
 def test_making_a_claim_does_not_list_it_among_the_paper_s() -> None:
-    assert len(claims()) == 50
+    assert len(claims()) == 68
     assert not {"falling_loss", "halving_loss"} & {paper_claim.id for paper_claim in claims()}
 
 

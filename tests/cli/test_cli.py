@@ -203,6 +203,7 @@ def test_verify_explains_a_claim(tmp_path) -> None:
     result = run("verify", "lemma_6", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in result.stdout
+    assert "category:   sharpened (true, and there is a better form)" in result.stdout
     assert "the paper's assumptions: all met" in result.stdout
     assert "a wrong factor of 1.000001 in the prediction would be noticed" in result.stdout
     assert (tmp_path / "results" / "lemma_6.png").stat().st_size > 10_000

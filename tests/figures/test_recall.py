@@ -33,3 +33,18 @@ def test_trends_can_fail(number: str, prepare, trends_of) -> None:
     after = trends_of(number, dataset.assign(descent=reversed_descent))[statement]
     assert after.verdict == "fails"
     assert after.measured < 16
+
+
+def test_descent_follows_the_published_entropies_in_one_reading(prepare, trends_of) -> None:
+    """Which softmax is meant: the row of a query, not attention of a class; other readings of the rates are noticed."""
+    statement = "Recall descends faster where Figure 6's published entropy is higher ({})."
+    dataset = prepare("11")
+    trends = trends_of("11", dataset)
+    softmax, attention = (trends[statement.format(words)] for words in ("softmax of z_m", "attention c_n"))
+    assert softmax.verdict == "holds"
+    assert softmax.measured > 0.7
+    assert attention.verdict == "fails"
+    assert attention.measured < 0
+    turned = trends_of("11", dataset.assign(descent=-dataset["descent"]))[statement.format("softmax of z_m")]
+    assert turned.verdict == "fails"
+    assert turned.measured < -0.7

@@ -28,6 +28,7 @@ def test_it_has_every_verdict_and_measurement(tmp_path: Path) -> None:
     text = (tmp_path / "claims.html").read_text()
     for verdict in verdicts:
         assert f'<h2 id="{verdict.id}">' in text
+        assert f"<td>{verdict.claim.category}</td>" in text
         for measurement in verdict.measurements:
             assert f'<td class="number">{measurement.measured:.6g}</td>' in text
     assert "<p>1 holds; 2 does not apply; 1 holds under its assumptions only. " in text

@@ -76,6 +76,8 @@ def test_it_has_everything(page: Path) -> None:
     assert {path.name for path in page.parent.iterdir()} == {
         "index.html", "figure_8.png", "figure_8.pdf", "figure_9.png", "figure_9.pdf"
     }  # fmt: skip
+    for category in ("sharpened", "fails under true SGD", "error"):  # of the three claims
+        assert f"<td>{category}</td>" in text
 
 
 def test_nothing_is_loaded_from_elsewhere(page: Path) -> None:

@@ -67,6 +67,12 @@ LIMITS: list[tuple[Any, dict[str, Any], dict[str, tuple[float, float]]]] = [
      {"steps": (0, -1), "vocab_size": (2, 1), "lr_y": NOT_NEGATIVE}),
     (theory.residual_size, {"growth": 3.0, "vocab_size": 9}, {"growth": NOT_NEGATIVE, "vocab_size": (2, 1)}),
     (theory.shift_start, {"vocab_size": 9, "lr_y": 0.5}, {"vocab_size": (4, 3), "lr_y": (1e-300, 0.0)}),
+    (theory.shift_bounds, {"growth": 0.1, "vocab_size": 9, "lr_y": 0.5},
+     {"growth": NOT_NEGATIVE, "vocab_size": (2, 1), "lr_y": (1e-3, 0.0)}),
+    (theory.rate_order_time, RATES, {"vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": (1e-300, 0.0)}),
+    (theory.layer_overlaps, {"attention": [[1.0, 0.0]], "vocab_size": 9}, {"vocab_size": (2, 1)}),
+    (theory.shared_overlap_rate, {"overlap": 0.2, "vocab_size": 9, "num_classes": 3},
+     {"overlap": NOT_NEGATIVE, "vocab_size": (2, 1), "num_classes": (1, 0)}),
     (growth_crossings, {"vocab_size": 9}, {"vocab_size": (4, 3)}),
     (theory.energy_velocity, {"direction": [[1.0]], "measured": theory.measured_gradient(
         [[1.0]], [[0.0, 1.0]], next_token=[0]), "query": [0], "weights": [1.0], "lr_z": 1.0},

@@ -22,7 +22,7 @@ def by_hand(f: np.ndarray, counts: np.ndarray, size: int, rate: float) -> tuple[
 
 
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 6), scale=st.floats(0.1, 50))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_theorem_1_and_5_reproduce_the_gradient_sent_back(seed: int, classes: int, scale: float) -> None:
     """Uneven counts, so that theta and sigma matter: all of Eqs. 70 to 88 in one identity."""
     size, rate = 40, 0.5

@@ -19,7 +19,7 @@ def random_directions(seed: int, classes: int, tokens: int, shared: float) -> np
 
 
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 8), shared=st.floats(0.05, 0.9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_lemmas_13_to_17_hold(seed: int, classes: int, shared: float) -> None:
     e = theory.overlaps(random_directions(seed, classes, 20, shared))
     bounds = theory.overlap_bounds(e)

@@ -41,11 +41,11 @@ def _tokens(classes: SequenceClasses) -> tuple[Entries, Entries]:
     return np.nonzero(occurs & (kinds == "distinct")), np.nonzero(occurs & (kinds == "common"))
 
 
-def _trained(classes: SequenceClasses, **options: Any) -> FloatArray:
+def _trained(check: Check, **options: Any) -> FloatArray:
     """Z of twenty runs of 100 steps of batch 128 at eta_Y = eta_Z = 1 (the published size), float64."""
     result = one_head(train(
-        classes, lr_y=1.0, lr_z=1.0, steps=100, batch_size=128, seeds=range(20), dtype="float64", record_every=100,
-        record=("attention_logits",), progress=False, **options,
+        check.setting.classes, lr_y=1.0, lr_z=1.0, steps=100, batch_size=128, seeds=check.seeds(20), dtype="float64",
+        record_every=100, record=("attention_logits",), progress=False, **options,
     ))  # fmt: skip
     return result["attention_logits"].values[:, -1]
 
@@ -79,7 +79,7 @@ def theorem_2(check: Check) -> None:
         "T = 20,000, equal rates": {"seq_len": 20_000},
     }
     for name, options in sampled.items():
-        z = _trained(classes, **options)
+        z = _trained(check, **options)
         check.positive(f"z of distinct tokens, SGD with {name}", z[:, *distinct], role="beyond", allowed=0.01)
         if len(common[0]):
             check.positive(f"-z of common tokens, SGD with {name}", -z[:, *common], role="beyond", allowed=0.01)

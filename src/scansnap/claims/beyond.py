@@ -108,8 +108,8 @@ def finite_length(check: Check) -> None:
     logits = {}
     for length in (500, np.inf):
         z = one_head(train(
-            classes, lr_y=0.02, lr_z=0.1, steps=8, batch_size=4096, seq_len=length, seeds=range(64), dtype="float64",
-            record_every=8, record=("attention_logits",), progress=False,
+            classes, lr_y=0.02, lr_z=0.1, steps=8, batch_size=4096, seq_len=length, seeds=check.seeds(64),
+            dtype="float64", record_every=8, record=("attention_logits",), progress=False,
         ))["attention_logits"].values[:, -1]  # fmt: skip
         logits[length] = z.mean(axis=0)[np.argsort(classes.queries)]
     arguments: dict[str, Any] = {

@@ -137,8 +137,20 @@ class Check:
 
     setting: Setting
     wrong_factor: float | None = None  # if set, makes every prediction wrong on purpose
+    seed: int = 0  # what the check draws, it draws from here: `rng` and `seeds`
     measurements: list[Measurement] = field(default_factory=list)
     curve: Curve | None = None
+    drew: bool = False  # whether anything was drawn
+
+    def rng(self) -> np.random.Generator:
+        """A generator of random numbers for this check."""
+        self.drew = True
+        return np.random.default_rng(self.seed)
+
+    def seeds(self, count: int) -> range:
+        """Seeds of `count` runs, others for each seed of the check."""
+        self.drew = True
+        return range(self.seed * count, (self.seed + 1) * count)
 
     def equal(
         self,

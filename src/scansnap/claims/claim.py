@@ -126,21 +126,24 @@ class Claim:
 
     @property
     def how(self) -> str:
-        """How the claim is checked, in a sentence."""
-        return " ".join((self.check.__doc__ or "").split())
+        """How the claim is checked: the first paragraph of its docstring; a derivation may follow there."""
+        return " ".join((self.check.__doc__ or "").split("\n\n")[0].split())
 
     @property
     def note(self) -> str:
         """What to tell users who check the claim on their own classes, if it is not, or not only, about them."""
         return DEPENDS[self.depends_on]
 
-    def run(self, setting: Setting | None = None, *, wrong: bool = False) -> Verdict:
-        """Check the claim in a setting, by default its own; `wrong` makes its predictions wrong on purpose."""
+    def run(self, setting: Setting | None = None, *, wrong: bool = False, seed: int = 0) -> Verdict:
+        """Check the claim in a setting, by default its own; `wrong` makes its predictions wrong on purpose.
+
+        Another `seed` draws other numbers, where the check draws any.
+        """
         setting = setting or self.setting()
         for words, met in (NEEDS[name] for name in self.needs):
             if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
-        check = Check(setting, self.wrong_factor if wrong else None)
+        check = Check(setting, self.wrong_factor if wrong else None, seed)
         with one_thread():
             self.check(check)
         if not isinstance(check.curve, Curve | None):
@@ -150,7 +153,7 @@ class Claim:
                 f"{self.id} compares nothing under its assumptions: its check must call check.equal, or another "
                 "comparison, in the role 'assumed'."
             )
-        return Verdict(self, setting, tuple(check.measurements), check.curve)
+        return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew)
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,7 @@ class Verdict:
     curve: Curve | None
     seconds: float = 0.0
     reason: str = ""  # why the claim does not apply to the classes
+    drew: bool = False  # whether the check drew random numbers
 
     @property
     def id(self) -> str:

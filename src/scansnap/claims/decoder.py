@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scansnap import theory
 from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray, trajectory
+from scansnap.claims.population import FloatArray, State, trajectory
 from scansnap.claims.sampling import sampled_logits
 from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.data.synthetic import single_common
@@ -84,14 +84,23 @@ def theorem_5(check: Check) -> None:
     cases: tuple[tuple[DecoderGradient, float, Role], ...] = (
         ("modified", 0.0, "assumed"), ("true", 0.0, "beyond"), ("modified", check.setting.lr_y, "beyond"),
     )  # fmt: skip
+    closed = np.array([theory.decoder(f, w) for w in predicted])
+    shown = np.ravel(
+        closed[0][:, classes.next_token]
+    )  # the first run's entries at next tokens, which are the large ones
+    order = np.argsort(shown)
+    lines: dict[str, FloatArray] = {}
     for gradient, lr_z, role in cases:
         trained = one_head(train(
-            classes, lr_y=check.setting.lr_y, lr_z=lr_z, steps=steps, batch_size=1, seq_len=math.inf, seeds=range(10),
-            decoder_gradient=gradient, dtype="float64", record_every=steps, record=("decoder",), progress=False,
+            classes, lr_y=check.setting.lr_y, lr_z=lr_z, steps=steps, batch_size=1, seq_len=math.inf,
+            seeds=check.seeds(10), decoder_gradient=gradient, dtype="float64", record_every=steps,
+            record=("decoder",), progress=False,
         ))["decoder"].values[:, -1]  # fmt: skip
         label = f"Y, {gradient} gradient" + (", attention learned at eta_Z = eta_Y" if lr_z else "")
-        closed = np.array([theory.decoder(f, w) for w in predicted])
         check.equal(label, closed, trained, tolerance=1e-6, role=role)
+        lines[label] = np.ravel(trained[0][:, classes.next_token])[order]
+    check.curve = Curve(shown[order], {**lines, "equal": shown[order]}, "Y of a token at a next token, Theorem 5",
+                        "the same after 1,000 sampled steps", log_x=False, dots=tuple(lines))  # fmt: skip
 
 
 @claim(
@@ -141,8 +150,9 @@ def _residual_norms(logits: FloatArray, next_token: NDArray[np.int64]) -> FloatA
     category="error",
     conditions="true SGD, attention fixed, equal overlaps",
     wrong_factor=1.01,
-    correction="the zeta_n of K < M classes do not add up to zero: the own logit is (M-1) h(N/K), without 1 - rho, and "
-    "the overlap raises all next tokens together (theory.symmetric_flow with lr_z = 0); for K = M the rate is "
+    correction="the zeta_n of K < M classes do not add up to zero: the own logit starts at 1 - rho (K-1)/(M-1) of its "
+    "rate without overlaps, and for few classes in many tokens is (M-1) h(N/K) all along, without 1 - rho; the overlap "
+    "raises all next tokens together (theory.symmetric_flow with lr_z = 0); for K = M the rate is "
     "(1 - rho) eta_Y, as the remark concludes, but h at that rate is not 1 - rho times h, as Eq. 43 has it",
     needs=("several classes", "common tokens", "symmetric classes"),
 )
@@ -166,6 +176,11 @@ def remark_1(check: Check) -> None:
     )
     check.equal("own logit by h without the overlap", plain / own, 1.0, tolerance=2e-3, role="corrected")
     check.equal("own logit by h at the rate (1 - rho) eta_Y", slower / own, 1.0, tolerance=0.02, role="contrast")
+    start = float((f @ State(classes, 0 * states[0].decoder, 0 * states[0].attention_logits).velocity()[0])[
+        0, classes.next_token[0]])  # fmt: skip
+    check.equal("rate of the own logit at the start, 1 - rho (K-1)/(M-1)",
+                (1 - 1 / size) * theory.shared_overlap_rate(rho, vocab_size=size, num_classes=classes.num_classes),
+                classes.num_classes * start, tolerance=1e-9, role="corrected")  # fmt: skip
     full, reduced_rate = (
         float(theory.decoder_growth(1e3, vocab_size=200, lr_y=rate)) for rate in (0.5, 0.5 * (1 - rho))
     )

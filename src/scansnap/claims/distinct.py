@@ -76,7 +76,7 @@ def theorem_3(check: Check) -> None:
     sampled: dict[str, dict[str, Any]] = {"momentum 0.9": {"momentum": 0.9}, "T = 128": {"seq_len": 128}}
     for name, options in sampled.items():
         z = one_head(train(
-            classes, lr_y=0.1, lr_z=0.001, steps=400, seeds=range(20), dtype="float64", record_every=400,
+            classes, lr_y=0.1, lr_z=0.001, steps=400, seeds=check.seeds(20), dtype="float64", record_every=400,
             progress=False, record=("attention_logits",), **{"batch_size": 128, "seq_len": np.inf, **options},
         ))["attention_logits"].values[:, -1, row]  # fmt: skip
         predicted, measured = companions(classes, z.mean(axis=0)[None])
@@ -131,13 +131,14 @@ def _bounded_growth(
     classes = check.setting.classes
     row = int(np.flatnonzero(classes.queries == classes.query[0])[0])
     leader, weight = dominant_column(classes), float(classes.weights[0])
+    times = TIMES * 0.5 / check.setting.lr_y  # time runs in units of 1/eta_Y
     states, result = trajectory(
-        classes, times=TIMES, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient
+        classes, times=times, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient
     )  # fmt: skip
     measured = [state.measured for state in states]
     start = float(states[0].direction[0, leader])
-    whole = lr_z * _integral(np.array([m.drive[0] for m in measured]))
-    own = lr_z * _integral(np.array([m.token_drive[0, leader] for m in measured]))
+    whole = lr_z * _integral(np.array([m.drive[0] for m in measured]), times)
+    own = lr_z * _integral(np.array([m.token_drive[0, leader] for m in measured]), times)
     late = TIMES >= 100  # before that f^2 has gained less than the error of the quadrature
     bounds = {
         PUBLISHED: theory.growth_factor_bounds(whole, start),
@@ -148,9 +149,9 @@ def _bounded_growth(
     return growth[late], {name: (np.log(b.least)[late], np.log(b.most)[late]) for name, b in bounds.items()}
 
 
-def _integral(drive: FloatArray) -> FloatArray:
+def _integral(drive: FloatArray, times: FloatArray) -> FloatArray:
     """int drive dt = int drive t d ln t up to each time; before the first time drive is in proportion to t."""
-    return cumulative_simpson(drive * TIMES, x=np.log(TIMES), initial=0) + drive[0] * TIMES[0] / 2
+    return cumulative_simpson(drive * times, x=np.log(times), initial=0) + drive[0] * times[0] / 2
 
 
 @claim(

@@ -40,9 +40,9 @@ def lemma_1(check: Check) -> None:
         raise InputError(
             f"lemma_1 compares dense {size} x {size} matrices: give classes of at most {MOST_DENSE_TOKENS} tokens."
         )
-    rng = np.random.default_rng(0)
+    rng = check.rng()
     y, z = rng.normal(size=(size, size)), rng.normal(size=(size, size))
-    sequences, owner = sample_sequences(classes, num=64, seq_len=40, seed=0)
+    sequences, owner = sample_sequences(classes, num=64, seq_len=40, seed=check.seed)
     model = YZTransformer(size, dtype=torch.float64)
     with torch.no_grad():
         model.decoder.copy_(torch.from_numpy(y))
@@ -80,14 +80,14 @@ def lemma_1(check: Check) -> None:
 def lemma_2(check: Check) -> None:
     """|X^T b - c_n| for T from 2^5 to 2^14, 300 sequences each: an error that falls like T^(-1/2)."""
     classes = check.setting.classes
-    rng = np.random.default_rng(0)
+    rng = check.rng()
     boost = np.exp(rng.normal(size=classes.vocab_size))
     limit = classes.probs * boost
     limit /= limit.sum(axis=1, keepdims=True)
     lengths = 2 ** np.arange(5, 15)
     errors = []
     for i, length in enumerate(lengths):
-        counts, owner = sample_counts(classes, num=300, seq_len=int(length), seed=i)
+        counts, owner = sample_counts(classes, num=300, seq_len=int(length), seed=check.seeds(len(lengths))[i])
         weighted = counts * boost
         attention = weighted / weighted.sum(axis=1, keepdims=True)
         errors.append(np.mean(np.linalg.norm(attention - limit[owner], axis=1) / np.linalg.norm(limit[owner], axis=1)))
@@ -123,6 +123,50 @@ def lemma_3(check: Check) -> None:
     bound = top / (1 - top) if top < 1 else np.inf
     check.at_most("length of the change, |F E' e_n|, against the bound of Lemma 15",
                   np.linalg.norm(inverse @ f, axis=1), bound * np.sqrt(1 + top), role="contrast")  # fmt: skip
+
+
+@claim(
+    "The additional term -F E' e_n of the modified gradient effectively reduces the learning rate.",
+    where="Lemma 3, last sentence of the proof, with Remark 1",
+    category="error",
+    conditions="F of full rank; equal overlaps, as the sentence asks for, or any",
+    wrong_factor=1.3,
+    correction="it is the original dynamics for which Remark 1 finds a smaller rate, so that the term would raise it; "
+    "in truth the own logit moves at the rate eta_Y with the term and without, the other classes' no longer move, and "
+    "the step of Y is longer: |f_n - F E' e_n|^2 = 1 - E'_nn >= 1",
+    needs=("several classes",),
+    assumes=("independent_classes",),
+)
+def lemma_3_rate(check: Check) -> None:
+    """Length of the step and the rates of the logits, for the setting's classes and for equal overlaps up to 0.99.
+
+    f_n - F E' e_n = F (I - E') e_n, and (I - E') (I + E) (I - E') = I - E': its squared length is 1 - E'_nn, at least
+    one by Lemma 16.  Its product with f_n is ((I + E)(I - E'))_nn = 1, as without the term: |f_n|^2 = 1.
+    """
+    f = theory.directions(check.setting.probs)
+    e = theory.overlaps(f)
+    inverse = theory.inverse_overlaps(e)
+    step = f - inverse @ f  # rows f_n - F E' e_n
+    length = np.linalg.norm(step, axis=1)
+    overlap = np.linspace(0.01, 0.99, 50)
+    count = len(f)
+    equal = [np.linalg.norm(rows - theory.inverse_overlaps(theory.overlaps(rows)) @ rows, axis=1)[0]
+             for rows in (_equal_overlaps(count, o) for o in overlap)]  # fmt: skip
+    check.at_most("length of a step with the term, equal overlaps of 0.01 to 0.99", equal, 1.0)
+    check.at_least("length of a step with the term, the setting", length, 1.0 - 1e-9, role="corrected")
+    check.equal("length squared, 1 - E'_nn, the setting", 1 - np.diag(inverse), length**2, tolerance=1e-9,
+                role="corrected")  # fmt: skip
+    check.equal("rate of the own logit with the term", 1.0, (f * step).sum(axis=1), tolerance=1e-9, role="corrected")
+    off = ~np.eye(count, dtype=bool)
+    check.at_most("rates of other logits with the term", np.abs((f @ step.T)[off]).max(), 1e-9, role="contrast")
+    check.curve = Curve(overlap, {"with the term": np.array(equal), "without": np.ones(50)},
+                        f"overlap of {count} classes", "length of a step of Y, in units of eta_Y |e_n - alpha_n|",
+                        log_x=False)  # fmt: skip
+
+
+def _equal_overlaps(count: int, overlap: float) -> FloatArray:
+    """Unit vectors of which any two have this product: one shared entry and one of their own."""
+    return np.hstack([np.sqrt(1 - overlap) * np.eye(count), np.full((count, 1), np.sqrt(overlap))])
 
 
 def _residuals(state: State) -> FloatArray:

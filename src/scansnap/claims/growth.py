@@ -1,4 +1,4 @@
-"""Lemmas 5 to 9 and Remark 2: how the decoder grows when attention is fixed."""
+"""Lemmas 5 to 9: how the decoder grows when attention is fixed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from scansnap import theory
-from scansnap.claims.check import FORM_ROLES, GRADIENT_ROLES, Check, Curve
+from scansnap.claims.check import GRADIENT_ROLES, Check, Curve
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray, trajectory
 from scansnap.data.sequence_classes import SequenceClasses
@@ -156,51 +156,3 @@ def lemma_9(check: Check) -> None:
         check.at_least(f"gamma after the snap, from below, {gradient} gradient", gamma[late], snap.least, role=role)
     check.curve = Curve(times, {"Eq. 85": theory.speed(times, **arguments), **lines}, "steps", "speed gamma",
                         log_y=True, marks={"t'_0": first, "t_0": second})  # fmt: skip
-
-
-@claim(
-    "h(s) <= h*(s) <= h(s + c) with c of order ln M.",
-    where="Remark 2",
-    category="holds",
-    conditions="eta_Y of order one; the remark says it for s > s_1, it holds from s = 0 on",
-    wrong_factor=20.0,
-    depends_on="K, M and the rates",
-)
-def remark_2(check: Check) -> None:
-    """The shift c with h*(s) = h(s + c) at every one of 20,000 steps, from the first, against ln M."""
-    size, rate = check.setting.classes.vocab_size, check.setting.lr_y
-    steps = np.arange(1, 20_001)
-    shift = (
-        theory.growth_time(
-            theory.decoder_growth_steps(20_000, vocab_size=size, lr_y=rate)[1:], vocab_size=size, lr_y=rate
-        )
-        - steps
-    )
-    check.at_most("shift c with h*(s) = h(s + c), against ln M", shift, math.log(size))
-    check.positive("shift c, up to rounding", shift + 1e-9 * steps)
-    check.curve = Curve(steps.astype(float), {"shift c": shift, "ln M": np.full(len(steps), math.log(size))},
-                        "updates of one class", "c with h*(s) = h(s + c)")  # fmt: skip
-
-
-@claim(
-    "h is of order ln(M eta_Y s)/M from s_1 = 2 ln(1 + w_1)/eta_Y on.",
-    where="Remark 2, last step",
-    category="misprint",
-    wrong_factor=20.0,
-    correction="s_1 = 2 (1 + w_1) ln M / eta_Y, as in Lemma 9; the remark's conclusion holds all the same",
-    depends_on="K, M and the rates",
-)
-def remark_2_start(check: Check) -> None:
-    """Whether exp(M h) has overtaken (M - 1) M h, on which the order rests, at s_1 as printed and as it should be."""
-    size, rate = check.setting.classes.vocab_size, check.setting.lr_y
-    starts = {form: float(theory.shift_start(vocab_size=size, lr_y=rate, form=form)) for form, _ in FORM_ROLES}
-    for form, role in FORM_ROLES:
-        h = float(theory.decoder_growth(starts[form], vocab_size=size, lr_y=rate))
-        check.at_least(f"exp(M h)/((M - 1) M h) at s_1, {form} form",
-                       math.exp(size * h) / ((size - 1) * size * h), 1.0, role=role)  # fmt: skip
-    times = np.geomspace(min(starts.values()) / 10, max(starts.values()) * 10, 81)
-    scaled = size * theory.decoder_growth(times, vocab_size=size, lr_y=rate)
-    check.curve = Curve(times, {"exp(M h) / ((M - 1) M h)": np.exp(scaled) / ((size - 1) * scaled),
-                                "overtaken": np.ones(len(times))},
-                        "updates of one class", "exp(M h) / ((M - 1) M h)", log_y=True,
-                        marks={"s_1, published": starts["published"], "s_1, exact": starts["exact"]})  # fmt: skip

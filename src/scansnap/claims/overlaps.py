@@ -18,7 +18,7 @@ MATRICES: Final = "the classes and random matrices"
 def _matrices(check: Check) -> dict[str, list[FloatArray]]:
     """E of the setting's classes and of 200 random sets of two to six classes, where classes overlap."""
     own = theory.overlaps(theory.directions(check.setting.probs))
-    rng = np.random.default_rng(0)
+    rng = check.rng()
     drawn = []
     for _ in range(200):
         shape = (rng.integers(2, 7), 24)

@@ -6,25 +6,42 @@ from scansnap.claims import (
     attention,
     beyond,
     decoder,
+    discussion,
     distinct,
     gradients,
     growth,
+    growth_factor,
+    heads,
     overlaps,
     phases,
     positional_prior,
+    rates,
     readings,
     residual,
     sampling,
+    shift,
 )
 from scansnap.claims.claim import Claim
 from scansnap.claims.collect import by_id, claims_of
 
 MODULES = (
-    attention, beyond, decoder, distinct, gradients, growth, overlaps, phases, positional_prior, readings, residual,
-    sampling,
+    attention, beyond, decoder, discussion, distinct, gradients, growth, growth_factor, heads, overlaps, phases,
+    positional_prior, rates, readings, residual, sampling, shift,
 )  # fmt: skip
 
-_KINDS = ("lemma", "theorem", "corollary", "remark", "assumption", "equation", "definition", "figure", "table")
+_KINDS = (
+    "lemma",
+    "theorem",
+    "corollary",
+    "remark",
+    "assumption",
+    "equation",
+    "definition",
+    "figure",
+    "table",
+    "section",
+    "appendix",
+)
 
 
 def claims() -> list[Claim]:

@@ -167,6 +167,41 @@ def figure_9(check: Check) -> None:
 
 
 @claim(
+    "h(t/K) is (1 + o(1)) eta_Y t/(M K) up to t'_0 and (1 + o(1)) ln(M eta_Y t/K)/M from t_0 on.",
+    where="Appendix F (1) and (2), with Eqs. 130 and 131",
+    category="sharpened",
+    conditions="o(1) as M grows",
+    setting=section_6_setting,
+    wrong_factor=1.02,
+    depends_on="K, M and the rates",
+)
+def appendix_f_orders(check: Check) -> None:
+    """h over its leading order in both phases for M from 100 to 10^12, against bounds of order 1/ln M.
+
+    Let y = M h, x = eta_Y t/K: Eq. 45 is e^y - 1 + (M - 1) y = M x.  Early, e^y - 1 >= y gives y <= x.  y is concave
+    in x, so that y/x falls; at x = ln M, y = ln M - v has e^-v = v + (ln M + 1 - v)/M > v, so v < 0.5672.  Late,
+    e^y >= (M - 1) y (Lemma 8) gives M x + 1 <= 2 e^y, and (M - 1) y >= 0 gives e^y <= M x + 1.  Hence
+
+        1 - 0.5672/ln M <= y/x <= 1  for x <= ln M,        |y - ln(M x + 1)| <= ln 2  from t_0 on.
+    """
+    count, rate = check.setting.classes.num_classes, check.setting.lr_y
+    size = np.array([1e2, 1e3, 1e4, 1e6, 1e9, 1e12])
+    arguments: dict[str, Any] = {"vocab_size": size, "num_classes": count, "lr_y": rate}
+    first, second = theory.scan_end(**arguments), theory.snap_start(**arguments)
+    early = np.geomspace(1e-3, 1, 41)[:, None] * first
+    late = np.geomspace(1, 1e12, 41)[:, None] * second
+    scaled, grown = (size * theory.decoder_growth(t / count, vocab_size=size, lr_y=rate) for t in (early, late))
+    leading, logarithm = rate * early / count, np.log(size * rate * late / count)
+    check.at_most("M h over eta_Y t/K up to t'_0", scaled / leading, 1.0)
+    check.at_least("M h over eta_Y t/K up to t'_0, from below", scaled / leading, 1 - 0.5672 / np.log(size))
+    check.at_most("M h over ln(M eta_Y t/K) from t_0 on", grown / logarithm, 1 + np.exp(-logarithm) / logarithm)
+    check.at_least("M h over ln(M eta_Y t/K) from t_0 on, from below", grown / logarithm, 1 - np.log(2) / logarithm)
+    check.curve = Curve(size, {"at t'_0": (scaled / leading)[-1], "1 - 0.5672/ln M": 1 - 0.5672 / np.log(size),
+                               "at t_0": (grown / logarithm)[0], "1 - ln 2/ln(M eta_Y t_0/K)":
+                               1 - np.log(2) / logarithm[0]}, "M", "M h over its leading order")  # fmt: skip
+
+
+@claim(
     "For t >> exp(1/sqrt(2 nu))/(M eta_Y) B_n is 1/2 lnln(M eta_Y t/K) + 1/4 ln(2 K (M-1)^2/(M^2 nu)).",
     where="Appendix F (3), Eq. 132",
     category="too strong",
@@ -237,42 +272,6 @@ def theorem_1_b(check: Check) -> None:
     check.curve = Curve(sizes, {"over the printed form": speeds / np.log(scaled),
                                 "over the form with M": speeds / np.log(sizes * scaled)},
                         "M", "gamma(t_0) over its bound")  # fmt: skip
-
-
-@claim(
-    "With eta_Z fixed a smaller eta_Y leads to a larger B_n from t_0 on, and so to a sparser attention map.",
-    where="Section 6 (c); Appendix F (b); Figure 3",
-    category="fails under true SGD",
-    conditions="one common token, one query, modified gradient; K = 10, M = 1000, eta_Z = 0.5 as in Figure 3",
-    setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=0.5),
-    wrong_factor=-1.0,
-    correction="under true SGD the order of the decoder's rates is the opposite",
-    needs=("one common token", "one query", "symmetric classes"),
-)
-def section_6_c(check: Check) -> None:
-    """B_n by Eq. 129, and ln chi of the dominant token along flows, at 10^3 to 10^6 steps for four rates."""
-    classes, lr_z = check.setting.classes, check.setting.lr_z
-    rates = check.setting.lr_y * np.array([1.0, 2.0, 4.0, 10.0])
-    overlap = float(theory.overlaps(theory.directions(check.setting.probs)).max())
-    times = np.geomspace(1e3, 1e6, 10)
-    sizes: dict[str, Any] = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
-    constant = theory.phase_constant(overlap, num_classes=classes.num_classes)
-    bounds = np.array([theory.growth_bound(times, **sizes, lr_y=rate, lr_z=lr_z, constant=constant) for rate in rates])
-    check.positive("B_n of a rate less that of the next faster one", -np.diff(bounds, axis=0))
-    lines: dict[str, FloatArray] = {}
-    for gradient, role in GRADIENT_ROLES:
-        growth = np.array([
-            2 * theory.symmetric_flow(
-                times, **symmetric_arguments(classes), lr_y=rate, lr_z=lr_z, decoder_gradient=gradient
-            ).distinct_logits.max(axis=1)
-            for rate in rates
-        ])  # fmt: skip
-        check.positive(f"ln chi of a rate less that of the next faster one, {gradient} gradient",
-                       -np.diff(growth, axis=0), role=role)  # fmt: skip
-        if gradient == "true":
-            check.positive("the opposite order, true gradient", np.diff(growth, axis=0), role="corrected")
-            lines = {f"eta_Y = {rate:g}": values for rate, values in zip(rates, growth, strict=True)}
-    check.curve = Curve(times, lines, "steps", "ln chi of the dominant token, true SGD")
 
 
 @claim(

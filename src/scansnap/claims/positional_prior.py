@@ -68,7 +68,7 @@ def positional_prior(check: Check) -> None:
     last = learned["position_bias"].values[0, -1]
     check.positive("a learned bias falls with the distance from the query", -np.diff(last), role="contrast")
     length = int(classes.sizes.sum()) + 1
-    options: dict[str, Any] = {**rates, "steps": 100, "seq_len": length, "seeds": range(8), "record_every": 100}
+    options: dict[str, Any] = {**rates, "steps": 100, "seq_len": length, "seeds": check.seeds(8), "record_every": 100}
     bias = -0.25 * distance
     trained = one_head(train(classes, **options, position_bias=bias, record=("attention",)))["attention"].isel(step=-1)
     expected = one_head(train(weighed(classes, bias), **options, record=("attention",)))["attention"].isel(step=-1)

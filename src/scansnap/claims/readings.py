@@ -28,7 +28,7 @@ def tf_idf(check: Check) -> None:
     classes = check.setting.classes
     recorded = one_head(train(
         classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, steps=100, batch_size=128, seq_len=128, momentum=0.9,
-        seeds=range(20), record_every=10, record=("attention",), progress=False,
+        seeds=check.seeds(20), record_every=10, record=("attention",), progress=False,
     ))["attention"]  # fmt: skip
     attention = recorded.mean("run").transpose("step", "class", "token").values
     probs = classes.probs[:, classes.contextual_tokens]
@@ -72,7 +72,7 @@ def table_1(check: Check) -> None:
     """Contextual tokens before the query in sampled sequences of T = 128, and the position of the query."""
     classes = check.setting.classes
     length = 128
-    sequences, owner = sample_sequences(classes, num=200, seq_len=length, seed=0)
+    sequences, owner = sample_sequences(classes, num=200, seq_len=length, seed=check.seeds(1)[0])
     is_query = sequences == classes.query[owner][:, None]
     index = length - 1.0 - is_query[:, ::-1].argmax(axis=1)  # of its last occurrence, from zero
     check.equal("index of the query, Table 1", length - 1.0, index, tolerance=1e-9)

@@ -94,6 +94,8 @@ def command(
         print(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
         print(_count(verdicts))
+        if claims_file is None:
+            print(_categories(verdicts))
         own = "" if claims_file is None else f" --from {claims_file}"
         name = "theorem_3" if claims_file is None else verdicts[0].id
         print(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
@@ -127,6 +129,14 @@ def _count(verdicts: Sequence[Verdict]) -> str:
     words = [verdict.verdict for verdict in verdicts]
     seconds = sum(verdict.seconds for verdict in verdicts)
     return "; ".join(f"{words.count(word)} {word}" for word in MARKS if word in words) + f" ({seconds:.0f} s)"
+
+
+def _categories(verdicts: Sequence[Verdict]) -> str:
+    """What became of the paper's words, counted."""
+    from scansnap.claims.claim import CATEGORIES
+
+    words = [verdict.claim.category for verdict in verdicts]
+    return "by category: " + "; ".join(f"{words.count(name)} {name}" for name in CATEGORIES if name in words)
 
 
 def _explanation(verdict: Verdict, *, own_claim: bool) -> str:

@@ -45,7 +45,7 @@ def _lines(curve: Curve) -> xr.Dataset:
         attrs={
             "x_label": readable(curve.x_label),
             "y_label": readable(curve.y_label),
-            "marks": json.dumps(dict(curve.marks)),
+            "marks": json.dumps({readable(name): place for name, place in curve.marks.items()}),
             "log_x": int(curve.log_x),
             "log_y": int(curve.log_y),
         },

@@ -7,31 +7,49 @@ G speaks of the softmax values of each query, which can be read in two ways:
 - `attention`: c_n, which includes P(l|n): at the start the distinct tokens lie from 0.2/M to 2/M for one query, and
   from 1.5/M to 15/M for ten.
 
-Both are shown.  The descent rate of a run is minus the slope of the line fitted to its recall against M x threshold
-over the thresholds drawn.
+Both are shown.  The first is meant.  The text speaks of "its softmax value for every query token", and a row z_m
+belongs to a query, c_n to a next token.  1/M, around which the thresholds lie, is where every token's softmax starts,
+while c_n of nine in ten distinct tokens starts above 2/M for ten queries.  And that the results "match that of Fig. 6"
+is so in that reading alone: `entropy_trends` compares descent rates with the published entropies.
+
+The descent rate of a run is minus the slope of the line fitted to its recall against M x threshold over the thresholds
+drawn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from scipy import stats
 
 from scansnap.figures import syn_medium_runs
 from scansnap.figures.described import configuration, described
+from scansnap.figures.published import published
 from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.statistics import standard_error
+from scansnap.figures.statistics import LEVEL, standard_error
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.syn_medium_runs import neighbors, queries
 from scansnap.figures.trend import Trend
 
 READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
 NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
+WORDS = {"softmax": "softmax of z_m", "attention": "attention c_n"}
 THRESHOLDS = np.linspace(0.5, 2.0, 31)
 """In units of 1/M."""
 
 
-def recall_figure(name: str, *, along: str, fixed: float, slower: str, falls: bool) -> FigureRecipe:
+def recall_figure(
+    name: str,
+    *,
+    along: str,
+    fixed: float,
+    slower: str,
+    falls: bool,
+    more_trends: Callable[[xr.Dataset], list[Trend]] = lambda dataset: [],
+) -> FigureRecipe:
     """The figure with a line for each value of one rate and the other rate `fixed`; trends are tested at every value.
 
     With a `slower` value of the rate recall descends more slowly: its descent rate `falls` or rises along the axis.
@@ -48,7 +66,8 @@ def recall_figure(name: str, *, along: str, fixed: float, slower: str, falls: bo
         return draw_recall(dataset, along, {other: fixed}, title)
 
     def trends(dataset: xr.Dataset) -> list[Trend]:
-        return descent_trends(dataset, along, falls=falls, statement=f"{slower} makes recall descend more slowly")
+        statement = f"{slower} makes recall descend more slowly"
+        return [*descent_trends(dataset, along, falls=falls, statement=statement), *more_trends(dataset)]
 
     return FigureRecipe(
         name=name,
@@ -113,9 +132,33 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
     return figure
 
 
+def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
+    """Whether recall descends faster where the published entropy of Figure 6 is higher, in each reading."""
+    rows = published("figure_6_entropy")
+    tested = []
+    for name, words in WORDS.items():
+        descent = dataset["descent"].sel(reading=name).mean("seed")
+        by_query: dict[int, tuple[float, float]] = {}
+        for num_query in sorted({int(row["num_query"]) for row in rows}):
+            cells = [row for row in rows if row["num_query"] == num_query]
+            rates = [float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
+                     for row in cells]  # fmt: skip
+            test = stats.spearmanr(rates, [row["entropy_mean"] for row in cells], alternative="greater")
+            by_query[num_query] = float(test.statistic), float(test.pvalue)
+        least = min(by_query.values())
+        shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
+        tested.append(Trend(
+            f"Recall descends faster where Figure 6's published entropy is higher ({words}).", "above 0", least[0],
+            None, max(p for _, p in by_query.values()), all(p <= LEVEL for _, p in by_query.values()),
+            f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
+            "Spearman's coefficient",
+        ))  # fmt: skip
+    return tested
+
+
 def descent_trends(dataset: xr.Dataset, along: str, *, falls: bool, statement: str) -> list[Trend]:
     """Trends of the descent rate between neighbors of the grid along one axis, in both readings."""
     return [
         neighbors(dataset["descent"].sel(reading=name), along, falls=falls).trend(f"{statement} ({words}).")
-        for name, words in (("softmax", "softmax of z_m"), ("attention", "attention c_n"))
+        for name, words in WORDS.items()
     ]

@@ -27,6 +27,7 @@ from scansnap.theory.decoder import drive as drive
 from scansnap.theory.decoder import residual_norm as residual_norm
 from scansnap.theory.decoder import sampling_factors as sampling_factors
 from scansnap.theory.decoder import shared_overlap_logits as shared_overlap_logits
+from scansnap.theory.decoder import shared_overlap_rate as shared_overlap_rate
 from scansnap.theory.decoder import steps_to_reach as steps_to_reach
 from scansnap.theory.distinct import companion_growth as companion_growth
 from scansnap.theory.distinct import dominant as dominant
@@ -42,6 +43,7 @@ from scansnap.theory.growth import decoder_growth_steps as decoder_growth_steps
 from scansnap.theory.growth import growth_crossings as growth_crossings
 from scansnap.theory.growth import growth_time as growth_time
 from scansnap.theory.growth import residual_size as residual_size
+from scansnap.theory.growth import shift_bounds as shift_bounds
 from scansnap.theory.growth import shift_start as shift_start
 from scansnap.theory.measured import MeasuredGradient as MeasuredGradient
 from scansnap.theory.measured import energy_velocity as energy_velocity
@@ -50,6 +52,7 @@ from scansnap.theory.overlap import diagonal_bound as diagonal_bound
 from scansnap.theory.overlap import directions as directions
 from scansnap.theory.overlap import eigenvalues as eigenvalues
 from scansnap.theory.overlap import inverse_overlaps as inverse_overlaps
+from scansnap.theory.overlap import layer_overlaps as layer_overlaps
 from scansnap.theory.overlap import overlap_bounds as overlap_bounds
 from scansnap.theory.overlap import overlaps as overlaps
 from scansnap.theory.phases import accumulated_speed as accumulated_speed
@@ -59,6 +62,7 @@ from scansnap.theory.phases import growth_bound_late as growth_bound_late
 from scansnap.theory.phases import growth_bound_phases as growth_bound_phases
 from scansnap.theory.phases import late_time as late_time
 from scansnap.theory.phases import phase_constant as phase_constant
+from scansnap.theory.phases import rate_order_time as rate_order_time
 from scansnap.theory.phases import scan_end as scan_end
 from scansnap.theory.phases import snap_start as snap_start
 from scansnap.theory.phases import speed as speed

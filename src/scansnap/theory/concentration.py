@@ -56,7 +56,9 @@ def residual_deviation(
 
     The constant two is the one in the text's own proof, and the best: where e^y = (M - 1) y, just before s_1, the
     change over D/Nbar tends to 2/(1 + 1/y)^2 as D -> 0, and y grows with M.  Earlier, d ln R/ds = M eta_Y e^y/R^2 <=
-    M eta_Y/(4 (M - 1)) =: k bounds the change by k D <= eta_Y D/3 above the mean and by e^(k D) - 1 below it.
+    M eta_Y/(4 (M - 1)) =: k bounds the change by k D <= eta_Y D/3 above the mean and by e^(k D) - 1 below it.  At all
+    times R >= M and dR/ds <= M eta_Y bound it by eta_Y D on both sides: this is Corollary 1's bound of sigma, with the
+    constant one.
     """
     check_form(form, get_args(DeviationForm))
     mean, width = numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0)
@@ -67,7 +69,8 @@ def residual_deviation(
             return np.where(late, width / mean, rate * width / 3)[()]
         exponent = np.where(late, 0.0, rate * size / (4 * (size - 1)) * width)
         with np.errstate(over="ignore"):
-            return np.where(late, 2 * width / np.where(late, mean - width, 1.0), np.expm1(exponent))[()]
+            bound = np.where(late, 2 * width / np.where(late, mean - width, 1.0), np.expm1(exponent))
+            return np.minimum(bound, rate * width)[()]
 
     def inverse_residual(count: FloatArray) -> FloatArray:
         return size - 1 + np.exp(size * decoder_growth(count, vocab_size=size, lr_y=rate))

@@ -153,6 +153,20 @@ def shared_overlap_logits(
     return (1 - overlap) * (vocab_size - 1) * np.asarray(h)[..., None, None] * zeta
 
 
+def shared_overlap_rate(overlap: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike) -> FloatArray:
+    """The rate of the own logit at the start of true SGD with equal overlaps, over that without any (Remark 1).
+
+    By Eqs. 41 and 42 dw_n/dt = (eta_Y/K) [(e_n - alpha_n) + rho sum_{k != n} (e_k - alpha_k)].  With all alpha = 1/M
+    its entry n is (eta_Y/K) [1 - 1/M - rho (K - 1)/M], that is (eta_Y/K) (1 - 1/M) times
+
+        1 - rho (K - 1)/(M - 1),
+
+    which is the remark's 1 - rho for K = M, and one up to rho K/M for few classes in a large vocabulary.
+    """
+    size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
+    return (1 - numbers("overlap", overlap, least=0) * (classes - 1) / (size - 1))[()]
+
+
 def residual_norm(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """|e_n - alpha_n|_2 after t steps of batch 1 (Corollary 1 without its sampling factor)."""
     size = sizes("vocab_size", vocab_size, least=2)

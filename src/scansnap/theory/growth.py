@@ -94,6 +94,39 @@ def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact")
     return (2 * (1 + omega_1) * np.log(sizes("vocab_size", vocab_size, least=4)) / rate)[()]
 
 
+class ShiftRange(NamedTuple):
+    """Two-sided bounds of the shift c with h*(s) = h(s + c)."""
+
+    least: FloatArray
+    most: FloatArray
+
+
+def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> ShiftRange:
+    """Bounds of the time c by which h* is ahead of h, h*(s) = h(s + c), from `growth` = h*(s) (Lemma 7 a, Remark 2).
+
+    Let T be the inverse of h, so that s + c(s) = T(h*(s)); y = M h*, R = M - 1 + e^y and p = e^y/R.  A step adds
+    d = M eta_Y/R <= eta_Y to y, and with Eq. 45 for T it adds to the shift
+
+        c(s + 1) - c(s) = (e^y (e^d - 1) + (M - 1) d)/(M eta_Y) - 1 = p (e^d - 1 - d)/d.
+
+    Compare G = 1/2 ln(R/M), to which the step adds 1/2 ln(1 + p (e^d - 1)).  That is at most p (e^d - 1)/2, and at
+    least p d/2, being concave in p with the values 0 at p = 0 and d/2 at p = 1.  So the ratio of the two steps lies
+    between 2 (e^d - 1 - d)/(d (e^d - 1)), which falls with d, and 2 (e^d - 1 - d)/d^2, which rises.  As d <= eta_Y and
+    c(0) = G(0) = 0,
+
+        2 (e^x - 1 - x)/(x (e^x - 1)) G(s)  <=  c(s)  <=  2 (e^x - 1 - x)/x^2 G(s),        x = eta_Y,
+
+    which is (1 - eta_Y/6) G and (1 + eta_Y/3) G to first order.  Hence
+
+    - up to s = ln M/eta_Y, where e^(M h) is about 0.567 M (v = e^-v), c is about 1/2 ln 1.567 = 0.22 whatever M;
+    - late R is about M eta_Y s, so that c grows like 1/2 ln(eta_Y s), without limit.
+    """
+    size, rate = sizes("vocab_size", vocab_size, least=2), numbers("lr_y", lr_y, above=0)
+    ahead = np.log1p(np.expm1(size * numbers("growth", growth, least=0)) / size) / 2
+    excess = 2 * (np.expm1(rate) - rate) / rate
+    return ShiftRange((excess / np.expm1(rate) * ahead)[()], (excess / rate * ahead)[()])
+
+
 class GrowthCrossings(NamedTuple):
     """Where exp(M h) = (M - 1) M h: at h = M^-(2 - omega_0) and at h = (1 + omega_1) ln M / M (Lemma 8)."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, square
+from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, sizes, square
 
 
 def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
@@ -36,6 +36,27 @@ def overlaps(direction: ArrayLike) -> FloatArray:
     """E = F^T F - I, with an exact zero diagonal."""
     f = matrix("direction", direction)
     e = f @ f.T
+    np.fill_diagonal(e, 0.0)
+    return e
+
+
+def layer_overlaps(attention: ArrayLike, *, vocab_size: int) -> FloatArray:
+    """Overlaps (K x K, zero diagonal) of the directions that LayerNorm gives, from c_n (K x L, rows that sum to one).
+
+    LayerNorm subtracts from each of the M entries their mean, 1/M as the c_n sum to one, and the products lose 1/M:
+
+        f_n . f_n' = (c_n . c_n' - 1/M) / sqrt((|c_n|^2 - 1/M)(|c_n'|^2 - 1/M)).
+
+    So the overlaps differ by O(1/M) from those of l2 normalization, and classes without a common token get a negative
+    one: E >= 0, which Appendix D.5 uses, does not carry over.
+    """
+    c = matrix("attention", attention)
+    size = sizes("vocab_size", vocab_size, least=2)
+    products = c @ c.T - 1 / size
+    norms = np.sqrt(np.diag(products))
+    if not (norms > 0).all():
+        raise InputError("a class attends to all tokens alike: LayerNorm leaves it no direction.")
+    e = products / np.outer(norms, norms)
     np.fill_diagonal(e, 0.0)
     return e
 

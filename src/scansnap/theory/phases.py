@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.theory.checks import FloatArray, Form, check_form, numbers, sizes
-from scansnap.theory.growth import decoder_growth, growth_crossings, residual_size
+from scansnap.theory.growth import decoder_growth, growth_crossings, growth_time, residual_size
 
 GrowthForm = Literal["exact", "published", "poster"]
 
@@ -187,6 +187,27 @@ def late_time(
         return (np.exp(1 / np.sqrt(2 * ratio)) / (size * rate))[()]
     root = np.sqrt(ratio * numbers("constant", constant, above=0) / (2 * classes))
     return (classes / (size * rate) * np.exp(root))[()]
+
+
+def rate_order_time(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
+    """The time from which on a slower decoder has the larger B_n, at a fixed eta_Z (Section 6 c, Appendix F b).
+
+    At fixed t and eta_Z, B_n is an increasing function of h(t/K)^2/eta_Y (Eq. 129), and h depends on s = M eta_Y t/K
+    alone.  So B_n falls as eta_Y rises where d ln h/d ln s < 1/2.  With y = M h, s = e^y - 1 + (M - 1) y (Eq. 45) and
+    dy/ds = 1/(e^y + M - 1), this is 2 s < y (e^y + M - 1), that is
+
+        (M - 1) y < (y - 2) e^y + 2.
+
+    The difference of the two sides is convex in y and vanishes at y = 0, where the left side leads: there is one
+    turning point, before which the faster decoder has the larger B_n.  At t_0, where e^y = (M - 1) y, the inequality
+    holds for y >= 3, so from M = 8 on the turning point lies before t_0.  Of two rates at one time t beyond t_0 of the
+    slower one, all rates between them are past their turning points: (c) holds for Theorem 4's B_n.
+    """
+    size = sizes("vocab_size", vocab_size, least=2)
+    y = 2 + np.log(size)  # beyond the root: Newton's method descends on it, as the difference is convex
+    for _ in range(30):
+        y = y - ((y - 2) * np.exp(y) + 2 - (size - 1) * y) / ((y - 1) * np.exp(y) - (size - 1))
+    return (sizes("num_classes", num_classes, least=1) * growth_time(y / size, vocab_size=size, lr_y=lr_y))[()]
 
 
 def common_logit(

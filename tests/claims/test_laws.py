@@ -1,0 +1,101 @@
+"""Laws of the dynamics that claims rest on, each in 200 randomly drawn settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap import theory
+from scansnap.claims.check import Check, Setting
+from scansnap.claims.gradients import fixed_attention_state
+
+
+@st.composite
+def drawn_classes(draw: st.DrawFn) -> ss.SequenceClasses:
+    """Two or three classes of one or two queries over six tokens, some of them shared."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    count = draw(st.integers(2, 3))
+    probs = np.zeros((count, 6 + 2 + count))
+    probs[:, :6] = rng.exponential(size=(count, 6)) * (rng.random((count, 6)) < 0.6)
+    probs[np.arange(count), np.arange(count)] += 0.3
+    probs /= probs.sum(axis=1, keepdims=True)
+    queries = 6 + rng.integers(0, 2, size=count)
+    return ss.SequenceClasses(
+        probs=probs, query=queries, next_token=8 + np.arange(count), vocab_size=8 + count,
+        weights=rng.dirichlet(np.full(count, 5.0)),
+    )  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn_classes(), st.floats(0.1, 2.0), st.floats(0.01, 2.0), st.floats(0.2, 5.0),
+       st.sampled_from(["true", "modified"]), st.integers(0, 2**32 - 1))  # fmt: skip
+def test_velocities_are_in_proportion_to_their_rates(classes, lr_y, lr_z, factor, gradient, seed) -> None:
+    """One step from a drawn state: rates c times as large move Y and Z exactly c times as far (claims/rates.py)."""
+    rng = np.random.default_rng(seed)
+    size = classes.vocab_size
+    start = rng.normal(size=(size, size)), rng.normal(size=(size, size))
+    moves = []
+    for scale in (1.0, factor):
+        run = ss.train(classes, lr_y=scale * lr_y, lr_z=scale * lr_z, steps=1, batch_size=None, seq_len=np.inf,
+                       dtype="float64", init=start, decoder_gradient=gradient, progress=False,
+                       record=("decoder", "attention_logits"))  # fmt: skip
+        moves.append([np.diff(run[name].values[0], axis=0) for name in ("decoder", "attention_logits")])
+    for plain, scaled in zip(*moves, strict=True):
+        np.testing.assert_allclose(scaled, factor * plain, rtol=1e-9, atol=1e-11)
+        assert np.abs(plain).max() > 0
+
+
+def test_euler_steps_approach_the_same_law() -> None:
+    """Whole runs: a tenth of the rates in ten times the steps."""
+    classes = ss.syn_small()
+    runs = [
+        ss.train(classes, lr_y=rate, lr_z=rate, steps=steps, batch_size=None, seq_len=np.inf, dtype="float64",
+                 record_every=steps, record=("attention_logits",), progress=False)["attention_logits"].values
+        for rate, steps in ((0.1, 100), (0.01, 1000), (0.001, 10_000))
+    ]  # fmt: skip
+    first, second, third = (run[0, -1] for run in runs)
+    assert np.abs(second - third).max() < 0.2 * np.abs(first - third).max()
+    np.testing.assert_allclose(second, third, atol=0.02 * np.abs(third).max())
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn_classes(), st.floats(0.1, 1.0), st.floats(1.0, 300.0))
+def test_attention_moves_by_eq_10_with_the_chance_of_each_class(classes, lr_y, updates) -> None:
+    """The engine's expected step at the decoder of Theorem 5, with class weights of all kinds (claim lemma_4)."""
+    f = theory.directions(classes.probs[:, classes.contextual_tokens])
+    assume(np.linalg.eigvalsh(f @ f.T)[0] > 1e-3)
+    state = fixed_attention_state(Setting(classes, lr_y=lr_y), per_class=updates)
+    _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
+    gamma = float(theory.speed(updates, vocab_size=classes.vocab_size, num_classes=1, lr_y=lr_y))
+    predicted = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights)
+    measured = state.velocity()[1][np.argsort(classes.queries)]
+    np.testing.assert_allclose(predicted, measured, atol=1e-9 * max(1.0, gamma))
+    published = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, form="published")
+    if np.abs(measured).max() > 1e-6:
+        assert np.abs(published - measured).max() > 0.1 * np.abs(measured).max()
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn_classes(), st.floats(0.1, 1.0), st.floats(0.05, 1.0), st.integers(2, 5))
+def test_equal_heads_are_one_head_at_other_rates(classes, lr_y, lr_z, heads) -> None:
+    """H heads from zero against one head with the rates H eta_Y and eta_Z/H (claims/heads.py), step by step."""
+    together, alone = (
+        ss.train(classes, lr_y=y, lr_z=z, heads=count, steps=12, batch_size=None, seq_len=np.inf, dtype="float64",
+                 record_every=4, record=("attention_logits",), progress=False)["attention_logits"].isel(head=0).values
+        for y, z, count in ((lr_y, lr_z, heads), (heads * lr_y, lr_z / heads, 1))
+    )  # fmt: skip
+    np.testing.assert_allclose(together, alone, atol=1e-12)
+    assert np.abs(alone).max() > 1e-9 or theory.overlaps(theory.directions(classes.probs)).max() < 1e-9
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_seed_draws_other_numbers_and_says_so(seed: int) -> None:
+    """A sampled check depends on the seed, one that draws nothing does not."""
+    check = Check(Setting(ss.syn_small()), seed=seed)
+    assert not check.drew
+    assert check.seeds(4) == range(4 * seed, 4 * seed + 4)
+    assert check.drew
+    assert check.rng().random() == np.random.default_rng(seed).random()
