@@ -153,8 +153,8 @@ def test_a_stiff_flow_to_many_digits() -> None:
     assert 1e-12 < np.abs(rough - fine).max() < 1e-7
 
 
-def test_a_run_beside_others_is_the_run_alone() -> None:
-    """Bit for bit, whatever the number of runs and threads."""
+def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
+    """Bit for bit, whatever the number of runs and threads, and how many runs are in memory at a time."""
     lr_y, lr_z = np.geomspace(0.1, 10, 7), np.geomspace(100, 0.01, 7)
     words = {"times": np.geomspace(1, 1e12, 20), "init": "uniform", "record": PARTS}
     together = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words)
@@ -162,6 +162,8 @@ def test_a_run_beside_others_is_the_run_alone() -> None:
         alone = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y[r], lr_z=lr_z[r], seeds=r, **words)
         for name in PARTS:
             assert np.array_equal(together[name].values[r], alone[name].values[0])
+    monkeypatch.setattr("scansnap.dynamics.flow.PIECE", 1)
+    assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words).equals(together)
 
 
 @pytest.mark.parametrize("more", [{}, {"init": "uniform"}, {"attention_prior": {"common": -1.0}}])
