@@ -25,7 +25,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import StoreError
+from scansnap.base.errors import StoreError, brief
 from scansnap.results.provenance import FORMAT
 
 EAGER_BYTES = 2 * 2**30
@@ -71,7 +71,7 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
         stays = dataset.nbytes > EAGER_BYTES if lazy is None else lazy
         return decoded(dataset if stays else dataset.load())
     except Exception as error:
-        raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({_brief(error)}).") from None
+        raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({brief(error)}).") from None
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _attributes(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         raise StoreError(
-            f"{path} is not a result of scansnap: no zarr store can be opened there ({_brief(error)})."
+            f"{path} is not a result of scansnap: no zarr store can be opened there ({brief(error)})."
         ) from None
     if not {"kind", "format", "options"} <= set(attrs):
         raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
@@ -326,8 +326,3 @@ def _zarr() -> ModuleType:
     except ImportError:
         raise StoreError("results are stored with zarr, which is not installed here: pip install zarr.") from None
     return zarr
-
-
-def _brief(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:120] if lines else type(error).__name__
