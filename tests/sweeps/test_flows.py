@@ -67,7 +67,7 @@ def test_options_and_files(tmp_path) -> None:
     options = ss.FlowOptions(lr_y=1.0, lr_z=1.0, times=(1.0, 1e3))
     by_object = ss.sweep("syn-small", options, lr_z=[0.5, 1.0])
     (tmp_path / "flows.toml").write_text('classes = "syn-small"\nlr_y = 1\nlr_z = [0.5, 1]\ntimes = "log:1:1e3:2"\n')
-    by_file = ss.sweep(**ss.read_sweep(tmp_path / "flows.toml"))
+    by_file = ss.sweep(*ss.read_sweep(tmp_path / "flows.toml"))
     np.testing.assert_array_equal(by_object["loss"], by_file["loss"].isel(classes=0))
     assert by_object.sizes["time"] == 2
     for words in (

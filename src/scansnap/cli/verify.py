@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
