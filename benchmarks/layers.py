@@ -6,6 +6,8 @@ Syn-Medium, batch 128, T = 128, SGD with momentum, from zero.  The plain loop is
 one-hot features of every position, M x M matrices, autograd, data made in Python.  The second way works on token counts
 but carries every token of the vocabulary through every sequence, and leaves the gradient to autograd.  Printed are
 medians of the time of one update of one run, when it trains alone and when sixteen do, and medians of paired ratios.
+The last column is the share of the time of sixteen that the arithmetic (counted in `dynamics/layered_kernel.py`) would
+take at the rate of a large float32 matrix product.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # read when the libraries are loaded
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 
 import scansnap as ss
-from scansnap.dynamics.engine import Work
+from scansnap.dynamics.engine import Engine, Work, engine_for
 from scansnap.dynamics.gradients import Batch, softmax_residual
 from scansnap.dynamics.layered_engine import LayeredEngine, Measures
 
@@ -91,9 +94,12 @@ def options(layers: int, steps: int, runs: int = 1) -> ss.TrainOptions:
     )  # fmt: skip
 
 
-def train_on_counts(classes: ss.SequenceClasses, layers: int, steps: int) -> None:
-    work = Work.checked(classes, options(layers, steps))
-    WholeVocabulary(work, work.start(work.options.runs), work.options.runs).advance(steps)
+def engine_of(classes: ss.SequenceClasses, options: ss.TrainOptions, kind: type[Engine] | None = None) -> Engine:
+    """The engine that `train` would use, or another, after an update that warms it up."""
+    work = Work.checked(classes, options)
+    engine = (kind or engine_for(work))(work, work.start(options.runs), options.runs)
+    engine.advance(1)
+    return engine
 
 
 def seconds(work: Callable[[], object], updates: int) -> float:
@@ -103,34 +109,55 @@ def seconds(work: Callable[[], object], updates: int) -> float:
     return (time.process_time() - began) / updates
 
 
+def operations(classes: ss.SequenceClasses, layers: int) -> float:
+    """Multiply-adds times two in an update of one run."""
+    size = len(np.union1d(classes.contextual_tokens, classes.queries))
+    tokens, columns = len(classes.support(0)), classes.num_classes + 1
+    rows = tokens + 1
+    first = 3 * rows * tokens * size
+    between = 6 * rows * size * (size + tokens)
+    last = 3 * size * (size + columns) + 6 * tokens * size
+    return 2 * BATCH * (first + (layers - 2) * between + last)
+
+
+def matrix_peak() -> float:
+    """Float32 operations per second of processor time in a large matrix product."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    return 2 * 1024**3 / min(seconds(lambda: a @ b, 1) for _ in range(5))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     torch.set_num_threads(1)
-    ss.train(ss.syn_medium(num_query=1), options(2, 1))  # compiles, or reads what was compiled
     print(f"{'layers':>6} {'queries':>7} {'N':>4} {'positions':>12} {'vocabulary':>12} {'scansnap':>11} {'ratios':>12} "
-          f"{'of sixteen':>11} {'ratios':>12}")  # fmt: skip
+          f"{'of sixteen':>11} {'ratios':>12} {'of peak':>8}")  # fmt: skip
     for queries, layers in SETTINGS:
         classes = ss.syn_medium(num_query=queries)
         steps = 400 // queries**2 + 20
         times = []
         for _ in range(repeats):
+            whole = engine_of(classes, options(layers, 3), WholeVocabulary)
+            alone = engine_of(classes, options(layers, steps + 1))
+            many = engine_of(classes, options(layers, steps // 4 + 1, 16))
             times.append((
-                seconds(lambda: train_plainly(classes, layers, 2), 2),  # noqa: B023  (called at once)
-                seconds(lambda: train_on_counts(classes, layers, 2), 2),  # noqa: B023
-                seconds(lambda: ss.train(classes, options(layers, steps)), steps),  # noqa: B023
-                seconds(lambda: ss.train(classes, options(layers, steps // 4, 16)), 16 * (steps // 4)),  # noqa: B023
+                seconds(partial(train_plainly, classes, layers, 2), 2),
+                seconds(partial(whole.advance, 3), 2),
+                seconds(partial(alone.advance, steps + 1), steps),
+                seconds(partial(many.advance, steps // 4 + 1), 16 * (steps // 4)),
+                operations(classes, layers) / matrix_peak(),
             ))  # fmt: skip
-        plain, whole, ours, many = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
+        plain, dense, ours, shared, _ = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
         ratio = {
             (slow, fast): statistics.median(row[slow] / row[fast] for row in times)
             for slow in (0, 1) for fast in (2, 3)
         }  # fmt: skip
+        share = statistics.median(row[4] / row[3] for row in times)
         features = len(np.union1d(classes.contextual_tokens, classes.queries))
         print(
-            f"{layers:6d} {queries:7d} {features:4d} {plain:9.1f} ms {whole:9.1f} ms {ours:8.2f} ms "
-            f"{ratio[0, 2]:6.0f} {ratio[1, 2]:5.0f} {many:8.2f} ms {ratio[0, 3]:6.0f} {ratio[1, 3]:5.0f}"
+            f"{layers:6d} {queries:7d} {features:4d} {plain:9.1f} ms {dense:9.1f} ms {ours:8.2f} ms "
+            f"{ratio[0, 2]:6.0f} {ratio[1, 2]:5.0f} {shared:8.2f} ms {ratio[0, 3]:6.0f} {ratio[1, 3]:5.0f} {share:8.0%}"
         )
 
 
