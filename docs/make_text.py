@@ -69,7 +69,7 @@ def tokens(text: str, folder: Path) -> None:
             coords={name: arrays[name] for name in ("ratio", "seed", "query")},
             attrs=json.loads(str(arrays["attrs"])),
         )
-    dataset = fig_tokens.prepare(text=text, logits=logits)
+    dataset = FIGURES["tokens"].make(text=text, logits=logits)
     dataset.attrs |= {"training_seconds": logits.attrs["seconds"], "hardware": logits.attrs["hardware"]}
     write_json(dataset, DATA / "figure_tokens.json")
 

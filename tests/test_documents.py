@@ -67,12 +67,19 @@ def test_own_parts_are_short_and_run(section: str, tmp_path) -> None:
     """The code of a section of docs/extending.md, by itself after what the introduction imports."""
     example = "".join(blocks(section, "python"))
     assert len(example.splitlines()) < 40
-    run_python("".join(blocks(INTRODUCTION, "python")) + example, tmp_path)
+    file = tmp_path / "parts.py"
+    file.write_text("".join(blocks(INTRODUCTION, "python")) + example)
+    run_python(file.read_text(), tmp_path)
+    for command in re.findall(r"`(scansnap figure [^`]*)`", section):
+        run_command(re.sub(r"--from \S+", f"--from {file}", command), tmp_path)
 
 
 def test_every_kind_of_part_has_an_example() -> None:
     kinds = [section.splitlines()[0] for section in OWN_PARTS]
-    assert kinds == ["## An optimizer", "## An attention map", "## A quantity", "## A claim", "## Data"]
+    assert [kind.removeprefix("## ") for kind in kinds] == [
+        "An optimizer", "An attention map", "A normalization, a residual connection", "A quantity", "A claim", "Data",
+        "A figure",
+    ]  # fmt: skip
 
 
 def test_sweep_commands_run(tmp_path) -> None:
@@ -80,8 +87,7 @@ def test_sweep_commands_run(tmp_path) -> None:
     page = (ROOT / "docs" / "sweeps.md").read_text()
     (config,) = blocks(page, "toml")
     (tmp_path / "sweep.toml").write_text(config.replace("steps = 100", "steps = 2"))
-    (commands,) = blocks(page, "bash")
-    for command in commands.splitlines():
+    for command in "".join(blocks(page, "bash")).splitlines():
         run_command(command, tmp_path)
 
 
@@ -226,7 +232,7 @@ def test_names_in_the_documents_exist(page: Path) -> None:
 def test_benchmarks_start() -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep"):
+    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow"):
         program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
         done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == 0

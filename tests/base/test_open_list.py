@@ -58,8 +58,52 @@ def test_a_user_s_member_has_a_name_too() -> None:
     assert isinstance(listed.member("tart"), Plum)
     assert listed.register("tart")(Plum) is Plum  # once more does no harm
     with pytest.raises(InputError, match=r"^the cake 'tart' exists already: give yours another name\.$"):
-        listed.register("tart")(Tart)
+        listed.register("tart")(lambda: Tart("fig"))
     assert isinstance(listed.member("tart"), Plum)
+
+
+def test_a_definition_that_is_run_again_replaces_itself() -> None:
+    listed = cakes()
+    for layers in (1, 2):
+
+        @listed.register("tart")
+        class Layered(Tart):
+            count = layers
+
+            def __init__(self) -> None:
+                super().__init__("plum")
+
+    assert listed.member("tart").count == 2
+    with pytest.raises(InputError, match="the cake 'sponge' exists already"):
+        listed.register("sponge")(Layered)
+
+
+def test_an_object_can_have_a_name() -> None:
+    listed = cakes()
+    plum = listed.register("plum")(Tart("plum"))
+    assert listed.member("plum") is plum
+    assert listed.label(plum) == "plum"
+    with pytest.raises(InputError, match="the cake 'plum' exists already"):
+        listed.register("plum")(Tart("fig"))
+    bare: OpenList = OpenList("letter")
+    assert bare.register("three")(3) == bare.member("three") == 3
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "a b", "pie.toml", 3, None, Tart])
+def test_a_name_that_no_command_could_give_is_refused(name: object) -> None:
+    with pytest.raises(InputError, match=r"^the name of the cake is .*: use letters, digits, _ and -\.$"):
+        cakes().register(name)  # type: ignore[arg-type]
+
+
+def test_what_cannot_make_a_member_is_refused() -> None:
+    listed = cakes()
+    with pytest.raises(InputError, match=r"the cake 'tart' cannot be made from .*Tart.*missing a required argument"):
+        listed.register("tart")(Tart)
+    with pytest.raises(InputError, match="the cake 'three' cannot be made from 3"):
+        listed.register("three")(3)
+    listed.register("text")(lambda: "crumbs")
+    with pytest.raises(InputError, match="cake is 'crumbs': give one of sponge, text, or an object with bake"):
+        listed.member("text")
 
 
 def test_an_unknown_name_is_one_sentence() -> None:

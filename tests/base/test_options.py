@@ -30,6 +30,7 @@ from scansnap.base.options import (
     required_of,
     signature,
 )
+from scansnap.base.own_code import code_digest
 
 SAUCES: OpenList[Any] = OpenList("sauce", "pour")
 
@@ -96,6 +97,7 @@ def test_values_are_kept_in_plain_form() -> None:
     assert [type(value) for value in (dish.degrees, dish.fan, dish.minutes)] == [int, bool, float]
     assert dish.described() == {
         "degrees": 200, "fan": True, "minutes": 2.0, "rack": "high", "name": "pie", "sauce": "plain(pepper=3)",
+        "code": {"sauce plain(pepper=3)": code_digest(Sauce(3))},
     }  # fmt: skip
     assert Dish(degrees=200).described()["minutes"] is None
     with pytest.raises(AttributeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import linecache
 import signal
 import subprocess
 import sys
@@ -247,9 +248,9 @@ def test_help_names_every_option(tmp_path, verb: str) -> None:
 
 def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     """Every switch from the command line, with the numbers of Python; pictures of heads too."""
-    words = ["train", "--steps", "4", "--momentum", "0", "--residual", "--normalization", "layer", "--heads", "2",
-             "--init", "uniform", "--init-scale-z", "3", "--attention-prior", "common=-1,11=0.5", "--num-sequences",
-             "20", "--record", "loss,fresh_loss,attention,entropy", "--store", "a.zarr",
+    words = ["train", "--steps", "4", "--momentum", "0", "--residual", "yes", "--normalization", "layer",
+             "--heads", "2", "--init", "uniform", "--init-scale-z", "3", "--attention-prior", "common=-1,11=0.5",
+             "--num-sequences", "20", "--record", "loss,fresh_loss,attention,entropy", "--store", "a.zarr",
              "--picture", "a.png"]  # fmt: skip
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -262,8 +263,8 @@ def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
         record=("loss", "fresh_loss", "attention", "entropy"),
     )  # fmt: skip
     assert np.allclose(result["attention"], same["attention"])
-    flow = run("flow", "--times", "1,10", "--residual", "--normalization", "layer", "--attention-prior", "common=-1",
-               "--store", "f.zarr", "--json", cwd=tmp_path)  # fmt: skip
+    flow = run("flow", "--times", "1,10", "--residual", "yes", "--normalization", "layer",
+               "--attention-prior", "common=-1", "--store", "f.zarr", "--json", cwd=tmp_path)  # fmt: skip
     assert flow.returncode == 0, flow.stderr
     sweep = run("sweep", "--classes", "syn-small", "--lr-z", "1", "--lr-y", "1", "--steps", "2", "--residual", "no,yes",
                 "--normalization", "l2,layer", "--num-sequences", "4,none", "--attention-prior", "none/common=-2",
@@ -277,7 +278,10 @@ def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     [
         (["train", "--attention-prior", "common"], "--attention-prior is 'common': give tokens or kinds"),
         (["train", "--optimizer", "sgn"], "unknown optimizer 'sgn'"),
-        (["sweep", "--classes", "syn-small", "--residual", "maybe"], "--residual is 'maybe': give yes or no"),
+        (
+            ["sweep", "--classes", "syn-small", "--residual", "maybe"],
+            "--residual is 'maybe': give yes, no, or one of query.",
+        ),
         (["sweep", "--classes", "syn-small", "--heads", "two"], "--heads is 'two': give a whole number"),
         (["sweep", "--classes", "syn-small", "--num-sequences", "few"], "--num-sequences is 'few'"),
     ],
@@ -286,6 +290,85 @@ def test_refusals_beyond_the_basic_setting(words: list[str], sentence: str, tmp_
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+PARTS = """
+from dataclasses import dataclass
+import scansnap as ss
+
+@ss.OPTIMIZERS.register("plain")
+@dataclass(frozen=True)
+class Plain:
+    def move(self, update):
+        update.matrix.add_(update.rate * update.gradient)
+
+@ss.ADDITIONS.register("half")
+@dataclass(frozen=True)
+class Half:
+    def forward(self, u, query):
+        return u + query / 2
+
+@ss.QUANTITIES.register("largest")
+@ss.quantity("layer", "head", "class", needs="attention")
+def largest(now):
+    return now.attention.max(-1)
+
+@ss.QUANTITIES.register("hopeless")
+@ss.quantity(needs="loss")
+def hopeless(now):
+    return now.nothing
+"""
+
+
+@pytest.fixture
+def _own_lists(monkeypatch) -> None:
+    """What a test registers is gone after it."""
+    for members in (ss.OPTIMIZERS, ss.ADDITIONS, ss.QUANTITIES):
+        monkeypatch.setattr(members, "_makers", {**members})
+
+
+@pytest.mark.usefixtures("_own_lists")
+def test_parts_of_your_own_by_name(tmp_path) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    own = ["--from", "parts.py", "--classes", "syn-small", "--lr-y", "1", "--lr-z", "1", "--steps", "4",
+           "--optimizer", "plain", "--residual", "half", "--record", "loss,largest"]  # fmt: skip
+    train, again = (run("train", *own, cwd=tmp_path) for _ in range(2))
+    assert train.returncode == 0, train.stderr
+    assert again.stdout.splitlines()[-1].split()[1] == train.stdout.splitlines()[-1].split()[1]
+    sweep = run("sweep", *own[:-4], "--residual", "no,half", *own[-2:], "--store", "s.zarr", cwd=tmp_path)
+    assert sweep.returncode == 0, sweep.stderr
+    result = ss.load(tmp_path / "s.zarr")
+    assert result["residual"].values.tolist() == [False, "half"]
+    alone = ss.load(tmp_path / train.stdout.splitlines()[-1].split()[1])
+    last = result["largest"].isel(residual=1, step=-1).values
+    np.testing.assert_allclose(last.ravel(), alone["largest"].isel(step=-1).values.ravel(), rtol=1e-6)
+    flow = run("flow", "--from", "parts.py", "--times", "1,10", "--residual", "half", "--store", "f.zarr", cwd=tmp_path)
+    assert flow.returncode == 0, flow.stderr
+
+    (tmp_path / "parts.py").write_text(PARTS.replace("query / 2", "query / 3"))
+    linecache.checkcache()
+    other = run("train", *own, cwd=tmp_path)  # other code is another run, with a name of its own
+    assert other.returncode == 0, other.stderr
+    assert other.stdout.splitlines()[-1].split()[1] != train.stdout.splitlines()[-1].split()[1]
+    refused = run("sweep", *own[:-4], "--residual", "no,half", *own[-2:], "--store", "s.zarr", cwd=tmp_path)
+    assert refused.stderr == (
+        "scansnap: s.zarr was begun with other code of the residual half: undo the change to continue it, or give "
+        "another name.\n"
+    )
+
+
+@pytest.mark.usefixtures("_own_lists")
+def test_a_mistake_in_your_own_file_is_one_sentence(tmp_path) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    words = ["--from", "parts.py", "--classes", "syn-small", "--lr-y", "1", "--lr-z", "1", "--steps", "4",
+             "--record", "hopeless"]  # fmt: skip
+    sentence = "AttributeError: 'Snapshot' object has no attribute 'nothing'"
+    train = run("train", *words, cwd=tmp_path)
+    assert train.returncode == 2
+    assert train.stderr == f"scansnap: {sentence} (parts.py, line 25).\n"
+    sweep = run("sweep", *words, cwd=tmp_path)
+    assert sweep.returncode == 2
+    assert f"failed: {sentence}" in sweep.stderr
 
 
 def test_positions_from_the_command_line(tmp_path) -> None:

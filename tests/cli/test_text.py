@@ -105,7 +105,7 @@ def test_nonsense_gets_one_sentence(folder: Path, words: tuple[str, ...], said: 
 def test_show_refuses_what_is_no_text_result(folder: Path) -> None:
     assert run("train", "--steps", "2", "--store", "s.zarr", cwd=folder).returncode == 0
     for words, said in (
-        (("s.zarr",), "s.zarr is no result of text training"),
+        (("s.zarr",), "s.zarr does not hold a result of text training"),
         (("none.zarr",), "none.zarr does not exist"),
     ):
         done = run("text", "show", *words, cwd=folder)

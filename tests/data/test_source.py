@@ -97,7 +97,7 @@ def test_an_interrupted_run_goes_on(tmp_path) -> None:
     expected = ss.train(Bursts(ss.syn_small()), **OPTIONS)
     assert same(expected, train_interrupted(Bursts(ss.syn_small()), path, advances=5, **OPTIONS).load())
     for other in (ss.syn_small(), Bursts(ss.syn_small(), 4), Bursts(ss.syn_medium(num_query=1))):
-        with pytest.raises(ss.StoreError, match="holds another run, with classes_fingerprint"):
+        with pytest.raises(ss.StoreError, match="holds a run on other data"):
             ss.train(other, **OPTIONS, store=path)
 
 
@@ -112,7 +112,7 @@ def test_sources_are_an_axis_of_a_sweep(tmp_path) -> None:
         alone = ss.train(source, **options, record_every=None)
         np.testing.assert_allclose(result["loss"].sel(classes=name).values[0, 0], alone["loss"], rtol=1e-12)
         np.testing.assert_allclose(result["attention"].sel(classes=name).values[0, 0], alone["attention"], atol=1e-12)
-    with pytest.raises(ss.StoreError, match="holds another run, with classes"):
+    with pytest.raises(ss.StoreError, match="holds a run on other data"):
         ss.sweep({**settings, "bursts": Bursts(ss.syn_small(), 4)}, **options, store=tmp_path / "s.zarr")
 
 
@@ -150,6 +150,7 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
     classes = Constant(probs=plain.probs, query=plain.query, next_token=plain.next_token, vocab_size=plain.vocab_size)
     assert plain.independent
     assert not classes.independent
+    assert classes.fingerprint != plain.fingerprint  # in a store they are not the same
     result = ss.train(classes, **{**OPTIONS, "lr_y": 0.0, "lr_z": 0.0}, init="uniform", record="loss")["loss"].values[0]
     assert (result == result[0]).all()  # the same batch at every step
 
@@ -159,7 +160,11 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
     [
         (lambda c, a: (c[:, :2], a[:, :2]), r"gave class_index \(1, 2\) and counts \(1, 2, 20\): give \(1, 8\) and"),
         (lambda c, a: (c, a[..., :3]), r"gave class_index \(1, 8\) and counts \(1, 8, 3\): give .* \(1, 8, 20\)\.$"),
-        (lambda c, a: (c + 2, a), "gave a class that does not exist: classes are numbered from 0 to 1"),
+        (lambda c, a: (c + 2, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
+        (lambda c, a: (c * 1.0, a), "gave a class that does not exist: classes are whole numbers from 0 to 1"),
+        (lambda c, a: (c, -a), "gave a sequence without tokens, or a count below 0"),
+        (lambda c, a: (c, 0 * a), "gave a sequence without tokens, or a count below 0"),
+        (lambda c, a: (c, np.nan * a), "gave a sequence without tokens, or a count below 0"),
     ],
 )
 def test_wrong_draws_are_one_sentence(change: Any, sentence: str) -> None:
@@ -170,6 +175,19 @@ def test_wrong_draws_are_one_sentence(change: Any, sentence: str) -> None:
 
     with pytest.raises(ss.InputError, match=rf"^Wrong\.draw {sentence}"):
         ss.train(Wrong(ss.syn_small()), **OPTIONS)
+
+
+def test_what_is_no_draw_is_one_sentence() -> None:
+    class Nothing(Bursts):
+        def draw(self, **request: Any) -> ss.Draw:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(ss.InputError, match=r"^Nothing\.draw gave NoneType: give a Draw\(class_index, counts\)\.$"):
+        ss.train(Nothing(ss.syn_small()), **OPTIONS)
+    with pytest.raises(ss.InputError, match=r"^Bursts\.classes is str: give SequenceClasses\.$"):
+        ss.train(Bursts("syn-small"), **OPTIONS)  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match=r"^classes is the class Bursts and not SequenceClasses or a DataSource"):
+        ss.train(Bursts, **OPTIONS)  # type: ignore[arg-type]
 
 
 def test_a_length_can_be_refused() -> None:

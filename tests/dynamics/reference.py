@@ -80,14 +80,19 @@ def decoder_of(engine: Engine) -> np.ndarray:
 
 
 def population_gradients(
-    classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray
+    classes: ss.SequenceClasses, decoder: np.ndarray, attention: np.ndarray, *, centered: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """dJ/dY (M x M) and dJ/dZ (Q x M, rows in the order of `classes.queries`) at T -> infinity, by autograd."""
+    """dJ/dY (M x M) and dJ/dZ (Q x M, rows in the order of `classes.queries`) at T -> infinity, by autograd.
+
+    LN is that of the paper, or the standard one, which is `centered`.
+    """
     y = torch.tensor(decoder, dtype=torch.float64, requires_grad=True)
     z = torch.tensor(attention, dtype=torch.float64, requires_grad=True)
     order = {int(token): i for i, token in enumerate(classes.queries)}
     rows = z[[order[int(token)] for token in classes.query]]
     c = torch.from_numpy(classes.probs) * torch.exp(rows)
+    if centered:
+        c = c - c.mean(1, keepdim=True)
     f = c / c.norm(dim=1, keepdim=True)
     selected = torch.log_softmax(f @ y, dim=1)[torch.arange(len(f)), torch.from_numpy(classes.next_token.copy())]
     (torch.from_numpy(classes.weights.copy()) @ selected).backward()

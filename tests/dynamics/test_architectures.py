@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.engine import engine_for
-from scansnap.dynamics.fixed_data import CHOICE_STREAM
+from scansnap.dynamics.engine import Engine, engine_for
 from scansnap.dynamics.gradients import directions, population_batch, token_weights
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.random_entries import choose
+from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
 from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.update_rules import SGD
+from scansnap.model.attention import Softmax
 from scansnap.model.compact import CompactLayout
 from scansnap.model.normalization import L2Normalization
 from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, relative, start_of, work_of
@@ -41,6 +42,7 @@ ARCHITECTURES = [
     {"normalization": n, "residual": r, "heads": h}
     for n, r, h in itertools.product(("l2", "layer"), (False, True), (1, 2))
 ]
+BOTH = pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
 CASES = pytest.mark.parametrize("switches", [value for _, value in PAIRS], ids=[name for name, _ in PAIRS])
 
 
@@ -60,10 +62,11 @@ def rows_of(layout: CompactLayout, full: np.ndarray, *, mean: bool) -> np.ndarra
     return own.reshape(-1, full.shape[-1])
 
 
+@BOTH
 @CASES
 @settings(max_examples=5)
 @given(classes=sequence_classes(), seed=st.integers(0, 10**6))
-def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses, seed: int) -> None:
+def test_against_autograd(kind: type[Engine], switches: dict[str, Any], classes: ss.SequenceClasses, seed: int) -> None:
     options = dict(switches)
     heads = options.get("heads", 1)
     decoder, attention = matrices(classes, seed, heads)
@@ -83,8 +86,8 @@ def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses,
     layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
     dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, **layer)
     engine = engine_of(
-        TensorEngine, classes, init=(decoder, attention), lr_y=RATE, lr_z=RATE, seeds=seed, batch_size=batch,
-        seq_len=length, **options,
+        kind, classes, init=(decoder, attention), lr_y=RATE, lr_z=RATE, seeds=seed, batch_size=batch, seq_len=length,
+        **options,
     )  # fmt: skip
     layout = start_of(classes, init=(decoder, attention), **layer).layout
     before_y, before_z = decoder_of(engine)[0], logits_of(engine)[0]
@@ -107,6 +110,7 @@ def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses,
     assert np.abs(dz).max() == 0
 
 
+@BOTH
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)
 @pytest.mark.parametrize(
     ("options", "make"),
@@ -118,7 +122,9 @@ def test_against_autograd(switches: dict[str, Any], classes: ss.SequenceClasses,
     ],
     ids=["momentum", "adam", "sign", "normalized"],
 )
-def test_optimizers_on_whole_matrices(options: dict[str, Any], make: Any, architecture: dict[str, Any]) -> None:
+def test_optimizers_on_whole_matrices(
+    kind: type[Engine], options: dict[str, Any], make: Any, architecture: dict[str, Any]
+) -> None:
     """Eight steps from a start with equal columns against the whole model: what is merged moves as it would apart."""
     classes = ss.SequenceClasses(
         probs=[[0.5, 0.3, 0.2, 0, 0, 0, 0, 0, 0], [0.4, 0, 0, 0.1, 0.5, 0, 0, 0, 0], [0, 0.6, 0, 0.4, 0, 0, 0, 0, 0]],
@@ -145,7 +151,7 @@ def test_optimizers_on_whole_matrices(options: dict[str, Any], make: Any, archit
                 step = p.grad.sign() if options["optimizer"] == "sign_sgd" else p.grad / p.grad.norm()
                 p -= rate * step
     engine = engine_of(
-        TensorEngine, classes, init=(decoder, attention), lr_y=0.03, lr_z=0.02, steps=8, batch_size=None, seq_len=20,
+        kind, classes, init=(decoder, attention), lr_y=0.03, lr_z=0.02, steps=8, batch_size=None, seq_len=20,
         num_sequences=40, seeds=4, **architecture, **options,
     )  # fmt: skip
     engine.advance(8)
@@ -195,13 +201,29 @@ def test_one_head_of_the_basic_layer_is_the_kernel_s(monkeypatch) -> None:
     assert relative(logits(), logits_of(kernel)) > 1e-3
 
 
-def test_the_kernel_takes_the_basic_setting_alone() -> None:
-    assert engine_for(work_of(ss.syn_small())) is KernelEngine
+class Warm(Softmax):
+    """A user's map, though it is the softmax."""
+
+    def forward(self, z: torch.Tensor, log_a: torch.Tensor) -> torch.Tensor:
+        return super().forward(z / 2, log_a)
+
+
+class Unchanged(L2Normalization):
+    """A user's normalization."""
+
+
+class Still(SGD):
+    """A user's rule."""
+
+
+def test_the_kernel_takes_built_in_parts_alone() -> None:
     for switch in (
-        {"normalization": "layer"}, {"residual": True}, {"heads": 2}, {"num_sequences": 5}, {"optimizer": "sign_sgd"},
-        {"optimizer": "normalized_sgd"}, {"decoder_gradient": "modified"},
+        {}, {"normalization": "layer"}, {"residual": True}, {"heads": 2}, {"num_sequences": 5},
+        {"optimizer": "sign_sgd"}, {"optimizer": "normalized_sgd"}, {"decoder_gradient": "modified"},
     ):  # fmt: skip
-        work = work_of(ss.syn_small(), **switch)
+        assert engine_for(work_of(ss.syn_small(), **switch)) is KernelEngine
+    for part in ({"attention_map": Warm()}, {"normalization": Unchanged()}, {"optimizer": Still()}):
+        work = work_of(ss.syn_small(), **part)
         assert not KernelEngine.serves(work)
         assert engine_for(work) is TensorEngine
 

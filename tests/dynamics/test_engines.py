@@ -28,7 +28,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "population": {"batch_size": None, "seq_len": math.inf, "momentum": 0.5},
     "long sequences": {"seq_len": 5000, "batch_size": 4},
     "uniform start": {"init": "uniform", "momentum": 0.9},
-}
+    "modified": {"decoder_gradient": "modified", "momentum": 0.5, "init": "uniform"},
+    "modified, layer, heads": {
+        "decoder_gradient": "modified", "normalization": "layer", "heads": 2, "residual": True, "init": "uniform",
+        "batch_size": 3,
+    },
+    "layer, momentum, rare classes": {"normalization": "layer", "momentum": 0.9, "batch_size": 1, "steps": 80},
+    "layer, sign": {"normalization": "layer", "optimizer": "sign_sgd", "lr_y": [0.01, 0.02], "lr_z": [0.02, 0.01]},
+    "whole set": {"num_sequences": 12, "batch_size": None, "momentum": 0.9},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
@@ -39,7 +47,7 @@ def test_engines_agree(options: dict[str, Any]) -> None:
     steps = arguments["steps"]
     (loss_k, accuracy_k), (loss_t, accuracy_t) = kernel.advance(steps), tensor.advance(steps)
     assert np.allclose(loss_k, loss_t, rtol=1e-10, atol=1e-13)
-    assert np.array_equal(accuracy_k, accuracy_t)
+    assert np.allclose(accuracy_k, accuracy_t, rtol=0, atol=1e-12)  # a share of the batch, summed in another order
     assert relative(logits_of(kernel), logits_of(tensor)) < 1e-10
     assert relative(decoder_of(kernel), decoder_of(tensor)) < 1e-10
     assert np.allclose(kernel.evaluate(), tensor.evaluate(), rtol=1e-10)

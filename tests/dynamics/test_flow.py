@@ -6,8 +6,23 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from scipy.integrate import solve_ivp
 
 import scansnap as ss
+from scansnap.data.named_classes import as_source
+from scansnap.dynamics.flow_engine import FlowWork, flow_engine_for
+from scansnap.dynamics.flow_kernel_engine import KernelFlow
+from scansnap.dynamics.flow_tensors import FlowOnTensors
+from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.dynamics.options import FlowOptions
+
+
+class SquaredLogits:
+    """A map of a user's own: attention in proportion to a (1 + z^2)."""
+
+    def forward(self, z: torch.Tensor, log_a: torch.Tensor) -> torch.Tensor:
+        return log_a.exp() * (1 + (z + 0.1) ** 2)
 
 
 @pytest.mark.parametrize("decoder_gradient", ["true", "modified"])
@@ -73,7 +88,8 @@ def test_what_cannot_be_integrated_is_given_up(monkeypatch) -> None:
     from scansnap.dynamics import flow as flowing
 
     monkeypatch.setattr(flowing, "MOST_EVALUATIONS", 50)
-    ds = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1, 1e9])
+    with pytest.warns(RuntimeWarning, match="came to t = .* in 50 evaluations"):
+        ds = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1, 1e9])
     assert ds["status"].values.tolist() == ["failed"]
     assert np.isnan(ds["loss"]).all()
 
@@ -85,6 +101,104 @@ def test_stored_and_read_again(tmp_path) -> None:
     assert first.identical(again)
     with pytest.raises(ss.StoreError, match="holds another run"):
         ss.flow(ss.syn_small(), lr_y=1.0, lr_z=2.0, times=[1, 10], store=path)
+
+
+PARTS = ("attention_logits", "decoder", "loss", "accuracy")
+
+
+@pytest.mark.parametrize("rates", [(2.0, 1.0), (1.0, 30.0), (1e3, 1e-3)])
+@pytest.mark.parametrize("init", ["zeros", "uniform"])
+def test_against_an_explicit_method(rates: tuple[float, float], init: str) -> None:
+    """DOP853 at 1e-12, with the gradient of `gradients.py`: two independent integrators and two right-hand sides."""
+    options = FlowOptions(lr_y=rates[0], lr_z=rates[1], times=(1.0, 1e2, 1e4), init=init, record=PARTS)
+    classes = ss.synthetic(num_query=2, next_per_query=2, num_common=2, num_distinct=3)
+    start = FlowWork.checked(classes, options).start(options.runs)
+    layout = LayoutTensors.of(start.layout, dtype=torch.float64)
+    shapes = start.decoder[0].shape, start.attention_logits[0].shape
+    entries = start.decoder[0].size
+
+    def slope(u: float, state: np.ndarray) -> np.ndarray:
+        y = torch.from_numpy(state[:entries]).reshape(1, *shapes[0])
+        z = torch.from_numpy(state[entries:]).reshape(1, *shapes[1])
+        gradient = gradients(layout, y, z, population_batch(layout, 1))
+        dy, dz = rates[0] * layout.entry_rate * gradient.decoder, rates[1] * gradient.attention_logits
+        return math.exp(u) * np.concatenate([dy.numpy().ravel(), dz.numpy().ravel()])
+
+    beginning = np.concatenate([start.decoder[0].ravel(), start.attention_logits[0].ravel()])
+    times = np.log1p(options.times)
+    exact = solve_ivp(slope, (0, times[-1]), beginning, "DOP853", times, rtol=1e-12, atol=1e-14).y.T
+    flowed = ss.flow(classes, options)
+    logits = flowed["attention_logits"].values[0, :, 0, 0].reshape(3, -1)
+    decoder = start.layout.expand_decoder(exact[:, :entries].reshape(3, *shapes[0]))[:, 0]
+    assert np.abs(logits - exact[:, entries:]).max() < 1e-7
+    assert np.abs(flowed["decoder"].values[0, :, 0, 0] - decoder).max() < 1e-7
+
+
+@pytest.mark.parametrize("init", ["zeros", "uniform"])
+def test_any_rates_on_syn_medium(init: str) -> None:
+    """From 1e-6 to 1e6 each, the stiffest with a ratio of 1e12; the loss comes to between 1.5 and 5 over lr_y t."""
+    rates = np.array([1e-6, 1e-3, 1.0, 1e3, 1e6])
+    lr_y, lr_z = (axis.ravel() for axis in np.meshgrid(rates, rates))
+    ds = ss.flow("syn-medium-1", lr_y=lr_y, lr_z=lr_z, times=[1e12], init=init, record="loss")
+    assert (ds["status"] == "ok").all()
+    loss = ds["loss"].values[:, 0] * lr_y * 1e12
+    assert ((loss > 1.5) & (loss < 5)).all()
+
+
+def test_a_stiff_flow_to_many_digits() -> None:
+    """Its tolerances are met: at a thousandth of them the attention of a stiff run differs by a few of them."""
+    words = {"lr_y": 1e-3, "lr_z": 10.0, "times": np.geomspace(1, 1e12, 49), "record": "attention_logits"}
+    rough = ss.flow("syn-medium-3", **words)["attention_logits"].values
+    fine = ss.flow("syn-medium-3", **words, rtol=1e-11, atol=1e-13)["attention_logits"].values
+    assert 1e-12 < np.abs(rough - fine).max() < 1e-7
+
+
+def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
+    """Bit for bit, whatever the number of runs and threads, and how many runs are in memory at a time."""
+    lr_y, lr_z = np.geomspace(0.1, 10, 7), np.geomspace(100, 0.01, 7)
+    words = {"times": np.geomspace(1, 1e12, 20), "init": "uniform", "record": PARTS}
+    together = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words)
+    for r in (0, 3, 6):
+        alone = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y[r], lr_z=lr_z[r], seeds=r, **words)
+        for name in PARTS:
+            assert np.array_equal(together[name].values[r], alone[name].values[0])
+    monkeypatch.setattr("scansnap.dynamics.flow.PIECE", 1)
+    assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words).equals(together)
+
+
+@pytest.mark.parametrize("more", [{}, {"init": "uniform"}, {"attention_prior": {"common": -1.0}}])
+def test_the_engines_agree(more: dict) -> None:
+    """Compiled code and tensors, at tolerances far below the difference allowed."""
+    words = {"lr_y": 1.0, "lr_z": 20.0, "times": (1.0, 1e3, 1e6), "rtol": 1e-10, "atol": 1e-12, **more}
+    options = FlowOptions(**words)
+    work = FlowWork.checked(as_source(ss.syn_small()), options)
+    assert flow_engine_for(work) is KernelFlow
+    compiled, tensors = (
+        engine(work, work.start(options.runs)).solve(options.runs, 10**6, lambda done: None)
+        for engine in (KernelFlow, FlowOnTensors)
+    )
+    columns = compiled.decoder.shape[-1]
+    assert np.abs(compiled.attention_logits - tensors.attention_logits).max() < 1e-8
+    assert np.abs(compiled.decoder - tensors.decoder[..., :columns]).max() < 1e-8
+    assert np.allclose(compiled.loss, tensors.loss, rtol=1e-8)
+    assert np.array_equal(compiled.accuracy, tensors.accuracy)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"decoder_gradient": "modified"},
+        {"heads": 2, "init": "uniform"},
+        {"normalization": "layer"},
+        {"residual": True},
+        {"attention_map": SquaredLogits()},
+    ],
+)
+def test_other_layers_are_stiff_safe(more: dict) -> None:
+    """Whatever compiled code does not serve is integrated with the same method, at a ratio of 1e4."""
+    ds = ss.flow(ss.syn_small(), lr_y=1e-2, lr_z=1e2, times=[1.0, 1e9], record="loss", **more)
+    assert ds["status"].values.tolist() == ["ok"]
+    assert ds["loss"].values[0, -1] < 1e-5
 
 
 @pytest.mark.parametrize(

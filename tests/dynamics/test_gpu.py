@@ -25,6 +25,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "normalized": {"optimizer": "normalized_sgd", "lr_y": 0.1, "lr_z": 0.1},
     "fixed set": {"num_sequences": 40},
     "fixed set, whole": {"num_sequences": 40, "batch_size": None},
+    "two layers": {"layers": 2, "momentum": 0.9, "lr_y": 0.3},
+    "three layers, random start": {"layers": 3, "init": "uniform", "nonlinearity": "relu", "lr_y": 0.3},
 }
 
 

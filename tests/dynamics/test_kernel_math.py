@@ -16,9 +16,9 @@ def call_exp(x, shift, scale):
 
 
 @njit
-def call_products(y, v, support, n, size, f, count, x, products):
-    weighted_sums(y, support, n, size, f, count, x)
-    add_outer_products(v, y, support, n, size, f, x, count, products)
+def call_products(y, v, slots, k, size, f, count, x, products):
+    weighted_sums(y, slots, k, size, f, 0, count, x, 0)
+    add_outer_products(v, y, slots, k, size, f, 0, x, count, products)
 
 
 @njit

@@ -8,19 +8,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.layered_engine import LayeredEngine, _tokens
+from scansnap.dynamics.layered_engine import LayeredEngine, feature_tokens
+from scansnap.dynamics.layered_kernel_engine import LayeredKernelEngine
 from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.update_rules import Adam
+from scansnap.model.compact import CompactLayout
 from tests.dynamics.interruption import train_interrupted
-from tests.dynamics.reference import engine_of, logits_of, relative
+from tests.dynamics.reference import engine_of, logits_of, relative, work_of
+from tests.strategies import sequence_classes
+
+ENGINES = pytest.mark.parametrize("kind", [LayeredEngine, LayeredKernelEngine])
 
 
+@ENGINES
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}], ids=str)
-def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
-    """Twenty steps from zero, where output columns are merged, by autograd and by Lemma 1."""
+def test_one_layer_is_the_basic_setting(kind: Any, options: dict[str, Any]) -> None:
+    """Twenty steps from zero, where output columns are merged, by either engine for layers and by Lemma 1."""
     classes = ss.syn_medium(num_query=3)
-    layered, basic = (engine_of(kind, classes, steps=20, **options) for kind in (LayeredEngine, TensorEngine))
+    layered, basic = (engine_of(each, classes, steps=20, **options) for each in (kind, TensorEngine))
     np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
     size = len(classes.contextual_tokens)
     result = layered._parameters["attention_logits_0"].numpy()[:, layered._query.unique().numpy(), :size]
@@ -28,50 +37,177 @@ def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
     assert relative(result, logits_of(basic)[:, order]) < 1e-9
 
 
-def plain(
-    classes: ss.SequenceClasses, engine: LayeredEngine, sequences: np.ndarray, owner: np.ndarray, layers: int, act: Any
-) -> float:
-    """The loss on whole sequences of one-hot features, position by position, for the first run."""
-    from scansnap.model.compact import CompactLayout
-
-    layout = CompactLayout.of(classes, np.arange(classes.vocab_size))
-    tokens = list(_tokens(layout))
-    total = 0.0
-    for sequence, n in zip(sequences, owner, strict=True):
-        x = torch.eye(len(tokens), dtype=torch.float64)[[tokens.index(token) for token in sequence]]  # (T, N)
-        for j in range(layers):
-            z, y = engine._parameters[f"attention_logits_{j}"][0], engine._parameters[f"decoder_{j}"][0]
-            c = torch.softmax(x @ z @ x[:-1].T, dim=1)  # every position attends to those before the query
-            mixed = c @ x[:-1]
-            mixed = mixed / mixed.norm(dim=1, keepdim=True)
-            if j == layers - 1:
-                logits = (mixed[-1] @ y)[layout.column_of_token]
-                break
-            x = x + act(mixed @ y)
-            x = x / x.norm(dim=1, keepdim=True)
-        total -= torch.log_softmax(logits, 0)[classes.next_token[n]].item()
-    return total / len(owner)
+def positions(
+    parameters: dict[str, torch.Tensor], sequences: torch.Tensor, layers: int, act: Any
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The network as it is defined, position by position, on coordinates (B, T) with the query last: the last layer's
+    output (B, C), and every layer's attention (B, T, T - 1)."""
+    x = torch.eye(len(parameters["attention_logits_0"]), dtype=torch.float64)[sequences]  # (B, T, N)
+    attention = []
+    for j in range(layers):
+        z, y = parameters[f"attention_logits_{j}"], parameters[f"decoder_{j}"]
+        c = torch.softmax(x @ z @ x[:, :-1].mT, dim=2)  # every position attends to those before the query
+        mixed = c @ x[:, :-1]
+        read = mixed / mixed.norm(dim=2, keepdim=True) @ y
+        attention.append(c)
+        if j < layers - 1:
+            x = x + act(read)
+            x = x / x.norm(dim=2, keepdim=True)
+    return read[:, -1], attention
 
 
-@pytest.mark.parametrize(("layers", "nonlinearity"), [(2, "tanh"), (3, "relu")])
-def test_counts_do_what_sequences_do(layers: int, nonlinearity: str) -> None:
-    """The loss of trained layers on the batch of the next update, to 1e-12."""
-    classes = ss.synthetic(num_query=2, next_per_query=2, num_common=3, num_distinct=2)
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda groups: torch.optim.SGD(groups, maximize=True),
+    "momentum": lambda groups: torch.optim.SGD(groups, momentum=0.8, maximize=True),
+    "adam": lambda groups: torch.optim.Adam(groups, eps=0.01, maximize=True),
+}
+SCALE_FREE = ("sign_sgd", "normalized_sgd")
+"""A gradient that is zero but for rounding, as of two tokens that are alike, moves a matrix as far as any other: only
+what has a gradient can be compared, after one update."""
+
+
+def plainly(
+    engine: LayeredEngine, classes: ss.SequenceClasses, seed: int, *, optimizer: str, num: int, seq_len: int,
+    layers: int, nonlinearity: str, steps: int,
+) -> tuple[list[float], dict[str, torch.Tensor], np.ndarray]:  # fmt: skip
+    """Train the first run on whole sequences with autograd, whose every output token has a column of its own.
+
+    The losses, the matrices, and the mean attention of each layer to each token as the output sees it (L, N)."""
+    layout = engine_layout(classes, engine)
+    tokens = feature_tokens(layout)
+    coordinate = {int(token): i for i, token in enumerate(tokens)}
+    sequences, owner = ss.sample_sequences(classes, num=num, seq_len=seq_len, seed=seed)
+    placed = torch.tensor([[coordinate[int(token)] for token in sequence] for sequence in sequences])
+    target = torch.from_numpy(classes.next_token[owner].copy())
+    last = f"decoder_{layers - 1}"
+    parameters = {
+        name: (tensor[0][:, layout.column_of_token] if name == last else tensor[0]).clone().requires_grad_()
+        for name, tensor in engine._parameters.items()
+    }
+    rate = {name: engine._rates[name].item() for name in parameters}
+    step = OPTIMIZERS.get(optimizer)
+    rule = step([{"params": [p], "lr": rate[name]} for name, p in parameters.items()]) if step else None
+    act, losses = torch.tanh if nonlinearity == "tanh" else torch.relu, []
+    for _ in range(steps):
+        logits, _ = positions(parameters, placed, layers, act)
+        loss = torch.nn.functional.cross_entropy(logits, target)
+        losses.append(loss.item())
+        gradients = torch.autograd.grad(-loss, list(parameters.values()))
+        if rule is not None:
+            for p, g in zip(parameters.values(), gradients, strict=True):
+                p.grad = g
+            rule.step()
+            continue
+        with torch.no_grad():
+            for (name, p), g in zip(parameters.items(), gradients, strict=True):
+                known = g.abs() > 1e-12 if optimizer == "sign_sgd" else g.norm() > 1e-12
+                p.copy_(torch.where(known, p + rate[name] * (g.sign() if known.ndim else g / g.norm()), torch.nan))
+    with torch.no_grad():
+        _, attention = positions(parameters, placed, layers, act)
+    seen, through = [], attention[-1][:, -1:]  # (B, 1, T - 1)
+    for c in [*reversed(attention[:-1]), None]:
+        one_hot = torch.nn.functional.one_hot(placed[:, :-1], len(tokens)).double()
+        seen.insert(0, (through @ one_hot).mean((0, 1)).numpy())
+        through = through if c is None else through @ c[:, :-1]
+    return losses, {name: p.detach() for name, p in parameters.items()}, np.stack(seen)
+
+
+def engine_layout(classes: ss.SequenceClasses, engine: LayeredEngine) -> CompactLayout:
+    work = work_of(classes, init=engine._options.init, layers=engine._options.layers)
+    return work.start_layout
+
+
+@ENGINES
+@settings(max_examples=60, deadline=None)
+@given(
+    classes=sequence_classes(),
+    layers=st.integers(1, 4),
+    start=st.sampled_from([("zeros", "tanh"), ("uniform", "tanh"), ("uniform", "relu")]),
+    optimizer=st.sampled_from(["sgd", "momentum", "adam", "sign_sgd", "normalized_sgd"]),
+    num=st.integers(1, 20),
+    seq_len=st.integers(2, 14),
+    seed=st.integers(0, 10**6),
+)
+def test_the_engine_does_what_whole_sequences_do(
+    kind: Any, classes: ss.SequenceClasses, layers: int, start: tuple[str, str], optimizer: str, num: int,
+    seq_len: int, seed: int,
+) -> None:  # fmt: skip
+    """Four updates on a fixed set, against autograd over positions and torch's own optimizers, to 1e-12."""
+    init, nonlinearity = start if layers > 1 or start[1] == "tanh" else ("uniform", "tanh")
+    rule: dict[str, Any] = {"adam": {"optimizer": Adam(epsilon=0.01)}, "momentum": {"momentum": 0.8}}.get(
+        optimizer, {"optimizer": optimizer}
+    )
+    steps = 1 if optimizer in SCALE_FREE else 4
     engine = engine_of(
-        LayeredEngine, classes, init="uniform", layers=layers, nonlinearity=nonlinearity, steps=9, batch_size=8,
-        seq_len=7, seeds=3,
+        kind, classes, layers=layers, init=init, nonlinearity=nonlinearity, steps=steps, num_sequences=num,
+        batch_size=None, seq_len=seq_len, seeds=seed, lr_y=0.3, lr_z=0.5, **rule,
     )  # fmt: skip
-    expected = plain(classes, engine, *ss.sample_sequences(classes, num=8, seq_len=7, seed=3), layers,
-                     torch.tanh if nonlinearity == "tanh" else torch.relu)  # fmt: skip
-    assert engine.evaluate()[0][0] == pytest.approx(expected, rel=1e-12)
-    before = engine.evaluate()[0][0]
-    losses, _ = engine.advance(9)
-    assert losses[0, 0] == before
-    assert losses[0, -1] < losses[0, 0]
-    attention = engine.show(("attention",)).attention
-    assert attention.shape == (1, layers, 1, 4, len(classes.contextual_tokens))
-    np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-12)
-    assert (attention[0, :, 0, 0][:, ~np.isin(classes.contextual_tokens, classes.support(0))] == 0).all()
+    setting = {"num": num, "seq_len": seq_len, "layers": layers, "nonlinearity": nonlinearity, "steps": steps}
+    losses, expected, attention = plainly(engine, classes, seed, optimizer=optimizer, **setting)
+    np.testing.assert_allclose(engine.advance(steps)[0][0], losses, rtol=1e-12, atol=1e-12)
+    last, column = f"decoder_{layers - 1}", engine_layout(classes, engine).column_of_token
+    for name, tensor in engine._parameters.items():
+        result = tensor[0][:, column] if name == last else tensor[0]
+        known = ~expected[name].isnan()
+        np.testing.assert_allclose(result[known], expected[name][known], rtol=1e-12, atol=1e-12, err_msg=name)
+    if optimizer in SCALE_FREE:
+        return
+    batch = engine._sampler.draw(steps, engine._step)
+    mean = np.zeros((layers, attention.shape[1] + 1))
+    for sequence, n in zip(engine._measures(batch)[2][0], batch.class_index[0], strict=True):
+        np.add.at(mean, (slice(None), engine._layout.support[n].numpy()), sequence.numpy() / num)
+    np.testing.assert_allclose(mean[:, :-1], attention, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seq_len": math.inf, "batch_size": 7},  # sequences of a class are alike
+        {"seq_len": math.inf, "batch_size": None},
+        {"seq_len": 9, "batch_size": None, "momentum": 0.9},
+        {"seq_len": 3000, "batch_size": 3, "layers": 3},
+        {"num_sequences": 30, "nonlinearity": "relu"},
+        {"layers": 4, "optimizer": "adam"},
+        {"init_scale_z": 3000.0, "seq_len": 4},  # tokens that are present are negligible beside absent ones
+        {"init_scale_z": 300.0, "seq_len": 4, "layers": 3},
+    ],
+    ids=str,
+)
+def test_compiled_code_and_autograd_agree(options: dict[str, Any]) -> None:
+    """Six updates of three runs in classes of different sizes, to 1e-12."""
+    rng = np.random.default_rng(0)
+    sizes = [1, 3, 8, 17, 24]
+    classes = ss.SequenceClasses.from_supports(
+        tokens=[rng.choice(40, size, replace=False) for size in sizes], probs=[np.full(n, 1 / n) for n in sizes],
+        query=np.array([1, 2, 41, 41, 2]), next_token=np.arange(5), vocab_size=42, weights=np.arange(1, 6) / 15,
+    )  # fmt: skip
+    setting = {"layers": 2, "init": "uniform", "steps": 6, "seeds": [3, 4, 5], "lr_y": 0.3, "lr_z": 0.4, **options}
+    compiled, autograd = (engine_of(kind, classes, **setting) for kind in (LayeredKernelEngine, LayeredEngine))
+    np.testing.assert_allclose(compiled.advance(6), autograd.advance(6), rtol=1e-12, atol=1e-12)
+    for name in autograd._parameters:
+        size = autograd._parameters[name].abs().max()
+        np.testing.assert_allclose(compiled._parameters[name], autograd._parameters[name], rtol=0, atol=1e-12 * size)
+    attention = [engine.show(("attention",)).attention for engine in (compiled, autograd)]
+    np.testing.assert_allclose(*attention, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(attention[0].sum(-1), 1, rtol=1e-12)
+    np.testing.assert_allclose(compiled.evaluate(), autograd.evaluate(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_sequence_of_one_token_moves_no_attention() -> None:
+    """Its softmax has no choice: the gradient is exactly zero, so that a rule that ignores size moves nothing."""
+    classes = ss.SequenceClasses.from_supports(
+        tokens=[np.array([0]), np.array([1])], probs=[np.ones(1)] * 2, query=np.array([2, 2]),
+        next_token=np.array([0, 1]), vocab_size=3,
+    )  # fmt: skip
+    for kind in (LayeredKernelEngine, LayeredEngine):
+        engine = engine_of(
+            kind, classes, layers=3, init="uniform", optimizer="sign_sgd", steps=5, seeds=range(5), batch_size=50,
+            seq_len=50,
+        )  # fmt: skip
+        before = {name: tensor.clone() for name, tensor in engine._parameters.items()}
+        engine.advance(5)
+        for name, tensor in engine._parameters.items():
+            assert torch.equal(tensor, before[name]) == name.startswith("attention"), name
 
 
 def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path) -> None:

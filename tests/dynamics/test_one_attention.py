@@ -91,7 +91,8 @@ def test_every_attention_is_the_same(classes: ss.SequenceClasses, seed: int, sca
     features = torch.from_numpy(z[np.ix_(tokens, tokens)])[None]
     log_a = torch.log(torch.from_numpy(classes.probs[:, rows]))[None]
     own = torch.tensor([[place[int(token)] for token in classes.query]])
-    logits, seen = layered_logits([torch.eye(len(tokens)).double()[None]], [features], log_a, own)
+    every = torch.arange(len(rows)).expand_as(log_a)
+    logits, seen = layered_logits([torch.eye(len(tokens)).double()[None]], [features], log_a, every, own)
     assert len(seen) == 1
     assert logits.shape == (1, num_classes, len(tokens))
     same(seen[0][0].numpy(), attention[:, rows])

@@ -191,7 +191,7 @@ def test_another_run_is_not_overwritten(tmp_path) -> None:
     for change, message in [({"steps": 25}, "steps = 24 and not 25"), ({"lr_z": 2.0}, "lr_z")]:
         with pytest.raises(ss.StoreError, match=f"holds another run, with {message}"):
             ss.train(ss.syn_small(), **{**BASE, **change}, store=path)
-    with pytest.raises(ss.StoreError, match="classes_fingerprint"):
+    with pytest.raises(ss.StoreError, match="holds a run on other data"):
         ss.train(ss.syn_medium(), **BASE, store=path)
     assert same(first, ss.load(path))
 
@@ -276,6 +276,7 @@ def test_options_are_one_object_or_flat() -> None:
         (lambda: ss.train("syn-small", options, steps=3), "^steps is given beside TrainOptions: change the options"),
         (lambda: ss.train("syn-small", {"steps": 3}), "^options is dict: give TrainOptions, or every option by its"),
         (lambda: ss.train("syn-small", lr_y=1.0), r"^lr_z, steps must be given\.$"),
+        (lambda: ss.train("syn-small"), r"^options is missing: give TrainOptions, or every option by its name\.$"),
         (lambda: ss.train("syn-small", **BASE, stesp=3), "^unknown option 'stesp': did you mean 'steps'"),
         (lambda: ss.flow("syn-small", options), "^options is TrainOptions: give FlowOptions"),
     ]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch
 
 import scansnap as ss
 from scansnap.dynamics.kernel_engine import KernelEngine
+from scansnap.dynamics.update_rules import check_rule
 from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import population_gradients, relative, work_of
 
@@ -65,6 +68,72 @@ def test_a_rule_sees_the_gradient_of_every_entry() -> None:
     rows = classes.contextual_tokens
     assert relative(run["attention_logits"].values[0, 0], z[:, rows]) < 1e-12
     assert relative(run["decoder"].values[0, 0], y[rows]) < 1e-12
+
+
+def polar(matrix: torch.Tensor) -> torch.Tensor:
+    """U Vᵀ of the singular value decomposition, without directions of singular value zero."""
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    return left * (values > 1e-9 * values.amax(-1, keepdim=True))[..., None, :] @ right
+
+
+@dataclass(frozen=True)
+class Muon:
+    """The mean gradient with all of its singular values set to one: a rule that mixes entries."""
+
+    beta: float = 0.9
+    memory = ("mean",)
+
+    def move(self, update: ss.Update) -> None:
+        mean = update.memory["mean"].mul_(self.beta).add_(update.folded)
+        update.matrix.add_(update.rate * update.unfold(polar(mean)))
+
+
+@pytest.mark.parametrize("normalization", ["l2", "layer"])
+def test_a_rule_may_mix_entries(normalization: str) -> None:
+    """Six steps against whole M x M matrices; LayerNorm merges rows too."""
+    classes = ss.syn_medium(num_query=2)
+    m = classes.vocab_size
+    y, z = np.zeros((m, m)), np.zeros((len(classes.queries), m))
+    means = [0 * y, 0 * z]
+    for _ in range(6):
+        gradients = population_gradients(classes, y, z, centered=normalization == "layer")
+        for matrix, mean, g, rate in zip((y, z), means, gradients, (0.05, 0.1), strict=True):
+            mean *= 0.9
+            mean += g
+            matrix += rate * polar(torch.from_numpy(mean)).numpy()
+    whole = {"batch_size": None, "seq_len": math.inf, "record": ("attention_logits", "decoder")}
+    run = ss.train(classes, **{**OPTIONS, **whole, "steps": 6}, optimizer=Muon(), normalization=normalization)
+    run = run.isel(run=0, step=-1)
+    rows = classes.contextual_tokens
+    assert relative(run["decoder"].values[0, 0], y[rows]) < 1e-9
+    assert relative(run["attention_logits"].values[0, 0], z[:, rows]) < 1e-9
+
+
+def moved_by(move: Callable[[ss.Update], object], memory: object = ()) -> ss.UpdateRule:
+    """A rule that moves as the function says."""
+    return cast(ss.UpdateRule, SimpleNamespace(move=move, memory=memory))
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (moved_by(lambda u: u.matrix.add_(polar(u.gradient))), "moves merged entries otherwise than the"),
+        (moved_by(lambda u: u.matrix.add_(u.gradient / u.gradient.norm())), "moves merged entries otherwise"),
+        (moved_by(lambda u: u.matrix + u.rate * u.gradient), "move returns a value and leaves the matrix"),
+        (moved_by(lambda u: u.matrix.add_(u.gradient / u.gradient)), "to numbers that are not finite"),
+        (moved_by(lambda u: u.memory["mean"]), r"fails with KeyError: 'mean' \(test_update_rules\.py, line \d+\)\.$"),
+        (moved_by(lambda u: None, ("mean")), r"has memory = 'mean': give a tuple of names, such as \('momentum',\)"),
+        (moved_by(lambda u: None, 3), "has memory = 3: give a tuple of names"),
+    ],
+)
+def test_a_rule_is_tried_first(rule: ss.UpdateRule, sentence: str) -> None:
+    with pytest.raises(ss.InputError, match=f"^the optimizer SimpleNamespace.*{sentence}"):
+        ss.train(ss.syn_small(), **OPTIONS, optimizer=rule)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "sign_sgd", "normalized_sgd"])
+def test_the_rules_of_the_package_pass(name: str) -> None:
+    check_rule(ss.OPTIMIZERS.member(name))
 
 
 @pytest.mark.parametrize("given", [{"optimizer": Momentum(0.9)}, {"optimizer": Momentum(), "momentum": 0.9}], ids=str)

@@ -121,6 +121,6 @@ def test_refusals_of_a_user_s_file(tmp_path) -> None:
         catalog.recipe_from(tmp_path / "empty.py", "own")
 
 
-def test_figures_of_formulas_have_no_seeds() -> None:
+def test_figures_without_chance_have_no_seeds() -> None:
     without = [name for name in catalog.SYNTHETIC if not catalog.recipe(name).takes("num_seeds")]
-    assert without == ["3", "8", "9"]
+    assert without == ["3", "8", "9", "phase_diagram"]

@@ -13,7 +13,7 @@ AXIS = {"11": 3, "12": 2}  # of the descent rate, (reading, num_query, lr_z, lr_
 
 
 def test_recall_by_hand(runs) -> None:
-    dataset = recall.prepare_recall("recall", runs)
+    dataset = recall.prepare_recall(runs)
     cell = {"num_query": 3, "lr_z": 1.0, "lr_y_over_lr_z": 2.0, "seed": 4}
     values = runs["softmax"].sel(cell).values[:6] * 79  # six classes, M = 79
     curve = dataset["recall"].sel(reading="softmax", **cell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 
 import scansnap as ss
 from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.model.architecture import Layer
 from scansnap.model.normalization import L2Normalization
+from scansnap.model.own_parts import check_own_parts
 from scansnap.model.rows import TokenRows
 from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 
@@ -181,3 +184,47 @@ def test_a_closed_form_can_be_compared_with_autograd() -> None:
 def test_refusals(layer: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ss.InputError, match=sentence):
         ss.train(ss.syn_small(), **OPTIONS, **layer)
+
+
+def part(**methods: Any) -> SimpleNamespace:
+    """An object with these methods."""
+    return SimpleNamespace(**methods)
+
+
+def softmax(z: torch.Tensor, log_a: torch.Tensor) -> torch.Tensor:
+    return (z + log_a).softmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "sentence"),
+    [
+        ({"attention_map": part(forward=lambda z, a: z.sigmoid())}, "attends to a token that is absent"),
+        ({"attention_map": part(forward=lambda z, a: softmax(z, a).sum(-1))}, r"forward gives a Tensor of shape \(2, "),
+        ({"attention_map": part(forward=lambda z, a: None)}, "forward gives NoneType for a tensor of shape"),
+        ({"attention_map": part(forward=lambda z, a: softmax(z, a) / 0)}, "forward gives numbers that are not finite"),
+        ({"attention_map": part(forward=lambda z, a: softmax(z, a).detach())}, "has no gradient by z and ln a"),
+        ({"attention_map": part(forward=lambda z, a: z.nothing)}, r"fails with AttributeError: .*line \d+\)\.$"),
+        ({"attention_map": part(forward=softmax, backward=lambda z, a, c, dc: dc)}, "give the gradients by z and by"),
+        ({"attention_map": part(forward=softmax, backward=lambda z, a, c, dc: (dc, dc.sum()))}, "backward gives a Ten"),
+        ({"normalization": part(forward=lambda x, rows: x - rows.mean(x))}, "set spreads = True in its class"),
+        ({"normalization": part(forward=lambda x, rows: x - x.mean(-1, keepdim=True), spreads=True)}, "sums over rows"),
+        ({"normalization": part(forward=lambda x, rows: x.sum(-1))}, "forward gives a Tensor of shape"),
+        ({"normalization": part(forward=lambda x: x)}, "fails with TypeError"),
+        ({"residual": part(forward=lambda u, query: u[..., 0])}, "forward gives a Tensor of shape"),
+    ],
+    ids=str,
+)
+def test_parts_are_tried_first(layer: dict[str, Any], sentence: str) -> None:
+    for ask in (
+        lambda: ss.train("syn-small", **OPTIONS, **layer),
+        lambda: ss.sweep("syn-small", **OPTIONS, **layer),
+        lambda: ss.flow("syn-small", lr_y=1.0, lr_z=1.0, times=[1], **layer),
+        lambda: ss.compare_gradients("syn-small", **layer),
+    ):
+        with pytest.raises(ss.InputError, match=f"^the (attention map|normalization|residual) Simple.*{sentence}"):
+            ask()
+
+
+@pytest.mark.parametrize("name", ["l2", "layer"])
+def test_the_normalizations_of_the_package_pass(name: str) -> None:
+    check_own_parts(Layer(normalization=part(forward=ss.NORMALIZATIONS.member(name).forward, spreads=name == "layer")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -128,9 +129,11 @@ def test_a_diverged_run_has_none() -> None:
 
 def test_a_quantity_can_have_a_name(monkeypatch) -> None:
     monkeypatch.setattr(ss.QUANTITIES, "_makers", {**ss.QUANTITIES})
-    ss.QUANTITIES.register("effective_tokens")(lambda: effective_tokens)
+    ss.QUANTITIES.register("effective_tokens")(effective_tokens)
+    ss.QUANTITIES.register("spread")(lambda: effective_tokens)
     named = ss.train(ss.syn_small(), **OPTIONS, record=("effective_tokens", "loss"))
     assert same(named, ss.train(ss.syn_small(), **OPTIONS, record=("loss", effective_tokens)))
+    assert same(named, ss.train(ss.syn_small(), **OPTIONS, record=("loss", "spread")))
 
 
 def quantity(name: str = "own", dims: tuple[str, ...] = (), shape: tuple[int, ...] = (), **more: Any) -> ss.Quantity:
@@ -233,3 +236,22 @@ def test_what_is_read_must_be_named(part: str) -> None:
 def test_what_cannot_be_recorded(record: Any) -> None:
     with pytest.raises(ss.InputError, match=r"^record (is|holds) .*: give (names|quantities)"):
         ss.train(ss.syn_small(), **OPTIONS, record=record)
+
+
+@pytest.mark.parametrize("values", [["a"], [1j], [None]], ids=str)
+def test_numbers_that_are_not_real_are_refused(values: list[Any]) -> None:
+    wrong = ss.Quantity("own", (), lambda now: np.array(values), needs=("loss",))
+    with pytest.raises(ss.InputError, match=r"^the quantity own gives .* values: give real numbers\.$"):
+        ss.train(ss.syn_small(), **OPTIONS, record=wrong)
+
+
+@pytest.mark.parametrize("need", ["loss", "attention", "attention_logits", "decoder"])
+def test_a_quantity_cannot_change_what_others_see(need: Any) -> None:
+    def spoil(now: ss.Snapshot) -> np.ndarray:
+        getattr(now, need)[:] = 0
+        return now.loss
+
+    recorded = [need, ss.Quantity("own", (), spoil, needs=("loss", need))]
+    with contextlib.suppress(ValueError):  # an array that is read-only
+        spoiled = ss.train(ss.syn_small(), **OPTIONS, record=recorded)[need]
+        np.testing.assert_array_equal(spoiled, ss.train(ss.syn_small(), **OPTIONS, record=need)[need])

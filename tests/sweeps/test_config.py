@@ -25,12 +25,15 @@ seq_len = inf
 def test_a_file_says_what_sweep_is_asked(tmp_path) -> None:
     ss.write_classes(ss.syn_small(), tmp_path / "mine.toml")
     (tmp_path / "sweep.toml").write_text(FILE)
-    outcome = ss.read_sweep(tmp_path / "sweep.toml")
-    assert outcome["classes"] == {"syn-medium-1": ss.syn_medium(num_query=1), "mine": ss.syn_small()}
+    classes, outcome = ss.read_sweep(tmp_path / "sweep.toml")
+    assert classes == {"syn-medium-1": ss.syn_medium(num_query=1), "mine": ss.syn_small()}
     assert outcome["seeds"] == [0, 1, 2]
     assert outcome["batch_size"] == [None, 8]
     assert outcome["seq_len"] == math.inf
-    result = ss.sweep(**outcome)
+    result = ss.sweep(classes, outcome)
+    other = ss.sweep(classes, outcome, lr_y=[3.0], seeds=0)  # what is given beside a file takes precedence
+    assert other["lr_y"].values.tolist() == [3.0]
+    assert other.sizes["seed"] == 1
     assert result["status"].dims == ("classes", "batch_size", "lr_z", "lr_y_over_lr_z", "seed")
     assert result["status"].shape == (2, 2, 2, 2, 3)
     assert result["batch_size"].values.tolist() == [None, 8]
@@ -49,9 +52,9 @@ def test_one_setting_keeps_its_name(tmp_path) -> None:
     text = "lr_z = 1\nlr_y = 1\nsteps = 2\n"
     for name in ("'syn-small'", "['syn-small']"):
         (tmp_path / "sweep.toml").write_text(f"classes = {name}\n{text}")
-        result = ss.read_sweep(tmp_path / "sweep.toml")
-        assert result["classes"] == {"syn-small": ss.syn_small()}
-        assert ss.sweep(**result)["classes"].values.tolist() == ["syn-small"]
+        classes, options = ss.read_sweep(tmp_path / "sweep.toml")
+        assert classes == {"syn-small": ss.syn_small()}
+        assert ss.sweep(classes, options)["classes"].values.tolist() == ["syn-small"]
         assert ss.read_experiment(tmp_path / "sweep.toml")[0] == ss.syn_small()
 
 
@@ -149,3 +152,14 @@ def test_files_that_cannot_be_used(tmp_path, text: str, message: str) -> None:
 def test_a_missing_file_is_said(tmp_path) -> None:
     with pytest.raises(ss.InputError, match=r"cannot read .*absent\.toml: No such file"):
         ss.read_sweep(tmp_path / "absent.toml")
+
+
+def test_only_names_and_options_can_be_written(tmp_path) -> None:
+    options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=2)
+    with pytest.raises(
+        ss.InputError, match=r"^classes is SequenceClasses: give their name, or a file made with write_"
+    ):
+        ss.write_experiment(ss.syn_small(), options, tmp_path / "a.toml")  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match=r"^options is dict: give TrainOptions\.$"):
+        ss.write_experiment("syn-small", {"lr_y": 1.0}, tmp_path / "a.toml")  # type: ignore[arg-type]
+    assert not (tmp_path / "a.toml").exists()

@@ -130,14 +130,14 @@ def test_a_shard_that_fails_is_tried_again_and_the_others_are_kept(tmp_path, mon
 
     tries.clear()
     failing.times = 99
-    with pytest.warns(RuntimeWarning, match=r"shard 1 \(runs 8 to 15\) failed: out of memory"):
+    with pytest.warns(RuntimeWarning, match=r"shard 1 \(runs 8 to 15\) failed: MemoryError: out of memory"):
         result = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, retries=1)
     assert list(result["status"].values.ravel()) == ["ok"] * 8 + ["failed"] * 8 + ["ok"] * 8
     losses = result["loss"].values.reshape(24, -1)
     assert np.isnan(losses[8:16]).all()
     assert np.isfinite(losses[:8]).all()
     assert np.isfinite(losses[16:]).all()
-    with pytest.raises(ss.ScanSnapError, match=r"shard 1 .* failed: out of memory; the others are kept in .*s\.zarr"):
+    with pytest.raises(ss.ScanSnapError, match=r"shard 1 .* failed: MemoryError: out of memory; the others .*s\.zarr"):
         ss.sweep(ss.syn_small(), **SMALL, shard_size=8, retries=0, store=tmp_path / "s.zarr")
     tries.clear()
     failing.times = 0

@@ -22,6 +22,11 @@ class StoreError(ScanSnapError):
     """A result on disk that cannot be written, opened or continued."""
 
 
+def brief(error: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
+
+
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     """The error for a name that is not one of `allowed`, with the nearest allowed name."""
     names = [str(option) for option in allowed]

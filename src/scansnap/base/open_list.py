@@ -6,14 +6,18 @@ same call as users.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.own_code import code_digest, is_own
 
 Member = TypeVar("Member")
-Maker = TypeVar("Maker", bound=Callable[..., Any])
+Made = TypeVar("Made")
 
 
 class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
@@ -32,20 +36,37 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         self._methods = methods
         self._makers: dict[str, Callable[[], Member]] = {}
 
-    def register(self, name: str) -> Callable[[Maker], Maker]:
-        """A decorator that adds a class, or any callable without required arguments, under a name."""
+    def register(self, name: str) -> Callable[[Made], Made]:
+        """A decorator that adds a member under a name: a class or function that makes it without arguments, or itself.
 
-        def add(maker: Maker) -> Maker:
-            if self._makers.get(name, maker) is not maker:
+        The same definition, run again, replaces what it added before, as it must in a notebook.
+        """
+        if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
+            raise InputError(f"the name of the {self._kind} is {name!r:.60}: use letters, digits, _ and -.")
+
+        def add(made: Made) -> Made:
+            maker = self._maker(name, made)
+            known = self._makers.get(name, maker)
+            if known is not maker and _definition(known) != _definition(maker):
                 raise InputError(f"the {self._kind} '{name}' exists already: give yours another name.")
             self._makers[name] = maker
-            return maker
+            return made
 
         return add
 
-    def add(self, name: str, member: Member) -> None:
-        """Add a member under a name."""
-        self.register(name)(lambda: member)
+    def _maker(self, name: str, made: Any) -> Callable[[], Member]:
+        if not isinstance(made, type) and not self._missing(made) and (self._methods or not callable(made)):
+            return functools.wraps(made)(lambda: made)
+        try:
+            inspect.signature(made).bind()
+        except ValueError:
+            pass  # Python does not know the signature
+        except TypeError as error:
+            raise InputError(
+                f"the {self._kind} '{name}' cannot be made from {made!r:.60} ({error}): register an object, or a class "
+                "whose settings all have defaults."
+            ) from None
+        return cast(Callable[[], Member], made)
 
     def member(self, value: str | Member) -> Member:
         """The member with this name, or the object itself."""
@@ -53,21 +74,32 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
             if value not in self._makers:
                 own = [f"or give an object with {self._wanted()}"] if self._methods else []
                 raise unknown(self._kind, value, [*self._makers, *own])
-            return self._makers[value]()
-        missing = [method for method in self._methods if not callable(getattr(value, method, None))]
-        if missing or isinstance(value, type):
+            value = self._makers[value]()
+        if self._missing(value) or isinstance(value, type):
             raise InputError(
                 f"{self._kind} is {value!r:.60}: give one of {', '.join(self._makers)}, or an object with "
                 f"{self._wanted()}."
             )
         return value
 
+    def _missing(self, value: object) -> list[str]:
+        return [method for method in self._methods if not callable(getattr(value, method, None))]
+
     def label(self, value: str | Member) -> str:
         """What a result calls a member: the name it is registered under, with its non-default settings."""
         if isinstance(value, str):
             return value
-        name = next((name for name, maker in self._makers.items() if maker is type(value)), _qualified(value))
-        return name + _settings(value)
+        for name, maker in self._makers.items():
+            if getattr(maker, "__wrapped__", None) is value:
+                return name
+            if maker is type(value):
+                return name + _settings(value)
+        return _qualified(value) + _settings(value)
+
+    def code(self, value: str | Member) -> dict[str, str]:
+        """What a member is, with the digest of its code, if it is a user's own."""
+        member = self.member(value)
+        return {f"{self._kind} {self.label(value)}": code_digest(member)} if is_own(member) else {}
 
     def _wanted(self) -> str:
         return " and ".join(f"{method}(...)" for method in self._methods)
@@ -80,6 +112,12 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+
+def _definition(maker: object) -> tuple[object, object]:
+    """Where a member is defined; unlike any other where that cannot be told."""
+    function = inspect.unwrap(maker) if callable(maker) else maker
+    return getattr(function, "__module__", None), getattr(function, "__qualname__", function)
 
 
 def _qualified(value: object) -> str:

@@ -49,6 +49,10 @@ class Kind:
         """The value as JSON and TOML can hold it."""
         return value
 
+    def code(self, value: Any) -> dict[str, str]:
+        """The user's code in the value: what it is, with its digest."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Option:
@@ -148,6 +152,9 @@ class OptionalKind(Kind):
     def plain(self, value: Any) -> Any:
         return None if value is None else self.inner.plain(value)
 
+    def code(self, value: Any) -> dict[str, str]:
+        return {} if value is None else self.inner.code(value)
+
 
 @dataclass(frozen=True)
 class MemberKind(Kind, Generic[Member]):
@@ -161,6 +168,9 @@ class MemberKind(Kind, Generic[Member]):
 
     def plain(self, value: Any) -> str:
         return self.members.label(value)
+
+    def code(self, value: Any) -> dict[str, str]:
+        return self.members.code(value)
 
 
 def read_number(name: str, text: str, number: Callable[[str], Number], wanted: str) -> Number:
@@ -191,8 +201,12 @@ class Options:
         """Refuse values that contradict each other."""
 
     def described(self) -> dict[str, Any]:
-        """Every option as plain data."""
-        return {name: stated.kind.plain(getattr(self, name)) for name, stated in options_of(type(self)).items()}
+        """Every option as plain data, and digests of the user's code that they hold, if any, under "code"."""
+        stated = options_of(type(self))
+        plain = {name: option.kind.plain(getattr(self, name)) for name, option in stated.items()}
+        code = {part: digest for name, option in stated.items()
+                for part, digest in option.kind.code(getattr(self, name)).items()}  # fmt: skip
+        return {**plain, "code": code} if code else plain
 
     def part(self, base: type[Part]) -> Part:
         """The part of these options that one of their base classes states."""

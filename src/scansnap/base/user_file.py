@@ -1,9 +1,10 @@
-"""Run a user's Python file and report any mistake in it in one sentence."""
+"""Run a user's Python file or function and report any mistake in it in one sentence."""
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +29,23 @@ def run_user_file(path: str | Path) -> ModuleType:
     return module
 
 
-def described_error(error: BaseException, file: str) -> str:
+def called(name: str, function: Callable[..., object], *arguments: object) -> object:
+    """What a user's function gives; an error in it is a sentence that begins with the name."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        file = getattr(getattr(function, "__code__", None), "co_filename", "")
+        raise InputError(f"{name} fails with {described_error(error, file)}.") from error
+
+
+def user_mistake(error: BaseException) -> str | None:
+    """The error in words, if it comes out of a user's file that was run here."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    own = [file for file in files if f"<{file}>" in sys.modules]
+    return f"{described_error(error, own[-1])}." if own else None
+
+
+def described_error(error: BaseException, file: str = "") -> str:
     """An exception in words: its message, its type unless it is scansnap's own, and the last line of the file in it."""
     message = " ".join(str(error).split()).removesuffix(".")
     if not isinstance(error, ScanSnapError):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from scansnap.base.errors import ScanSnapError
+from scansnap.base.user_file import user_mistake
 from scansnap.cli import figure, flow, reproduce, sweep, text, train, verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -37,9 +38,12 @@ def _root(
 
 
 def main() -> None:
-    """Run the program; a refusal prints one sentence to the error stream and exits with status 2."""
+    """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
     try:
         app()
-    except ScanSnapError as error:
-        print(f"scansnap: {error}", file=sys.stderr)
+    except Exception as error:
+        sentence = str(error) if isinstance(error, ScanSnapError) else user_mistake(error)
+        if sentence is None:
+            raise
+        print(f"scansnap: {sentence}", file=sys.stderr)
         sys.exit(2)

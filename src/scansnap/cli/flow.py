@@ -25,7 +25,7 @@ def command(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Integrate the population dynamics in continuous time, up to 10^12 steps and beyond in about a second.
+    """Integrate the population dynamics in continuous time, up to 10^12 steps and beyond, at any rates.
 
     One unit of time is one expected update with batch size 1 at T → ∞. By default times are log:1:1e12:97.
     """

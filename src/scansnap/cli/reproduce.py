@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -36,12 +35,10 @@ def command(
     The page is one file: open it in a browser, without a network.
     """
     from scansnap.base.progress import progress_bar
-    from scansnap.dynamics.kernel import compiled_before
     from scansnap.report.page import NUM_SEEDS, reproduce
 
     names = [part.strip() for part in figures.split(",")] if figures else None
-    if not compiled_before():
-        print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
+    common.say_compiling()
     began = time.perf_counter()
     with progress_bar("reproducing the paper", 1.0, False if json else None) as show:
         page = reproduce(

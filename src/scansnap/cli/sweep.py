@@ -5,16 +5,16 @@ from __future__ import annotations
 import json as json_module
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
 from scansnap.base.errors import InputError
-from scansnap.base.options import values_of
+from scansnap.base.options import options_of, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.dynamics.options import RatesKind, TrainOptions
+from scansnap.dynamics.options import RatesKind, TimeOptions, TrainOptions
 from scansnap.sweeps.execution import Execution
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHOWN = 20
 """Cells in the table; all of them with --json and in the result."""
 
 
-@with_flags(TrainOptions, Execution, several=True)
+@with_flags(TrainOptions, TimeOptions, Execution, several=True)
 def command(
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     config: Annotated[Path | None, common.CONFIG_OPTION] = None,
@@ -39,41 +39,44 @@ def command(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Train every combination of rates, seeds, classes and options.
+    """Train every combination of rates, seeds, classes and options, or with --times integrate their flows.
 
     The result is written shard by shard: after an interruption, start the same command again to run only what is
     missing. Lists are written as 1,2,5.
     """
     from scansnap.sweeps.config import read_sweep, settings_by_name
+    from scansnap.sweeps.grid import make_grid, with_options
     from scansnap.sweeps.sweep import runs_in_store, sweep
 
     common.run_parts(parts)
-    words: dict[str, Any] = read_sweep(config) if config else {}
+    settings, stated = read_sweep(config) if config else ({}, {})
+    own = read_flags(flags, TrainOptions, TimeOptions, Execution, several=True)
     if preset is not None:
         experiment = common.published(preset)
+        times = own.get("times", stated.get("times"))
+        options = experiment.options if times is None else experiment.flow_options(tuple(times))
         recorded = ("record", "record_every", "seeds")
-        values = {name: value for name, value in values_of(experiment.options).items() if name not in recorded}
-        words = {"classes": {preset: experiment.classes}, **values, **words}
-    own = read_flags(flags, TrainOptions, Execution, several=True)
+        values = {name: value for name, value in values_of(options).items() if name not in recorded}
+        settings, stated = settings or {preset: experiment.classes}, with_options(values, stated)
     if lr_y_over_lr_z is not None:
         own["lr_y_over_lr_z"] = RatesKind().read("--lr-y-over-lr-z", lr_y_over_lr_z)
-    if {"lr_y", "lr_y_over_lr_z"} & set(own):
-        words.pop("lr_y", None), words.pop("lr_y_over_lr_z", None)
     if classes is not None:
-        own["classes"] = settings_by_name([name.strip() for name in classes.split(",")])
+        settings = settings_by_name([name.strip() for name in classes.split(",")])
+    if "times" in own:
+        stated.pop("steps", None)
     if set(np.atleast_1d(own.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in own:
-        words.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    words.update(own)
-    missing = [name for name in ("classes", "lr_z", "steps") if name not in words]
+        stated.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
+    words = with_options(stated, own)
+    missing = [] if settings else ["classes"]
+    missing += [name for name in ("lr_z", "times" if "times" in words else "steps") if name not in words]
     if missing:
         flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise InputError(f"{flags_missing} must be given, here or in a --config file.")
-    fingerprints = {name: source.fingerprint for name, source in words["classes"].items()}
-    described = {name: value for name, value in words.items() if name not in ("memory", "shard_size", "cluster")}
-    path = store or common.default_store("sweep", {**described, "classes": fingerprints})
+    asked = {name: value for name, value in words.items() if name not in options_of(Execution)}
+    path = store or common.default_store("sweep", make_grid(settings, **asked).described)
     before = runs_in_store(path)
     began = time.perf_counter()
-    result = sweep(**words, store=path, progress=False if json else None)
+    result = sweep(settings, words, store=path, progress=False if json else None)
     _show(result, path, before, time.perf_counter() - began, json)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.base.errors import InputError, ScanSnapError
+from scansnap.base.errors import InputError
 from scansnap.base.options import WholeKind, from_names
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
@@ -69,12 +69,7 @@ def train(
     described = {**options.described(), "processes": processes(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
     began = time.perf_counter()
-    try:
-        dataset = train_text(corpus, options, store=path, progress=False if json else None)
-    except KeyboardInterrupt:
-        raise ScanSnapError(
-            "stopped; start the same command again to go on from its last checkpoint (one is made every minute)."
-        ) from None
+    dataset = train_text(corpus, options, store=path, progress=False if json else None)
     if this_rank() == 0:
         _show(dataset, path, picture, time.perf_counter() - began, json)
 

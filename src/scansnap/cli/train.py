@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from scansnap.base.errors import InputError, ScanSnapError
+from scansnap.base.errors import InputError
 from scansnap.base.options import from_names, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
@@ -49,12 +49,7 @@ def command(
 
     common.say_compiling()
     began = time.perf_counter()
-    try:
-        dataset = train(source, options, store=path, progress=False if json else None)
-    except KeyboardInterrupt:
-        raise ScanSnapError(
-            "stopped; start the same command again to continue from its last checkpoint (one is made every 20 seconds)."
-        ) from None
+    dataset = train(source, options, store=path, progress=False if json else None)
     common.show(dataset, path, picture, time.perf_counter() - began, json)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,9 +65,10 @@ def command(
     from scansnap.claims.check import check_rates
     from scansnap.claims.collect import read_claims
     from scansnap.claims.verify import select, verify
+    from scansnap.report.html import counted
 
     if page is not None:
-        from scansnap.report.claims_page import check_page
+        from scansnap.report.claims_page import check_page, write_claims_page
 
         check_page(page)
     own_claims = None if claims_file is None else read_claims(claims_file)
@@ -93,22 +93,27 @@ def command(
         plain = [verdict.as_dict() for verdict in verdicts]
         print(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
-        print(_count(verdicts))
+        print(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:
             print(_categories(verdicts))
-        example = "theorem_3" if claims_file is None else f"{verdicts[0].id} --from {claims_file}"
-        print(f"for one claim in full, with a picture: scansnap verify {example}; for programs: scansnap verify --json")
+        own = "" if claims_file is None else f" --from {claims_file}"
+        name = "theorem_3" if claims_file is None else verdicts[0].id
+        print(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
+              f"for programs: scansnap verify{own} --json")  # fmt: skip
     else:
         own_ids = {claim.id for claim in own_claims or ()}
         for verdict in verdicts:
             print(_explanation(verdict, own_claim=verdict.id in own_ids))
     # Last, so that a file that cannot be written does not lose any verdict.
     if picture is not None or (len(names) == 1 and not json):
-        target = _draw(verdicts[0], picture)
+        from scansnap.figures import claim
+
+        target = picture or Path("results") / f"{verdicts[0].id}.png"
+        save_picture(claim.draw(claim.prepare(verdicts[0])), target)
         if not json:
             print(f"picture: {target}")
     if page is not None:
-        _write_page(page, verdicts)
+        write_claims_page(page, verdicts)
         if not json:
             print(f"page: {page}")
 
@@ -121,12 +126,6 @@ def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
     statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
     words = f"{verdict.verdict:33} {verdict.claim.category:28}"
     return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words} {numbers}  {statement}"
-
-
-def _count(verdicts: Sequence[Verdict]) -> str:
-    words = [verdict.verdict for verdict in verdicts]
-    seconds = sum(verdict.seconds for verdict in verdicts)
-    return "; ".join(f"{words.count(word)} {word}" for word in MARKS if word in words) + f" ({seconds:.0f} s)"
 
 
 def _categories(verdicts: Sequence[Verdict]) -> str:
@@ -177,15 +176,3 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     noticed = not own_claim or verdict.notices_wrong_factor()
     lines.append(f"  {error} in the prediction would {'' if noticed else 'NOT '}be noticed")
     return "\n".join(lines)
-
-
-def _draw(verdict: Verdict, picture: Path | None) -> Path:
-    from scansnap.figures import claim
-
-    return save_picture(claim.draw(claim.prepare(verdict)), picture or Path("results") / f"{verdict.id}.png")
-
-
-def _write_page(page: Path, verdicts: Sequence[Verdict]) -> None:
-    from scansnap.report.claims_page import write_claims_page
-
-    write_claims_page(page, verdicts)

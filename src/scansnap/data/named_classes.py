@@ -9,6 +9,7 @@ from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
 from scansnap.data.classes_file import SUFFIXES, read_classes
 from scansnap.data.positioned_classes import near_distinct
+from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
 
@@ -34,10 +35,14 @@ def named_classes(name: str, folder: Path | None = None) -> DataSource:
 def as_source(classes: object) -> DataSource:
     """The data that an argument `classes` means: the object itself, or the data with that name or in that file."""
     if isinstance(classes, DataSource):
+        if not isinstance(classes.classes, SequenceClasses):
+            raise InputError(f"{type(classes).__name__}.classes is {type(classes.classes).__name__}: "
+                             "give SequenceClasses.")  # fmt: skip
         return classes
     if isinstance(classes, str | Path):
         return named_classes(str(classes))
+    what = f"the class {classes.__name__}" if isinstance(classes, type) else type(classes).__name__
     raise InputError(
-        f"classes is {type(classes).__name__} and not SequenceClasses: make them with SequenceClasses(...), "
-        "syn_small() or read_classes(path), or give a name."
+        f"classes is {what} and not SequenceClasses or a DataSource: make them with SequenceClasses(...), syn_small() "
+        "or read_classes(path), or give a name."
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.own_code import code_digest, identified, is_own
 
 if TYPE_CHECKING:
     from scansnap.data.sequence_classes import SequenceClasses
@@ -32,21 +32,28 @@ class Draw:
     counts: NDArray[np.integer]  # (R, B, W), or (R, B, G, W) by bucket of positions: how often each token occurs, in
     # the order of `classes.support`, 0 from the class's last token on; W is the size of the largest class
 
-    def check(self, source: DataSource, runs: int, num_sequences: int | None) -> None:
-        """Refuse an invalid draw."""
-        classes = source.classes
-        asked = (runs, num_sequences or classes.num_classes)
-        widest = int(np.diff(classes.offsets).max())
-        if self.class_index.shape != asked or self.counts.shape[:2] != asked or self.counts.shape[-1] != widest:
-            raise InputError(
-                f"{type(source).__name__}.draw gave class_index {self.class_index.shape} and counts "
-                f"{self.counts.shape}: give {asked} and {(*asked, widest)}."
-            )
-        if self.class_index.min() < 0 or self.class_index.max() >= classes.num_classes:
-            raise InputError(
-                f"{type(source).__name__}.draw gave a class that does not exist: classes are numbered from 0 to "
-                f"{classes.num_classes - 1}."
-            )
+
+def check_draw(draw: object, source: DataSource, *, runs: int, num_sequences: int | None, length: int) -> Draw:
+    """The draw, if it is what was asked of the source."""
+    name = f"{type(source).__name__}.draw"
+    if not isinstance(draw, Draw):
+        raise InputError(f"{name} gave {type(draw).__name__}: give a Draw(class_index, counts).")
+    classes, index, counts = source.classes, np.asarray(draw.class_index), np.asarray(draw.counts)
+    asked = (runs, num_sequences or classes.num_classes)
+    widest = int(np.diff(classes.offsets).max())
+    if index.shape != asked or counts.shape[:2] != asked or counts.shape[-1] != widest:
+        raise InputError(
+            f"{name} gave class_index {index.shape} and counts {counts.shape}: give {asked} and {(*asked, widest)}."
+        )
+    if index.dtype.kind not in "iu" or index.min() < 0 or index.max() >= classes.num_classes:
+        raise InputError(
+            f"{name} gave a class that does not exist: classes are whole numbers from 0 to {classes.num_classes - 1}."
+        )
+    if length and not ((counts >= 0).all() and (counts.reshape(*asked, -1).sum(-1) > 0).all()):
+        raise InputError(
+            f"{name} gave a sequence without tokens, or a count below 0: count at least one token in each."
+        )
+    return Draw(index, counts)
 
 
 class DataSource(ABC):
@@ -89,22 +96,10 @@ class DataSource(ABC):
     def fingerprint(self) -> str:
         """Sixteen hex digits that are equal for equal sources."""
         settings = {
-            name: _described(value)
+            name: identified(value)
             for name, value in vars(self).items()
             if not isinstance(getattr(type(self), name, None), cached_property)
         }
-        described = f"{type(self).__qualname__} {sorted(settings.items())} {self.classes.fingerprint}"
+        code = code_digest(type(self)) if is_own(self) else ""
+        described = f"{type(self).__qualname__} {sorted(settings.items())} {self.classes.fingerprint}{code}"
         return hashlib.sha256(described.encode()).hexdigest()[:16]
-
-
-def _described(value: object) -> object:
-    """A text that identifies a setting of a source, the same in every process."""
-    if isinstance(value, np.ndarray):
-        return value.shape, value.dtype.str, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-    if isinstance(value, DataSource):
-        return value.fingerprint
-    if isinstance(value, Mapping):
-        return [(str(key), _described(inner)) for key, inner in value.items()]
-    if isinstance(value, list | tuple):
-        return [_described(inner) for inner in value]
-    return value if value is None or isinstance(value, int | float | str | bytes) else type(value).__qualname__

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.data.source import DataSource
+from scansnap.data.source import DataSource, check_draw
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
 from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.model.compact import CompactLayout
@@ -90,7 +90,8 @@ class HostSampler:
             seeds=request.seeds, step=t, num_sequences=request.num_sequences, length=request.length
         )
         if not self._source.independent:
-            draw.check(self._source, len(request.seeds), request.num_sequences)
+            draw = check_draw(draw, self._source, runs=len(request.seeds), num_sequences=request.num_sequences,
+                              length=request.length)  # fmt: skip
         class_index = torch.tensor(draw.class_index, device=probs.device)
         if request.length == 0:
             buckets = tensors.bucket_probs

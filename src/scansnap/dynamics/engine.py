@@ -2,8 +2,8 @@
 
 All engines draw the same sequences for the same seed and do the same arithmetic in different orders, so they agree to
 rounding.  An engine says which work it serves and how much memory a run takes; `engine_for` picks the first that serves
-the work: compiled code for the basic setting on a CPU, autograd for several layers, tensors for everything else.  Users
-never choose.
+the work: compiled code for the basic setting and for several layers on a CPU, autograd for several layers elsewhere,
+tensors for everything else.  Users never choose.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ from scansnap.model.compact import CompactLayout
 from scansnap.results.snapshot import Parts
 
 Array = NDArray[np.generic]
+
+SINGULAR = (
+    "two classes have the same attention direction, so F^T F cannot be inverted: "
+    "the modified decoder gradient needs linearly independent classes (Assumption 2)."
+)
+"""Why no run can go on under Lemma 3's gradient."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,7 @@ class Engine(Protocol):
 
 ENGINES = {
     "kernel_engine": "KernelEngine",
+    "layered_kernel_engine": "LayeredKernelEngine",
     "layered_engine": "LayeredEngine",
     "tensor_engine": "TensorEngine",
 }

@@ -16,7 +16,7 @@ from scansnap.data.source import DataSource
 from scansnap.dynamics.batches import HostSampler, Request
 from scansnap.dynamics.gradients import Batch, LayoutTensors, measures
 from scansnap.dynamics.options import Runs, StepOptions
-from scansnap.dynamics.random_entries import choose
+from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
 from scansnap.model.compact import CompactLayout
 from scansnap.results.snapshot import Parts
 
@@ -24,8 +24,7 @@ NUM_FRESH = 1024
 """Fresh sequences that a run is tested on."""
 
 FRESH_STREAM = -3
-CHOICE_STREAM = 2**62
-"""Step numbers that no update has: random streams for fresh sequences, and for choosing from the set."""
+"""A step number that no update has: the random stream of fresh sequences."""
 
 
 class FixedSampler:

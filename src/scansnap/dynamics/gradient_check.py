@@ -28,7 +28,9 @@ def compare_gradients(
     direction that the decoder reads, over every class at T -> infinity, in float64.  A layer without a closed form is
     refused, since it uses autograd.
     """
-    layout = CompactLayout.of(as_source(classes).classes, layer=from_names(Layer, layer))
+    checked = from_names(Layer, layer)
+    checked.check_own_parts()
+    layout = CompactLayout.of(as_source(classes).classes, layer=checked)
     tensors = LayoutTensors.of(layout, dtype=torch.float64)
     if not tensors.readout.has_closed_form:
         raise InputError(

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from scansnap.base.errors import InputError
 from scansnap.dynamics.biased_counts import bias_gradient, biased_counts
+from scansnap.dynamics.engine import SINGULAR
 from scansnap.dynamics.readout import Directions, Readout
 from scansnap.model.compact import CompactLayout
 
@@ -194,10 +195,7 @@ def _modification(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor 
     v, weighed = value.flatten(2), layout.readout.rows.weigh(value).flatten(2)
     inverse, singular = torch.linalg.inv_ex(v @ weighed.mT)
     if bool((singular != 0).all()):
-        raise InputError(
-            "two classes have the same attention direction, so F^T F cannot be inverted: "
-            "the modified decoder gradient needs linearly independent classes (Assumption 2)."
-        )
+        raise InputError(SINGULAR)
     # If only some runs are singular, they become NaN and so diverge, and the others go on.
     inverse = inverse.masked_fill((singular != 0)[:, None, None], torch.nan)
     return inverse @ weighed - weighed

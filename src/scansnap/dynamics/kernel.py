@@ -13,421 +13,215 @@ By Eq. 4 the sequences s of class n move z_l by sum_s f_sl (g_sl - f_sl a_s), wi
 that reaches token l from the residual x_s = e_n - p_s, and a_s = sum_l f_sl g_sl = sum_j logits_sj x_sj.  The first
 term is sum_j y_lj G_lj with G_lj = sum_s f_sl x_sj: the class's decoder gradient, which is needed anyway.  So the
 products g_sl, a third of the arithmetic, are never formed: one inner product per token and class replaces one per token
-and sequence.
-
-Momentum without visiting idle rows
------------------------------------
-SGD with momentum mu moves v <- mu v + g, Y <- Y + eta v at every step, even if g = 0.  The kernel stores u = mu v, the
-velocity that the next step starts from, so a step is u <- u + g, Y <- Y + eta u, u <- mu u.  A row that has been idle
-for k steps has moved by eta u (1 + mu + ... + mu^(k-1)) and its u has become mu^k u; both are applied when the row is
-next touched.  `age` counts the updates a row has seen.  Without momentum u returns to zero after every step and merely
-accumulates the gradient.  Adam has no such closed form: it visits all rows at every step.
+and sequence.  Other layers have the same first term, and more numbers like a_s for each sequence in the place of the
+second (`kernel_readout.py`).
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.data.compiled_draws import COUNTING_LIMIT, draw_class, draw_counts, padded_length
-from scansnap.data.random_stream import sequence_key
-from scansnap.dynamics.kernel_lanes import load, multiply, store, total
-from scansnap.dynamics.kernel_math import FAST, add_outer_products, largest, move_row, scaled_exp, weighted_sums
-from scansnap.model.lanes import LANES
-
-ROOM = 512
-"""Entries left free around arrays that compiled loops write: more than any loop handles at once."""
-
-GROUP = 8
-"""The number of sequences of one class taken together: `kernel_math` loads a row of Y once for all of them."""
-
-
-DRAWN_AT_ONCE = 2**16
-"""Numbers drawn ahead for the runs of a seed: enough to keep a run in the cache for many steps before the next run
-takes its place, few enough to fit there beside it.  At least one batch is drawn."""
-
-
-class KernelPlan(NamedTuple):
-    """What does not change during training: the compact layout and the sampling tables."""
-
-    size: NDArray[np.int32]  # (K,)
-    support: NDArray[np.int32]  # (K, W)
-    support_probs: NDArray[np.floating]  # (K, W)
-    query_index: NDArray[np.int64]  # (K,)
-    next_column: NDArray[np.int64]  # (K,)
-    class_weights: NDArray[np.float64]  # (K,) P(n)
-    multiplicity: NDArray[np.floating]  # (1, C)
-    column_rate: NDArray[np.floating]  # (1, C) 1 / multiplicity
-    num_columns: int  # C without padding
-    query_offsets: NDArray[np.int64]  # (Q + 1,)
-    query_rows: NDArray[np.int64]  # entries of Z that can move, query by query
-    thresholds: NDArray[np.int32]  # (K, W)
-    conditional: NDArray[np.float64]  # (K, W)
-    class_thresholds: NDArray[np.float64]  # (K,)
+from scansnap.dynamics.kernel_batches import draw_batch, weigh_batch
+from scansnap.dynamics.kernel_borrow import borrow
+from scansnap.dynamics.kernel_lanes import load, multiply, multiply_add, store, total
+from scansnap.dynamics.kernel_math import FAST, add_outer_products, add_row, hot, softmax_residual, weighted_sums
+from scansnap.dynamics.kernel_modified import add_modification
+from scansnap.dynamics.kernel_plan import GROUP, SGD_RULE
+from scansnap.dynamics.kernel_readout import (
+    LINEAR,
+    OWN,
+    ROWS,
+    SQUARE,
+    add_position_gradients,
+    bends_of,
+    class_boost,
+    directions,
+    further_slots,
+)
+from scansnap.dynamics.kernel_rules import move_all, move_touched, touch_query, touch_rows
 
 
-class KernelState(NamedTuple):
-    """What training changes, for every run; all of it is needed to continue a run to identical numbers."""
-
-    decoder: NDArray[np.floating]  # (R, S, C) y
-    decoder_velocity: NDArray[np.floating]  # (R, S, C) u = mu v
-    decoder_age: NDArray[np.int64]  # (R, S) updates seen
-    attention_logits: NDArray[np.floating]  # (R, Q, S) z
-    attention_velocity: NDArray[np.floating]  # (R, Q, S)
-    attention_age: NDArray[np.int64]  # (R, Q)
-    decoder_moments: NDArray[np.floating]  # (R, 2, S, C) Adam's; (R, 2, 0, 0) otherwise
-    attention_moments: NDArray[np.floating]  # (R, 2, Q, S)
-    diverged: NDArray[np.int64]  # (R,) the step whose loss was not finite; -1 if none yet
-
-
-class KernelRule(NamedTuple):
-    """How a step is taken."""
-
-    batch_size: int  # 0: every class once, with weight P(n)
-    length: int  # contextual tokens T - 1; 0: T -> infinity, counts replaced by P(l|n)
-    momentum: float
-    adam: bool
-    beta_1: float
-    beta_2: float
-    epsilon: float
+@hot
+def _forward(plan, scratch, y, z, n, weights, layer, begin, count):
+    """The logits of the sequences from `begin`."""
+    heads, stride, x = plan.heads, plan.slots.shape[1], scratch.logits
+    slots = plan.size[n] + further_slots(plan)
+    for head in range(heads):
+        directions(plan, scratch, z, n, head, weights, layer, begin, count)
+        weighted_sums(
+            y, plan.slots, n * heads + head, slots, scratch.f, head * stride, count, scratch.parts, head * GROUP
+        )
+    if heads > 1:
+        for i in range(count):
+            for j in range(x.shape[1]):
+                x[i, j] = 0
+            for head in range(heads):
+                add_row(x, i, x.dtype.type(1), scratch.parts, head * GROUP + i)
 
 
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _advance_run(plan, state, rule, r, lr_y, lr_z, start, firsts, weights, update, losses, accuracies):
-    """Take update `start` of run r and those after it, one with each of the batches (`_draw_batch`)."""
-    y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
-    z, vz, query_age = state.attention_logits[r], state.attention_velocity[r], state.attention_age[r]
-    kind = y.dtype.type
-    num_classes, width = plan.support.shape
-    columns = y.shape[1]
-    batch = weights.shape[1]
-
-    whole_vectors = (width + LANES - 1) // LANES * LANES
-    boost = _apart(1, whole_vectors, kind(0))  # exp(z) of a class's tokens, relative to the largest
-    f = _apart(width, GROUP, kind(0))  # a column per sequence
-    x = _apart(GROUP, columns, kind(0))  # logits, then residuals up to a factor
-    factor = _apart(2, GROUP, kind(0))  # of each residual, and a_s, both times the sequence's weight
-    pull = _apart(1, width, kind(0))[0]  # sum_j y_lj G_lj
-    bend = _apart(1, width, kind(0))[0]  # sum_s f_sl^2 a_s
-    touched_rows = np.empty(y.shape[0], np.int64)
-    touched_queries = np.empty(z.shape[0], np.int64)
-    ones = np.ones((1, max(boost.shape[1], z.shape[1])), y.dtype)
-
-    for s in range(weights.shape[0]):
-        t = start + s
-        if state.diverged[r] >= 0:
-            losses[s] = np.nan
-            accuracies[s] = np.nan
-            continue
-        num_rows, num_queries = 0, 0
-        loss, correct = 0.0, 0.0
-        for n in range(num_classes):
-            if firsts[s, n] == firsts[s, n + 1]:
-                continue
-            size, q = plan.size[n], plan.query_index[n]
-            num_queries = _touch_query(
-                z,
-                vz,
-                query_age,
-                q,
-                plan.query_offsets,
-                plan.query_rows,
-                t,
-                update,
-                rule.momentum,
-                lr_z,
-                touched_queries,
-                num_queries,
-            )
-            num_rows = _touch_rows(
-                y,
-                v,
-                age,
-                plan.support,
-                n,
-                size,
-                plan.column_rate,
-                t,
-                update,
-                rule.momentum,
-                lr_y,
-                touched_rows,
-                num_rows,
-            )
-            for w in range(size):
-                boost[0, w] = z[q, plan.support[n, w]]
-                bend[w] = 0
-                pull[w] = 0
-            for w in range(size, boost.shape[1]):
-                boost[0, w] = -np.inf
-            scaled_exp(boost, 0, largest(boost, 0), ones)
-            weight = 1.0 / batch if rule.batch_size > 0 else plan.class_weights[n]
-            for begin in range(firsts[s, n], firsts[s, n + 1], GROUP):
-                count = min(GROUP, firsts[s, n + 1] - begin)
-                _directions(z, q, plan.support, n, size, boost, weights, s, begin, count, f)
-                weighted_sums(y, plan.support, n, size, f, count, x)
-                odds = 0.0  # (1 + odds_1) (1 + odds_2) ... - 1: one logarithm for all of them
-                for i in range(count):
-                    scale, along, far, one_odds, hit = _residual(
-                        x, i, plan.next_column[n], plan.multiplicity, plan.num_columns
-                    )
-                    factor[0, i] = kind(weight) * scale
-                    factor[1, i] = kind(weight) * along
-                    loss += weight * far
-                    odds += one_odds + odds * one_odds
-                    correct += weight * hit
-                loss += weight * math.log1p(odds)
-                if update:
-                    scale, along = load(factor, 0, 0, GROUP), load(factor, 1, 0, GROUP)
-                    for w in range(size):
-                        part = load(f, w, 0, GROUP)
-                        bend[w] += total(multiply(multiply(part, part), along))
-                        store(f, w, 0, multiply(part, scale))  # so that f_i x_i is the sequence's part of G
-                    add_outer_products(v, y, plan.support, n, size, f, x, count, pull)
-            if update:
-                for w in range(size):
-                    vz[q, plan.support[n, w]] += pull[w] - bend[w]
-        losses[s] = loss
-        accuracies[s] = correct
-        if not math.isfinite(loss):
-            state.diverged[r] = t
-            losses[s] = np.nan
-            accuracies[s] = np.nan
-        elif update and rule.adam:
-            _adam(rule, t, y, v, age, state.decoder_moments[r], plan.column_rate, lr_y)
-            _adam(rule, t, z, vz, query_age, state.attention_moments[r], ones, lr_z)
-        elif update:
-            mu, rate = kind(rule.momentum), kind(lr_y)
-            for i in range(num_rows):
-                move_row(y, v, touched_rows[i], rate, plan.column_rate, mu)
-            rate = kind(lr_z)
-            for i in range(num_queries):
-                q = touched_queries[i]
-                for k in range(plan.query_offsets[q], plan.query_offsets[q + 1]):
-                    entry = plan.query_rows[k]
-                    z[q, entry] += rate * vz[q, entry]
-                    vz[q, entry] *= mu
-
-
-@njit(forceinline=True)
-def _apart(rows, columns, zero):
-    """A zeroed matrix with room around it.
-
-    If the arrays that compiled loops read and write begin within a few registers of each other, the loops fall back to
-    one entry at a time, which rounds differently.  Room around each array rules this out, wherever memory is allocated.
-    """
-    space = np.full(rows * columns + 2 * ROOM, zero)
-    return space[ROOM : ROOM + rows * columns].reshape(rows, columns)
-
-
-@njit(forceinline=True)
-def _draw_batch(plan, rule, seed, t, first, weights):
-    """Batch t of a seed, its sequences in order of class: class n has the rows first[n] .. first[n+1]-1 of `weights`.
-
-    A row holds the counts of the class's tokens, or P(l|n) for T -> infinity.
-    """
-    batch, width = weights.shape
-    num_classes = first.shape[0] - 1
-    class_index = np.empty(batch, np.int64)
-    draws = np.empty(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32)
-    counts = np.empty(width, np.int32)
-    first[:] = 0
-    for b in range(batch):
-        n = draw_class(sequence_key(seed, t, b), plan.class_thresholds) if rule.batch_size > 0 else b
-        class_index[b] = n
-        first[n + 1] += 1
-    for n in range(num_classes):
-        first[n + 1] += first[n]
-    for b in range(batch):
-        n = class_index[b]
-        row, size = first[n], plan.size[n]
-        if rule.length > 0:
-            key = sequence_key(seed, t, b)
-            draw_counts(key, rule.length, plan.thresholds, plan.conditional, n, size, draws, counts)
-            for w in range(size):
-                weights[row, w] = counts[w]
-        else:
-            for w in range(size):
-                weights[row, w] = plan.support_probs[n, w]
-        first[n] += 1
-    for n in range(num_classes, 0, -1):
-        first[n] = first[n - 1]
-    first[0] = 0
-
-
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _touch_rows(y, v, age, support, n, size, column_rate, t, update, momentum, lr, touched, count):
-    """Bring the rows of a class's tokens up to date for step t, and list those that this step will move."""
-    for w in range(size):
-        row = support[n, w]
-        if age[row] > t:
-            continue
-        idle = t - age[row]
-        if idle > 0 and momentum > 0.0:
-            decay = momentum**idle
-            drift = y.dtype.type(lr * (1.0 - decay) / (1.0 - momentum))
-            move_row(y, v, row, drift, column_rate, y.dtype.type(decay))
-        age[row] = t
-        if update:
-            age[row] = t + 1
-            touched[count] = row
-            count += 1
-    return count
-
-
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _touch_query(z, vz, age, q, offsets, entries, t, update, momentum, lr, touched, count):
-    """The same for a row of Z."""
-    if age[q] > t:
-        return count
-    idle = t - age[q]
-    if idle > 0 and momentum > 0.0:
-        decay = momentum**idle
-        drift = z.dtype.type(lr * (1.0 - decay) / (1.0 - momentum))
-        for k in range(offsets[q], offsets[q + 1]):
-            entry = entries[k]
-            z[q, entry] += drift * vz[q, entry]
-            vz[q, entry] *= z.dtype.type(decay)
-    age[q] = t
-    if update:
-        age[q] = t + 1
-        touched[count] = q
-        count += 1
-    return count
-
-
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _directions(z, q, support, n, size, boost, weights, s, begin, count, f):
-    """f_i = c~ / |c~|_2 with c~_w = weight_w exp(z_qw) (Eq. 5) for the sequences from `begin`; 0 from `count` on.
-
-    `boost` is exp(z) relative to the class's largest logit.  If every token that is present is negligible beside one
-    that is absent, the logits of those present are compared with each other instead.
-    """
-    kind = z.dtype.type
+@hot
+def _measure(plan, scratch, n, weight, count, loss, correct):
+    """Logits -> residuals up to a factor, and the loss and accuracy with those of the sequences added."""
+    x, factor = scratch.logits, scratch.factor
+    kind = x.dtype.type
+    odds = 0.0  # (1 + odds_1) (1 + odds_2) ... - 1: one logarithm for all of them
     for i in range(count):
-        square = kind(0)
-        for w in range(size):
-            part = boost[0, w] * weights[s, begin + i, w]
-            square += part * part
-        if square < kind(1e-20):
-            _direction_of_present(z, q, support, n, size, weights, s, begin, i, f)
-            continue
-        scale = kind(1) / kind(math.sqrt(square))
-        for w in range(size):
-            f[w, i] = scale * boost[0, w] * weights[s, begin + i, w]
-    for i in range(count, GROUP):
-        for w in range(size):
-            f[w, i] = 0
+        scale, along, far, one_odds, hit = softmax_residual(
+            x, i, plan.next_column[n], plan.multiplicity, plan.num_columns
+        )
+        factor[0, i] = kind(weight) * scale
+        factor[1, i] = kind(weight) * along
+        loss += weight * far
+        odds += one_odds + odds * one_odds
+        correct += weight * hit
+    return loss + weight * math.log1p(odds), correct
 
 
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _direction_of_present(z, q, support, n, size, weights, s, begin, i, f):
-    """The same for sequence begin + i, with the logits of tokens that are present compared with each other."""
-    kind = z.dtype.type
-    top = kind(-np.inf)
-    for w in range(size):
-        if weights[s, begin + i, w] > 0:
-            top = max(top, z[q, support[n, w]])
-    square = kind(0)
-    for w in range(size):
-        present = weights[s, begin + i, w] > 0
-        f[w, i] = weights[s, begin + i, w] * math.exp(z[q, support[n, w]] - top) if present else kind(0)
-        square += f[w, i] * f[w, i]
-    scale = kind(1) / kind(math.sqrt(square))
-    for w in range(size):
-        f[w, i] *= scale
+@hot
+def _backward(plan, scratch, y, v, n, count, modified):
+    """Add to the gradient of Y, to `pull` and `bend`, and to the residuals of the class if they are asked for."""
+    f, x, bends, bend = scratch.f, scratch.logits, scratch.bends, scratch.bend
+    size, stride, further, own = plan.size[n], plan.slots.shape[1], further_slots(plan), plan.own[n]
+    scale, along = load(scratch.factor, 0, 0, GROUP), load(scratch.factor, 1, 0, GROUP)
+    for head in range(plan.heads):
+        first = head * stride
+        if further == 0 and plan.heads == 1:
+            for w in range(size):
+                part = load(f, w, 0, GROUP)
+                bend[w] += total(multiply(multiply(part, part), along))
+                store(f, w, 0, multiply(part, scale))  # so that f_i x_i is the sequence's part of G
+        else:
+            square = load(bends, ROWS * head + SQUARE, 0, GROUP)
+            linear = load(bends, ROWS * head + LINEAR, 0, GROUP)
+            if own >= 0:
+                bend[first + own] += total(
+                    multiply(load(f, first + own, 0, GROUP), load(bends, ROWS * head + OWN, 0, GROUP))
+                )
+            for w in range(size + further):
+                part = load(f, first + w, 0, GROUP)
+                bend[first + w] += total(multiply(part, multiply_add(part, square, linear)))
+                store(f, first + w, 0, multiply(part, scale))
+        add_outer_products(v, y, plan.slots, n * plan.heads + head, size + further, f, first, x, count, scratch.pull)
+    if modified:
+        for i in range(count):
+            add_row(scratch.residuals, n, scratch.factor[0, i], x, i)
 
 
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _residual(x, i, n, multiplicity, num_columns):
-    """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
-
-    Returns that factor; a = sum_j logits_j (e_n - p)_j; two numbers b and c >= 0 that make up the loss, b + log(1 + c);
-    and whether n alone has the largest logit.
-
-    1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
-    rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
-    """
-    kind = x.dtype.type
-    own = x[i, n]
-    x[i, n] = -np.inf
-    for j in range(num_columns, x.shape[1]):
-        x[i, j] = -np.inf  # padding
-    other = largest(x, i)
-    top = max(own, other)
-    rest, moment = scaled_exp(x, i, top, multiplicity)
-    x[i, n] = -rest
-    own_exp = kind(math.exp(own - top))
-    scale = kind(-1) / (rest + own_exp)
-    along = scale * (moment - (own - top) * rest)
-    hit = 1.0 if own > other else 0.0
-    if own - top > -30:
-        return scale, along, 0.0, float(rest) / float(own_exp), hit
-    return scale, along, float(top) - float(own), float(rest) + float(own_exp) - 1.0, hit
-
-
-@njit(fastmath=FAST, error_model="numpy", forceinline=True)
-def _adam(rule, t, x, gradient, age, moments, column_rate, lr):
-    """Adam's step for every entry; the accumulated gradient of the rows that this step touched is reset."""
-    kind = x.dtype.type
-    b1, b2 = kind(rule.beta_1), kind(rule.beta_2)
-    step = kind(lr / (1.0 - rule.beta_1 ** (t + 1)))
-    second = kind(1.0 / math.sqrt(1.0 - rule.beta_2 ** (t + 1)))
-    eps = kind(rule.epsilon)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            g = column_rate[0, j] * gradient[i, j]
-            m = b1 * moments[0, i, j] + (kind(1) - b1) * g
-            s = b2 * moments[1, i, j] + (kind(1) - b2) * g * g
-            moments[0, i, j] = m
-            moments[1, i, j] = s
-            x[i, j] += step * m / (kind(math.sqrt(s)) * second + eps)
-        if age[i] == t + 1:
-            gradient[i] = 0
+@hot
+def _move(plan, state, rule, scratch, r, t, lr_y, lr_z):
+    """Move Y, Z and a learned bias along the gradient that was accumulated."""
+    y, v, z, vz = state.decoder[r], state.decoder_velocity[r], state.attention_logits[r], state.attention_velocity[r]
+    bias, bias_velocity = state.position_bias[r], state.position_velocity[r]
+    if rule.kind == SGD_RULE:
+        move_touched(plan, rule, y, v, z, vz, lr_y, lr_z, scratch.touched_rows, scratch.touched_queries)
+        for g in range(bias.shape[1]):
+            bias[0, g] += y.dtype.type(lr_z) * bias_velocity[0, g]
+            bias_velocity[0, g] *= y.dtype.type(rule.momentum)
+        return
+    ones, moments = scratch.ones, state.decoder_moments[r]
+    rows, columns, column_rate = plan.row_multiplicity, plan.multiplicity, plan.column_rate
+    num_tokens, heads, lr = plan.num_tokens, plan.heads, lr_y
+    for matrix in range(3):
+        if matrix == 1:
+            y, v, moments = z, vz, state.attention_moments[r]
+            rows, columns, column_rate = ones[0], ones, ones
+            num_tokens, heads, lr = 0.0, 1, lr_z
+        elif matrix == 2:
+            y, v, moments = bias, bias_velocity, state.position_moments[r]
+        move_all(rule, t, y, v, moments, rows, columns, column_rate, num_tokens, heads, lr)
 
 
 def _compile(stamp: int):
     """The function cached on disk; `stamp` makes the cache notice changes in what it calls."""
 
     @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-    def advance(plan, state, rule, runs, seeds, lr_y, lr_z, start, stop, update, losses, accuracies):
-        """Take updates start .. stop-1 of the given runs, which share a seed, without holding Python's lock.
+    def advance(
+        plan, state, rule, pool, scratch, u, runs, seeds, rates_y, rates_z, start, stop, update, losses, accuracies
+    ):
+        """Take updates start .. stop-1 of the given runs, which share the u-th seed, without holding Python's lock.
 
-        losses and accuracies (R, stop - start) are those of each batch before its update.  With `update` false nothing
+        losses and accuracies (R, steps) are those of each batch before its update.  With `update` false nothing
         is learned: the batches are only evaluated.  A call without runs only compiles.
         """
         if stamp < 0 or runs.shape[0] == 0:
             return
-        num_classes, width = plan.support.shape
-        batch = rule.batch_size if rule.batch_size > 0 else num_classes
-        window = min(stop - start, max(1, DRAWN_AT_ONCE // (batch * width + num_classes)))
-        firsts = np.empty((window, num_classes + 1), np.int64)
-        weights = np.empty((window, batch, width), state.decoder.dtype)
-        for begin in range(start, stop, window):
-            end = min(begin + window, stop)
-            for t in range(begin, end):
-                _draw_batch(plan, rule, seeds[runs[0]], t, firsts[t - begin], weights[t - begin])
-            for r in runs:
-                _advance_run(
-                    plan,
-                    state,
-                    rule,
-                    r,
-                    lr_y[r],
-                    lr_z[r],
-                    begin,
-                    firsts[: end - begin],
-                    weights[: end - begin],
-                    update,
-                    losses[r, begin - start :],
-                    accuracies[r, begin - start :],
-                )
+        plan, state, rule, pool, scratch = borrow(plan), borrow(state), borrow(rule), borrow(pool), borrow(scratch)
+        heads, num_classes, further = plan.heads, plan.support.shape[0], further_slots(plan)
+        stride = plan.slots.shape[1]
+        for t in range(start, stop):
+            draw_batch(plan, rule, pool, scratch, u, seeds[runs[0]], t, t - start)
+        for r in runs:
+            y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
+            z, vz, query_age = state.attention_logits[r], state.attention_velocity[r], state.attention_age[r]
+            bias, bias_velocity = state.position_bias[r], state.position_velocity[r]
+            lr_y, lr_z = rates_y[r], rates_z[r]
+            learns_bias = bias.shape[1] > 0
+            for t in range(start, stop):
+                s = t - start
+                if state.diverged[r] >= 0:
+                    losses[r, s] = np.nan
+                    accuracies[r, s] = np.nan
+                    continue
+                weights, probs, layer = scratch.weights, plan.support_probs, s
+                if learns_bias:
+                    weigh_batch(plan, pool, scratch, u, s, bias)
+                    weights, probs, layer = scratch.bias_weights, scratch.bias_probs, 0
+                scratch.touched_rows[0] = 0
+                scratch.touched_queries[0] = 0
+                loss, correct = 0.0, 0.0
+                for n in range(num_classes):
+                    begin, end = scratch.firsts[s, n], scratch.firsts[s, n + 1]
+                    if begin == end and not rule.modified:
+                        continue
+                    size = plan.size[n]
+                    for head in range(heads):
+                        q, k = plan.query_index[n] * heads + head, n * heads + head
+                        touch_query(plan, rule, z, vz, query_age, q, lr_z, t, update, scratch.touched_queries)
+                        touch_rows(plan, rule, y, v, age, k, size + further, lr_y, t, update, scratch.touched_rows)
+                    class_boost(plan, scratch, z, n)
+                    for w in range(heads * stride):
+                        scratch.bend[w] = 0
+                        scratch.pull[w] = 0
+                    if rule.modified:
+                        for j in range(y.shape[1]):
+                            scratch.residuals[n, j] = 0
+                    weight = 1.0 / weights.shape[1] if rule.batch_size > 0 else plan.class_weights[n]
+                    for first in range(begin, end, GROUP):
+                        count = min(GROUP, end - first)
+                        _forward(plan, scratch, y, z, n, weights, layer, first, count)
+                        loss, correct = _measure(plan, scratch, n, weight, count, loss, correct)
+                        if not update:
+                            continue
+                        if heads > 1 or further > 0 or learns_bias:
+                            for head in range(heads):
+                                bends_of(plan, scratch, y, n, head, count)
+                        if learns_bias:
+                            add_position_gradients(plan, pool, scratch, y, n, u, s, first, count, bias_velocity)
+                        _backward(plan, scratch, y, v, n, count, rule.modified)
+                    if update:
+                        for head in range(heads):
+                            for w in range(size):
+                                slot = head * stride + w
+                                vz[plan.query_index[n] * heads + head, plan.support[n, w]] += (
+                                    scratch.pull[slot] - scratch.bend[slot]
+                                )
+                losses[r, s] = loss
+                accuracies[r, s] = correct
+                if not math.isfinite(loss):
+                    state.diverged[r] = t
+                    losses[r, s] = np.nan
+                    accuracies[r, s] = np.nan
+                if state.diverged[r] >= 0 or not update:
+                    continue
+                if rule.modified and not add_modification(plan, scratch, y, v, z, probs):
+                    state.singular[r] = t
+                    state.diverged[r] = t + 1
+                _move(plan, state, rule, scratch, r, t, lr_y, lr_z)
 
     return advance
 

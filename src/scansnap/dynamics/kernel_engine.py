@@ -8,16 +8,38 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.base.threads import available_threads
+from scansnap.data.compiled_draws import COUNTING_LIMIT, padded_length
 from scansnap.data.sampling import SamplingTables
-from scansnap.dynamics.engine import Array, Work, matrix_entries, needs_decoder
-from scansnap.dynamics.kernel import ROOM, KernelPlan, KernelRule, KernelState, advance
+from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
+from scansnap.dynamics.kernel import advance
+from scansnap.dynamics.kernel_plan import (
+    ADAM_RULE,
+    GROUP,
+    NORMALIZED_RULE,
+    SGD_RULE,
+    SIGN_RULE,
+    KernelPlan,
+    KernelRule,
+    KernelScratch,
+    KernelState,
+    apart,
+)
+from scansnap.dynamics.kernel_pool import Pools
+from scansnap.dynamics.kernel_readout import ROWS
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
-from scansnap.dynamics.update_rules import SGD, Adam
-from scansnap.model.architecture import BASIC
+from scansnap.dynamics.update_rules import SGD, Adam, NormalizedSGD, SignSGD
+from scansnap.model.architecture import ADD_QUERY
+from scansnap.model.attention import SOFTMAX
 from scansnap.model.compact import CompactLayout
+from scansnap.model.lanes import LANES
+from scansnap.model.normalization import L2Normalization, LayerNormalization
 from scansnap.results.snapshot import Parts
+
+RULES: dict[type, int] = {SGD: SGD_RULE, Adam: ADAM_RULE, SignSGD: SIGN_RULE, NormalizedSGD: NORMALIZED_RULE}
+"""Compiled rules; a subclass may move differently, and a user's rule is called for every step."""
 
 
 class KernelEngine:
@@ -27,40 +49,47 @@ class KernelEngine:
 
     @staticmethod
     def serves(work: Work) -> bool:
-        """The paper's basic setting on a CPU, under SGD and Adam."""
-        options = work.options
+        """One layer on a CPU, made of built-in parts."""
+        options, layer = work.options, work.layer
         return (
             options.device == "cpu"
-            and options.decoder_gradient == "true"
-            and work.layer == BASIC
             and options.layers == 1
-            and type(options.rule) in (SGD, Adam)  # a subclass may move differently
-            and options.num_sequences is None
-            and work.source.independent
+            and layer.map == SOFTMAX
+            and type(layer.normalizer) in (L2Normalization, LayerNormalization)
+            and layer.addition in (None, ADD_QUERY)
+            and type(options.rule) in RULES
         )
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
-        """Y and Z with their velocities, and Adam's moments."""
-        return (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
+        """Y and Z with their velocities, Adam's moments, and a fixed set."""
+        entries = (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
+        return entries + (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
 
     def __init__(self, work: Work, start: Start, runs: Runs) -> None:
         self.step = 0
         self._runs = runs
-        options, rule = work.options, work.options.rule
+        options, rule, layout = work.options, work.options.rule, start.layout
         dtype = np.dtype(options.dtype)
-        self._plan = _plan(start.layout, dtype)
+        seeds, self._seed_index = np.unique(runs.seed, return_inverse=True)
+        bias, is_learned = start.position_bias, options.learn_position_bias
+        self._fixed_bias = None if bias is None or is_learned else np.tile(bias.astype(dtype), (len(runs), 1))
+        self._pools = Pools(work, layout, seeds, None if is_learned else bias, dtype)
+        self._plan = _plan(layout, self._pools.class_probs, dtype)
         adam = rule if isinstance(rule, Adam) else Adam()
         self._rule = KernelRule(
-            batch_size=options.batch_size or 0,
+            batch_size=options.batch_size or options.num_sequences or 0,
             length=options.length,
+            kind=RULES[type(rule)],
             momentum=rule.momentum if isinstance(rule, SGD) else 0.0,
-            adam=rule is adam,
             beta_1=adam.beta_1,
             beta_2=adam.beta_2,
             epsilon=adam.epsilon,
+            modified=options.decoder_gradient == "modified",
         )
-        self._state = _state(start, adam=self._rule.adam)
+        self._layout = layout
+        self._state = _state(start, self._plan, bias if is_learned else None, adam=self._rule.kind == ADAM_RULE)
+        self._first_sum = self._blocks(self._state.decoder)[:, :, layout.num_decoder_rows :].copy()
         threads = available_threads()
         self._pool = ThreadPoolExecutor(threads)
         self._groups = _groups(runs.seed, threads)
@@ -78,30 +107,68 @@ class KernelEngine:
     def _call(self, stop: int, *, update: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         shape = (len(self._runs), stop - self.step)
         losses, accuracies = np.empty(shape), np.empty(shape)
-        runs = self._runs
+        piece = self._pools.steps_at_once or max(stop - self.step, 1)
+        for begin in range(self.step, stop, piece):
+            self._take(begin, min(begin + piece, stop), update, losses, accuracies)
+        singular = self._state.singular
+        if (singular >= 0).all() and (singular == singular[0]).all():
+            raise InputError(SINGULAR)
+        return losses, accuracies
+
+    def _take(
+        self,
+        begin: int,
+        end: int,
+        update: bool,
+        losses: NDArray[np.float64],
+        accuracies: NDArray[np.float64],
+    ) -> None:
+        """Updates begin .. end-1 of all runs."""
+        runs, pool = self._runs, self._pools.of(begin, end)
 
         def take(group: NDArray[np.int64]) -> None:
-            advance(
-                self._plan, self._state, self._rule, group, runs.seed, runs.lr_y, runs.lr_z,
-                self.step, stop, update, losses, accuracies,
-            )  # fmt: skip
+            scratch = _scratch(self._plan, self._state, self._rule)
+            window = len(scratch.firsts)
+            u = int(self._seed_index[group[0]]) if len(group) else 0
+            for first in range(begin, end, window):
+                last = min(first + window, end)
+                columns = slice(first - self.step, last - self.step)
+                advance(
+                    self._plan, self._state, self._rule, pool, scratch, u, group, runs.seed, runs.lr_y, runs.lr_z,
+                    first, last, update, losses[:, columns], accuracies[:, columns],
+                )  # fmt: skip
 
         if not self._compiled:
             self._pool.submit(take, self._groups[0][:0]).result()  # compiles, and does nothing
             self._compiled = True
         list(self._pool.map(take, self._groups))
-        return losses, accuracies
 
     def show(self, needs: Collection[str]) -> Parts:
         state = self._state
+        position_bias = state.position_bias[:, 0].copy() if state.position_bias.size else self._fixed_bias
         with np.errstate(invalid="ignore", over="ignore"):  # in runs that have diverged
             drift = self._drift(state.attention_age, self._runs.lr_z)
             logits = state.attention_logits + drift[..., None] * state.attention_velocity
-            if not needs_decoder(needs):
-                return Parts(attention_logits=logits)
-            drift = self._drift(state.decoder_age, self._runs.lr_y)
-            decoder = state.decoder + drift[..., None] * self._plan.column_rate[0] * state.decoder_velocity
-        return Parts(attention_logits=logits, decoder=decoder)
+            decoder = self._decoder() if needs_decoder(needs) else None
+        return Parts(attention_logits=logits, decoder=decoder, position_bias=position_bias)
+
+    def _decoder(self) -> NDArray[np.floating]:
+        """Y (R, H D, C), from Y^ where means over tokens are subtracted (`kernel_readout.py`)."""
+        plan, state = self._plan, self._state
+        drift = self._drift(state.decoder_age, self._runs.lr_y) * plan.row_sign
+        decoder = state.decoder + drift[..., None] * plan.column_rate[0] * state.decoder_velocity
+        if plan.num_tokens == 0:
+            return decoder
+        rows = self._layout.num_decoder_rows
+        blocks = self._blocks(decoder)
+        inner = blocks[:, :, :rows]
+        if self._rule.kind == SGD_RULE:
+            inner = inner - (blocks[:, :, rows:] - self._first_sum) / np.sqrt(decoder.dtype.type(plan.num_tokens))
+        return inner.reshape(len(decoder), -1, decoder.shape[-1])
+
+    def _blocks(self, decoder: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Rows of Y by head (R, H, rows of a head, C)."""
+        return decoder.reshape(len(decoder), self._plan.heads, -1, decoder.shape[-1])
 
     def _drift(self, age: NDArray[np.int64], rates: NDArray[np.float64]) -> NDArray[np.floating]:
         """eta (1 + mu + ... + mu^(k-1)): how far rows have moved after k idle steps, per unit of velocity.
@@ -133,47 +200,123 @@ def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
     return [runs[k : k + most] for runs in same_seed for k in range(0, len(runs), most)]
 
 
-def _plan(layout: CompactLayout, dtype: np.dtype[np.floating]) -> KernelPlan:
+def _plan(layout: CompactLayout, class_probs: NDArray[np.floating], dtype: np.dtype[np.floating]) -> KernelPlan:
     tables = SamplingTables.of(layout.classes)
     query_offsets, query_rows = layout.query_entries()
+    heads, residual, centered = layout.layer.heads, layout.layer.addition is not None, layout.layer.spreads
+    rows = layout.num_decoder_rows
+    block = rows + centered
+    slots = np.zeros((len(layout.size), layout.support.shape[1] + 2), np.int32)
+    own = np.full(len(layout.size), -1)
+    for n, size in enumerate(layout.size):
+        tokens = layout.support[n, :size]
+        further = [*([layout.own_row[n]] if residual else []), *([rows] if centered else [])]
+        slots[n, : size + len(further)] = [*tokens, *further]
+        if residual and layout.own_row[n] in tokens:
+            own[n] = np.flatnonzero(tokens == layout.own_row[n])[0]
+    by_head = slots[:, None] + block * np.arange(heads, dtype=np.int32)[:, None]
+    is_sum = np.arange(heads * block) % block >= rows
+    learned = class_probs.shape[1] > 1
     return KernelPlan(
         size=layout.size,
         support=layout.support,
-        support_probs=layout.support_probs.astype(dtype),
+        support_probs=np.ascontiguousarray(class_probs[None, :, 0]),
+        bucket_probs=class_probs if learned else class_probs[:, :0],
         query_index=layout.query_index,
         next_column=layout.next_column,
         class_weights=layout.classes.weights,
-        multiplicity=_apart(layout.multiplicity.astype(dtype)[None]),
-        column_rate=_apart(layout.column_rate.astype(dtype)[None]),
+        multiplicity=apart(layout.multiplicity.astype(dtype)[None]),
+        column_rate=apart(layout.column_rate.astype(dtype)[None]),
         num_columns=layout.num_columns,
         query_offsets=query_offsets,
         query_rows=query_rows,
         thresholds=tables.thresholds,
         conditional=tables.conditional,
         class_thresholds=tables.class_thresholds,
+        heads=heads,
+        residual=residual,
+        num_tokens=float(layout.classes.vocab_size if centered else 0),
+        slots=by_head.reshape(-1, slots.shape[1]),
+        own=own,
+        row_sign=np.where(is_sum, -1, 1).astype(dtype),
+        row_multiplicity=np.tile(np.append(layout.row_multiplicity, [0] * centered), heads).astype(dtype),
     )
 
 
-def _state(start: Start, *, adam: bool) -> KernelState:
-    runs, rows, columns = start.decoder.shape
-    queries = start.attention_logits.shape[1]
+def _state(start: Start, plan: KernelPlan, bias: NDArray[np.float64] | None, *, adam: bool) -> KernelState:
     dtype = start.decoder.dtype
+    runs, _, columns = start.decoder.shape
+    decoder: NDArray[np.floating] = start.decoder
+    if plan.num_tokens > 0:
+        by_head = decoder.reshape(runs, plan.heads, -1, columns)
+        nu = start.layout.row_multiplicity.astype(dtype)
+        total = np.einsum("d,rhdc->rhc", nu, by_head)[:, :, None] / np.sqrt(dtype.type(plan.num_tokens))
+        decoder = np.concatenate([by_head, total], axis=2).reshape(runs, -1, columns)
+    position_bias = np.tile((np.empty(0) if bias is None else bias).astype(dtype), (runs, 1, 1))
+
+    def moments(matrix: NDArray[np.floating]) -> NDArray[np.floating]:
+        return apart(np.zeros((runs, 2, *(matrix.shape[1:] if adam else (0, 0))), dtype))
+
     return KernelState(
-        decoder=_apart(start.decoder),
-        decoder_velocity=_apart(np.zeros_like(start.decoder)),
-        decoder_age=np.zeros((runs, rows), np.int64),
-        attention_logits=_apart(start.attention_logits),
-        attention_velocity=_apart(np.zeros_like(start.attention_logits)),
-        attention_age=np.zeros((runs, queries), np.int64),
-        decoder_moments=_apart(np.zeros((runs, 2, rows, columns) if adam else (runs, 2, 0, 0), dtype)),
-        attention_moments=_apart(np.zeros((runs, 2, queries, rows) if adam else (runs, 2, 0, 0), dtype)),
+        decoder=apart(decoder),
+        decoder_velocity=apart(np.zeros_like(decoder)),
+        decoder_age=np.zeros(decoder.shape[:2], np.int64),
+        attention_logits=apart(start.attention_logits),
+        attention_velocity=apart(np.zeros_like(start.attention_logits)),
+        attention_age=np.zeros(start.attention_logits.shape[:2], np.int64),
+        position_bias=position_bias,
+        position_velocity=np.zeros_like(position_bias),
+        decoder_moments=moments(decoder),
+        attention_moments=moments(start.attention_logits),
+        position_moments=moments(position_bias),
         diverged=np.full(runs, -1, np.int64),
+        singular=np.full(runs, -1, np.int64),
     )
 
 
-def _apart(array: NDArray[np.floating]) -> NDArray[np.floating]:
-    """The array with room around it; `kernel._apart` says why."""
-    space = np.zeros(array.size + 2 * ROOM, array.dtype)
-    inner = space[ROOM : ROOM + array.size].reshape(array.shape)
-    inner[...] = array
-    return inner
+DRAWN_AT_ONCE = 2**16
+"""Numbers drawn ahead for the runs of a seed: enough to keep a run in the cache for many steps before the next run
+takes its place, few enough to fit there beside it.  At least one batch is drawn."""
+
+
+def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelScratch:
+    (num_classes, width), dtype, heads = plan.support.shape, state.decoder.dtype, plan.heads
+    columns, stride = plan.multiplicity.shape[1], plan.slots.shape[1]
+    buckets = state.position_bias.shape[2]
+    batch = rule.batch_size or num_classes
+    window = max(1, DRAWN_AT_ONCE // (batch * width + num_classes))
+    modified = num_classes if rule.modified else 0
+
+    def floats(*shape: int) -> NDArray[np.floating]:
+        return apart(np.zeros(shape, dtype))
+
+    logits = floats(GROUP, columns)
+    whole_vectors = -(-width // LANES) * LANES
+    return KernelScratch(
+        firsts=np.zeros((window, num_classes + 1), np.int64),
+        weights=np.zeros((window, batch, width), dtype),
+        picks=np.zeros((window, batch), np.int64),
+        class_index=np.zeros(batch, np.int64),
+        draws=np.zeros(padded_length.py_func(min(rule.length, COUNTING_LIMIT)), np.int32),
+        counts=np.zeros(width, np.int32),
+        boost=floats(heads, whole_vectors),
+        f=floats(heads * stride, GROUP),
+        parts=logits if heads == 1 else floats(heads * GROUP, columns),
+        logits=logits,
+        factor=floats(2, GROUP),
+        shape=floats(heads * ROWS, GROUP),
+        bends=floats(heads * ROWS, GROUP),
+        pull=floats(heads * stride),
+        bend=floats(heads * stride),
+        touched_rows=np.zeros(state.decoder.shape[1] + 1, np.int64),
+        touched_queries=np.zeros(state.attention_logits.shape[1] + 1, np.int64),
+        ones=np.ones((1, max(whole_vectors, *state.attention_logits.shape[1:], buckets)), dtype),
+        bias_scale=np.zeros(buckets, dtype),
+        bias_weights=np.zeros((1, batch if buckets else 0, width), dtype),
+        bias_probs=np.zeros((1, num_classes if buckets else 0, width), dtype),
+        residuals=floats(modified, columns),
+        coefficients=floats(modified, heads * stride),
+        dense=np.zeros((modified, state.decoder.shape[1])),
+        gram=np.zeros((modified, modified)),
+        solution=np.zeros((modified, columns)),
+    )

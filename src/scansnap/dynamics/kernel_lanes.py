@@ -81,6 +81,12 @@ def multiply(typing, a, b):
 
 
 @intrinsic
+def divide(typing, a, b):
+    """a / b."""
+    return a(a, a), lambda context, builder, signature, args: builder.fdiv(*args)
+
+
+@intrinsic
 def multiply_add(typing, a, b, c):
     """a b + c, rounded once where the machine can."""
     return a(a, a, a), lambda context, builder, signature, args: _multiply_add(builder, *args)
@@ -90,6 +96,16 @@ def multiply_add(typing, a, b, c):
 def maximum(typing, a, b):
     """The larger of a and b; b where either is NaN."""
     return a(a, a), lambda context, builder, signature, args: _maximum(builder, *args)
+
+
+@intrinsic
+def minimum(typing, a, b):
+    """The smaller of a and b; b where either is NaN."""
+
+    def generate(context, builder, signature, args):
+        return builder.select(builder.fcmp_ordered("<", *args), *args)
+
+    return a(a, a), generate
 
 
 @intrinsic
@@ -115,12 +131,12 @@ def nearest(typing, lanes):
 
 @intrinsic
 def times_power_of_two(typing, lanes, exponent):
-    """lanes 2^exponent in float32, for whole exponents and results that are neither too large nor too small; NaN stays
-    NaN."""
+    """lanes 2^exponent for whole exponents and results that are neither too large nor too small; NaN stays NaN."""
+    bits, fraction = (32, 23) if lanes.dtype == types.float32 else (64, 52)
 
     def generate(context, builder, signature, args):
-        whole = ir.VectorType(ir.IntType(32), lanes.length)
-        shift = ir.Constant(whole, [23] * lanes.length)  # past the fraction
+        whole = ir.VectorType(ir.IntType(bits), lanes.length)
+        shift = ir.Constant(whole, [fraction] * lanes.length)  # past the fraction
         exponent = builder.shl(builder.fptosi(args[1], whole), shift)
         return builder.bitcast(builder.add(builder.bitcast(args[0], whole), exponent), args[0].type)
 
@@ -157,14 +173,15 @@ def load_each(typing, x, j, length, count):
 
 
 @intrinsic
-def store_each(typing, x, j, each):
-    """x[i, j : j + length] <- each[i]."""
+def store_each(typing, x, first, j, each):
+    """x[first + i, j : j + length] <- each[i]."""
 
     def generate(context, builder, signature, args):
-        for i, lanes in enumerate(cgutils.unpack_tuple(builder, args[2], each.count)):
-            _store(context, builder, x, args[0], ir.Constant(ir.IntType(64), i), args[1], lanes)
+        for i, lanes in enumerate(cgutils.unpack_tuple(builder, args[3], each.count)):
+            row = builder.add(args[1], ir.Constant(ir.IntType(64), i))
+            _store(context, builder, x, args[0], row, args[2], lanes)
 
-    return types.void(x, types.intp, each), generate
+    return types.void(x, types.intp, types.intp, each), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -178,6 +195,89 @@ def spread_each(typing, x, i, length, count):
         return cgutils.pack_array(builder, [_spread(builder, number, each.dtype.length) for number in numbers])
 
     return each(x, types.intp, length, count), generate
+
+
+@intrinsic(prefer_literal=True)
+def spread_down(typing, x, i, j, length, count):
+    """The `count` vectors with x[i + k, j] in every lane."""
+    return _spread_numbers(x, length, count, down=True)
+
+
+@intrinsic(prefer_literal=True)
+def spread_along(typing, x, i, j, length, count):
+    """The `count` vectors with x[i, j + k] in every lane."""
+    return _spread_numbers(x, length, count, down=False)
+
+
+def _spread_numbers(x, length, count, *, down):
+    each = types.UniTuple(Lanes(x.dtype, length.literal_value), count.literal_value)
+
+    def generate(context, builder, signature, args):
+        lanes = []
+        for k in range(each.count):
+            i, j = args[1:3]
+            step = ir.Constant(ir.IntType(64), k)
+            i, j = (builder.add(i, step), j) if down else (i, builder.add(j, step))
+            lanes.append(
+                _spread(builder, builder.load(_pointer(context, builder, x, args[0], i, j)), each.dtype.length)
+            )
+        return cgutils.pack_array(builder, lanes)
+
+    return each(x, types.intp, types.intp, length, count), generate
+
+
+@intrinsic
+def store_down(typing, x, i, j, each):
+    """x[i + k, j : j + length] <- each[k]."""
+
+    def generate(context, builder, signature, args):
+        for k, lanes in enumerate(cgutils.unpack_tuple(builder, args[3], each.count)):
+            row = builder.add(args[1], ir.Constant(ir.IntType(64), k))
+            _store(context, builder, x, args[0], row, args[2], lanes)
+
+    return types.void(x, types.intp, types.intp, each), generate
+
+
+@intrinsic
+def one_at(typing, place, like):
+    """A vector as long as `like` with 1 in the lane that `place` counts to, if there is one, and 0 elsewhere."""
+
+    def generate(context, builder, signature, args):
+        whole = ir.VectorType(ir.IntType(64), like.length)
+        lanes = ir.Constant(whole, list(range(like.length)))
+        there = builder.icmp_signed("==", _spread(builder, args[0], like.length), lanes)
+        return builder.uitofp(there, context.get_value_type(like))
+
+    return like(types.int64, like), generate
+
+
+@intrinsic
+def store_across(typing, x, i, j, lanes):
+    """x[i + k, j] <- lanes[k]."""
+
+    def generate(context, builder, signature, args):
+        for k in range(lanes.length):
+            row = builder.add(args[1], ir.Constant(ir.IntType(64), k))
+            number = builder.extract_element(args[3], ir.Constant(ir.IntType(32), k))
+            builder.store(number, _pointer(context, builder, x, args[0], row, args[2]))
+
+    return types.void(x, types.intp, types.intp, lanes), generate
+
+
+@intrinsic
+def add_to_listed(typing, x, first, rows, n, i, j, each):
+    """x[first + rows[n, i + k], j : j + length] += each[k]."""
+
+    def generate(context, builder, signature, args):
+        array, first, listed, n, i, j, sums = args
+        for k, lanes in enumerate(cgutils.unpack_tuple(builder, sums, each.count)):
+            place = builder.add(i, ir.Constant(ir.IntType(64), k))
+            row = builder.load(_pointer(context, builder, rows, listed, n, place))
+            row = builder.add(first, builder.sext(row, ir.IntType(64)))
+            before = _load(context, builder, x, array, row, j, each.dtype)
+            _store(context, builder, x, array, row, j, builder.fadd(before, lanes))
+
+    return types.void(x, types.intp, rows, types.intp, types.intp, types.intp, each), generate
 
 
 @intrinsic(prefer_literal=True)

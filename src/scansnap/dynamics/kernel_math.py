@@ -1,4 +1,6 @@
-"""The inner loops of the CPU kernel: sequences of one class against the rows of y that they touch.
+"""The inner loops of the CPU kernel: sequences of one class against the rows of y that one head reads for them.
+
+`slots[k]` holds those rows, and row first + w of f the coefficients of the row in slot w, a column for each sequence.
 
 Up to eight sequences of a class are taken together, rounded up to an even number: f has zeros in the columns of missing
 ones.  Sums stay in registers, and each load serves as many sequences or rows as the registers allow.  Rows are whole
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
@@ -39,38 +42,59 @@ from scansnap.model.lanes import LANES
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
 
-_jit = njit(fastmath=FAST, error_model="numpy", forceinline=True)
-# Always inlined: a separate function is optimized alone in the process that compiles it, but together with its caller
-# in one that reads it from disk, and the two may round differently.
+hot = njit(fastmath=FAST, error_model="numpy", forceinline=True)
+"""For code in the innermost loops, always inlined: a separate function is optimized alone in the process that compiles
+it, but together with its caller in one that reads it from disk, and where sums may be reordered the two may round
+differently."""
+
+rare = njit(error_model="numpy")
+"""For code that few settings run: a function of its own, which compiles faster.  Its sums keep their order."""
 
 
-@_jit
-def weighted_sums(y, support, n, size, f, count, out):
-    """out_ij = sum_w f_wi y[rows_w, j] for `count` sequences and the rows of class n."""
+@hot
+def weighted_sums(y, slots, k, size, f, first, count, out, first_out):
+    """out[first_out + i, j] = sum_w f_wi y[slots_w, j] for `count` sequences."""
     if count > 6:
-        _weighted_sums_8(y, support, n, size, f, out)
+        _weighted_sums_8(y, slots, k, size, f, first, out, first_out)
     elif count > 4:
-        _weighted_sums_6(y, support, n, size, f, out)
+        _weighted_sums_6(y, slots, k, size, f, first, out, first_out)
     elif count > 2:
-        _weighted_sums_4(y, support, n, size, f, out)
+        _weighted_sums_4(y, slots, k, size, f, first, out, first_out)
     else:
-        _weighted_sums_2(y, support, n, size, f, out)
+        _weighted_sums_2(y, slots, k, size, f, first, out, first_out)
 
 
-@_jit
-def add_outer_products(v, y, support, n, size, f, x, count, products):
-    """v[rows_w, j] += G_wj and products_w += sum_j y[rows_w, j] G_wj with G_wj = sum_i f_wi x_ij."""
+@hot
+def add_outer_products(v, y, slots, k, size, f, first, x, count, products):
+    """v[slots_w, j] += G_wj and products[first + w] += sum_j y[slots_w, j] G_wj with G_wj = sum_i f_wi x_ij."""
     if count > 6:
-        _add_outer_products_8(v, y, support, n, size, f, x, products)
+        _add_outer_products_8(v, y, slots, k, size, f, first, x, products)
     elif count > 4:
-        _add_outer_products_6(v, y, support, n, size, f, x, products)
+        _add_outer_products_6(v, y, slots, k, size, f, first, x, products)
     elif count > 2:
-        _add_outer_products_4(v, y, support, n, size, f, x, products)
+        _add_outer_products_4(v, y, slots, k, size, f, first, x, products)
     else:
-        _add_outer_products_2(v, y, support, n, size, f, x, products)
+        _add_outer_products_2(v, y, slots, k, size, f, first, x, products)
 
 
-@_jit
+@hot
+def inner_product(a, i, b, j):
+    """sum_k a_ik b_jk."""
+    (products,) = zero_each(a, LANES, 1)
+    for k in range(0, a.shape[1], LANES):
+        products = multiply_add(load(a, i, k, LANES), load(b, j, k, LANES), products)
+    return total(products)
+
+
+@hot
+def add_row(a, i, rate, b, j):
+    """a[i] += rate b[j]."""
+    for k in range(0, a.shape[1], LANES):
+        part = load(b, j, k, LANES)
+        store(a, i, k, multiply_add(spread(rate, part), part, load(a, i, k, LANES)))
+
+
+@hot
 def move_row(y, v, row, rate, column_rate, decay):
     """y[row] += rate column_rate v[row], then v[row] *= decay."""
     for j in range(0, y.shape[1], LANES):
@@ -83,13 +107,14 @@ def move_row(y, v, row, rate, column_rate, decay):
 def _weighted_sums_of(count):
     """The weighted sums of all the sequences, each kept in a register while looping over the rows of y."""
 
-    @_jit
-    def weighted_sums(y, support, n, size, f, out):
+    @hot
+    def weighted_sums(y, slots, k, size, f, first, out, first_out):
         for j in range(0, out.shape[1], LANES):
             sums = zero_each(y, LANES, count)
             for w in range(size):
-                sums = multiply_add_each(spread_each(f, w, LANES, count), load(y, support[n, w], j, LANES), sums)
-            store_each(out, j, sums)
+                coefficients = spread_each(f, first + w, LANES, count)
+                sums = multiply_add_each(coefficients, load(y, slots[k, w], j, LANES), sums)
+            store_each(out, first_out, j, sums)
 
     return weighted_sums
 
@@ -97,29 +122,29 @@ def _weighted_sums_of(count):
 def _add_outer_products_of(count):
     """The outer products of all the sequences, two rows at a time to share the loads of x."""
 
-    @_jit
-    def add_outer_products(v, y, support, n, size, f, x, products):
+    @hot
+    def add_outer_products(v, y, slots, k, size, f, first, x, products):
         for w in range(0, size - 1, 2):
-            row_a, row_b = support[n, w], support[n, w + 1]
-            a, b = spread_each(f, w, LANES, count), spread_each(f, w + 1, LANES, count)
+            row_a, row_b = slots[k, w], slots[k, w + 1]
+            a, b = spread_each(f, first + w, LANES, count), spread_each(f, first + w + 1, LANES, count)
             product_a, product_b = zero_each(y, LANES, 2)
             for j in range(0, x.shape[1], LANES):
                 residuals = load_each(x, j, LANES, count)
                 product_a = _add_to_row(v, y, row_a, j, sum_of_products(a, residuals), product_a)
                 product_b = _add_to_row(v, y, row_b, j, sum_of_products(b, residuals), product_b)
-            products[w] += total(product_a)
-            products[w + 1] += total(product_b)
+            products[first + w] += total(product_a)
+            products[first + w + 1] += total(product_b)
         if size % 2:
-            row, a = support[n, size - 1], spread_each(f, size - 1, LANES, count)
+            row, a = slots[k, size - 1], spread_each(f, first + size - 1, LANES, count)
             (product,) = zero_each(y, LANES, 1)
             for j in range(0, x.shape[1], LANES):
                 product = _add_to_row(v, y, row, j, sum_of_products(a, load_each(x, j, LANES, count)), product)
-            products[size - 1] += total(product)
+            products[first + size - 1] += total(product)
 
     return add_outer_products
 
 
-@_jit
+@hot
 def _add_to_row(v, y, row, j, part, product):
     """v[row] += part from column j on; the product grows by that of the same columns of y with part."""
     store(v, row, j, add(load(v, row, j, LANES), part))
@@ -132,7 +157,7 @@ _add_outer_products_2, _add_outer_products_4, _add_outer_products_6, _add_outer_
 )
 
 
-@_jit
+@hot
 def largest(x, i):
     """max_j x_ij; meaningless if one is NaN, but then the sums that follow are NaN anyway."""
     top = load(x, i, 0, LANES)
@@ -181,7 +206,35 @@ def _scaled_exp(x, i, shift, scale):
     return plain
 
 
-@_jit
+@hot
+def softmax_residual(x, i, n, multiplicity, num_columns):
+    """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
+
+    Returns that factor; a = sum_j logits_j (e_n - p)_j; two numbers b and c >= 0 that make up the loss, b + log(1 + c);
+    and whether n alone has the largest logit.
+
+    1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
+    rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
+    """
+    kind = x.dtype.type
+    own = x[i, n]
+    x[i, n] = -np.inf
+    for j in range(num_columns, x.shape[1]):
+        x[i, j] = -np.inf  # padding
+    other = largest(x, i)
+    top = max(own, other)
+    rest, moment = scaled_exp(x, i, top, multiplicity)
+    x[i, n] = -rest
+    own_exp = kind(math.exp(own - top))
+    scale = kind(-1) / (rest + own_exp)
+    along = scale * (moment - (own - top) * rest)
+    hit = 1.0 if own > other else 0.0
+    if own - top > -30:
+        return scale, along, 0.0, float(rest) / float(own_exp), hit
+    return scale, along, float(top) - float(own), float(rest) + float(own_exp) - 1.0, hit
+
+
+@hot
 def _exp(x):
     """exp of float32s between -87 and 87, to 1 ulp.
 

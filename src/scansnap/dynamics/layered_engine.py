@@ -1,6 +1,7 @@
 """The engine for several layers: the tensor path's batches and update rules, with gradients by autograd.
 
-There is no closed form here: autograd differentiates `model/layered.py`.  With one layer it agrees with other engines.
+Autograd differentiates `model/layered.py`, which needs only the tokens of each sequence's class.  With one layer it
+agrees with other engines.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from scansnap.base.devices import find_device
 from scansnap.dynamics.batches import make_sampler
-from scansnap.dynamics.engine import Work, matrix_entries
+from scansnap.dynamics.engine import Work
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch, softmax_residual
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.random_entries import uniform_entries
@@ -27,6 +28,9 @@ from scansnap.results.snapshot import Parts
 LAYER_STREAM = 2**61
 """Step numbers that no update has: the random streams of the layers' starts, one for each matrix."""
 
+Measures = tuple[Tensor, Tensor, Tensor]
+"""Loss (R,), accuracy (R,), and the attention of every layer at each sequence's tokens (R, B, L, W)."""
+
 
 class LayeredEngine(TensorState):
     """All runs on one tensor axis."""
@@ -38,18 +42,19 @@ class LayeredEngine(TensorState):
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
-        """The matrices with their gradients, and the features of every token in every layer, kept for autograd."""
+        """The matrices with their gradients, and the features of a sequence's tokens in every layer, for autograd."""
         layout, layers = work.start_layout, work.options.layers
-        features = layout.num_rows + layout.num_queries
-        matrices = layers * (matrix_entries(layout) + 2 * features**2)
-        return 5 * matrices + 8 * layers * work.batch * features**2
+        features = len(feature_tokens(layout))
+        rows = layout.support.shape[1] + 1
+        return 5 * layer_entries(work) + 12 * layers * work.batch * rows * features
 
     def __init__(self, work: Work, start: Start, runs: Runs) -> None:
         self._options = options = work.options
         dtype, device = getattr(torch, options.dtype), find_device(options.device)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
         self._sampler = make_sampler(work.source, start.layout, self._layout, options, runs)
-        self._query = torch.as_tensor(_feature(start.layout), device=device)
+        self._population = population_batch(self._layout, len(runs))
+        self._query = torch.as_tensor(query_features(start.layout), device=device)
         parameters = {
             name: torch.as_tensor(values, dtype=dtype, device=device)
             for name, values in _start(start.layout, options, runs).items()
@@ -59,43 +64,45 @@ class LayeredEngine(TensorState):
             name: torch.as_tensor(by_matrix[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
             for name in parameters
         }
-        # For merged output columns autograd gives the gradient of the group.
+        # For merged output columns the gradient is that of the group.
         shares = {f"decoder_{options.layers - 1}": self._layout.entry_rate}
         super().__init__(parameters, rates, shares, options.rule, len(runs), device)
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         losses, accuracies = [], []
         for t in range(self.step, stop):
-            loss, accuracy = self._update(t)
-            losses.append(loss)
-            accuracies.append(accuracy)
+            loss, accuracy, gradients = self._gradients(self._sampler.draw(t, self._step))
+            for name, gradient in gradients.items():
+                self.move(name, gradient)
+            values = self._checked(loss, accuracy)
+            losses.append(values[0])
+            accuracies.append(values[1])
             self._step += 1
         return np.stack(losses, 1), np.stack(accuracies, 1)
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        with torch.no_grad():
-            loss, accuracy, _ = self._forward(self._sampler.draw(self.step, self._step))
+        loss, accuracy, _ = self._measures(self._sampler.draw(self.step, self._step))
         return self._checked(loss, accuracy)
 
-    def _update(self, t: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Loss and accuracy of the batch, and a step along the gradient of J."""
-        parameters = list(self._parameters.values())
-        for parameter in parameters:
-            parameter.requires_grad_()
-        loss, accuracy, _ = self._forward(self._sampler.draw(t, self._step))
-        gradients = torch.autograd.grad(-loss.sum(), parameters)
-        with torch.no_grad():
-            for name, parameter, gradient in zip(self._parameters, parameters, gradients, strict=True):
-                parameter.requires_grad_(False)
-                self.move(name, gradient)
-        return self._checked(loss.detach(), accuracy)
+    def _gradients(self, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Loss and accuracy of the batch, and the gradient of J by every parameter."""
+        parameters = {name: tensor.detach().requires_grad_() for name, tensor in self._parameters.items()}
+        loss, accuracy, _ = self._forward(parameters, batch)
+        gradients = torch.autograd.grad(-loss.sum(), list(parameters.values()))
+        return loss.detach(), accuracy, dict(zip(parameters, gradients, strict=True))
 
-    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor, list[Tensor]]:
-        layers = self._options.layers
+    def _measures(self, batch: Batch) -> Measures:
+        with torch.no_grad():
+            return self._forward(self._parameters, batch)
+
+    def _forward(self, parameters: dict[str, Tensor], batch: Batch) -> Measures:
+        layers, support = self._options.layers, self._layout.support[batch.class_index]  # (R, B, W)
+        counts = torch.nn.functional.pad(batch.token_weights, (0, 1)).gather(2, support)  # padding occurs 0 times
         logits, seen = layered_logits(
-            [self._parameters[f"decoder_{j}"] for j in range(layers)],
-            [self._parameters[f"attention_logits_{j}"] for j in range(layers)],
-            torch.log(batch.token_weights),
+            [parameters[f"decoder_{j}"] for j in range(layers)],
+            [parameters[f"attention_logits_{j}"] for j in range(layers)],
+            torch.log(counts),
+            support.clamp(max=self._layout.probs.shape[1] - 1),
             self._query[batch.class_index],
             self._options.nonlinearity,
         )
@@ -105,7 +112,7 @@ class LayeredEngine(TensorState):
         log_p = torch.log_softmax(logits + self._layout.log_multiplicity, dim=2)
         loss = -log_p.gather(2, next_column[..., None]).squeeze(2)
         weights = batch.sample_weights
-        return (loss * weights).sum(1), (correct * weights).sum(1), seen
+        return (loss * weights).sum(1), (correct * weights).sum(1), torch.stack(seen, 2)
 
     def _checked(self, loss: Tensor, accuracy: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """On the host; NaN from the step at which a run's loss was first not finite."""
@@ -116,26 +123,34 @@ class LayeredEngine(TensorState):
 
     def show(self, needs: Collection[str]) -> Parts:
         """Attention of every layer (R, L, 1, K, S), from the exact P(l|n)."""
-        with torch.no_grad():
-            _, _, seen = self._forward(population_batch(self._layout, len(self._diverged)))
-        return Parts(attention=torch.stack(seen, 1)[:, :, None].double().cpu().numpy())
+        seen = self._measures(self._population)[2].transpose(1, 2)  # (R, L, K, W)
+        support, size = self._layout.support, self._layout.probs.shape[1]
+        attention = seen.new_zeros(*seen.shape[:3], size + 1).scatter_(3, support.expand_as(seen), seen)
+        return Parts(attention=attention[:, :, None, :, :size].double().cpu().numpy())
 
 
-def _feature(layout: CompactLayout) -> NDArray[np.int64]:
-    """(K,) the coordinate of each class's query among contextual tokens, then the other queries."""
-    tokens = _tokens(layout)
+def feature_tokens(layout: CompactLayout) -> NDArray[np.int64]:
+    """(N,) the token of each coordinate of features: contextual tokens, then the other queries."""
+    return np.concatenate([layout.rows, np.setdiff1d(layout.classes.queries, layout.rows)])
+
+
+def query_features(layout: CompactLayout) -> NDArray[np.int64]:
+    """(K,) the coordinate of each class's query."""
+    tokens = feature_tokens(layout)
     order = np.argsort(tokens)
     return order[np.searchsorted(tokens, layout.classes.query, sorter=order)]
 
 
-def _tokens(layout: CompactLayout) -> NDArray[np.int64]:
-    return np.concatenate([layout.rows, np.setdiff1d(layout.classes.queries, layout.rows)])
+def layer_entries(work: Work) -> int:
+    """The number of entries of Y and Z of all layers."""
+    layout, size = work.start_layout, len(feature_tokens(work.start_layout))
+    return (2 * work.options.layers - 1) * size**2 + size * len(layout.multiplicity)
 
 
 def _start(layout: CompactLayout, options: TrainOptions, runs: Runs) -> dict[str, NDArray[np.floating]]:
     """Y and Z of every layer, the last layer's Y (R, N, C) last: zeros, or each entry uniform in +-1/sqrt(M)."""
     layers = options.layers
-    size, columns = len(_tokens(layout)), len(layout.multiplicity)
+    size, columns = len(feature_tokens(layout)), len(layout.multiplicity)
     names = [f"attention_logits_{j}" for j in range(layers)] + [f"decoder_{j}" for j in range(layers)]
     parameters = {}
     for i, name in enumerate(names):

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from scansnap.base import checks
 from scansnap.base.errors import InputError
 from scansnap.base.options import Kind, MemberKind, Options, option, read_numbers
+from scansnap.base.own_code import is_own
 from scansnap.data.sequence_length import LengthKind
 from scansnap.data.source import DataSource
 from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
 from scansnap.dynamics.start_options import StartOptions
-from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule
+from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule, check_rule
 from scansnap.model.architecture import Depth, Layer, check_depth
 from scansnap.results.quantities import QUANTITIES, RECORDED, Quantity, RecordKind, quantities
 
@@ -170,6 +171,11 @@ class RecordOptions(Options):
         """The quantities to record."""
         return quantities(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
 
+    @property
+    def recorded(self) -> tuple[Quantity, ...]:
+        """What is recorded of these."""
+        return self.quantities
+
 
 @dataclass(frozen=True, kw_only=True)
 class GradientOptions(Options):
@@ -209,7 +215,7 @@ class StepOptions(Options):
     )
     optimizer: str | UpdateRule = field(
         default="sgd",
-        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}.", MemberKind(OPTIMIZERS)),
+        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}, or your own.", MemberKind(OPTIMIZERS)),
     )
     momentum: float | None = field(
         default=None, metadata=option("Momentum of sgd", least=0, below=1, none="keeps the optimizer's own")
@@ -274,7 +280,10 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, S
                 )
 
     def check_data(self, source: DataSource) -> None:
-        """Refuse data that these options cannot be used with."""
+        """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
+        if is_own(self.rule):
+            check_rule(self.rule)
+        self.check_own_parts()
         check_start_data(self, source)
         classes = source.classes
         source.check_length(self.seq_len)
@@ -300,13 +309,14 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, S
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, RunOptions):
-    """The options of `flow`."""
+class TimeOptions(Options):
+    """How the flow goes from time to time."""
 
     times: Sequence[float] | NDArray[np.floating] = field(
         metadata=option(
             "Times to record, in expected batch-1 steps, as 1,1e3,1e6 or log:FIRST:LAST:COUNT.",
             TimesKind(),
+            axis=False,
             separator="",
         )
     )
@@ -317,12 +327,18 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, RunOption
         default=1e-10, metadata=option("Absolute error allowed in each step of the integration.", least=1e-14, most=0.1)
     )
 
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptions, RunOptions):
+    """The options of `flow`."""
+
     def check_together(self) -> None:
         Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
         self.check_start()
 
     def check_data(self, source: DataSource) -> None:
-        """Refuse data that these options cannot be used with."""
+        """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
+        self.check_own_parts()
         check_start_data(self, source)
         check_record(self.quantities, self, source, missing=FLOWING)
 

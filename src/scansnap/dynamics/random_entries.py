@@ -8,6 +8,9 @@ from numba import njit
 from scansnap.base.source_stamp import source_stamp
 from scansnap.data.random_stream import sequence_key, uniform
 
+CHOICE_STREAM = 2**62
+"""Step numbers that no update has: the random stream for choosing from a fixed set begins here."""
+
 
 def _compile(stamp: int):
     """The functions cached on disk; `stamp` makes the cache notice changes in what they call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ class Start:
     attention_logits: NDArray[np.floating]  # with the prior in it
     prior: NDArray[np.float64]  # (S,)
     position_bias: NDArray[np.float64] | None  # (G,), where tokens depend on their position
+
+    def __getitem__(self, runs: slice) -> Start:
+        return replace(self, decoder=self.decoder[runs], attention_logits=self.attention_logits[runs])
 
 
 def make_start(

@@ -19,7 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from scansnap.base.errors import InputError
 from scansnap.base.open_list import OpenList
+from scansnap.base.user_file import called
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,6 +42,19 @@ class Update:
     def gradient(self) -> Tensor:
         """g, the gradient of J by each entry: parameters move along it."""
         return self.group_gradient if self.share is None else self.group_gradient * self.share
+
+    @property
+    def folded(self) -> Tensor:
+        """sqrt(k) g: the whole gradient in an orthonormal basis, with its norms, products and singular values.
+
+        The basis has one unit vector along each group of merged rows and columns.  A rule that mixes entries works
+        with this, and moves the matrix by what it gets, unfolded.
+        """
+        return self.group_gradient if self.share is None else self.group_gradient * self.share.sqrt()
+
+    def unfold(self, step: Tensor) -> Tensor:
+        """Each entry's part of a step in the basis of `folded`: the step divided by sqrt(k)."""
+        return step if self.share is None else step * self.share.sqrt()
 
     @property
     def gradient_norm(self) -> Tensor:
@@ -68,6 +83,40 @@ class UpdateRule(Protocol):
 def memory_of(rule: UpdateRule) -> tuple[str, ...]:
     """What a rule remembers; nothing by default."""
     return getattr(rule, "memory", ())
+
+
+def check_rule(rule: UpdateRule) -> None:
+    """Try two steps of a user's own rule on a small matrix, with three of its columns merged and apart.
+
+    They must end the same.  A fourth column stands for no entries, as padding does.
+    """
+    import torch
+
+    name = f"the optimizer {type(rule).__name__}"
+    words = memory_of(rule)
+    if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
+        raise InputError(f"{name} has memory = {words!r:.60}: give a tuple of names, such as ('momentum',) or ().")
+    count = torch.tensor([1.0, 1, 3, 0], dtype=torch.float64)
+    every = torch.tensor([0, 1, 2, 2, 2])
+    slopes = torch.linspace(-1, 2, 24, dtype=torch.float64).sin().reshape(2, 3, 4) * (count > 0)
+    ends = []
+    for share, slope in ((torch.where(count > 0, 1 / count, 0), slopes * count), (None, slopes[..., every])):
+        matrix = torch.zeros_like(slope)
+        memory = {word: torch.zeros_like(slope) for word in words}
+        for step in range(2):
+            update = Update(matrix, slope.roll(step, 0), share, torch.full((2, 1, 1), 0.1), torch.tensor(step), memory)
+            returned = called(name, rule.move, update)
+        if returned is not None and not matrix.any():
+            raise InputError(f"{name}: move returns a value and leaves the matrix: change update.matrix in place.")
+        if not torch.isfinite(matrix).all():
+            raise InputError(f"{name} moves entries to numbers that are not finite where gradients are 0 or up to 3.")
+        ends.append(matrix)
+    merged, apart = ends
+    if not torch.allclose(merged[..., every], apart, rtol=1e-6, atol=1e-9):
+        raise InputError(
+            f"{name} moves merged entries otherwise than the entries that they stand for: a rule that mixes entries "
+            "must take update.folded for the gradient, and move the matrix by update.unfold(step)."
+        )
 
 
 OPTIMIZERS: OpenList[UpdateRule] = OpenList("optimizer", "move")

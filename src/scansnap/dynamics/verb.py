@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from scansnap.base.errors import InputError
-from scansnap.base.options import Options, documented, from_names, signature
+from scansnap.base.options import Options, documented, from_names, required_of, signature
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -69,12 +69,11 @@ def verb(
         @functools.wraps(function)
         def flat(data: Any, options: Any = None, /, **words: Any) -> xr.Dataset:
             how = {field.name: words.pop(field.name, field.default) for field in fields(Call)}
-            if options is None:
+            if options is None and (words or not required_of(options_class)):
                 options = from_names(options_class, words)
             elif not isinstance(options, options_class):
-                raise InputError(
-                    f"options is {type(options).__name__}: give {options_class.__name__}, or every option by its name."
-                )
+                what = "missing" if options is None else type(options).__name__
+                raise InputError(f"options is {what}: give {options_class.__name__}, or every option by its name.")
             elif words:
                 raise InputError(
                     f"{', '.join(words)} is given beside {options_class.__name__}: change the options with "

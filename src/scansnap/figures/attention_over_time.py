@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
 from scansnap.figures.heatmap import heatmap
 from scansnap.figures.style import COLORS, LINES
 from scansnap.results.measure import record_dimension
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_CLASSES = 4
 """The most panels; of more classes the first few are shown, and the title says so."""
@@ -56,8 +52,6 @@ def _as_classes(measures: xr.Dataset, part: str) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """The picture of what `prepare` gives."""
-    from matplotlib.figure import Figure
-
     axis = record_dimension(dataset)
     panels = dataset.sizes["class"]
     figure = Figure(figsize=(10, 1.2 + 2.2 * max(panels, 2)), layout="constrained")

@@ -33,8 +33,9 @@ SYNTHETIC = {
     "finite_data": "beyond.finite_data",
     "heads": "beyond.heads",
     "layers": "beyond.layers",
+    "phase_diagram": "beyond.phase_diagram",
 }
-"""The modules of the figures made from runs of `train` and from formulas."""
+"""The modules of the figures made from runs of `train` and `flow` and from formulas."""
 
 TEXT = {"7": "fig_7", "10": "fig_10", "tokens": "beyond.tokens"}
 """The modules of the figures made from a text, which the user must give."""

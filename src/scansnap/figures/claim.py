@@ -8,19 +8,16 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
 from scansnap.figures.style import COLORS, LINES, MARKERS, readable
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""
@@ -85,8 +82,6 @@ def _words(measurement: Measurement) -> str:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Draw what `prepare` returns; texts are shown as they are, whatever signs they have."""
-    from matplotlib.figure import Figure
-
     lines = "line" in dataset.dims
     height = 5.0 if lines else 1.9 + 0.5 * dataset.sizes["comparison"]
     figure = Figure(figsize=(8.0, height), layout="constrained")

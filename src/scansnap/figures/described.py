@@ -1,15 +1,12 @@
-"""The attributes of a figure's dataset: its settings, its duration, and its origin."""
+"""The options that a figure's dataset was made with, among its attributes; `FigureRecipe.make` adds the others."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
-
-from scansnap.results.dataset import attributes
 
 
 def configuration(runs: xr.Dataset) -> dict[str, Any]:
@@ -18,7 +15,6 @@ def configuration(runs: xr.Dataset) -> dict[str, Any]:
     return options
 
 
-def described(dataset: xr.Dataset, title: str, options: Mapping[str, Any], began: float) -> xr.Dataset:
-    """`dataset` with the attributes that every result has; `began` is `time.perf_counter()` at the start."""
-    words = {**options, "record": [str(name) for name in dataset.data_vars]}
-    return dataset.assign_attrs(attributes("figure", title, words, seconds=round(time.perf_counter() - began, 3)))
+def described(dataset: xr.Dataset, options: Mapping[str, Any]) -> xr.Dataset:
+    """`dataset` with the options it was made with."""
+    return dataset.assign_attrs(options=json.dumps(dict(options)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
@@ -19,9 +18,6 @@ from scansnap.figures.style import label, line, log_axis
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RATES = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 PASSES = 3
@@ -41,7 +37,6 @@ def prepare(
 ) -> xr.Dataset:
     """`entropy`, `normalized_entropy`, `top_1` and `valid_loss` (lr, seed) after training, and `course`, which is
     `normalized_entropy` over training (lr, seed, record); NaN for a run that diverged."""
-    began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     steps = text_runs.passes(corpus, PASSES) if steps is None else steps
     common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
@@ -62,15 +57,11 @@ def prepare(
     )
     dataset["course"] = (("lr", "seed", "record"), course)
     dataset["entropy"].attrs["units"] = "nats"
-    return described(
-        dataset, FIGURE.title, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)}, began
-    )
+    return described(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)})
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Entropy and validation loss against the rate, and the entropy over training."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(11.0, 3.8), layout="constrained")
     rates = dataset["lr"].values
     panels = (("entropy", "entropy of attention (nats)"), ("valid_loss", "validation loss (nats)"))

@@ -15,12 +15,12 @@ the l1 distance between successive updates), with t'_0 and t_0.  All trends are 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import syn_small
@@ -32,10 +32,6 @@ from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, rise,
 from scansnap.figures.style import KINDS, draw_band, label, legend
 from scansnap.figures.trend import Trend
 from scansnap.results.measure import rate_of_change
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 STAGES = ("start", "fastest", "snap", "end")
 WORDS = {
@@ -50,7 +46,6 @@ WINDOW = 5
 
 def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr.Dataset:
     """`score` c~ and `logits` z at the stages (seed, stage, token) of the first class, and `speed` (seed, step)."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     setting = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": lr_y}
@@ -93,13 +88,11 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
         attrs={"scan_end": scanned, "snap_start": snapped},
     )
     dataset["speed_band"] = band(dataset["speed"])
-    return described(dataset, FIGURE.title, {**setting, **configuration(runs)}, began)
+    return described(dataset, {**setting, **configuration(runs)})
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """The stages of the first seed above, the speed of attention below."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 5.4), layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(1.15, 1))
     first_seed = dataset.isel(seed=0)

@@ -10,13 +10,13 @@ gradient, for which the theory is proved, and with SGD's own.  These equations a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
@@ -26,9 +26,6 @@ from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.theory.checks import Form
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SOURCES = {
     "published": "theory as published: $e^{2f^2(0)B_n}$",
@@ -41,7 +38,6 @@ TIMES = np.geomspace(1.0, 1e6, 121)
 
 def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) -> xr.Dataset:
     """`growth_factor` (source, lr_y, time), with `scan_end` and `snap_start` of each rate."""
-    began = time.perf_counter()
     classes = single_common()
     rates = np.asarray(lr_y, float)
     setting: dict[str, Any] = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
@@ -75,13 +71,11 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
             "snap_start": ("lr_y", theory.snap_start(**setting, lr_y=rates)),
         },
     )
-    return described(dataset, FIGURE.title, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share}, began)
+    return described(dataset, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share})
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A panel for each source; a dotted line marks t_0 of the rate of its color."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.0, 5.8), layout="constrained")
     for axes, (source, words) in zip(figure.subplots(2, 2).flat, SOURCES.items(), strict=True):
         for i, rate in enumerate(dataset["lr_y"].values):

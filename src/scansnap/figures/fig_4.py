@@ -7,13 +7,10 @@ among the same distances of our own curves.  That rank is a p-value whatever the
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy import stats
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_SMALL
@@ -22,12 +19,9 @@ from scansnap.figures.heatmap import heatmap
 from scansnap.figures.published import published
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.setting import in_words, sweep_of
-from scansnap.figures.statistics import LEVEL, band, enough_seeds, rise
+from scansnap.figures.statistics import band, enough_seeds, majority, rise
 from scansnap.figures.style import draw_band, label, legend
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.lr_y for name in ("syn-small", "syn-small-fast-decoder")])
 
@@ -37,7 +31,6 @@ LEARNED = 0.1
 
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     runs = sweep_of(syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=("loss", "entropy", "attention"))
     rows = published("figure_4_loss")
@@ -47,13 +40,11 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     dataset["published_loss"] = ("iteration", [row["loss"] for row in rows], {"units": "nats"})
     dataset["loss_band"] = band(dataset["loss"])
     dataset["entropy_band"] = band(dataset["entropy"].mean("class"))
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention of the first seed, and loss and entropy of all seeds."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 5.6), layout="constrained")
     grid = figure.add_gridspec(3, 3, width_ratios=(1, 1, 0.9), height_ratios=(1, 1, 0.05))
     top = float(dataset["attention"].isel(seed=0).max())
@@ -113,7 +104,8 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             change = at_rate.isel(step=-1) - at_rate.isel(step=0)
             tested.append(rise(statement, change, f"change of {what} over training, mean over classes"))
         won = (distinct.sel(lr_y=rate).isel(step=-1).argmax("token") == best).values
-        tested.append(_winners(f"Attention gathers on the most probable distinct token {at}.", won))
+        statement = f"Attention gathers on the most probable distinct token {at}."
+        tested.append(majority(statement, won, "classes of all runs"))
     slow, fast = entropy.isel(lr_y=0, step=-1), entropy.isel(lr_y=-1, step=-1)
     reached = (dataset["loss"] < LEARNED).idxmax("step")
     tested.append(
@@ -123,16 +115,6 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
                       f"updates to a loss below {LEARNED} nats, η_Y = 1 minus η_Y = 10"))  # fmt: skip
     tested.append(_published(dataset))
     return tested
-
-
-def _winners(statement: str, won: NDArray[np.bool_]) -> Trend:
-    """The share of classes, over all runs, in which the most probable token has the most attention."""
-    count, total = int(won.sum()), won.size
-    test = stats.binomtest(count, total, 0.5, alternative="greater")
-    share = count / total
-    note = f"{count} of {total} classes of all runs; binomial test against one half, level {LEVEL:.0%}"
-    error = float(np.sqrt(share * (1 - share) / total))
-    return Trend(statement, "above 0.5", share, error, float(test.pvalue), bool(test.pvalue <= LEVEL), note)
 
 
 def _published(dataset: xr.Dataset) -> Trend:

@@ -8,13 +8,13 @@ winner x rate is therefore ranked among those with the rates shuffled within eve
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
@@ -27,10 +27,6 @@ from scansnap.figures.statistics import LEVEL, enough_seeds, holm
 from scansnap.figures.style import COLORS, label
 from scansnap.figures.trend import Trend
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 ADAM = PUBLISHED["syn-small-adam"].options
 SHUFFLES = 9999
 FAVORED = 3
@@ -42,7 +38,6 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
 
     `final_mean` and `final_spread` are over seeds; `won` is the share of seeds in which a token ends with the most.
     """
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     runs = sweep_of(
@@ -55,13 +50,11 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
     final = dataset["attention"].isel(step=-1)
     dataset["final_mean"], dataset["final_spread"] = final.mean("seed"), final.std("seed", ddof=1)
     dataset["won"] = (final.argmax("token") == xr.DataArray(np.arange(final.sizes["token"]), dims="token")).mean("seed")
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention of the first seed above, final attention of all seeds below."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 5.2), layout="constrained")
     grid = figure.add_gridspec(2, dataset.sizes["rate"])
     top = float(dataset["attention"].isel(seed=0).max())

@@ -10,11 +10,10 @@ seeds (see `statistics.Family`).
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.dynamics.published import SYN_MEDIUM
@@ -27,10 +26,6 @@ from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
 from scansnap.figures.syn_medium_runs import neighbors, queries
 from scansnap.figures.trend import Trend
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
 THRESHOLD = 2.0
 
@@ -42,7 +37,6 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     `runs` comes from `syn_medium_runs.make`, which is called if it is None.
     """
     runs = syn_medium_runs.make(num_seeds=num_seeds) if runs is None else runs
-    began = time.perf_counter() - runs.attrs["seconds"]  # includes the time of the runs
     dataset = runs[["entropy"]].copy()
     dims = syn_medium_runs.CELL[:-1]
     dataset["mean"] = dataset["entropy"].mean("seed")
@@ -58,13 +52,11 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     )
     for name in ("mean", "error", "published_mean", "published_error"):
         dataset[name].attrs["units"] = "nats"
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A panel for each number of queries, with open marks for published values; and the differences between the two."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 6.0), layout="constrained")
     grid = figure.add_gridspec(2, 3)
     places = (grid[0, 0], grid[0, 1], grid[1, 0], grid[1, 1])

@@ -7,13 +7,14 @@ a pattern counts as frozen.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
@@ -25,10 +26,6 @@ from scansnap.figures.trend import Trend
 from scansnap.figures.word_attention import draw_words
 from scansnap.results.snap import find_snap
 from scansnap.text.corpus.corpus import Corpus
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LAYERS = (1, 3)
 STEPS = 1500
@@ -49,7 +46,6 @@ def prepare(
 ) -> xr.Dataset:
     """`attention` (layers, step shown, query_position, key_position) of the first seed, and over all records
     `normalized_entropy`, `entropy`, `moved` (layers, seed, record) and `snap_step` (layers, seed; NaN: not frozen)."""
-    began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     every = min(RECORD_EVERY, max(1, steps // 4))
     common = {"lr_y": 5.0, "steps": steps, "record_every": every, "device": device, "precision": precision}
@@ -58,9 +54,7 @@ def prepare(
     ]
     runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
     text_runs.refuse_diverged(runs)
-    return described(
-        _gathered(runs, num_seeds), FIGURE.title, {**common, "corpus": corpus.name, "num_seeds": num_seeds}, began
-    )
+    return described(_gathered(runs, num_seeds), {**common, "corpus": corpus.name, "num_seeds": num_seeds})
 
 
 def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:
@@ -99,8 +93,6 @@ def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Patterns with their words, a row for each model; below them, sparsity and change over updates."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(15.0, 12.2), layout="constrained")
     subfigures: Any = figure.subfigures(2, 1, height_ratios=(2.0, 0.72))
     patterns, curves = subfigures

@@ -6,12 +6,11 @@ ln M/(M s).  The gap is shown in units of eta_Y/M, in which the bound is 2 for e
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.figures.described import described
@@ -19,9 +18,6 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FINE = 20
 """The number of points of the smooth curve in each update."""
@@ -34,7 +30,6 @@ def prepare(
     *, lr_y: Sequence[float] = (0.25, 0.5, 1.0, 2.0), vocab_size: int = 1000, steps: int = 10_000
 ) -> xr.Dataset:
     """`stepwise` h* and `gap` h* - h, in units of eta_Y/M (lr_y, step); `smooth` h (lr_y, time) of the first ones."""
-    began = time.perf_counter()
     rates = np.asarray(lr_y, float)
     updates = np.unique(np.concatenate([np.arange(min(steps, 100) + 1), np.geomspace(1, steps, 200).astype(int)]))
     fine = np.arange(SHOWN * FINE + 1) / FINE
@@ -48,15 +43,13 @@ def prepare(
         },
         coords={"lr_y": rates, "step": updates, "time": ("time", fine, {"units": "updates of one class"})},
     )
-    return described(
-        dataset, FIGURE.title, {"lr_y": rates.tolist(), "vocab_size": vocab_size, "steps": steps}, began
-    ).assign_attrs(vocab_size=vocab_size)
+    return described(dataset, {"lr_y": rates.tolist(), "vocab_size": vocab_size, "steps": steps}).assign_attrs(
+        vocab_size=vocab_size
+    )
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Both curves on the left, the gap in units of eta_Y/M on the right."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
     curves, gaps = figure.subplots(1, 2)
     first = dataset.sel(step=slice(0, SHOWN))

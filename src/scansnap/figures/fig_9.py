@@ -7,13 +7,12 @@ does not matter at nu = 1.)
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
@@ -24,9 +23,6 @@ from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.theory.checks import Form
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 FORMS: dict[Form, str] = {
     "published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",
     "exact": "exact form: $\\frac{1}{4}\\ln(1 + 4\\Gamma/C_0)$",
@@ -35,7 +31,6 @@ FORMS: dict[Form, str] = {
 
 def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 10_000) -> xr.Dataset:
     """`growth_bound` B_n (form, rate, time) and `at_snap` B_n(t_0) (form, rate), with `snap_start` t_0."""
-    began = time.perf_counter()
     classes = single_common(num_distinct=20, vocab_size=vocab_size)
     num_classes = classes.num_classes
     probs = classes.support_probs(0)
@@ -64,13 +59,11 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
         },
     )
     options = {"rates": lr.tolist(), "vocab_size": vocab_size, "num_classes": num_classes, "overlap": overlap}
-    return described(dataset, FIGURE.title, options, began).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
+    return described(dataset, options).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A panel for each form; dots mark t_0."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.0, 3.8), layout="constrained")
     for axes, (form, words) in zip(figure.subplots(1, 2, sharey=True), FORMS.items(), strict=True):
         for i, rate in enumerate(dataset["rate"].values):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 
 
 def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:

@@ -18,34 +18,75 @@ drawn.
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.figures import syn_medium_runs
 from scansnap.figures.described import configuration, described
 from scansnap.figures.published import published
+from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import LEVEL, standard_error
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.syn_medium_runs import neighbors, queries
 from scansnap.figures.trend import Trend
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
+NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
 WORDS = {"softmax": "softmax of z_m", "attention": "attention c_n"}
 THRESHOLDS = np.linspace(0.5, 2.0, 31)
 """In units of 1/M."""
 
 
-def prepare_recall(title: str, runs: xr.Dataset) -> xr.Dataset:
+def recall_figure(
+    name: str,
+    *,
+    along: str,
+    fixed: float,
+    slower: str,
+    falls: bool,
+    more_trends: Callable[[xr.Dataset], list[Trend]] = lambda dataset: [],
+) -> FigureRecipe:
+    """The figure with a line for each value of one rate and the other rate `fixed`; trends are tested at every value.
+
+    With a `slower` value of the rate recall descends more slowly: its descent rate `falls` or rises along the axis.
+    """
+    other = "lr_y_over_lr_z" if along == "lr_z" else "lr_z"
+
+    def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Dataset:
+        """The dataset of `prepare_recall`; `runs` comes from `syn_medium_runs.make`, which is called if it is None."""
+        return prepare_recall(syn_medium_runs.make(num_seeds=num_seeds) if runs is None else runs)
+
+    def draw(dataset: xr.Dataset) -> Figure:
+        bands = f"{dataset.sizes['seed']} seeds, bands: one standard error"
+        title = f"Figure {name}: recall of distinct tokens, {_symbol(other)} = {fixed:g}, {bands}"
+        return draw_recall(dataset, along, {other: fixed}, title)
+
+    def trends(dataset: xr.Dataset) -> list[Trend]:
+        statement = f"{slower} makes recall descend more slowly"
+        return [*descent_trends(dataset, along, falls=falls, statement=statement), *more_trends(dataset)]
+
+    return FigureRecipe(
+        name=name,
+        title=f"Recall of distinct tokens against the threshold, for several {NAMES[along]}",
+        statement=f"{slower} makes recall fall more slowly with the threshold: sparser attention.",
+        setting=f"{syn_medium_runs.SETTING}; thresholds 0.5/M to 2/M",
+        prepare=prepare,
+        draw=draw,
+        trends=trends,
+    )
+
+
+def _symbol(rate: str) -> str:
+    return f"${NAMES[rate]}$".replace("η", "\\eta")
+
+
+def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
     """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), its `mean` and `error` over seeds, and each
     run's `descent`."""
-    began = time.perf_counter() - runs.attrs["seconds"]  # includes the time of the runs
     recall = xr.concat([_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
                        xr.DataArray(list(READINGS), dims="reading", name="reading"))  # fmt: skip
     dims = ("reading", *syn_medium_runs.CELL)
@@ -60,7 +101,7 @@ def prepare_recall(title: str, runs: xr.Dataset) -> xr.Dataset:
             "descent": (dims, -(recall.values @ centered) / (centered @ centered), {"units": "recall per 1/M"}),
         }
     )
-    return described(dataset, title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def _recall(values: xr.DataArray) -> xr.DataArray:
@@ -71,9 +112,6 @@ def _recall(values: xr.DataArray) -> xr.DataArray:
 
 def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title: str) -> Figure:
     """Panels by reading and number of queries, with a line for each value of `along`; the other rate is `fixed`."""
-    from matplotlib.figure import Figure
-
-    symbol = {"lr_z": "\\eta_Z", "lr_y_over_lr_z": "\\eta_Y/\\eta_Z"}[along]
     figure = Figure(figsize=(10.0, 5.2), layout="constrained")
     panels = figure.subplots(len(READINGS), dataset.sizes["num_query"], sharex=True, sharey=True)
     for row, (reading, words) in enumerate(READINGS.items()):
@@ -89,7 +127,7 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
             last = row == len(READINGS) - 1
             label(axes, x="threshold (units of 1/M)" if last else "", y=f"recall, {words}" if column == 0 else "",
                   title=queries(num_query))  # fmt: skip
-    legend(panels[0, 0], title=f"${symbol}$", title_fontsize=8)
+    legend(panels[0, 0], title=_symbol(along), title_fontsize=8)
     figure.suptitle(title, fontsize=11)
     return figure
 

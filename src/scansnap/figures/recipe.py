@@ -9,6 +9,7 @@ can be run with `scansnap figure --from that_file.py mine`.  Every figure of thi
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -46,11 +47,15 @@ class FigureRecipe:
         return option in signature(self.prepare).parameters
 
     def make(self, **options: object) -> xr.Dataset:
-        """The dataset of `prepare`, with the attributes of a result if `prepare` did not add them."""
+        """The dataset of `prepare` with the attributes of a result.
+
+        The options are those that `prepare` left there, or those given; the time includes that of any `runs` given.
+        """
+        from scansnap.results.dataset import attributes
+
         began = time.perf_counter()
         dataset = self.prepare(**options)
-        if "seconds" in dataset.attrs:
-            return dataset
-        from scansnap.figures.described import described
-
-        return described(dataset, self.title, options, began)
+        seconds = time.perf_counter() - began + getattr(options.get("runs"), "attrs", {}).get("seconds", 0.0)
+        stated = json.loads(dataset.attrs["options"]) if "options" in dataset.attrs else options
+        words = {**stated, "record": [str(name) for name in dataset.data_vars]}
+        return dataset.assign_attrs(attributes("figure", self.title, words, seconds=round(seconds, 3)))

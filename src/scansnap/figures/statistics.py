@@ -112,6 +112,14 @@ def rise(statement: str, differences: ArrayLike, what: str) -> Trend:
     return Trend(statement, "above 0", float(d.mean()), float(standard_error(d)), p, p <= LEVEL, note, settled)
 
 
+def majority(statement: str, won: NDArray[np.bool_], of: str) -> Trend:
+    """A trend about a share of cases that should be above one half."""
+    test = stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater")
+    error = float(won.std() / np.sqrt(won.size))
+    note = f"{int(won.sum())} of {won.size} {of}; binomial test against one half, level {LEVEL:.0%}"
+    return Trend(statement, "above 0.5", float(won.mean()), error, float(test.pvalue), bool(test.pvalue <= LEVEL), note)
+
+
 def exact(statement: str, expected: str, measured: float, holds: bool, note: str) -> Trend:
     """A trend about formulas, in which nothing is random."""
     return Trend(statement, expected, float(measured), None, None, bool(holds), note)

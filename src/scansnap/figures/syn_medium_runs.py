@@ -45,7 +45,7 @@ def make(*, num_seeds: int = 10) -> xr.Dataset:
     dataset = xr.concat(parts, xr.DataArray(list(QUERIES), dims="num_query", name="num_query"), join="outer")
     dataset = dataset.assign_coords(vocab_size=("num_query", [syn_medium(num_query=q).vocab_size for q in QUERIES]))
     options = {**SYN_MEDIUM.described(), "num_query": QUERIES, **RATES, "num_seeds": num_seeds}
-    return described(dataset.transpose(*CELL, ...), "Syn-Medium on the grid of Figure 6", options, began)
+    return described(dataset.transpose(*CELL, ...), options).assign_attrs(seconds=time.perf_counter() - began)
 
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:

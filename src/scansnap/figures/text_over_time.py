@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
 from scansnap.figures.style import label, legend, line
 from scansnap.results.measure import snaps
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PANELS = (
     ("loss", "loss (nats)"),
@@ -32,8 +28,6 @@ def prepare(run: xr.Dataset) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Three panels over steps, with a dotted line where the pattern of a head froze."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(11.0, 3.6), layout="constrained")
     steps = dataset["step"].values
     heads = [(i, j) for i in range(dataset.sizes["layer"]) for j in range(dataset.sizes["head"])]

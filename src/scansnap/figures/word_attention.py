@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
 from scansnap.results.store import load
 from scansnap.text.model.model_file import load_model, model_folder
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PANELS = 4
 """How many steps are shown unless they are given."""
@@ -74,8 +71,6 @@ def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A panel for each step, at most two side by side."""
-    from matplotlib.figure import Figure
-
     count = dataset.sizes["step"]
     columns = min(2, count)
     rows = -(-count // columns)

@@ -10,7 +10,8 @@ import numpy as np
 from scansnap.base import checks
 from scansnap.base.errors import InputError
 from scansnap.base.open_list import OpenList
-from scansnap.base.options import FlagKind, MemberKind, Options, option
+from scansnap.base.options import FlagKind, Kind, MemberKind, Options, option
+from scansnap.base.own_code import is_own
 from scansnap.model.attention import ATTENTION_MAPS, AttentionMap
 from scansnap.model.normalization import NORMALIZATIONS, Normalization
 
@@ -41,18 +42,28 @@ ADD_QUERY = AddQuery()
 
 
 @dataclass(frozen=True)
-class ResidualKind(FlagKind):
-    """True, False, or an object that adds something other than the query."""
+class ResidualKind(Kind):
+    """True, False, or an object that adds something other than the query, or its name."""
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, bool | np.bool_):
             return bool(value)
         if isinstance(value, str) or callable(getattr(value, "forward", None)):
-            return ADDITIONS.member(value)
+            ADDITIONS.member(value)
+            return value
         raise InputError(f"{name} is {checks.shortened(value)}: give True or False, or an object with forward(...).")
+
+    def read(self, name: str, text: str) -> bool | str:
+        try:
+            return text if text in ADDITIONS else FlagKind().read(name, text)
+        except InputError:
+            raise InputError(f"{name} is '{text}': give yes, no, or one of {', '.join(ADDITIONS)}.") from None
 
     def plain(self, value: Any) -> Any:
         return value if isinstance(value, bool) else ADDITIONS.label(value)
+
+    def code(self, value: Any) -> dict[str, str]:
+        return {} if isinstance(value, bool) else ADDITIONS.code(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +73,22 @@ class Layer(Options):
     normalization: str | Normalization = field(
         default="l2",
         metadata=option(
-            f"Normalization of the attended tokens: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted).",
+            f"Normalization of the attended tokens: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted), "
+            "or your own.",
             MemberKind(NORMALIZATIONS),
         ),
     )
-    residual: bool | Addition = field(
+    residual: bool | str | Addition = field(
         default=False,
-        metadata=option("Whether to add the query to the attended tokens (Section 7).", ResidualKind()),
+        metadata=option(
+            "Whether to add the query to the attended tokens (Section 7): yes, no, or an addition of your own.",
+            ResidualKind(),
+        ),
     )
     attention_map: str | AttentionMap = field(
         default="softmax",
         metadata=option(
-            f"The map from logits to attention: {', '.join(ATTENTION_MAPS)}, or your own object.",
+            f"The map from logits to attention: {', '.join(ATTENTION_MAPS)}, or your own.",
             MemberKind(ATTENTION_MAPS),
         ),
     )
@@ -81,6 +96,13 @@ class Layer(Options):
         default=1,
         metadata=option("Parallel heads, each with its own Y and Z; their logits add.", least=1, most=1024),
     )
+
+    def check_own_parts(self) -> None:
+        """Try the user's own parts on a small example."""
+        if any(part is not None and is_own(part) for part in (self.map, self.normalizer, self.addition)):
+            from scansnap.model.own_parts import check_own_parts
+
+            check_own_parts(self)
 
     @property
     def normalizer(self) -> Normalization:
@@ -102,7 +124,7 @@ class Layer(Options):
         """What is added to LN(c); None without a residual connection."""
         if isinstance(self.residual, bool):
             return ADD_QUERY if self.residual else None
-        return self.residual
+        return ADDITIONS.member(self.residual)
 
 
 BASIC = Layer()
@@ -114,7 +136,7 @@ class Depth(Options):
     """How many layers there are."""
 
     layers: int = field(
-        default=1, metadata=option("Stacked layers; several are trained by autograd.", least=1, most=16)
+        default=1, metadata=option("Stacked layers, with a nonlinearity between them.", least=1, most=16)
     )
     nonlinearity: Literal["tanh", "relu"] = field(default="tanh", metadata=option("The function between layers."))
 

@@ -39,7 +39,7 @@ def render(template: str, **values: object) -> str:
 def counted(verdicts: Iterable[Verdict]) -> str:
     """How many claims got each verdict, in words."""
     words = [verdict.verdict for verdict in verdicts]
-    return "; ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words, key=len)))
+    return "; ".join(f"{words.count(word)} {word}" for word in MARKS if word in words)
 
 
 def png(figure: Figure) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import Kind
+from scansnap.base.own_code import code_digest, is_own
 from scansnap.results.metrics import entropy as entropy_of
 from scansnap.results.snapshot import Need, Snapshot
 
@@ -44,10 +44,13 @@ class Quantity:
     full_precision: bool = False  # kept in float64 whatever the arithmetic of the run
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "__wrapped__", self.compute)  # where Python looks for the function it is made of
         if not self.name.isidentifier():
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
         if len(set(self.dims)) < len(self.dims):
             raise InputError(f"the quantity {self.name} has a dimension twice: give each of its dimensions once.")
+        if not all(isinstance(values, Sequence | np.ndarray) for values in self.coords.values()):
+            raise InputError(f"the quantity {self.name} has coords {dict(self.coords)!r:.60}: give a list for each.")
         for need in self.needs:
             if need not in get_args(Need):
                 raise unknown(f"need of the quantity {self.name}", need, get_args(Need))
@@ -61,6 +64,8 @@ class Quantity:
     def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The quantity (R, *dims), checked to have the shape of its dimensions."""
         values = np.asarray(self.compute(snapshot))
+        if values.dtype.kind not in "biuf":
+            raise InputError(f"the quantity {self.name} gives {values.dtype.name} values: give real numbers.")
         if values.shape != shape:
             raise InputError(
                 f"the quantity {self.name} has shape {values.shape} for {shape[0]} runs, but its dimensions "
@@ -108,16 +113,12 @@ def quantity(
     return make
 
 
-def built_in(member: Quantity) -> Quantity:
-    """List a quantity under its name."""
-    QUANTITIES.add(member.name, member)
-    return member
-
-
 def _shown(name: Need, *dims: str, long_name: str, units: str = "1", full_precision: bool = False) -> None:
     """List an attribute of the snapshot under its own name."""
     attributes = {"long_name": long_name, "units": units}
-    built_in(Quantity(name, dims, attrgetter(name), (name,), attributes, full_precision=full_precision))
+    QUANTITIES.register(name)(
+        Quantity(name, dims, lambda now: getattr(now, name), (name,), attributes, full_precision=full_precision)
+    )
 
 
 _shown("loss", long_name="cross-entropy", units="nats", full_precision=True)
@@ -128,7 +129,7 @@ _shown("attention", "layer", "head", "class", "token", long_name="attention c_n 
 _shown("attention_logits", "layer", "head", "query", "token", long_name="attention logits Z")
 
 
-@built_in
+@QUANTITIES.register("entropy")
 @quantity(
     "layer", "head", "class", needs="attention", long_name="entropy of attention on distinct tokens", units="nats"
 )
@@ -162,20 +163,26 @@ class RecordKind(Kind):
                 raise InputError(
                     f"{name} holds {wanted!r:.60}: give names among {', '.join(QUANTITIES)}, or Quantity objects."
                 )
-        members = {QUANTITIES.member(wanted) for wanted in asked}
+        members = dict.fromkeys(QUANTITIES.member(wanted) for wanted in asked)
         names = [member.name for member in members]
         for member in members:
-            listed = QUANTITIES.member(member.name) if member.name in QUANTITIES else member
-            if names.count(member.name) > 1 or listed != member:
+            namesake = QUANTITIES.member(member.name) if member.name in QUANTITIES else member
+            if names.count(member.name) > 1 or namesake != member:
                 raise InputError(f"two quantities are called '{member.name}': give yours another name.")
-        own = [wanted for wanted in dict.fromkeys(asked) if isinstance(wanted, Quantity)]
-        return (*(n for n in QUANTITIES if n in names), *(member for member in own if member.name not in QUANTITIES))
+        listed: dict[Quantity, str] = {}
+        for listed_name in QUANTITIES:
+            listed.setdefault(QUANTITIES.member(listed_name), listed_name)
+        return (*(listed[m] for m in listed if m in members), *(m for m in members if m not in listed))
 
     def read(self, name: str, text: str) -> list[str]:
         return [part.strip() for part in text.split(",")]
 
     def plain(self, value: tuple[str | Quantity, ...]) -> list[str]:
         return [member.name for member in quantities(value)]
+
+    def code(self, value: tuple[str | Quantity, ...]) -> dict[str, str]:
+        functions = {member.name: member.compute for member in quantities(value)}
+        return {f"quantity {name}": code_digest(compute) for name, compute in functions.items() if is_own(compute)}
 
 
 def quantities(record: Sequence[str | Quantity]) -> tuple[Quantity, ...]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.base.memory import gibibytes, physical_memory
-from scansnap.results.store import RunStore, Variable, load
+from scansnap.results.store import RunStore, Variable, inner, load
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -70,7 +70,7 @@ class Recorder:
             if name not in self._values:
                 self._coordinates.setdefault(name, self._template[name].values.copy())
             target = self._values[name] if name in self._values else self._coordinates[name]
-            target[_inner(place, values)] = values
+            target[inner(place, values)] = values
 
     def finish(self, coordinates: Mapping[str, NDArray[np.generic]]) -> xr.Dataset:
         """The finished result, with the coordinates that are known only now."""
@@ -85,11 +85,6 @@ class Recorder:
             for name, variable in self._variables.items()
         }
         return dataset.assign(variables).assign_attrs(complete=1)
-
-
-def _inner(place: tuple[slice, ...], values: NDArray[np.generic]) -> tuple[slice, ...]:
-    """The index of a place of the leading axes, and of as much of the others as there are values."""
-    return (*place, *(slice(size) for size in values.shape[len(place) :]))[: values.ndim]
 
 
 class Records:

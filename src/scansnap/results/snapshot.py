@@ -91,8 +91,8 @@ class Snapshot:
     def attention(self) -> NDArray[np.float64]:
         """(R, L, H, K, S) c_n (Eq. 5) of every class, from the exact P(l|n)."""
         if self._parts.attention is not None:
-            return self._parts.attention
-        return attention_of_classes(self._layout, self._logits, self._weighed_probs)[:, None]
+            return _known("attention", self._parts.attention)
+        return _known("attention", attention_of_classes(self._layout, self._logits, self._weighed_probs)[:, None])
 
     @property
     def attention_logits(self) -> FloatArray:
@@ -135,6 +135,9 @@ class Snapshot:
 
 
 def _known(name: str, part: Array | None) -> Array:
+    """The part, which other quantities read too: a view that cannot be written to."""
     if part is None:
         raise InputError(f"a quantity reads {name}, which is not available: name it in the quantity's needs.")
-    return part
+    view = part.view()
+    view.flags.writeable = False
+    return view

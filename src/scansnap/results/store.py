@@ -25,7 +25,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import StoreError
+from scansnap.base.errors import StoreError, brief
 from scansnap.results.provenance import FORMAT
 
 EAGER_BYTES = 2 * 2**30
@@ -71,7 +71,7 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
         stays = dataset.nbytes > EAGER_BYTES if lazy is None else lazy
         return decoded(dataset if stays else dataset.load())
     except Exception as error:
-        raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({_brief(error)}).") from None
+        raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({brief(error)}).") from None
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,7 @@ class RunStore:
         with self._writing():
             group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in block.items():
-                rest = tuple(slice(size) for size in values.shape[len(place) :])
-                group[name][(*place, *rest)[: values.ndim]] = values
+                group[name][inner(place, values)] = values
 
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Save everything needed to continue after `step` updates, replacing the last checkpoint."""
@@ -203,6 +202,11 @@ class RunStore:
             ) from None
 
 
+def inner(place: tuple[slice, ...], values: NDArray[Any]) -> tuple[slice, ...]:
+    """The index of a place of the leading axes, and of as much of the others as there are values."""
+    return (*place, *(slice(size) for size in values.shape[len(place) :]))[: values.ndim]
+
+
 def encoded(dataset: xr.Dataset) -> xr.Dataset:
     """The dataset with coordinates that contain None turned into text for zarr; an attribute keeps their values."""
     mixed = [str(name) for name, values in dataset.coords.items() if values.dtype == object]
@@ -231,17 +235,28 @@ def _check_same_run(path: Path, attrs: Mapping[str, Any]) -> bool:
     """Whether the run stored there is finished; it must be the one that `attrs` describes."""
     stored = _attributes(path)
     old, new = _identity(stored), _identity(attrs)
+    old_code, new_code = old.pop("code", {}), new.pop("code", {})
     for name in new:
+        if old.get(name) != new[name] and name in ("classes_fingerprint", "classes"):
+            raise StoreError(
+                f"{path} holds a run on other data: give the same classes, and your own source with the same code, to "
+                "continue it, or another name."
+            )
         if old.get(name) != new[name]:
             raise StoreError(
                 f"{path} holds another run, with {name} = {_short(old.get(name))} and not {_short(new[name])}: "
                 "give the same options to the same version to continue it, or another name."
             )
+    for part, digest in new_code.items():
+        if old_code.get(part) != digest:
+            raise StoreError(
+                f"{path} was begun with other code of the {part}: undo the change to continue it, or give another name."
+            )
     return bool(stored.get("complete", 1))
 
 
 def _identity(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes two runs the same run: their configuration and the code that made them."""
+    """What makes two runs the same run: their configuration, the code that made them, and the user's code in them."""
     same = ("kind", "classes_fingerprint", "version_scansnap", "commit")
     return {**{name: attrs.get(name) for name in same}, **json.loads(attrs["options"])}
 
@@ -260,7 +275,7 @@ def _attributes(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:
         raise StoreError(
-            f"{path} is not a result of scansnap: no zarr store can be opened there ({_brief(error)})."
+            f"{path} is not a result of scansnap: no zarr store can be opened there ({brief(error)})."
         ) from None
     if not {"kind", "format", "options"} <= set(attrs):
         raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
@@ -311,8 +326,3 @@ def _zarr() -> ModuleType:
     except ImportError:
         raise StoreError("results are stored with zarr, which is not installed here: pip install zarr.") from None
     return zarr
-
-
-def _brief(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:120] if lines else type(error).__name__

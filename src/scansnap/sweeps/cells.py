@@ -13,11 +13,12 @@ MEASURED = ("loss", "fresh_loss", "entropy")
 
 def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """One entry per cell: what it is, how many runs finished, and the last loss and entropy over them."""
+    record = "time" if "time" in dataset.dims else "step"
     axes = [str(axis) for axis in dataset["status"].dims if axis != "seed"]
     last = {
         name: dataset[name]
-        .isel(step=-1)
-        .mean([d for d in dataset[name].dims if d not in (*axes, "seed", "step")])
+        .isel({record: -1})
+        .mean([d for d in dataset[name].dims if d not in (*axes, "seed", record)])
         .transpose(*axes, "seed")
         for name in MEASURED
         if name in dataset

@@ -10,7 +10,8 @@ init = "uniform"
 seq_len = [128, inf]
 batch_size = "none"                             # the expected update
 
-A file whose options have one value each is an experiment, which `train` takes too.
+With times = "log:1:1e12:97", or a list of times, in place of steps, and the words of `flow`, flows are swept.  A file
+whose options have one value each is an experiment, which `train` takes too.
 """
 
 from __future__ import annotations
@@ -25,18 +26,24 @@ from scansnap.base.errors import InputError, StoreError, unknown
 from scansnap.base.options import Kind, defaults_of, from_names, from_plain, options_of, plain, required_of
 from scansnap.data.named_classes import named_classes
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import SeedsKind, TrainOptions
+from scansnap.dynamics.options import SeedsKind, TimesKind, TrainOptions
+from scansnap.sweeps.grid import NEEDED
+from scansnap.sweeps.subject import STATED, subject_of
 
-KEYS = ("classes", "lr_y_over_lr_z", *options_of(TrainOptions), "memory", "shard_size", "retries")
+KEYS = ("classes", "lr_y_over_lr_z", *STATED, "memory", "shard_size", "retries")
 
 
-def read_sweep(path: str | Path) -> dict[str, Any]:
-    """The arguments of `sweep` written in a file: `sweep(**read_sweep("sweep.toml"))`."""
+def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
+    """The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`."""
     words = _read(Path(path))
-    for name in ("classes", *required_of(TrainOptions)):
+    try:
+        subject = subject_of({name: value for name, value in words.items() if name in STATED})
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    for name in ("classes", *required_of(subject.options)):
         if name not in words and name != "lr_y":
-            raise InputError(f"{path} has no {name}: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, and steps.")
-    return words
+            raise InputError(f"{path} has no {name}: a sweep needs {NEEDED}.")
+    return words.pop("classes"), words
 
 
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
@@ -57,6 +64,10 @@ def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> P
     import tomli_w
 
     path = Path(path)
+    if not isinstance(classes, str):
+        raise InputError(f"classes is {type(classes).__name__}: give their name, or a file made with write_classes.")
+    if not isinstance(options, TrainOptions):
+        raise InputError(f"options is {type(options).__name__}: give TrainOptions.")
     named_classes(classes, path.parent)  # refuses a name that could not be read back
     stated, defaults = options_of(TrainOptions), defaults_of(TrainOptions)
     words: dict[str, Any] = {"classes": classes}
@@ -95,6 +106,8 @@ def _read(path: Path) -> dict[str, Any]:
             words["classes"] = settings_by_name([str(name) for name in listed], path.parent)
         if isinstance(words.get("seeds"), str):
             words["seeds"] = SeedsKind().read("seeds", words["seeds"])
+        if isinstance(words.get("times"), str):
+            words["times"] = TimesKind().read("times", words["times"])
     except (InputError, TypeError) as error:
         raise InputError(f"{path}: {error}") from None
     return words

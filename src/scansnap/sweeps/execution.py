@@ -12,12 +12,14 @@ class Execution(Options):
     """How a sweep is carried out; this cannot change any number."""
 
     memory: float | None = field(
-        default=None, metadata=option("GiB that training may use at a time", least=1e-6, none="takes a quarter of all")
+        default=None,
+        metadata=option("GiB that training may use at a time", axis=False, least=1e-6, none="takes a quarter of all"),
     )
     shard_size: int | None = field(
-        default=None, metadata=option("Runs trained together", least=1, none="takes a number that shows progress")
+        default=None,
+        metadata=option("Runs trained together", axis=False, least=1, none="takes a number that shows progress"),
     )
     cluster: str | None = field(
-        default=None, metadata=option("ray for a cluster on this machine, or the address of a cluster.")
+        default=None, metadata=option("ray for a cluster on this machine, or the address of a cluster.", axis=False)
     )
-    retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", least=0))
+    retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", axis=False, least=0))

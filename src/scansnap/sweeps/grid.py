@@ -19,22 +19,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from scansnap.base import checks
-from scansnap.base.errors import InputError, unknown
+from scansnap.base.errors import InputError
 from scansnap.base.options import defaults_of, options_of, required_of
 from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
-from scansnap.dynamics.engine import Work
-from scansnap.dynamics.options import Rates, RatesKind, Runs, SeedsKind, TrainOptions
+from scansnap.dynamics.options import RatesKind, Runs, SeedsKind
 from scansnap.results.quantities import Quantity
+from scansnap.sweeps.subject import STATED, AnyOptions, AnyWork, Subject, subject_of
 
 MOST_RUNS = 10**7
 
-DEFAULTS: dict[str, Any] = {"record": ("loss", "accuracy", "entropy"), "record_every": None}
-"""What a sweep records by default: less than `train`, at the start and at the end."""
+NEEDED = "classes, lr_z, lr_y or lr_y_over_lr_z, and steps of training or times of the flow"
 
 RATE_AXES = ("lr_y", "lr_z", "seeds")
-SWEPT = tuple(name for name, stated in options_of(TrainOptions).items() if stated.axis and name not in RATE_AXES)
-"""Options that may take several values, besides rates and seeds."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,8 @@ class Group:
     """Runs that advance together."""
 
     name: str  # of the classes
-    work: Work
+    subject: Subject
+    work: AnyWork
     runs: Runs
     first: int  # number of the group's first run
 
@@ -66,7 +64,11 @@ class Grid:
         return tuple(len(values) for values in self.axes.values())
 
     @property
-    def options(self) -> TrainOptions:
+    def subject(self) -> Subject:
+        return self.groups[0].subject
+
+    @property
+    def options(self) -> AnyOptions:
         """The options that all groups share."""
         return self.groups[0].work.options
 
@@ -95,20 +97,23 @@ class Grid:
         return {**axes, other: (("lr_z", axis), values)}
 
 
-def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: object) -> Grid:
+def with_options(options: Mapping[str, object], words: Mapping[str, object]) -> dict[str, object]:
+    """Words, and options for what they leave out; both lr_y and lr_y_over_lr_z are the decoder's rate."""
+    rates = {"lr_y", "lr_y_over_lr_z"}
+    left = {name: value for name, value in options.items() if name not in rates or not rates & words.keys()}
+    return {**left, **words}
+
+
+def make_grid(classes: object, *, lr_y_over_lr_z: object = None, **words: object) -> Grid:
     """The grid, or an `InputError` that names the first problem."""
     named, several_classes = _named(classes)
-    stated = options_of(TrainOptions)
-    for name in words:
-        if name not in stated:
-            raise unknown("option", name, [*stated, "lr_y_over_lr_z"])
+    subject = subject_of(words)
+    required, stated = required_of(subject.options), options_of(subject.options)
     decoder_axis, decoder_rates = _decoder_rates(words.pop("lr_y", None), lr_y_over_lr_z)
-    values = {**defaults_of(TrainOptions), **DEFAULTS, **words}
-    missing = [name for name in required_of(TrainOptions) if name not in values and name != "lr_y"]
+    values = {**defaults_of(subject.options), **subject.defaults, **words}
+    missing = [name for name in required if name not in values and name != "lr_y"]
     if missing:
-        raise InputError(
-            f"{', '.join(missing)} must be given: a sweep needs classes, lr_z, lr_y or lr_y_over_lr_z, steps."
-        )
+        raise InputError(f"{', '.join(missing)} must be given: a sweep needs {NEEDED}.")
     seeds = values.pop("seeds")
     if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are checked one by one
         raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
@@ -117,7 +122,8 @@ def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: 
         decoder_axis: decoder_rates,
         "seed": np.atleast_1d(np.array(SeedsKind().check("seeds", seeds), np.int64)),
     }
-    axes = {name: listed for name in SWEPT if (listed := _axis(name, values[name])) is not None}
+    swept = [name for name, option in stated.items() if option.axis and name not in RATE_AXES]
+    axes = {name: listed for name in swept if (listed := _axis(name, values[name])) is not None}
     every_axis: dict[str, Sequence[Any] | NDArray[Any]] = {**axes, **rates}
     for name, values_of_axis in every_axis.items():
         labels = [str(label(name, value)) for value in values_of_axis]
@@ -130,14 +136,16 @@ def make_grid(classes: object, *, lr_y_over_lr_z: Rates | None = None, **words: 
     shared = {name: value for name, value in values.items() if name not in axes}
     groups: list[Group] = []
     for (class_name, source), *cell in itertools.product(named.items(), *axes.values()):
-        options = TrainOptions(**shared, **dict(zip(axes, cell, strict=True)), lr_y=0.0, lr_z=0.0)
+        options = subject.options(**shared, **dict(zip(axes, cell, strict=True)), lr_y=0.0, lr_z=0.0)
         if not isinstance(options.init, str):
             raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
-        groups.append(Group(class_name, Work.checked(source, options), runs, first=len(groups) * len(runs)))
+        groups.append(Group(class_name, subject, subject.work(source, options), runs, first=len(groups) * len(runs)))
     dimensions = {"classes": np.array(list(named))} if several_classes else {}
     dimensions |= {name: _coordinate([label(name, value) for value in listed]) for name, listed in axes.items()}
+    code = {part: digest for group in groups for part, digest in group.work.options.described().get("code", {}).items()}
     described = {
         **groups[0].work.options.described(),
+        **({"code": code} if code else {}),
         **{name: [stated[name].kind.plain(value) for value in listed] for name, listed in axes.items()},
         **{name: listed.tolist() for name, listed in rates.items()},
         "classes": {name: source.fingerprint for name, source in named.items()},
@@ -191,14 +199,14 @@ def _axis(name: str, values: object) -> list[Any] | None:
     if not listed:
         raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")
     has_whole_values = any(value is None or isinstance(value, str | Mapping) for value in listed)
-    return listed if has_whole_values or not options_of(TrainOptions)[name].listed else None
+    return listed if has_whole_values or not STATED[name].listed else None
 
 
 def label(name: str, value: Any) -> Any:
     """The label of a value in a coordinate: the value itself, or words for an object that a coordinate cannot hold."""
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return value
-    plain = options_of(TrainOptions)[name].kind.plain(value)
+    plain = STATED[name].kind.plain(value)
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 

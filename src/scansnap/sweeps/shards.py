@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.base.memory import gibibytes
-from scansnap.dynamics.engine import engine_for
-from scansnap.dynamics.train import train_runs
 from scansnap.results.dataset import shape_of, sizes
 from scansnap.sweeps.grid import Grid, Group
 
@@ -74,18 +72,18 @@ def cut(grid: Grid, memory: float, shard_size: int | None = None) -> list[Shard]
 
 
 def bytes_per_run(group: Group) -> float:
-    """Memory of a run while it trains: what its engine needs, and twice its records."""
-    work, options = group.work, group.work.options
-    dimension_sizes = sizes(work.layout, options.layers)
+    """Memory of a run while it is computed: what its engine needs, and twice its records."""
+    subject, work, options = group.subject, group.work, group.work.options
+    dimension_sizes = sizes(work.layout, subject.layers(options))
     per_record = sum(math.prod(shape_of(quantity, dimension_sizes)) for quantity in options.recorded)
-    item = np.dtype(options.dtype).itemsize
-    return item * engine_for(work).numbers_per_run(work) + 16 * per_record * len(options.record_steps)
+    return subject.bytes_per_run(work) + 16 * per_record * len(subject.records(options))
 
 
 def run_shard(shard: Shard) -> Arrays:
-    """Train the shard's runs and return every variable (runs, records, ...) and the runs' status."""
-    result = train_runs(shard.group.work, shard.group.runs[shard.start : shard.stop], progress=False)
-    return {str(name): result[name].values for name in (*result.data_vars, "status", "diverged_step")}
+    """Compute the shard's runs and return every variable (runs, records, ...) and the runs' outcome."""
+    subject = shard.group.subject
+    result = subject.run(shard.group.work, shard.group.runs[shard.start : shard.stop])
+    return {str(name): result[name].values for name in (*result.data_vars, *subject.outcome)}
 
 
 def places(numbers: slice, shape: tuple[int, ...]) -> Iterator[tuple[slice, Place]]:

@@ -17,26 +17,29 @@ from scansnap.base.errors import InputError, ScanSnapError, StoreError
 from scansnap.base.memory import gibibytes, physical_memory
 from scansnap.base.options import documented, from_names, options_of, signature, values_of
 from scansnap.base.progress import progress_bar
+from scansnap.base.user_file import described_error
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import Rates, TrainOptions
+from scansnap.dynamics.options import Rates, TimeOptions, TrainOptions
 from scansnap.dynamics.verb import STORE
 from scansnap.results.dataset import UNITS, attributes, check_apart, coordinates, shape_of, sizes
 from scansnap.results.recorder import Recorder
 from scansnap.results.store import RunStore, Variable, load
 from scansnap.sweeps.execution import Execution
-from scansnap.sweeps.grid import DEFAULTS, Grid, make_grid
+from scansnap.sweeps.grid import Grid, make_grid, with_options
 from scansnap.sweeps.shards import Arrays, Shard, block_shape, cut, places
+from scansnap.sweeps.subject import TRAINING, AnyOptions
 from scansnap.sweeps.workers import in_process, on_ray, ray_cluster
 
-TITLE = "sweep of training dynamics of a 1-layer (Y, Z) transformer"
+LENGTHS = ("steps", "times")
+"""Of these options one must be given."""
 
 SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[DataSource | str]
 
 
 def sweep(
     classes: SweepClasses,
-    options: TrainOptions | None = None,
+    options: AnyOptions | Mapping[str, object] | None = None,
     *,
     lr_y_over_lr_z: Rates | None = None,
     store: str | Path | None = None,
@@ -45,8 +48,11 @@ def sweep(
 ) -> xr.Dataset:
     """Train every combination of the values given, and return one result with all runs on a named grid.
 
+    With `times` in place of `steps` the flow is integrated instead, with the options of `flow`.
+
     An option that is given as a list is an axis of the grid, and a dimension of the result; rates and seeds always are.
-    `result.sel(lr_z=1, residual=True)` selects runs.  Values that are not given come from `options`, if given.
+    `result.sel(lr_z=1, residual=True)` selects runs.  Values that are not given come from `options`, if given: those of
+    `train`, or what `read_sweep` reads from a file.
 
     Parameters
     ----------
@@ -62,12 +68,13 @@ def sweep(
         `status` says of every run how it ended.  Runs of a shard that failed have the status "failed" and NaN; with a
         store they are left for the next start, and an error is raised.
     """
-    how = from_names(Execution, {name: words.pop(name) for name in options_of(Execution) if name in words})
+    words = {name: value for name, value in words.items() if name not in LENGTHS or value is not None}
+    if lr_y_over_lr_z is not None:
+        words["lr_y_over_lr_z"] = lr_y_over_lr_z
     if options is not None:
-        words = {**values_of(options), **words}
-        if lr_y_over_lr_z is not None:
-            del words["lr_y"]
-    grid = make_grid(classes, lr_y_over_lr_z=lr_y_over_lr_z, **words)
+        words = with_options(options if isinstance(options, Mapping) else values_of(options), words)
+    how = from_names(Execution, {name: words.pop(name) for name in options_of(Execution) if name in words})
+    grid = make_grid(classes, **words)
     shards = cut(grid, physical_memory() / 4 if how.memory is None else how.memory * 2**30, how.shard_size)
     # Connect first: a cluster that cannot be reached should leave nothing behind.
     with ray_cluster(how.cluster) if how.cluster is not None else contextlib.nullcontext() as ray:
@@ -78,7 +85,7 @@ def sweep(
         if ray is None:
             outcomes = in_process(missing, how.retries)
         else:
-            outcomes = on_ray(ray, missing, how.retries, uses_gpu=grid.options.device == "cuda")
+            outcomes = on_ray(ray, missing, how.retries, uses_gpu=grid.subject.uses_gpu(grid.options))
         done, failed = len(grid) - sum(map(len, missing)), []
         with progress_of.recorder, progress_bar(f"sweeping {len(grid):,} runs", len(grid), progress) as show:
             show(done)
@@ -98,11 +105,12 @@ def _describe_sweep() -> None:
     parameters = [
         p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name != "options"
     ]
-    full = signature(signature(own.replace(parameters=parameters), Execution), TrainOptions)
+    full = signature(signature(signature(own.replace(parameters=parameters), Execution), TimeOptions), TrainOptions)
+    defaults = {**TRAINING.defaults, **dict.fromkeys(LENGTHS)}
     sweep.__signature__ = full.replace(  # type: ignore[attr-defined]
-        parameters=[p.replace(default=DEFAULTS.get(p.name, p.default)) for p in full.parameters.values()]
+        parameters=[p.replace(default=defaults.get(p.name, p.default)) for p in full.parameters.values()]
     )
-    more = documented("{options}", Execution, STORE)
+    more = documented("{options}", TimeOptions, documented("{options}", Execution, STORE))
     sweep.__doc__ = documented(sweep.__doc__ or "", TrainOptions, more)
 
 
@@ -125,10 +133,11 @@ def _template(grid: Grid) -> xr.Dataset:
     works = [group.work for group in grid.groups]
     _check_sizes(grid)
     coords = grid.coordinates()
-    coords["status"] = (tuple(grid.axes), np.full(grid.shape, "missing", "U8"))
-    coords["diverged_step"] = (tuple(grid.axes), np.full(grid.shape, -1))
-    coords["step"] = ("step", grid.options.record_steps, UNITS)
-    labels = coordinates(works[0].layout, grid.record, layers=grid.options.layers)
+    subject = grid.subject
+    for name, missing in subject.outcome.items():
+        coords[name] = (tuple(grid.axes), np.full(grid.shape, missing))
+    coords[subject.axis] = (subject.axis, subject.records(grid.options), UNITS)
+    labels = coordinates(works[0].layout, grid.record, layers=subject.layers(grid.options))
     if len({work.source.classes.fingerprint for work in works}) > 1:
         most = max(work.source.classes.num_classes for work in works)
         shared = {"layer", "head"}.union(*(quantity.coords for quantity in grid.record))
@@ -136,14 +145,16 @@ def _template(grid: Grid) -> xr.Dataset:
     check_apart(labels, coords)
     named = {group.name: group.work.source.classes for group in grid.groups}
     classes = json.dumps({name: classes_to_mapping(setting) for name, setting in named.items()})
-    return xr.Dataset(coords={**coords, **labels}, attrs=attributes("sweep", TITLE, grid.described, classes=classes))
+    return xr.Dataset(
+        coords={**coords, **labels}, attrs=attributes("sweep", subject.title, grid.described, classes=classes)
+    )
 
 
 def _check_sizes(grid: Grid) -> None:
     """Refuse quantities whose dimensions differ between runs."""
     works = [group.work for group in grid.groups]
     varying = {}
-    if len({(work.options.heads, work.options.layers) for work in works}) > 1:
+    if len({(work.options.heads, grid.subject.layers(work.options)) for work in works}) > 1:
         varying["different numbers of heads or layers"] = {"head", "layer"}
     if len({work.source.classes.fingerprint for work in works}) > 1:
         varying["class settings of different tokens"] = {"token", "query", "output", "bucket"}
@@ -157,16 +168,16 @@ def _check_sizes(grid: Grid) -> None:
 
 def _variables(grid: Grid, shards: list[Shard]) -> dict[str, Variable]:
     """Every quantity as an array over the grid; settings with fewer classes are padded with NaN."""
-    by_group = [sizes(group.work.layout, group.work.options.layers) for group in grid.groups]
+    by_group = [sizes(group.work.layout, grid.subject.layers(group.work.options)) for group in grid.groups]
     most = {name: max(group_sizes[name] for group_sizes in by_group) for name in by_group[0]}
     chunk = block_shape(max(len(shard) for shard in shards), grid.shape)
     variables = {}
     for quantity in grid.record:
-        inner = (len(grid.options.record_steps), *shape_of(quantity, most))
+        inner = (len(grid.subject.records(grid.options)), *shape_of(quantity, most))
         variables[quantity.name] = Variable(
-            (*grid.axes, "step", *quantity.dims),
+            (*grid.axes, grid.subject.axis, *quantity.dims),
             (*grid.shape, *inner),
-            np.dtype("float64" if quantity.full_precision else grid.options.dtype),
+            np.dtype("float64" if quantity.full_precision else grid.subject.dtype(grid.options)),
             (*chunk, *(max(size, 1) for size in inner)),
             quantity.attributes,
         )
@@ -210,12 +221,12 @@ class _Progress:
             shard, error = failed[0]
             more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
             raise ScanSnapError(
-                f"{shard}{more} failed: {error}; the others are kept in {self.recorder.store.path}: start the same "
-                "sweep again to retry the missing runs."
+                f"{shard}{more} failed: {described_error(error)}; the others are kept in {self.recorder.store.path}: "
+                "start the same sweep again to retry the missing runs."
             )
         for shard, error in failed:
             self._write(shard, {"status": np.full(len(shard), "failed", "U8")})
-            warnings.warn(f"{shard} failed: {error}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{shard} failed: {described_error(error)}", RuntimeWarning, stacklevel=3)
         return self.recorder.finish({})
 
 

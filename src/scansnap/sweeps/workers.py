@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from scansnap.base.errors import InputError
+from scansnap.base.errors import InputError, brief
 from scansnap.sweeps import shards as shards_module
 from scansnap.sweeps.shards import Arrays, Shard
 
@@ -49,7 +49,7 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
                 logging_level=logging.ERROR,
             )
         except Exception as error:
-            raise InputError(f"no Ray cluster answers at '{cluster}': {_first_line(error)}") from None
+            raise InputError(f"no Ray cluster answers at '{cluster}': {brief(error)}") from None
     try:
         yield ray
     finally:
@@ -84,7 +84,3 @@ def _as_they_come(ray: Any, task: Any, shards: Iterable[Shard]) -> Iterator[Outc
             yield shard, ray.get(done)
         except ray.exceptions.RayError as error:
             yield shard, error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

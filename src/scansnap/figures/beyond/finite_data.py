@@ -7,13 +7,12 @@ measured with the exact P(l|n), in nested sets: the first N sequences of a seed.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -28,9 +27,6 @@ from scansnap.figures.statistics import Family, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.theory import spurious_share
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)
@@ -54,7 +50,6 @@ def setting() -> SequenceClasses:
 def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     """`spurious` attention before and after training (stage, prior, num_sequences, seed), `fresh_loss`,
     `fresh_accuracy`, and the share that counting predicts."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = setting()
     runs = sweep_of(classes, SETTING, num_sequences=SIZES, attention_prior=[{"common": prior} for prior in PRIORS],
@@ -77,7 +72,7 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     for name in ("spurious", "fresh_loss", "fresh_accuracy"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dataset[name].dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
@@ -90,8 +85,6 @@ def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Spurious attention against N, and the loss on fresh data with and without a prior."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     sizes = dataset["num_sequences"].values

@@ -7,13 +7,12 @@ P(l|n) exp(z_l(0)) stays ahead.  Y starts at zero, as the theorem requires, or a
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.data.synthetic import syn_small
@@ -26,9 +25,6 @@ from scansnap.figures.statistics import LEVEL, enough_seeds, rise, standard_erro
 from scansnap.figures.style import MARKERS, label, legend, line
 from scansnap.figures.trend import Trend
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -38,7 +34,6 @@ STARTS = ("zero", "uniform")
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`winner` and `predicted` (start, scale, seed, head), the share of pairs that `differ` and of heads `foretold`
     (start, scale, seed), and the share of pairs whose leaders differ at the start."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     uniform = sweep_of(classes, SETTING, init="uniform", init_scale_z=SCALES, seeds=range(num_seeds),
@@ -69,7 +64,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     for name in ("differ", "foretold", "differ_at_start"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, FIGURE.title, configuration(uniform), began)
+    return described(dataset, configuration(uniform))
 
 
 def _differ(tokens: np.ndarray) -> np.ndarray:
@@ -79,8 +74,6 @@ def _differ(tokens: np.ndarray) -> np.ndarray:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """How often heads differ, and how often the start predicted the winner, against the scale."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     scales = dataset["scale"].values

@@ -10,12 +10,11 @@ which a class's most probable distinct token has gained a given logit.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.data.sequence_classes import SequenceClasses
@@ -29,9 +28,6 @@ from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise
 from scansnap.figures.style import draw_band, label, legend, line
 from scansnap.figures.trend import Trend
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 NORMALIZATIONS = ("l2", "layer")
 SIZES = (34, 100, 300, 1000, 10_000)
 RARER = (0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
@@ -42,7 +38,6 @@ GAIN = 0.1
 
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`entropy` and `common` (normalization, seed, step), `apart` (vocab_size), and `learned` (rarer, member)."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     runs = sweep_of(
         syn_small(), SETTING, normalization=NORMALIZATIONS, seeds=range(num_seeds), record=("entropy", "attention")
@@ -58,7 +53,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
         coords={"vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"]},
     )
     dataset["entropy_band"], dataset["common_band"] = band(dataset["entropy"]), band(dataset["common"])
-    return described(dataset, FIGURE.title, configuration(runs), began)
+    return described(dataset, configuration(runs))
 
 
 def _apart(vocab_size: int) -> float:
@@ -89,8 +84,6 @@ def _learned(rarer: float) -> tuple[float, float]:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention on common tokens over training; the difference against M; the time to learn against P(n)."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 3.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for i, name in enumerate(dataset["normalization"].values):

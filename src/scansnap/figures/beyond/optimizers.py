@@ -7,12 +7,11 @@ tokens won equally often).  Whether the rate decides who wins is tested as in Fi
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -22,12 +21,9 @@ from scansnap.figures.described import configuration, described
 from scansnap.figures.fig_5 import SHUFFLES, shuffled
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.setting import in_words, sweep_of
-from scansnap.figures.statistics import LEVEL, enough_seeds, holm
+from scansnap.figures.statistics import LEVEL, enough_seeds, holm, majority
 from scansnap.figures.style import label
 from scansnap.figures.trend import Trend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))
 RATES = {
@@ -41,7 +37,6 @@ RATES = {
 
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`winner` (optimizer, rate, seed), `lr` (optimizer, rate), `won` (.., token), and attention on `common` tokens."""
-    began = time.perf_counter()
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
     tokens = classes.distinct_tokens(0)
@@ -62,13 +57,11 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     )
     dataset["won"] = (dataset["winner"] == xr.DataArray(np.arange(len(tokens)), dims="token")).mean("seed")
     options = {**configuration(runs), "optimizer": list(RATES), "lr_z": list(RATES.values())}
-    return described(dataset, FIGURE.title, options, began)
+    return described(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """A table of tokens against rates for each optimizer: the share of runs that a token wins."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10.0, 3.6), layout="constrained")
     panels = figure.subplots(1, dataset.sizes["optimizer"], sharey=True)
     for i, (axes, optimizer) in enumerate(zip(panels, dataset["optimizer"].values, strict=True)):
@@ -100,7 +93,8 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     names = [str(name) for name in dataset["optimizer"].values]
     tests = [shuffled(of_rule, rng) for of_rule in winners]
     corrected = holm([p for _, p in tests])
-    tested = [_most_probable(winners[names.index("sgd")])]
+    statement = "Under SGD the most probable distinct token wins, whatever the rate."
+    tested = [majority(statement, winners[names.index("sgd")] == 9, "runs at three rates")]
     for name, (cramers_v, _), p in zip(names, tests, corrected, strict=True):
         if name != "sgd":
             tested.append(
@@ -110,15 +104,6 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
             )  # fmt: skip
     tested += [_reproducible(name, of_rule) for name, of_rule in zip(names, winners, strict=True) if name != "sgd"]
     return tested
-
-
-def _most_probable(winners: NDArray[np.int64]) -> Trend:
-    """The share of SGD runs in which the most probable token has the most attention."""
-    won = winners == 9
-    test = stats.binomtest(int(won.sum()), won.size, 0.5, alternative="greater")
-    return Trend("Under SGD the most probable distinct token wins, whatever the rate.", "above 0.5", float(won.mean()),
-                 float(won.std() / np.sqrt(won.size)), float(test.pvalue), bool(test.pvalue <= LEVEL),
-                 f"{int(won.sum())} of {won.size} runs at three rates; binomial test against one half")  # fmt: skip
 
 
 def _reproducible(name: str, winners: NDArray[np.int64]) -> Trend:

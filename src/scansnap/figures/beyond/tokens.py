@@ -9,14 +9,13 @@ else, as in the theory.  Its change over training is compared, by ranks, with st
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import xarray as xr
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scansnap.base.checks import whole
@@ -31,9 +30,6 @@ from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LR_Y = 5.0
 RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -102,7 +98,6 @@ def prepare(
     `start` has the partial ones for the logits before training.  `logits` comes from `train`, which is called if it is
     None.
     """
-    began = time.perf_counter()
     corpus = text_runs.corpus_of(text)
     if logits is None:
         logits = train(
@@ -132,18 +127,9 @@ def prepare(
 
     dataset = xr.Dataset(
         {
-            "partial": (
-                dims,
-                over_queries(changes, "partial"),
-            ),
-            "plain": (
-                dims,
-                over_queries(changes, "plain"),
-            ),
-            "start": (
-                dims,
-                over_queries(starts, "partial"),
-            ),
+            "partial": (dims, over_queries(changes, "partial")),
+            "plain": (dims, over_queries(changes, "plain")),
+            "start": (dims, over_queries(starts, "partial")),
             "valid_loss": logits["valid_loss"],
             "normalized_entropy": logits["normalized_entropy"],
             "tokens": ("query", changes[0]["tokens"].values),
@@ -161,13 +147,11 @@ def prepare(
         "steps": int(logits.attrs["steps"]),
         "num_seeds": logits.sizes["seed"],
     }
-    return described(dataset, FIGURE.title, options, began)
+    return described(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Correlations against the ratio: partial ones, with the other explanations taken out, and plain ones."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(11.0, 4.2), layout="constrained")
     ratios = dataset["ratio"].values
     panels = (("partial", "partial: the other two taken out"), ("plain", "plain"))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.checks import whole
-from scansnap.base.errors import InputError
+from scansnap.base.errors import InputError, brief
 
 LINE_END = "<eos>"
 UNKNOWN = "<unk>"
@@ -148,8 +148,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 return cls(Fast.from_file(str(file)), path.name if path.is_dir() else path.stem)
             return cls(Fast.from_pretrained(str(source)), str(source))
         except Exception as error:  # the package raises plain Exceptions, and the hub many kinds
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
-            raise InputError(f"cannot load the tokenizer '{source}' ({reason}): {allowed}.") from None
+            raise InputError(f"cannot load the tokenizer '{source}' ({brief(error)}): {allowed}.") from None
 
     @property
     def vocab_size(self) -> int:
@@ -160,9 +159,8 @@ class HuggingFaceTokenizer(Tokenizer):
             try:
                 encoded = self._tokenizer.encode_batch(block, add_special_tokens=False)
             except Exception as error:  # the package raises nothing more specific
-                reason = str(error).splitlines()[0][:120]
                 raise InputError(
-                    f"the tokenizer {self.name} cannot encode this text ({reason}): choose another."
+                    f"the tokenizer {self.name} cannot encode this text ({brief(error)}): choose another."
                 ) from None
             yield np.array([i for line in encoded for i in line.ids], np.int32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scansnap.base.errors import InputError
+from scansnap.base.errors import InputError, brief
 
 REPOSITORY = "Salesforce/wikitext"
 
@@ -26,8 +26,7 @@ def fetch_wikitext(name: str, folder: Path) -> None:
     try:
         content = load_dataset(REPOSITORY, WIKITEXT[name])
     except Exception as error:  # of many kinds: no network, no such dataset, no space
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:120]
-        raise InputError(f"{name} cannot be downloaded ({reason}): give the path of a folder with it.") from None
+        raise InputError(f"{name} cannot be downloaded ({brief(error)}): give the path of a folder with it.") from None
     for split, name_here in SPLITS.items():
         with (folder / f"{name_here}.txt").open("w", encoding="utf-8", newline="\n") as file:
             for rows in content[split].iter(batch_size=1000):

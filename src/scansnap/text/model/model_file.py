@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from scansnap.base.errors import StoreError
+from scansnap.base.errors import StoreError, brief
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
@@ -52,8 +52,7 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTr
         model = TextTransformer(TextShape(**description))
         model.load_state_dict(load_file(folder / PARAMETERS))
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise StoreError(f"the model in {folder} is damaged ({reason}): train it again.") from None
+        raise StoreError(f"the model in {folder} is damaged ({brief(error)}): train it again.") from None
     saved_tokenizer = load_tokenizer(folder)
     for candidate, where in ((saved_tokenizer, f"in {folder}"), (tokenizer, "given")):
         if candidate is not None and candidate.fingerprint != expected:

@@ -1,0 +1,101 @@
+"""Engines of `flow`, which integrate runs: one interface, as `engine.py` has it for training.
+
+An engine says which work it serves, and `flow_engine_for` picks the first that serves it: compiled code for the basic
+layer, tensors for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.data.source import DataSource
+from scansnap.dynamics.engine import matrix_entries
+from scansnap.dynamics.options import FlowOptions, Runs
+from scansnap.dynamics.start import Start, make_start, start_layout
+from scansnap.model.architecture import Layer
+from scansnap.model.compact import CompactLayout
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FlowWork:
+    """An engine's task: data, and options that were checked against them."""
+
+    source: DataSource
+    options: FlowOptions
+
+    @classmethod
+    def checked(cls, source: DataSource, options: FlowOptions) -> FlowWork:
+        """The work, or an `InputError` that says why it cannot be done."""
+        options.check_data(source)
+        return cls(source, options)
+
+    @cached_property
+    def layer(self) -> Layer:
+        return self.options.part(Layer)
+
+    @property
+    def layout(self) -> CompactLayout:
+        """The layout of the records, whatever the start."""
+        return CompactLayout.of(self.source.classes, layer=self.layer)
+
+    def start(self, runs: Runs) -> Start:
+        """Y(0) and Z(0) of the runs."""
+        return make_start(self.source.classes, self.options, runs.seed, "float64", self.layer)
+
+    @property
+    def numbers_per_run(self) -> float:
+        """How many numbers a run holds in memory: its state at every time, and what the integrator needs."""
+        layout = start_layout(self.source.classes, self.options, self.layer)
+        return matrix_entries(layout) * (2.0 * len(self.options.times) + 40)
+
+    def log_times(self, runs: Runs, run: int) -> tuple[FloatArray, float]:
+        """The times u = ln(1 + t/s) of a run, and s = 1 / max(eta_Y, eta_Z)."""
+        scale = 1.0 / (max(float(runs.lr_y[run]), float(runs.lr_z[run])) or 1.0)
+        return np.log1p(np.array(self.options.times) / scale), scale
+
+
+@dataclass(frozen=True)
+class Solution:
+    """R runs at n times; NaN where the integration did not reach."""
+
+    decoder: FloatArray  # (R, n, H D, C) compact y, with or without padding
+    attention_logits: FloatArray  # (R, n, Q H, S) z
+    position_bias: FloatArray | None  # (R, n, G), where tokens depend on their position
+    loss: FloatArray  # (R, n)
+    accuracy: FloatArray  # (R, n)
+    reached: FloatArray  # (R,) the time that was reached
+
+
+class FlowEngine(Protocol):
+    """Integrates runs that begin at `start`."""
+
+    def __init__(self, work: FlowWork, start: Start) -> None: ...
+
+    @staticmethod
+    def serves(work: FlowWork) -> bool:
+        """Whether the engine can do this work."""
+
+    def solve(self, runs: Runs, most_evaluations: int, show: Callable[[float], None]) -> Solution:
+        """The runs at the times of the options; `show` is called with the number of runs done."""
+
+
+ENGINES = {"flow_kernel_engine": "KernelFlow", "flow_tensors": "FlowOnTensors"}
+"""Modules and classes in order of preference; each is imported only when asked."""
+
+
+def flow_engine_for(work: FlowWork) -> type[FlowEngine]:
+    """The first engine that serves this work."""
+    for module, name in ENGINES.items():
+        engine: type[FlowEngine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
+        if engine.serves(work):
+            return engine
+    raise AssertionError("tensors serve everything that options allow")

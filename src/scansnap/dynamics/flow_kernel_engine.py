@@ -1,0 +1,89 @@
+"""The engine that runs the compiled flow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.base.threads import available_threads
+from scansnap.dynamics.collocation import tableau
+from scansnap.dynamics.flow_engine import FlowWork, Solution
+from scansnap.dynamics.flow_kernel import BasicSystem, solve
+from scansnap.dynamics.options import Runs
+from scansnap.dynamics.start import Start
+from scansnap.model.architecture import BASIC
+from scansnap.model.compact import CompactLayout
+
+
+class KernelFlow:
+    """Runs side by side, each computed independently: its numbers cannot depend on the others."""
+
+    def __init__(self, work: FlowWork, start: Start) -> None:
+        self._work = work
+        self._start = start
+        layout = start.layout
+        blocks, self._rows = layout.query_entries()
+        self._query = np.repeat(np.arange(layout.num_queries), np.diff(blocks))
+        self._system = _system(layout, blocks.astype(np.int64), self._rows)
+
+    @staticmethod
+    def serves(work: FlowWork) -> bool:
+        """The paper's basic setting."""
+        return work.layer == BASIC and work.options.decoder_gradient == "true" and not work.source.classes.num_buckets
+
+    def solve(self, runs: Runs, most_evaluations: int, show: Callable[[float], None]) -> Solution:
+        options, start, layout = self._work.options, self._start, self._start.layout
+        count, columns = len(options.times), layout.num_columns
+        decoders = start.decoder[:, :, :columns].reshape(len(runs), -1)
+        moving = start.attention_logits[:, self._query, self._rows]
+        beginning = np.concatenate([decoders, moving], axis=1)
+        states = np.full((len(runs), count, beginning.shape[1]), np.nan)
+        losses, accuracies = np.full((2, len(runs), count), np.nan)
+        reached = np.zeros(len(runs))
+
+        def take(r: int) -> None:
+            times, scale = self._work.log_times(runs, r)
+            system = self._system._replace(lr_y=float(runs.lr_y[r]), lr_z=float(runs.lr_z[r]), scale=scale)
+            u, _ = solve(
+                system, tableau(), beginning[r], times, options.rtol, options.atol, most_evaluations,
+                states[r], losses[r], accuracies[r],
+            )  # fmt: skip
+            reached[r] = scale * math.expm1(u)
+
+        with ThreadPoolExecutor(available_threads()) as pool:
+            futures = [pool.submit(take, r) for r in range(len(runs))]
+            for done, future in enumerate(as_completed(futures)):
+                future.result()
+                show(done + 1)
+        logits = np.repeat(start.attention_logits[:, None], count, axis=1)
+        logits[:, :, self._query, self._rows] = states[:, :, decoders.shape[1] :]
+        decoder = states[:, :, : decoders.shape[1]].reshape(len(runs), count, layout.num_rows, columns)
+        return Solution(decoder, logits, None, losses, accuracies, reached)
+
+
+def _system(layout: CompactLayout, blocks: NDArray[np.int64], rows: NDArray[np.int64]) -> BasicSystem:
+    place = np.zeros(layout.support.shape, np.int64)
+    for n, size in enumerate(layout.size):
+        first, stop = blocks[layout.query_index[n]], blocks[layout.query_index[n] + 1]
+        place[n, :size] = first + np.searchsorted(rows[first:stop], layout.support[n, :size])
+    columns = layout.num_columns
+    return BasicSystem(
+        size=layout.size,
+        support=layout.support,
+        place=place,
+        probs=layout.support_probs,
+        query_index=layout.query_index.astype(np.int64),
+        blocks=blocks,
+        next_column=layout.next_column,
+        class_weights=layout.classes.weights,
+        multiplicity=layout.multiplicity[:columns].copy(),
+        column_rate=layout.column_rate[:columns].copy(),
+        rows=layout.num_rows,
+        lr_y=0.0,
+        lr_z=0.0,
+        scale=1.0,
+    )

@@ -1,0 +1,80 @@
+"""The phase diagram: its trends, and maps over other axes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap import theory
+from scansnap.figures.phase_diagram import map_of
+
+RATES = [0.1, 1.0, 10.0]
+
+
+@pytest.fixture(scope="module")
+def flows():
+    return ss.sweep("syn-small", lr_y=RATES, lr_z=RATES, times=np.geomspace(0.1, 1e6, 40),
+                    record=("attention", "entropy", "loss"))  # fmt: skip
+
+
+def test_trends(prepare, trends_of) -> None:
+    dataset = prepare("phase_diagram")
+    trends = trends_of("phase_diagram", dataset)
+    at_t0 = "If the rates are within a factor of 10 of each other, attention snaps at t_0."
+    alone = "When attention snaps depends on η_Y alone."
+    sparser = "With η_Z fixed a smaller η_Y leads to sparser attention."
+    all_to_one = "Attention does not become winner-takes-all."
+    assert {name for name, trend in trends.items() if trend.holds} == {at_t0, all_to_one}
+    assert trends[alone].measured > 100
+    dataset["snap_time"].values[:] = 3 * dataset["theory"].values
+    dataset["winner_share"].values[:] = 0.9 - 0.01 * np.arange(9)
+    trends = trends_of("phase_diagram", dataset)
+    assert {name for name, trend in trends.items() if trend.holds} == {alone, sparser}
+
+
+def test_a_map_holds_the_measures_of_the_runs(flows) -> None:
+    snap = map_of(flows, "lr_y", "lr_z", "snap_time")
+    one = flows.sel(lr_y=10.0, lr_z=0.1).isel(seed=0)
+    assert snap.dims == ("lr_z", "lr_y")
+    assert float(snap.sel(lr_y=10.0, lr_z=0.1)) == float(ss.measure.snaps(one)["snap_step"].mean())
+    entropy = map_of(flows, "lr_z", "lr_y", "entropy")
+    assert float(entropy.sel(lr_y=10.0, lr_z=0.1)) == pytest.approx(float(one["entropy"].isel(time=-1).mean()))
+    share = map_of(flows.sel(lr_z=[1.0]), "time", "lr_y", "winner_share")
+    assert share.shape == (3, 40)
+    assert snap.attrs == {"vocab_size": 34, "num_classes": 2}
+
+
+def test_theorem_4_is_drawn_where_it_is_a_line(flows) -> None:
+    axes = ss.phase_diagram(flows).axes[0]
+    unit = float(theory.snap_start(vocab_size=34, num_classes=2, lr_y=1.0))
+    places = [line.get_xdata()[0] for line in axes.lines]
+    assert places
+    assert np.allclose(np.log10(unit / np.array(places)) % 1, [0] * len(places), atol=1e-9)
+    axes = ss.phase_diagram(flows.sel(lr_z=[1.0]), x="time", y="lr_y", color="winner_share").axes[0]
+    scan, snap = axes.lines
+    assert np.allclose(scan.get_xdata(), theory.scan_end(vocab_size=34, num_classes=2, lr_y=np.array(RATES)))
+    assert np.allclose(snap.get_xdata(), theory.snap_start(vocab_size=34, num_classes=2, lr_y=np.array(RATES)))
+    assert not ss.phase_diagram(flows, color="loss").axes[0].lines
+
+
+def test_training_has_maps_too() -> None:
+    grid = ss.sweep("syn-small", lr_z=[0.5, 1.0], lr_y=1.0, momentum=[0.0, 0.5, 0.9], steps=20, seeds=[0, 1])
+    axes = ss.phase_diagram(grid, x="momentum", y="lr_z", color="entropy").axes[0]
+    assert axes.get_xlabel() == "momentum"
+    assert axes.get_xscale() == "linear"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"x": "momentum"}, "unknown axis of the map 'momentum'"),
+        ({"x": "lr_z"}, "x and y are both lr_z"),
+        ({"x": "time"}, "snap_time is one number for each run"),
+        ({"color": "los"}, "did you mean 'loss'"),
+        ({"x": "time", "color": "loss"}, r"varies in lr_y too: select one value of it, as result.sel\(lr_y=...\)"),
+    ],
+)
+def test_refusals(flows, words: dict, message: str) -> None:
+    with pytest.raises(ss.InputError, match=message):
+        ss.phase_diagram(flows, **words)
