@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap import theory
+from scansnap.base.errors import InputError
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray
@@ -34,7 +36,7 @@ def widened(classes: SequenceClasses, vocab_size: int) -> SequenceClasses:
     category="holds under its assumptions",
     conditions="M >> 100",
     setting=lambda: Setting(synthetic(num_query=2, next_per_query=1), lr_y=1.0, lr_z=1.0),
-    wrong_factor=1.3,
+    wrong_factor=1.5,
 )
 def layer_norm(check: Check) -> None:
     """Z after 1,000 steps of flows with both normalizations, at M of the classes, 1,000, 3,000 and 10,000.
@@ -44,10 +46,12 @@ def layer_norm(check: Check) -> None:
     classes = check.setting.classes
     own = classes.vocab_size
     sizes = np.array([own, *(m for m in (1000, 3000, 10_000) if m > own)])
+    if len(sizes) < 3:
+        raise InputError(f"layer_norm widens the vocabulary up to 10,000 tokens: give classes of fewer than {own}.")
     apart = np.array([_apart(check, widened(classes, int(size))) for size in sizes])
     large = sizes >= 1000
     slope = np.polyfit(np.log(sizes[large]), np.log(apart[large]), 1)[0]
-    check.equal("exponent in M of the difference of Z", -1.0, slope, tolerance=0.1)
+    check.equal("exponent in M of the difference of Z, up to logarithms", -1.0, slope, tolerance=0.3)
     check.at_most("difference of Z over the largest z, M = 10,000", apart[-1], 0.02)
     check.at_most(f"difference of Z over the largest z, M = {own}", apart[0], 0.1, role="beyond")
     c = classes.probs[:, classes.contextual_tokens]
@@ -103,10 +107,12 @@ def few_tokens(check: Check) -> None:
 
 
 SEQ_LEN = 9
+MOST_SEEN = 0.02
+"""The least share of spurious tokens in eight sequences about which training can say anything."""
 
 
 @claim(
-    "A large data set suppresses spurious tokens, which a small one makes look distinct.",
+    "A large data set suppresses spurious tokens, which a small one makes look distinct; so may prior knowledge.",
     where="Section 9",
     category="sharpened",
     conditions="N beyond the size at which most common tokens have been seen once",
@@ -136,18 +142,33 @@ def spurious_tokens(check: Check) -> None:
             "seq_len": SEQ_LEN, "momentum": 0.9, "num_sequences": int(size), "seeds": seeds, "record_every": 100,
             "record": ("attention",), "progress": False,
         }  # fmt: skip
-        attention = one_head(train(classes, **options))["attention"].transpose("step", "run", "class", "token").values
-        spurious = np.array([look_distinct(classes, int(size), seed) for seed in seeds])
-        shares.append((attention * spurious).sum(axis=-1).mean(axis=(1, 2)))
+        shares.append(_on_spurious(classes, train(classes, **options), int(size), seeds))
     start, end = np.array(shares).T
+    peak = int(counted.argmax())
+    if counted[sizes == 8] < MOST_SEEN:
+        raise InputError(
+            "spurious_tokens says nothing about these classes: eight sequences of nine show their common tokens in "
+            "every class; give classes with rarer ones."
+        )
     check.equal(f"share before training, mean of {runs} data sets", counted, start, tolerance=0.2)
-    past = sizes >= 8
-    check.positive("fall of the counted share with N, from N = 8 on", -np.diff(counted[past]))
-    check.at_most("share after training at N = 256 over that at N = 8", end[-1] / end[past][0], 0.02)
-    check.positive("what training adds, N = 8 to 64", (end - start)[(sizes >= 8) & (sizes <= 64)])
+    check.positive("fall of the counted share with N, from its largest value on", -np.diff(counted[peak:]))
+    check.at_most("share after training at N = 256 over that at N = 8", end[-1] / end[sizes == 8], 0.02)
+    noticeable = (sizes >= 8) & (counted >= MOST_SEEN)
+    check.positive(f"what training adds, N = 8 to {sizes[noticeable][-1]}", (end - start)[noticeable])
+    informed = train(classes, **{**options, "num_sequences": 8}, attention_prior={"common": -2.0})
+    suppressed = _on_spurious(classes, informed, 8, seeds)[-1]
+    check.at_most("share after training with a prior of -2 on common tokens, over that without, N = 8",
+                  suppressed / end[sizes == 8], 0.8)  # fmt: skip
     check.positive("fall of the counted share with N, from N = 1 on", -np.diff(counted), role="contrast")
     check.curve = Curve(sizes.astype(float), {"counted": counted, "before training": start, "after training": end},
                         "sequences N in the data set", "attention on spurious tokens (share)")  # fmt: skip
+
+
+def _on_spurious(classes: SequenceClasses, runs: xr.Dataset, size: int, seeds: range) -> FloatArray:
+    """Attention on spurious tokens at each recorded step, mean over classes and runs."""
+    attention = one_head(runs)["attention"].transpose("step", "run", "class", "token").values
+    spurious = np.array([look_distinct(classes, size, seed) for seed in seeds])
+    return np.asarray((attention * spurious).sum(axis=-1).mean(axis=(1, 2)), np.float64)
 
 
 def look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray
@@ -31,6 +32,8 @@ from scansnap.dynamics.train import train
 TIMES = np.geomspace(1, 1e5, 21)
 STARTS = 40
 """Heads that start apart, over all runs."""
+MOST_DENSE_TOKENS = 400
+"""The largest vocabulary for which whole M x M starts of all heads are drawn."""
 
 
 def head_logits(classes: SequenceClasses, *, lr_y: float, lr_z: float, heads: int, times: FloatArray) -> FloatArray:
@@ -86,6 +89,11 @@ def heads_prior(check: Check) -> None:
     """The winner among the first class's distinct tokens in 40 heads: flows, sampled training, and Y(0) random."""
     classes = check.setting.classes
     size, rng = classes.vocab_size, check.rng()
+    if size > MOST_DENSE_TOKENS:
+        raise InputError(
+            f"heads_prior draws whole {size} x {size} matrices for {STARTS} heads: give classes of at most "
+            f"{MOST_DENSE_TOKENS} tokens."
+        )
     scale = 4 / np.sqrt(size)
     z = rng.uniform(-scale, scale, size=(STARTS // 4, 4, size, size))
     y = rng.uniform(-1, 1, size=z.shape) / np.sqrt(size)
