@@ -212,7 +212,6 @@ def softmax(z: torch.Tensor, log_a: torch.Tensor) -> torch.Tensor:
         ({"normalization": part(forward=lambda x: x)}, "fails with TypeError"),
         ({"residual": part(forward=lambda u, query: u[..., 0])}, "forward gives a Tensor of shape"),
     ],
-    ids=str,
 )
 def test_parts_are_tried_first(layer: dict[str, Any], sentence: str) -> None:
     for ask in (
