@@ -6,7 +6,7 @@ Syn-Medium, batch 128, T = 128, SGD with momentum, from zero.  The plain loop is
 one-hot features of every position, M x M matrices, autograd, data made in Python.  The second way works on token counts
 but carries every token of the vocabulary through every sequence, and leaves the gradient to autograd.  Printed are
 medians of the time of one update of one run, when it trains alone and when sixteen do, and medians of paired ratios.
-The last column is the share of the time of sixteen that the arithmetic (counted in `dynamics/layered_kernel.py`) would
+The last column is the share of the time of sixteen that the arithmetic (counted in `dynamics/compiled/layers.py`) would
 take at the rate of a large float32 matrix product.
 """
 

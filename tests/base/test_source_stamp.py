@@ -11,7 +11,7 @@ import pytest
 import scansnap
 from scansnap.base.source_stamp import source_stamp
 
-KERNEL = "scansnap.dynamics.kernel"
+KERNEL = "scansnap.dynamics.compiled.training"
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_equal_sources_have_equal_stamps(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", ["dynamics/kernel.py", "data/compiled_draws.py", "data/binomial.py", "data/random_stream.py"]
+    "changed", ["dynamics/compiled/training.py", "data/compiled_draws.py", "data/binomial.py", "data/random_stream.py"]
 )
 def test_what_is_imported_through_others_counts(copy: Path, changed: str) -> None:
     before = stamp_in(copy, KERNEL)

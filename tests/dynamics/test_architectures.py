@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
+from scansnap.dynamics.compiled.training_engine import KernelEngine
 from scansnap.dynamics.engine import Engine, engine_for
 from scansnap.dynamics.gradients import directions, population_batch, token_weights
-from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
 from scansnap.dynamics.tensor_engine import TensorEngine
 from scansnap.dynamics.update_rules import SGD

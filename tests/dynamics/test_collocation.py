@@ -8,8 +8,8 @@ import pytest
 import scansnap as ss
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.collocation import curvature, integrate, tableau, velocity
+from scansnap.dynamics.compiled.flow_engine import KernelFlow
 from scansnap.dynamics.flow_engine import FlowWork
-from scansnap.dynamics.flow_kernel_engine import KernelFlow
 from scansnap.dynamics.options import FlowOptions
 
 

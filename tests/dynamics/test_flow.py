@@ -11,8 +11,8 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from scansnap.data.named_classes import as_source
+from scansnap.dynamics.compiled.flow_engine import KernelFlow
 from scansnap.dynamics.flow_engine import FlowWork, flow_engine_for
-from scansnap.dynamics.flow_kernel_engine import KernelFlow
 from scansnap.dynamics.flow_tensors import FlowOnTensors
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.options import FlowOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from scansnap.dynamics.kernel_math import add_outer_products, largest, move_row, scaled_exp, weighted_sums
+from scansnap.dynamics.compiled.loops import add_outer_products, largest, move_row, scaled_exp, weighted_sums
 from scansnap.model.compact import LANES
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from scansnap.dynamics.layered_math import TILE, activate, add_transposed_product, product, transpose, weigh
+from scansnap.dynamics.compiled.layer_loops import TILE, activate, add_transposed_product, product, transpose, weigh
 from scansnap.model.lanes import LANES
 
 TYPES = pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 1e-5), (np.float64, 1e-14)])

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
+from scansnap.dynamics.compiled.layers_engine import LayeredKernelEngine
 from scansnap.dynamics.layered_engine import LayeredEngine, feature_tokens
-from scansnap.dynamics.layered_kernel_engine import LayeredKernelEngine
 from scansnap.dynamics.tensor_engine import TensorEngine
 from scansnap.dynamics.update_rules import Adam
 from scansnap.model.compact import CompactLayout

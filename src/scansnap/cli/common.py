@@ -100,12 +100,12 @@ def default_store(name: str, described: Mapping[str, Any]) -> Path:
     return Path("results") / store_name(name, described)
 
 
-def say_compiling() -> None:
-    """Tell a user who waits for the first compilation on this machine why."""
-    from scansnap.dynamics.kernel import compiled_before
+def say_compiling(module: str) -> None:
+    """Tell a user who waits for the first compilation of a module on this machine why."""
+    from scansnap.dynamics.compiled import compiled_before
 
-    if not compiled_before():
-        print("compiling the kernel, once on this machine: about fifteen seconds", file=sys.stderr)
+    if not compiled_before(module):
+        print(f"compiling {module}, once on this machine: about twenty seconds", file=sys.stderr)
 
 
 def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:

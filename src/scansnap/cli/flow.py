@@ -44,6 +44,7 @@ def command(
 
     from scansnap.dynamics.flow import flow
 
+    common.say_compiling("flow")
     began = time.perf_counter()
     dataset = flow(source, options, store=path, progress=False if json else None)
     common.show(dataset, path, picture, time.perf_counter() - began, json)

@@ -38,7 +38,8 @@ def command(
     from scansnap.report.page import NUM_SEEDS, reproduce
 
     names = [part.strip() for part in figures.split(",")] if figures else None
-    common.say_compiling()
+    common.say_compiling("training")
+    common.say_compiling("flow")
     began = time.perf_counter()
     with progress_bar("reproducing the paper", 1.0, False if json else None) as show:
         page = reproduce(

@@ -47,7 +47,7 @@ def command(
 
     from scansnap.dynamics.train import train
 
-    common.say_compiling()
+    common.say_compiling("training" if options.layers == 1 else "layers")
     began = time.perf_counter()
     dataset = train(source, options, store=path, progress=False if json else None)
     common.show(dataset, path, picture, time.perf_counter() - began, json)

@@ -43,7 +43,7 @@ there, the error of the polynomial counts too.  It is D h^(s+1) q((u - u_0)/h) w
 D the derivative of order s + 1 over (s + 1)!, and the error of the first guess at c_1, on the step before of length h',
 was D h'^(s+1) q(1 + c_1 h/h').  Their ratio times the change of the first guess is the estimate.
 
-The code runs compiled, for systems that are named tuples with compiled functions (`flow_kernel.py`), and as it stands
+The code runs compiled, for systems that are named tuples with compiled functions (`compiled/flow.py`), and as it stands
 for objects with the methods `velocity` and `curvature` (`flow_tensors.py`).
 """
 
@@ -59,7 +59,7 @@ from numba.extending import register_jitable
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from scansnap.dynamics.kernel_math import FAST
+from scansnap.dynamics.compiled.loops import FAST
 
 STAGES = 4
 """s.  With more, steps are longer but sweeps converge more slowly where z is neither slow nor very stiff."""
@@ -128,7 +128,7 @@ def curvature(system: Any, u: float, state: NDArray[np.float64], out: NDArray[np
 
 
 INLINED: Any = {"fastmath": FAST, "error_model": "numpy", "forceinline": True}
-"""Always inlined, as in `kernel_math.py`."""
+"""Always inlined, as in `compiled/loops.py`."""
 
 _compiled = njit(cache=True, **INLINED)
 _either = register_jitable(**INLINED)  # compiled in compiled code, plain Python elsewhere

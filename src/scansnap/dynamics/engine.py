@@ -2,8 +2,8 @@
 
 All engines draw the same sequences for the same seed and do the same arithmetic in different orders, so they agree to
 rounding.  An engine says which work it serves and how much memory a run takes; `engine_for` picks the first that serves
-the work: compiled code for the basic setting and for several layers on a CPU, autograd for several layers elsewhere,
-tensors for everything else.  Users never choose.
+the work: compiled code for built-in parts on a CPU, autograd for several layers elsewhere, tensors for everything else.
+Users never choose.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Engine(Protocol):
 
 
 ENGINES = {
-    "kernel_engine": "KernelEngine",
-    "layered_kernel_engine": "LayeredKernelEngine",
+    "compiled.training_engine": "KernelEngine",
+    "compiled.layers_engine": "LayeredKernelEngine",
     "layered_engine": "LayeredEngine",
     "tensor_engine": "TensorEngine",
 }

@@ -8,7 +8,7 @@ change is steady in log t: with t = s (e^u - 1) the equation dY/du = (t + s) dY/
 cost about as much as 10^3.  s = 1 / max(eta_Y, eta_Z) is the time in which anything first moves.
 
 `collocation.py` integrates it with any rates: where the attention logits are fast they follow Y stiffly, which
-`flow_kernel.py` derives.  The tolerance sets the error of a step, and so its length.
+`compiled/flow.py` derives.  The tolerance sets the error of a step, and so its length.
 """
 
 from __future__ import annotations

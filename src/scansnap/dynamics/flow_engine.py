@@ -88,7 +88,7 @@ class FlowEngine(Protocol):
         """The runs at the times of the options; `show` is called with the number of runs done."""
 
 
-ENGINES = {"flow_kernel_engine": "KernelFlow", "flow_tensors": "FlowOnTensors"}
+ENGINES = {"compiled.flow_engine": "KernelFlow", "flow_tensors": "FlowOnTensors"}
 """Modules and classes in order of preference; each is imported only when asked."""
 
 

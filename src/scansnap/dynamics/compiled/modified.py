@@ -7,15 +7,15 @@ the sequences of class n, that adds
     sum_n m_n X_n^T = sum_n' v_n' R_n'^T,      R = (V^T V)^{-1} X - X,
 
 which is one more sequence for each class, with the residual R_n.  Coefficients w take the place of directions v as in
-`kernel_readout.py`: v_n . v_n' = sum_l w_nl w_n'l - w_n0 w_n'0.
+`readout.py`: v_n . v_n' = sum_l w_nl w_n'l - w_n0 w_n'0.
 """
 
 from __future__ import annotations
 
 import math
 
-from scansnap.dynamics.kernel_math import add_row, rare
-from scansnap.dynamics.kernel_readout import class_boost, directions, further_slots
+from scansnap.dynamics.compiled.loops import add_row, rare
+from scansnap.dynamics.compiled.readout import class_boost, directions, further_slots
 
 
 @rare

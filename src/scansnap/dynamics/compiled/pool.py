@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.source import Draw, check_draw
+from scansnap.dynamics.compiled.plan import KernelPool
 from scansnap.dynamics.engine import Work
-from scansnap.dynamics.kernel_plan import KernelPool
 from scansnap.model.compact import CompactLayout
 
 DRAWN_AT_ONCE = 2**22

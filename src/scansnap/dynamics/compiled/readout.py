@@ -34,7 +34,7 @@ for u = L v - e_m + (1/M) 1 and u . v = (1 + u_m)/L.  In terms of w both are
     square = a,              linear = h - c^-mean a,                                  own = 0      (no residual)
     square = a + L^2 k,      linear = h - (c^-mean + 1/M) a/L - c^-mean L k,          own = a/L
 
-and the basic setting has square = a alone.  `kernel.py` explains why g_l need not be formed for each sequence.
+and the basic setting has square = a alone.  `training.py` explains why g_l need not be formed for each sequence.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ import math
 
 import numpy as np
 
-from scansnap.dynamics.kernel_lanes import add, load, multiply, multiply_add, spread, store, subtract
-from scansnap.dynamics.kernel_math import hot, inner_product, largest, rare, scaled_exp
-from scansnap.dynamics.kernel_plan import GROUP
+from scansnap.dynamics.compiled.lanes import add, load, multiply, multiply_add, spread, store, subtract
+from scansnap.dynamics.compiled.loops import hot, inner_product, largest, rare, scaled_exp
+from scansnap.dynamics.compiled.plan import GROUP
 
 MEAN, LENGTH, ENTRY, SCALE, ROWS = range(5)
 """Rows of `shape` for each head: mean(c^), L, u_m, and w over c/|c|_2, of each sequence."""

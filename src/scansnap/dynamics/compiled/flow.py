@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.collocation import INLINED, curvature, integrate, velocity
-from scansnap.dynamics.kernel_math import FAST
-from scansnap.dynamics.kernel_plan import ROOM
+from scansnap.dynamics.compiled.loops import FAST
+from scansnap.dynamics.compiled.plan import ROOM
 
 
 class BasicSystem(NamedTuple):

@@ -8,7 +8,7 @@ from numba import njit
 
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
-from scansnap.dynamics.kernel_math import rare
+from scansnap.dynamics.compiled.loops import rare
 from scansnap.dynamics.random_entries import CHOICE_STREAM
 
 

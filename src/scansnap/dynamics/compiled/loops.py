@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from scansnap.dynamics.kernel_lanes import (
+from scansnap.dynamics.compiled.lanes import (
     add,
     highest,
     load,

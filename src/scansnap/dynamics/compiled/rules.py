@@ -12,7 +12,7 @@ rows at every step.
 Where means are subtracted
 --------------------------
 The kernel accumulates the gradient of the rows of Y^, and -G/sqrt(M) for the last row of a head's block, with G the sum
-of those gradients (`kernel_readout.py`).  SGD moves Y^ and that row.  The other rules need the gradient of Y itself,
+of those gradients (`readout.py`).  SGD moves Y^ and that row.  The other rules need the gradient of Y itself,
 the same for every token of a row: that of Y^ less G/M, which is that of Y^ plus the last row's over sqrt(M).  They move
 Y, and the last row becomes the new sum of the others.
 """
@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 
-from scansnap.dynamics.kernel_math import hot, move_row, rare
-from scansnap.dynamics.kernel_plan import ADAM_RULE, SIGN_RULE
+from scansnap.dynamics.compiled.loops import hot, move_row, rare
+from scansnap.dynamics.compiled.plan import ADAM_RULE, SIGN_RULE
 
 
 @hot

@@ -12,7 +12,7 @@ import math
 from numba import njit, types
 from numba.extending import overload
 
-from scansnap.dynamics.kernel_lanes import (
+from scansnap.dynamics.compiled.lanes import (
     add,
     add_to_listed,
     divide,
@@ -37,7 +37,7 @@ from scansnap.dynamics.kernel_lanes import (
     zero_each,
     zero_unless_above,
 )
-from scansnap.dynamics.kernel_math import FAST
+from scansnap.dynamics.compiled.loops import FAST
 from scansnap.model.lanes import LANES
 
 TILE = 8
@@ -47,7 +47,7 @@ REORDERED = FAST - {"arcp"}
 """Sums may be reordered, but a quotient is no product with a reciprocal: attention to a single token is exactly 1, and
 so its gradient exactly 0, which rules that ignore the size of a gradient would otherwise take for one."""
 
-jit = njit(fastmath=REORDERED, error_model="numpy", forceinline=True)  # `kernel_math` says why always inlined
+jit = njit(fastmath=REORDERED, error_model="numpy", forceinline=True)  # `loops` says why always inlined
 
 
 @jit

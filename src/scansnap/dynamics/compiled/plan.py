@@ -15,7 +15,7 @@ ROOM = 512
 """Entries left free around arrays that compiled loops write: more than any loop handles at once."""
 
 GROUP = 8
-"""The number of sequences of one class taken together: `kernel_math` loads a row of Y once for all of them."""
+"""The number of sequences of one class taken together: `loops` loads a row of Y once for all of them."""
 
 SGD_RULE, ADAM_RULE, SIGN_RULE, NORMALIZED_RULE = range(4)
 """How a gradient moves its matrix (`update_rules.py`)."""
@@ -24,7 +24,7 @@ SGD_RULE, ADAM_RULE, SIGN_RULE, NORMALIZED_RULE = range(4)
 class KernelPlan(NamedTuple):
     """What does not change during training: the layer on the compact layout, and the sampling tables.
 
-    Y has a block of rows for each head.  `kernel_readout` explains slots and the last row of a block.
+    Y has a block of rows for each head.  `readout` explains slots and the last row of a block.
     """
 
     size: NDArray[np.int32]  # (K,)
@@ -106,7 +106,7 @@ class KernelScratch(NamedTuple):
     parts: NDArray[np.floating]  # (H GROUP, C) the logits of each head; `logits` itself for one head
     logits: NDArray[np.floating]  # (GROUP, C) then residuals up to a factor
     factor: NDArray[np.floating]  # (2, GROUP) that factor, and a_s, both times the sequence's weight
-    shape: NDArray[np.floating]  # (H ROWS, GROUP) `kernel_readout`
+    shape: NDArray[np.floating]  # (H ROWS, GROUP) `readout`
     bends: NDArray[np.floating]  # (H ROWS, GROUP)
     pull: NDArray[np.floating]  # (H slots,) sum_j y_lj G_lj
     bend: NDArray[np.floating]  # (H slots,) sum_s f_sl^2 a_s, and what other layers add

@@ -12,9 +12,7 @@ from scansnap.base.errors import InputError
 from scansnap.base.threads import available_threads
 from scansnap.data.compiled_draws import COUNTING_LIMIT, padded_length
 from scansnap.data.sampling import SamplingTables
-from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
-from scansnap.dynamics.kernel import advance
-from scansnap.dynamics.kernel_plan import (
+from scansnap.dynamics.compiled.plan import (
     ADAM_RULE,
     GROUP,
     NORMALIZED_RULE,
@@ -26,8 +24,10 @@ from scansnap.dynamics.kernel_plan import (
     KernelState,
     apart,
 )
-from scansnap.dynamics.kernel_pool import Pools
-from scansnap.dynamics.kernel_readout import ROWS
+from scansnap.dynamics.compiled.pool import Pools
+from scansnap.dynamics.compiled.readout import ROWS
+from scansnap.dynamics.compiled.training import advance
+from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.update_rules import SGD, Adam, NormalizedSGD, SignSGD
@@ -71,6 +71,7 @@ class KernelEngine:
         self._runs = runs
         options, rule, layout = work.options, work.options.rule, start.layout
         dtype = np.dtype(options.dtype)
+        self._seeds, self._lr_y, self._lr_z = (np.array(values) for values in (runs.seed, runs.lr_y, runs.lr_z))
         seeds, self._seed_index = np.unique(runs.seed, return_inverse=True)
         bias, is_learned = start.position_bias, options.learn_position_bias
         self._fixed_bias = None if bias is None or is_learned else np.tile(bias.astype(dtype), (len(runs), 1))
@@ -124,7 +125,7 @@ class KernelEngine:
         accuracies: NDArray[np.float64],
     ) -> None:
         """Updates begin .. end-1 of all runs."""
-        runs, pool = self._runs, self._pools.of(begin, end)
+        pool = self._pools.of(begin, end)
 
         def take(group: NDArray[np.int64]) -> None:
             scratch = _scratch(self._plan, self._state, self._rule)
@@ -132,10 +133,9 @@ class KernelEngine:
             u = int(self._seed_index[group[0]]) if len(group) else 0
             for first in range(begin, end, window):
                 last = min(first + window, end)
-                columns = slice(first - self.step, last - self.step)
                 advance(
-                    self._plan, self._state, self._rule, pool, scratch, u, group, runs.seed, runs.lr_y, runs.lr_z,
-                    first, last, update, losses[:, columns], accuracies[:, columns],
+                    self._plan, self._state, self._rule, pool, scratch, u, group, self._seeds, self._lr_y, self._lr_z,
+                    first, last, self.step, update, losses, accuracies,
                 )  # fmt: skip
 
         if not self._compiled:
@@ -153,7 +153,7 @@ class KernelEngine:
         return Parts(attention_logits=logits, decoder=decoder, position_bias=position_bias)
 
     def _decoder(self) -> NDArray[np.floating]:
-        """Y (R, H D, C), from Y^ where means over tokens are subtracted (`kernel_readout.py`)."""
+        """Y (R, H D, C), from Y^ where means over tokens are subtracted (`readout.py`)."""
         plan, state = self._plan, self._state
         drift = self._drift(state.decoder_age, self._runs.lr_y) * plan.row_sign
         decoder = state.decoder + drift[..., None] * plan.column_rate[0] * state.decoder_velocity
@@ -217,22 +217,23 @@ def _plan(layout: CompactLayout, class_probs: NDArray[np.floating], dtype: np.dt
     by_head = slots[:, None] + block * np.arange(heads, dtype=np.int32)[:, None]
     is_sum = np.arange(heads * block) % block >= rows
     learned = class_probs.shape[1] > 1
+    # Copies, since compiled code is made for arrays that may be written and again for arrays that may not.
     return KernelPlan(
-        size=layout.size,
-        support=layout.support,
+        size=np.array(layout.size),
+        support=np.array(layout.support),
         support_probs=np.ascontiguousarray(class_probs[None, :, 0]),
-        bucket_probs=class_probs if learned else class_probs[:, :0],
-        query_index=layout.query_index,
-        next_column=layout.next_column,
-        class_weights=layout.classes.weights,
+        bucket_probs=np.array(class_probs if learned else class_probs[:, :0]),
+        query_index=np.array(layout.query_index),
+        next_column=np.array(layout.next_column),
+        class_weights=np.array(layout.classes.weights),
         multiplicity=apart(layout.multiplicity.astype(dtype)[None]),
         column_rate=apart(layout.column_rate.astype(dtype)[None]),
         num_columns=layout.num_columns,
-        query_offsets=query_offsets,
-        query_rows=query_rows,
-        thresholds=tables.thresholds,
-        conditional=tables.conditional,
-        class_thresholds=tables.class_thresholds,
+        query_offsets=np.array(query_offsets),
+        query_rows=np.array(query_rows),
+        thresholds=np.array(tables.thresholds),
+        conditional=np.array(tables.conditional),
+        class_thresholds=np.array(tables.class_thresholds),
         heads=heads,
         residual=residual,
         num_tokens=float(layout.classes.vocab_size if centered else 0),

@@ -14,25 +14,24 @@ that reaches token l from the residual x_s = e_n - p_s, and a_s = sum_l f_sl g_s
 term is sum_j y_lj G_lj with G_lj = sum_s f_sl x_sj: the class's decoder gradient, which is needed anyway.  So the
 products g_sl, a third of the arithmetic, are never formed: one inner product per token and class replaces one per token
 and sequence.  Other layers have the same first term, and more numbers like a_s for each sequence in the place of the
-second (`kernel_readout.py`).
+second (`readout.py`).
 """
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 from numba import njit
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.dynamics.kernel_batches import draw_batch, weigh_batch
-from scansnap.dynamics.kernel_borrow import borrow
-from scansnap.dynamics.kernel_lanes import load, multiply, multiply_add, store, total
-from scansnap.dynamics.kernel_math import FAST, add_outer_products, add_row, hot, softmax_residual, weighted_sums
-from scansnap.dynamics.kernel_modified import add_modification
-from scansnap.dynamics.kernel_plan import GROUP, SGD_RULE
-from scansnap.dynamics.kernel_readout import (
+from scansnap.dynamics.compiled.batches import draw_batch, weigh_batch
+from scansnap.dynamics.compiled.borrow import borrow
+from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, store, total
+from scansnap.dynamics.compiled.loops import FAST, add_outer_products, add_row, hot, softmax_residual, weighted_sums
+from scansnap.dynamics.compiled.modified import add_modification
+from scansnap.dynamics.compiled.plan import GROUP, SGD_RULE
+from scansnap.dynamics.compiled.readout import (
     LINEAR,
     OWN,
     ROWS,
@@ -43,7 +42,7 @@ from scansnap.dynamics.kernel_readout import (
     directions,
     further_slots,
 )
-from scansnap.dynamics.kernel_rules import move_all, move_touched, touch_query, touch_rows
+from scansnap.dynamics.compiled.rules import move_all, move_touched, touch_query, touch_rows
 
 
 @hot
@@ -141,12 +140,13 @@ def _compile(stamp: int):
 
     @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
     def advance(
-        plan, state, rule, pool, scratch, u, runs, seeds, rates_y, rates_z, start, stop, update, losses, accuracies
+        plan, state, rule, pool, scratch, u, runs, seeds, rates_y, rates_z, start, stop, origin, update, losses, shares
     ):
         """Take updates start .. stop-1 of the given runs, which share the u-th seed, without holding Python's lock.
 
-        losses and accuracies (R, steps) are those of each batch before its update.  With `update` false nothing
-        is learned: the batches are only evaluated.  A call without runs only compiles.
+        losses (R, steps) and the shares of sequences that are right are those of each batch before its update, with
+        update `origin` first.  With `update` false nothing is learned: the batches are only evaluated.  A call without
+        runs only compiles.
         """
         if stamp < 0 or runs.shape[0] == 0:
             return
@@ -164,8 +164,8 @@ def _compile(stamp: int):
             for t in range(start, stop):
                 s = t - start
                 if state.diverged[r] >= 0:
-                    losses[r, s] = np.nan
-                    accuracies[r, s] = np.nan
+                    losses[r, t - origin] = np.nan
+                    shares[r, t - origin] = np.nan
                     continue
                 weights, probs, layer = scratch.weights, plan.support_probs, s
                 if learns_bias:
@@ -210,12 +210,12 @@ def _compile(stamp: int):
                                 vz[plan.query_index[n] * heads + head, plan.support[n, w]] += (
                                     scratch.pull[slot] - scratch.bend[slot]
                                 )
-                losses[r, s] = loss
-                accuracies[r, s] = correct
+                losses[r, t - origin] = loss
+                shares[r, t - origin] = correct
                 if not math.isfinite(loss):
                     state.diverged[r] = t
-                    losses[r, s] = np.nan
-                    accuracies[r, s] = np.nan
+                    losses[r, t - origin] = np.nan
+                    shares[r, t - origin] = np.nan
                 if state.diverged[r] >= 0 or not update:
                     continue
                 if rule.modified and not add_modification(plan, scratch, y, v, z, probs):
@@ -227,8 +227,3 @@ def _compile(stamp: int):
 
 
 advance = _compile(source_stamp(__name__))
-
-
-def compiled_before() -> bool:
-    """Whether an earlier process left a compiled kernel on disk; otherwise the first call takes some ten seconds."""
-    return any(Path(advance._cache.cache_path).glob("kernel.*advance-*.nbc"))

@@ -38,8 +38,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.dynamics.kernel_math import softmax_residual
-from scansnap.dynamics.layered_math import (
+from scansnap.dynamics.compiled.layer_loops import (
     REORDERED,
     TILE,
     activate,
@@ -64,6 +63,7 @@ from scansnap.dynamics.layered_math import (
     two_outer_products,
     weigh,
 )
+from scansnap.dynamics.compiled.loops import softmax_residual
 
 GROUP = TILE
 """Sequences whose last layer is computed together."""

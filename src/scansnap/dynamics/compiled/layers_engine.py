@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.base.threads import available_threads, one_tensor_thread
-from scansnap.dynamics.engine import Work
-from scansnap.dynamics.gradients import Batch
-from scansnap.dynamics.layered_engine import LayeredEngine, Measures, feature_tokens, layer_entries, query_features
-from scansnap.dynamics.layered_kernel import (
+from scansnap.dynamics.compiled.layers import (
     LayeredBatch,
     LayeredMatrices,
     LayeredPlan,
     layered_gradients,
     make_scratch,
 )
+from scansnap.dynamics.engine import Work
+from scansnap.dynamics.gradients import Batch
+from scansnap.dynamics.layered_engine import LayeredEngine, Measures, feature_tokens, layer_entries, query_features
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.update_rules import memory_of

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from scansnap.base.threads import available_threads
 from scansnap.dynamics.collocation import tableau
+from scansnap.dynamics.compiled.flow import BasicSystem, solve
 from scansnap.dynamics.flow_engine import FlowWork, Solution
-from scansnap.dynamics.flow_kernel import BasicSystem, solve
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.model.architecture import BASIC
