@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -31,9 +32,20 @@ def interacting_classes(draw: st.DrawFn) -> ss.SequenceClasses:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(interacting_classes(), st.sampled_from([0.1, 0.5, 1.0]))
 def test_tokens_move_as_the_criterion_says(classes: ss.SequenceClasses, lr_y: float) -> None:
+    check_moves(classes, lr_y)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(interacting_classes(), st.sampled_from([0.1, 0.5, 1.0]))
+def test_tokens_move_as_the_criterion_says_in_200_settings(classes: ss.SequenceClasses, lr_y: float) -> None:
+    check_moves(classes, lr_y)
+
+
+def check_moves(classes: ss.SequenceClasses, lr_y: float) -> None:
     """The size of every move against `flow`, and the sign by the inequality in words."""
     f = theory.directions(classes.probs[:, classes.contextual_tokens])
     assume(theory.overlaps(f).max() > 1e-3)  # without any overlap nothing moves
