@@ -15,8 +15,8 @@ PAGES = "".join(page.read_text() for page in sorted((Path(__file__).parents[2] /
 ROUNDING = 1e-6
 """Deviations below this are rounding, or the error of an integration, and may differ from machine to machine."""
 FACTOR = 1.5
-NEAR = 0.05
-"""How far predictions and measurements may be from those on the page, relative to them."""
+NEAR = 0.005
+"""How far predictions and measurements may be from the four digits on the page, relative to them."""
 
 
 class Row(NamedTuple):
