@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,10 @@ def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
     verdicts = ss.verify("lemma_6", "theorem_4", classes=alone, on_verdict=seen.append)
     assert [verdict.verdict for verdict in verdicts] == [HOLDS, INAPPLICABLE]
     assert verdicts == seen
-    assert verdicts[1].as_dict()["predicted"] is None
+    applies, inapplicable = (verdict.as_dict() for verdict in verdicts)
+    assert applies["reason"] is None
+    assert (inapplicable["reason"], inapplicable["predicted"]) == (verdicts[1].reason, None)
+    assert replace(verdicts[0], seconds=0.12345).as_dict()["seconds"] == 0.123
 
 
 def test_bad_arguments_are_named() -> None:
