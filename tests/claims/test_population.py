@@ -42,5 +42,5 @@ def test_a_trajectory_takes_up_to_a_quarter_of_the_memory(monkeypatch: pytest.Mo
     monkeypatch.setattr(population, "physical_memory", lambda: 4 * needed)
     assert len(trajectory(classes, times=times, lr_y=0.5, lr_z=0.5)[0]) == 2
     monkeypatch.setattr(population, "physical_memory", lambda: 4 * needed - 1)
-    with pytest.raises(InputError, match="holds the decoder at 2 times.*give smaller classes"):
+    with pytest.raises(InputError, match="holds the decoder at 2 times"):
         trajectory(classes, times=times, lr_y=0.5, lr_z=0.5)
