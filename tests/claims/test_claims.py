@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +83,20 @@ def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
     assert applies["reason"] is None
     assert (inapplicable["reason"], inapplicable["predicted"]) == (verdicts[1].reason, None)
     assert replace(verdicts[0], seconds=0.12345).as_dict()["seconds"] == 0.123
+
+
+def test_progress_counts_the_claims_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+
+    @contextmanager
+    def bar(label: str, total: int, progress: bool | None) -> Iterator[Callable[[int], None]]:
+        shown.append((label, total, progress))
+        yield shown.append
+
+    monkeypatch.setattr(sys.modules["scansnap.claims.verify"], "progress_bar", bar)
+    ss.verify("lemma_6", "lemma_8", progress=True)
+    ss.verify("lemma_6")
+    assert shown == [("checking 2 claims", 2, True), 1, 2, ("checking 1 claim", 1, None), 1]
 
 
 def test_bad_arguments_are_named() -> None:

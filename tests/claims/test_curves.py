@@ -283,6 +283,7 @@ def corollary_1(verdict: Verdict, curve: Curve) -> None:
 
 
 def corollary_2(verdict: Verdict, curve: Curve) -> None:
+    assert len(verdict.setting.classes.common_tokens) == 3
     for line in curve.lines.values():
         assert (np.diff(line, prepend=0.0) < 0).all()
 

@@ -299,3 +299,10 @@ def test_the_reduction_starts_at_the_probabilities() -> None:
                                  lr_y=0.5, lr_z=0.3)  # fmt: skip
     assert only.times.tolist() == [0.0]
     assert only.overlap[0] == flow.overlap[0]
+
+
+def test_centered_one_hots_lie_along_the_last_axis() -> None:
+    tokens = np.array([[0, 2, 1], [3, 3, 0]])
+    zeta = theory.centered_one_hot(tokens, vocab_size=4)
+    np.testing.assert_allclose(zeta, (np.eye(4)[tokens] - 1 / 4) * 4 / 3, rtol=1e-15)
+    np.testing.assert_array_equal(theory.centered_one_hot(2, vocab_size=4), zeta[0, 1])
