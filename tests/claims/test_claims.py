@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +46,10 @@ def test_the_verdict_is_the_one_stated_and_a_wrong_prediction_is_noticed(verdict
     if verdict.verdict == FAILS:
         assert claim.correction
         assert corrected
+    assert verdict.seconds == 0  # only `verify` measures them
     plain = json.loads(json.dumps(verdict.as_dict()))
     assert (plain["id"], plain["category"]) == (name, claim.category)
+    assert plain["correction"] == claim.correction if claim.correction else plain["correction"] is None
     assert verdict.notices_wrong_factor()
 
 
@@ -75,7 +81,24 @@ def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
     verdicts = ss.verify("lemma_6", "theorem_4", classes=alone, on_verdict=seen.append)
     assert [verdict.verdict for verdict in verdicts] == [HOLDS, INAPPLICABLE]
     assert verdicts == seen
-    assert verdicts[1].as_dict()["predicted"] is None
+    applies, inapplicable = (verdict.as_dict() for verdict in verdicts)
+    assert applies["reason"] is None
+    assert (inapplicable["reason"], inapplicable["predicted"]) == (verdicts[1].reason, None)
+    assert replace(verdicts[0], seconds=0.12345).as_dict()["seconds"] == 0.123
+
+
+def test_progress_counts_the_claims_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+
+    @contextmanager
+    def bar(label: str, total: int, progress: bool | None) -> Iterator[Callable[[int], None]]:
+        shown.append((label, total, progress))
+        yield shown.append
+
+    monkeypatch.setattr(sys.modules["scansnap.claims.verify"], "progress_bar", bar)
+    ss.verify("lemma_6", "lemma_8", progress=True)
+    ss.verify("lemma_6")
+    assert shown == [("checking 2 claims", 2, True), 1, 2, ("checking 1 claim", 1, None), 1]
 
 
 def test_bad_arguments_are_named() -> None:

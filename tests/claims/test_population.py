@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from scansnap import theory
+from scansnap.base.errors import InputError
+from scansnap.claims import population
 from scansnap.claims.population import State, trajectory
 from tests.theory.test_finite_length import uneven_classes
 
@@ -31,3 +33,14 @@ def test_states_of_a_trajectory_attend_as_recorded(gradient: str) -> None:
         attention = state.direction / state.direction.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(attention, whole["attention"].values[0, i], atol=1e-7)
     assert np.ptp(states[1].attention_logits, axis=0).max() > 1e-3  # the queries have come apart
+
+
+def test_a_trajectory_takes_up_to_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three copies of the decoder, 7 x 14 numbers of 8 bytes, at two times."""
+    classes, times = uneven_classes(), np.array([1.0, 2.0])
+    needed = 3 * 8 * 2 * len(classes.contextual_tokens) * classes.vocab_size
+    monkeypatch.setattr(population, "physical_memory", lambda: 4 * needed)
+    assert len(trajectory(classes, times=times, lr_y=0.5, lr_z=0.5)[0]) == 2
+    monkeypatch.setattr(population, "physical_memory", lambda: 4 * needed - 1)
+    with pytest.raises(InputError, match="holds the decoder at 2 times"):
+        trajectory(classes, times=times, lr_y=0.5, lr_z=0.5)

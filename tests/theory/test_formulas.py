@@ -299,3 +299,31 @@ def test_the_reduction_starts_at_the_probabilities() -> None:
                                  lr_y=0.5, lr_z=0.3)  # fmt: skip
     assert only.times.tolist() == [0.0]
     assert only.overlap[0] == flow.overlap[0]
+
+
+def test_centered_one_hots_lie_along_the_last_axis() -> None:
+    tokens = np.array([[0, 2, 1], [3, 3, 0]])
+    zeta = theory.centered_one_hot(tokens, vocab_size=4)
+    np.testing.assert_allclose(zeta, (np.eye(4)[tokens] - 1 / 4) * 4 / 3, rtol=1e-15)
+    np.testing.assert_array_equal(theory.centered_one_hot(2, vocab_size=4), zeta[0, 1])
+
+
+def test_logits_of_tokens_that_a_class_does_not_have_change_nothing() -> None:
+    wanted = theory.directions([[0.5, 0.5, 0.0]], [0.0, 1.0, 0.0])
+    np.testing.assert_array_equal(theory.directions([[0.5, 0.5, 0.0]], [0.0, 1.0, 1e4]), wanted)
+
+
+def test_a_query_that_occurs_in_its_context_lengthens_the_residual() -> None:
+    """The chain of projections of `residual_velocity`, class by class, with queries among the contextual tokens."""
+    f = theory.directions(np.random.default_rng(0).uniform(0.1, 1.0, (3, 5)))
+    query, weights = [1, 3, 1], [0.2, 0.3, 0.5]
+    sums = f + np.eye(5)[query]
+    v = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    _, beta = theory.backpropagated_gradient(theory.overlaps(v), vocab_size=20)
+    wanted = np.zeros((2, 5))
+    for n, row in enumerate([0, 1, 0]):
+        off_f, off_v = (np.eye(5) - np.outer(unit, unit) for unit in (f[n], v[n]))
+        pull = -off_f @ off_v @ (beta[n] @ v) / np.linalg.norm(sums[n])
+        wanted[row] += 0.7 * weights[n] * f[n] * pull
+    velocity = theory.residual_velocity(f, query, vocab_size=20, weights=weights, speed=1.0, lr_z=0.7)
+    np.testing.assert_allclose(velocity, wanted, rtol=1e-12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.integrate import quad, solve_ivp
+from scipy.optimize import brentq
 
 from scansnap import theory
 from scansnap.base.errors import InputError
@@ -64,3 +65,14 @@ def test_phase_constant() -> None:
     assert theory.phase_constant(0.5, num_classes=10, form="published") == pytest.approx(1 / (10 * 0.25))
     with pytest.raises(InputError, match="overlap holds 0"):
         theory.phase_constant(0.0, num_classes=10)
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 1000, 10**9])
+def test_the_order_of_rates_turns_where_h_grows_as_the_square_root_of_time(size: int) -> None:
+    """d ln h/d ln s = 1/2, found by bisection: y = M h solves 2 (e^y - 1 + (M - 1) y) = y (e^y + M - 1)."""
+    y = brentq(
+        lambda y: 2 * (np.expm1(y) + (size - 1) * y) - y * (np.exp(y) + size - 1), 1.0, 3 + np.log(size), xtol=1e-13
+    )
+    steps = (np.expm1(y) + (size - 1) * y) / (size * 0.5)
+    turn = theory.rate_order_time(vocab_size=size, num_classes=7, lr_y=0.5)
+    assert turn == pytest.approx(7 * steps, rel=1e-9)
