@@ -10,8 +10,8 @@ from scansnap.dynamics.compiled.plan import KernelPool
 from scansnap.dynamics.engine import Work
 from scansnap.model.compact import CompactLayout
 
-DRAWN_AT_ONCE = 2**22
-"""Numbers drawn ahead for all seeds."""
+DRAWN_AT_ONCE = 2**18
+"""Numbers drawn ahead for all seeds: few enough to be in the cache when they are read."""
 
 
 class Pools:
@@ -27,8 +27,10 @@ class Pools:
     ) -> None:
         """`bias` (G,) weighs the buckets of positions, if there are any and it is not learned."""
         self._source, self._options, self._seeds, self._dtype = work.source, work.options, seeds, dtype
-        self._bucket_weights = None if bias is None else np.exp(bias - bias.max())
-        self.class_probs = self._weighed(bucket_probs(layout))  # (K, G, W), where G is 1 unless a bias is learned
+        self._bucket_weights = None if bias is None else np.exp(bias - bias.max()).astype(dtype)
+        self.class_probs = self._weighed(bucket_probs(layout)[None])[
+            0
+        ]  # (K, G, W), where G is 1 unless a bias is learned
         self._batch = work.batch
         options = work.options
         population = options.batch_size is None and options.length == 0
@@ -65,19 +67,19 @@ class Pools:
         return check_draw(draw, source, runs=len(self._seeds), num_sequences=count, length=length)
 
     def _pool(self, draws: list[Draw], *, start: int, stride: int, chosen: bool) -> KernelPool:
-        class_index = np.concatenate([draw.class_index for draw in draws], axis=1)
+        class_index = np.concatenate([draw.class_index for draw in draws], axis=1, dtype=np.int64)
         if self._options.length == 0 or class_index.size == 0:
             counts = self.class_probs[class_index]
         else:
-            drawn = np.concatenate([draw.counts for draw in draws], axis=1)
-            counts = self._weighed(drawn if drawn.ndim == 4 else drawn[:, :, None])
-        return KernelPool(np.ascontiguousarray(class_index, np.int64), counts, start, stride, chosen)
+            counts = np.concatenate([self._weighed(draw.counts) for draw in draws], axis=1)
+        return KernelPool(class_index, counts, start, stride, chosen)
 
     def _weighed(self, counts: NDArray[np.number]) -> NDArray[np.floating]:
-        """Counts (..., G, W) in the runs' precision, summed over buckets if their weights do not change."""
-        if self._bucket_weights is not None:
-            counts = (self._bucket_weights @ counts)[..., None, :]
-        return np.ascontiguousarray(counts, self._dtype)
+        """Counts (U, P, W) or (U, P, G, W) in the runs' precision, summed over buckets if those have fixed weights."""
+        by_bucket = np.ascontiguousarray(counts if counts.ndim == 4 else counts[:, :, None], self._dtype)
+        if self._bucket_weights is None:
+            return by_bucket
+        return (self._bucket_weights @ by_bucket)[..., None, :]
 
 
 def bucket_probs(layout: CompactLayout) -> NDArray[np.float64]:
