@@ -53,6 +53,46 @@ def test_engines_agree(options: dict[str, Any]) -> None:
     assert np.allclose(kernel.evaluate(), tensor.evaluate(), rtol=1e-10)
 
 
+ALONE = ss.SequenceClasses(
+    probs=[[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], query=[2, 2], next_token=[3, 4], vocab_size=5
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizer", ["sign_sgd", "normalized_sgd", "adam"])
+@pytest.mark.parametrize(
+    "layer", [{}, {"normalization": "layer", "residual": True, "heads": 2}], ids=["basic", "other"]
+)
+@pytest.mark.parametrize(("classes", "seq_len"), [(ss.syn_medium(num_query=3), 2), (ALONE, 9)], ids=["T = 2", "alone"])
+def test_what_has_no_gradient_does_not_move(
+    classes: ss.SequenceClasses, seq_len: int, layer: dict[str, Any], optimizer: str
+) -> None:
+    """A token alone has all the attention; a gradient of rounding would move its logit by the whole rate."""
+    engine = engine_of(
+        KernelEngine,
+        classes,
+        optimizer=optimizer,
+        init="uniform",
+        seq_len=seq_len,
+        lr_y=0.1,
+        lr_z=0.1,
+        steps=10,
+        **layer,
+    )
+    before = logits_of(engine).copy()
+    engine.advance(10)
+    assert np.array_equal(logits_of(engine), before)
+
+
+def test_tokens_that_are_sometimes_alone_move_with_the_others() -> None:
+    kernel, tensor = (
+        engine_of(kind, ss.syn_medium(num_query=3), optimizer="sign_sgd", init="uniform", seq_len=3, lr_y=0.1, lr_z=0.1,
+                  steps=10, seeds=3)
+        for kind in (KernelEngine, TensorEngine)
+    )  # fmt: skip
+    kernel.advance(10), tensor.advance(10)
+    assert relative(logits_of(kernel), logits_of(tensor)) < 1e-12
+
+
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}])
 def test_float32_stays_near_float64(options: dict[str, Any]) -> None:
     """Twenty steps in float32 differ from float64 by accumulated rounding: 1e-4 is a hundred times what is seen."""

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Protocol
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions
 from scansnap.dynamics.start import Start, make_start, start_layout
 from scansnap.model.architecture import Layer
 from scansnap.model.compact import CompactLayout
@@ -33,16 +33,19 @@ SINGULAR = (
 """Why no run can go on under Lemma 3's gradient."""
 
 
+Checked = TypeVar("Checked", TrainOptions, FlowOptions)
+
+
 @dataclass(frozen=True)
-class Work:
-    """An engine's task: data, and options that were checked against them."""
+class Task(Generic[Checked]):
+    """Data, and options that were checked against them."""
 
     source: DataSource
-    options: TrainOptions
+    options: Checked
 
     @classmethod
-    def checked(cls, source: DataSource, options: TrainOptions) -> Work:
-        """The work, or an `InputError` that says why it cannot be done."""
+    def checked(cls, source: DataSource, options: Checked) -> Self:
+        """The task, or an `InputError` that says why it cannot be done."""
         options.check_data(source)
         return cls(source, options)
 
@@ -57,12 +60,26 @@ class Work:
 
     @cached_property
     def start_layout(self) -> CompactLayout:
-        """The layout of the trained matrices."""
+        """The layout of the matrices that move."""
         return start_layout(self.source.classes, self.options, self.layer)
 
     def start(self, runs: Runs) -> Start:
         """Y(0) and Z(0) of the runs."""
-        return make_start(self.source.classes, self.options, runs.seed, self.options.dtype, self.layer)
+        return make_start(self.source.classes, self.options, runs.seed, self.dtype, self.layer)
+
+    @property
+    def dtype(self) -> str:
+        """The precision of the matrices."""
+        return "float64"
+
+
+@dataclass(frozen=True)
+class Work(Task[TrainOptions]):
+    """What an engine trains."""
+
+    @property
+    def dtype(self) -> str:
+        return self.options.dtype
 
     @property
     def batch(self) -> int:

@@ -8,54 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.data.source import DataSource
-from scansnap.dynamics.engine import matrix_entries
+from scansnap.dynamics.engine import Task, matrix_entries
 from scansnap.dynamics.options import FlowOptions, Runs
-from scansnap.dynamics.start import Start, make_start, start_layout
-from scansnap.model.architecture import Layer
-from scansnap.model.compact import CompactLayout
+from scansnap.dynamics.start import Start
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class FlowWork:
-    """An engine's task: data, and options that were checked against them."""
-
-    source: DataSource
-    options: FlowOptions
-
-    @classmethod
-    def checked(cls, source: DataSource, options: FlowOptions) -> FlowWork:
-        """The work, or an `InputError` that says why it cannot be done."""
-        options.check_data(source)
-        return cls(source, options)
-
-    @cached_property
-    def layer(self) -> Layer:
-        return self.options.part(Layer)
-
-    @property
-    def layout(self) -> CompactLayout:
-        """The layout of the records, whatever the start."""
-        return CompactLayout.of(self.source.classes, layer=self.layer)
-
-    def start(self, runs: Runs) -> Start:
-        """Y(0) and Z(0) of the runs."""
-        return make_start(self.source.classes, self.options, runs.seed, "float64", self.layer)
+class FlowWork(Task[FlowOptions]):
+    """What an engine integrates."""
 
     @property
     def numbers_per_run(self) -> float:
         """How many numbers a run holds in memory: its state at every time, and what the integrator needs."""
-        layout = start_layout(self.source.classes, self.options, self.layer)
-        return matrix_entries(layout) * (2.0 * len(self.options.times) + 40)
+        return matrix_entries(self.start_layout) * (2.0 * len(self.options.times) + 40)
 
     def log_times(self, runs: Runs, run: int) -> tuple[FloatArray, float]:
         """The times u = ln(1 + t/s) of a run, and s = 1 / max(eta_Y, eta_Z)."""

@@ -227,18 +227,6 @@ def _spread_numbers(x, length, count, *, down):
 
 
 @intrinsic
-def store_down(typing, x, i, j, each):
-    """x[i + k, j : j + length] <- each[k]."""
-
-    def generate(context, builder, signature, args):
-        for k, lanes in enumerate(cgutils.unpack_tuple(builder, args[3], each.count)):
-            row = builder.add(args[1], ir.Constant(ir.IntType(64), k))
-            _store(context, builder, x, args[0], row, args[2], lanes)
-
-    return types.void(x, types.intp, types.intp, each), generate
-
-
-@intrinsic
 def one_at(typing, place, like):
     """A vector as long as `like` with 1 in the lane that `place` counts to, if there is one, and 0 elsewhere."""
 

@@ -30,14 +30,14 @@ from scansnap.dynamics.compiled.lanes import (
     spread_down,
     store,
     store_across,
-    store_down,
+    store_each,
     subtract,
     times_power_of_two,
     total,
     zero_each,
     zero_unless_above,
 )
-from scansnap.dynamics.compiled.loops import FAST
+from scansnap.dynamics.compiled.loops import FAST, inner_product
 from scansnap.model.lanes import LANES
 
 TILE = 8
@@ -59,7 +59,7 @@ def product(a, first_a, count, b, first_b, rows, n, depth, out, first_out):
             for k in range(depth):
                 part = load(b, first_b + rows[n, k], j, LANES)
                 sums = multiply_add_each(spread_down(a, first_a + i, k, LANES, TILE), part, sums)
-            store_down(out, first_out + i, j, sums)
+            store_each(out, first_out + i, j, sums)
 
 
 @jit
@@ -108,15 +108,6 @@ def two_outer_products(a, i, b, j, c, k, d, m, count, out, first_out):
 
 
 @jit
-def inner(a, i, b, j):
-    """a_i . b_j."""
-    (products,) = zero_each(a, LANES, 1)
-    for k in range(0, a.shape[1], LANES):
-        products = multiply_add(load(a, i, k, LANES), load(b, j, k, LANES), products)
-    return total(products)
-
-
-@jit
 def multiply_rows(a, i, b, j, out, o):
     """out_o = a_i b_j, entry by entry; returns |out_o|_2^2."""
     (squares,) = zero_each(out, LANES, 1)
@@ -153,7 +144,7 @@ def add_one_hot(a, i, place, out, o):
 @jit
 def softmax_gradient(c, i, g, j):
     """g_j <- c_i (g_j - c_i . g_j), entry by entry: the gradient back through a softmax."""
-    along = inner(c, i, g, j)
+    along = inner_product(c, i, g, j)
     for k in range(0, g.shape[1], LANES):
         part = load(g, j, k, LANES)
         store(g, j, k, multiply(load(c, i, k, LANES), subtract(part, spread(along, part))))
@@ -162,7 +153,7 @@ def softmax_gradient(c, i, g, j):
 @jit
 def add_direction_gradient(f, i, g, j, out, o):
     """out_o += f_i (g_j - f_i (f_i . g_j)), entry by entry: Lemma 1's."""
-    along = inner(f, i, g, j)
+    along = inner_product(f, i, g, j)
     for k in range(0, out.shape[1], LANES):
         part = load(f, i, k, LANES)
         gradient = multiply_add(spread(-along, part), part, load(g, j, k, LANES))
@@ -211,7 +202,7 @@ def to_unit(a, i, square):
 @jit
 def normalize_gradient(unit, i, inverse, g, j):
     """g_j <- (g_j - u_i (u_i . g_j)) / length: the gradient back through LN."""
-    along = inner(unit, i, g, j)
+    along = inner_product(unit, i, g, j)
     for k in range(0, g.shape[1], LANES):
         part = load(g, j, k, LANES)
         part = multiply_add(spread(-along, part), load(unit, i, k, LANES), part)

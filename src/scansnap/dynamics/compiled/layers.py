@@ -49,7 +49,6 @@ from scansnap.dynamics.compiled.layer_loops import (
     clear_row,
     copy_row,
     divide_row,
-    inner,
     jit,
     multiply_rows,
     normalize_gradient,
@@ -63,7 +62,7 @@ from scansnap.dynamics.compiled.layer_loops import (
     two_outer_products,
     weigh,
 )
-from scansnap.dynamics.compiled.loops import softmax_residual
+from scansnap.dynamics.compiled.loops import inner_product, softmax_residual
 
 GROUP = TILE
 """Sequences whose last layer is computed together."""
@@ -234,7 +233,7 @@ def _first_layer(plan, z, y, s, end, room, above):
             for w in range(size):
                 room.c[row, w] = z[_coordinate(plan, n, i), plan.tokens[n, w]]
             weigh(room.c, row, room.absent, room.counts, sequence)
-            square = inner(room.c, row, room.c, row)
+            square = inner_product(room.c, row, room.c, row)
         divide_row(room.c, row, math.sqrt(square))
     product(room.c, first, stop - first, y, 0, plan.tokens, n, size, room.t, first)
     for row in range(first, stop):
@@ -282,7 +281,7 @@ def _layer_between(plan, z, y, first, count, room, at, above):
             divide_row(room.c, row, weigh(room.c, row, room.absent, room.counts, s))
         product(room.c, begin, size + 1, room.x, begin, plan.each, 0, size, room.u, begin)
     for row in range(at, stop):
-        room.shrink[row, 0] = to_unit(room.u, row, inner(room.u, row, room.u, row))
+        room.shrink[row, 0] = to_unit(room.u, row, inner_product(room.u, row, room.u, row))
     product(room.u, at, stop - at, y, first, plan.each, 0, features, room.t, at)
     for row in range(at, stop):
         activate(room.t, row, plan.smooth)
@@ -323,10 +322,10 @@ def _last_layer(plan, z, y, first, count, room, at):
         row, begin, size = at + s, at + room.start[s], plan.size[room.kind[s]]
         clear_row(room.c, row)
         for w in range(size):
-            room.c[row, w] = inner(room.q, row, room.x, begin + w)
+            room.c[row, w] = inner_product(room.q, row, room.x, begin + w)
         divide_row(room.c, row, weigh(room.c, row, room.absent, room.counts, s))
         sum_rows(room.c, row, size, room.x, begin, room.u, row)
-        room.shrink[row, 0] = to_unit(room.u, row, inner(room.u, row, room.u, row))
+        room.shrink[row, 0] = to_unit(room.u, row, inner_product(room.u, row, room.u, row))
     product(room.u, at, count, y, 0, plan.each, 0, room.x.shape[1], room.logits, 0)
 
 
@@ -341,7 +340,7 @@ def _last_layer_back(plan, first, count, room, at, dz, dy):
         normalize_gradient(room.u, at + s, room.shrink[at + s, 0], room.du, s)
         clear_row(room.ds, s)
         for w in range(size):
-            room.ds[s, w] = inner(room.du, s, room.x, at + begin + w)
+            room.ds[s, w] = inner_product(room.du, s, room.x, at + begin + w)
         softmax_gradient(room.c, at + s, room.ds, s)
         sum_rows(room.ds, s, size, room.x, at + begin, room.dq, s)
         two_outer_products(room.c, at + s, room.du, s, room.ds, s, room.q, at + s, size, room.dx, begin)

@@ -110,6 +110,7 @@ class KernelScratch(NamedTuple):
     bends: NDArray[np.floating]  # (H ROWS, GROUP)
     pull: NDArray[np.floating]  # (H slots,) sum_j y_lj G_lj
     bend: NDArray[np.floating]  # (H slots,) sum_s f_sl^2 a_s, and what other layers add
+    moves: NDArray[np.bool_]  # (W,) which of a class's tokens have a gradient
     touched_rows: NDArray[np.int64]  # how many rows of Y this step moves, then which
     touched_queries: NDArray[np.int64]  # the same for Z
     ones: NDArray[np.floating]  # (1, .)

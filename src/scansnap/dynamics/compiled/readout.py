@@ -202,13 +202,40 @@ def bends_of(plan, scratch, y, n, head, count):
 
 
 @rare
+def mark_moving(plan, scratch, n, weights, layer, begin, end):
+    """Mark the tokens of class n that stand beside another one in some sequence: only these have a gradient.
+
+    A token alone has all the attention, whatever its logit.  The difference of two sums that should then be 0 is their
+    rounding, which a rule that ignores the size of a gradient would follow.
+    """
+    for w in range(plan.size[n]):
+        scratch.moves[w] = False
+    for b in range(begin, end):
+        if not _is_alone(plan, n, weights, layer, b):
+            for w in range(plan.size[n]):
+                if weights[layer, b, w] > 0:
+                    scratch.moves[w] = True
+
+
+@rare
+def _is_alone(plan, n, weights, layer, b):
+    """Whether sequence b has only one token of class n."""
+    present = 0
+    for w in range(plan.size[n]):
+        present += 1 if weights[layer, b, w] > 0 else 0
+    return present < 2
+
+
+@rare
 def add_position_gradients(plan, pool, scratch, y, n, u, s, begin, count, gradient):
     """gradient_g += exp(b_g) sum_l a_gl/a_l dJ/d ln a_l of the sequences (`position_bias.py`); the last is dz_l."""
     kind = y.dtype.type
-    f, bends = scratch.f, scratch.bends
-    for w in range(plan.size[n]):
-        for i in range(count):
-            weight = scratch.bias_weights[0, begin + i, w]
+    f, bends, weights = scratch.f, scratch.bends, scratch.bias_weights
+    for i in range(count):
+        if _is_alone(plan, n, weights, 0, begin + i):
+            continue
+        for w in range(plan.size[n]):
+            weight = weights[0, begin + i, w]
             if weight == 0:
                 continue
             slope = kind(0)

@@ -41,6 +41,7 @@ from scansnap.dynamics.compiled.readout import (
     class_boost,
     directions,
     further_slots,
+    mark_moving,
 )
 from scansnap.dynamics.compiled.rules import move_all, move_touched, touch_query, touch_rows
 
@@ -204,12 +205,14 @@ def _compile(stamp: int):
                             add_position_gradients(plan, pool, scratch, y, n, u, s, first, count, bias_velocity)
                         _backward(plan, scratch, y, v, n, count, rule.modified)
                     if update:
+                        if rule.kind != SGD_RULE:
+                            mark_moving(plan, scratch, n, weights, layer, begin, end)
                         for head in range(heads):
+                            q = plan.query_index[n] * heads + head
                             for w in range(size):
-                                slot = head * stride + w
-                                vz[plan.query_index[n] * heads + head, plan.support[n, w]] += (
-                                    scratch.pull[slot] - scratch.bend[slot]
-                                )
+                                if rule.kind == SGD_RULE or scratch.moves[w]:
+                                    slot = head * stride + w
+                                    vz[q, plan.support[n, w]] += scratch.pull[slot] - scratch.bend[slot]
                 losses[r, t - origin] = loss
                 shares[r, t - origin] = correct
                 if not math.isfinite(loss):

@@ -309,6 +309,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         bends=floats(heads * ROWS, GROUP),
         pull=floats(heads * stride),
         bend=floats(heads * stride),
+        moves=np.zeros(width, np.bool_),
         touched_rows=np.zeros(state.decoder.shape[1] + 1, np.int64),
         touched_queries=np.zeros(state.attention_logits.shape[1] + 1, np.int64),
         ones=np.ones((1, max(whole_vectors, *state.attention_logits.shape[1:], buckets)), dtype),
