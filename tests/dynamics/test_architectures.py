@@ -174,7 +174,7 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
     )  # fmt: skip
     tensors, before = engine._layout, decoder_of(engine)
     batch = population_batch(tensors, 1)
-    value = directions(tensors, engine._parameters["attention_logits"], batch, token_weights(batch)).value
+    value = directions(tensors, engine.parameters["attention_logits"], batch, token_weights(batch)).value
     v = tensors.readout.rows.weigh(value).flatten(2)
     engine.advance(1)
     moved = (torch.from_numpy((decoder_of(engine) - before) / RATE))[0]

@@ -25,6 +25,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "normalized": {"optimizer": "normalized_sgd", "lr_y": 0.1, "lr_z": 0.1},
     "fixed set": {"num_sequences": 40},
     "fixed set, whole": {"num_sequences": 40, "batch_size": None},
+    "seeds that runs share": {"seeds": [3, 1, 3], "lr_y": [1.0, 0.5, 0.3], "momentum": 0.9},
+    "a large batch": {"batch_size": 1500},
+    "modified, heads": {"decoder_gradient": "modified", "heads": 2, "init": "uniform"},
     "two layers": {"layers": 2, "momentum": 0.9, "lr_y": 0.3},
     "three layers, random start": {"layers": 3, "init": "uniform", "nonlinearity": "relu", "lr_y": 0.3},
 }
@@ -37,6 +40,30 @@ def test_devices_agree(options: dict[str, Any]) -> None:
     cpu, gpu = (ss.train(ss.syn_medium(num_query=3), device=device, **arguments) for device in ("cpu", "cuda"))
     for name in cpu.data_vars:
         assert np.allclose(cpu[name], gpu[name], rtol=1e-10, atol=1e-12), name
+
+
+@pytest.mark.parametrize("options", [{}, {"learn_position_bias": True, "momentum": 0.9}])
+def test_devices_agree_on_positions(options: dict[str, Any]) -> None:
+    classes = ss.near_distinct()
+    arguments = {"lr_y": 1.0, "lr_z": 0.5, "steps": 30, "seq_len": 1 + int(classes.sizes.sum()), "dtype": "float64",
+                 "seeds": 3, **options}  # fmt: skip
+    cpu, gpu = (ss.train(classes, device=device, **arguments) for device in ("cpu", "cuda"))
+    for name in cpu.data_vars:
+        assert np.allclose(cpu[name], gpu[name], rtol=1e-10, atol=1e-12), name
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"residual": True}, {"heads": 2}, {"num_sequences": 64}, {"optimizer": "adam"}]
+)
+def test_products_over_the_rows_of_each_class_agree(options: dict[str, Any]) -> None:
+    """In float32 the GPU multiplies these alone; after ten steps runs differ by rounding and little growth of it."""
+    arguments = {"lr_y": 0.3, "lr_z": 0.3, "steps": 10, "init": "uniform", "seeds": 3, **options}
+    cpu, gpu, again = (
+        ss.train(ss.syn_medium(num_query=10), device=device, **arguments) for device in ("cpu", "cuda", "cuda")
+    )
+    for name in cpu.data_vars:
+        assert np.allclose(cpu[name], gpu[name], rtol=1e-3, atol=1e-4), name
+        assert np.array_equal(gpu[name], again[name], equal_nan=True), name
 
 
 def test_a_diverging_run_is_marked_there_too() -> None:

@@ -32,7 +32,7 @@ def test_one_layer_is_the_basic_setting(kind: Any, options: dict[str, Any]) -> N
     layered, basic = (engine_of(each, classes, steps=20, **options) for each in (kind, TensorEngine))
     np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
     size = len(classes.contextual_tokens)
-    result = layered._parameters["attention_logits_0"].numpy()[:, layered._query.unique().numpy(), :size]
+    result = layered.parameters["attention_logits_0"].numpy()[:, layered._query.unique().numpy(), :size]
     order = np.argsort(classes.queries)
     assert relative(result, logits_of(basic)[:, order]) < 1e-9
 
@@ -82,7 +82,7 @@ def plainly(
     last = f"decoder_{layers - 1}"
     parameters = {
         name: (tensor[0][:, layout.column_of_token] if name == last else tensor[0]).clone().requires_grad_()
-        for name, tensor in engine._parameters.items()
+        for name, tensor in engine.parameters.items()
     }
     rate = {name: engine._rates[name].item() for name in parameters}
     step = OPTIMIZERS.get(optimizer)
@@ -146,13 +146,13 @@ def test_the_engine_does_what_whole_sequences_do(
     losses, expected, attention = plainly(engine, classes, seed, optimizer=optimizer, **setting)
     np.testing.assert_allclose(engine.advance(steps)[0][0], losses, rtol=1e-12, atol=1e-12)
     last, column = f"decoder_{layers - 1}", engine_layout(classes, engine).column_of_token
-    for name, tensor in engine._parameters.items():
+    for name, tensor in engine.parameters.items():
         result = tensor[0][:, column] if name == last else tensor[0]
         known = ~expected[name].isnan()
         np.testing.assert_allclose(result[known], expected[name][known], rtol=1e-12, atol=1e-12, err_msg=name)
     if optimizer in SCALE_FREE:
         return
-    batch = engine._sampler.draw(steps, engine._step)
+    batch = engine._sampler.draw(steps, engine.step_tensor)
     mean = np.zeros((layers, attention.shape[1] + 1))
     for sequence, n in zip(engine._measures(batch)[2][0], batch.class_index[0], strict=True):
         np.add.at(mean, (slice(None), engine._layout.support[n].numpy()), sequence.numpy() / num)
@@ -184,9 +184,9 @@ def test_compiled_code_and_autograd_agree(options: dict[str, Any]) -> None:
     setting = {"layers": 2, "init": "uniform", "steps": 6, "seeds": [3, 4, 5], "lr_y": 0.3, "lr_z": 0.4, **options}
     compiled, autograd = (engine_of(kind, classes, **setting) for kind in (LayeredKernelEngine, LayeredEngine))
     np.testing.assert_allclose(compiled.advance(6), autograd.advance(6), rtol=1e-12, atol=1e-12)
-    for name in autograd._parameters:
-        size = autograd._parameters[name].abs().max()
-        np.testing.assert_allclose(compiled._parameters[name], autograd._parameters[name], rtol=0, atol=1e-12 * size)
+    for name in autograd.parameters:
+        size = autograd.parameters[name].abs().max()
+        np.testing.assert_allclose(compiled.parameters[name], autograd.parameters[name], rtol=0, atol=1e-12 * size)
     attention = [engine.show(("attention",)).attention for engine in (compiled, autograd)]
     np.testing.assert_allclose(*attention, rtol=0, atol=1e-12)
     np.testing.assert_allclose(attention[0].sum(-1), 1, rtol=1e-12)
@@ -204,9 +204,9 @@ def test_a_sequence_of_one_token_moves_no_attention() -> None:
             kind, classes, layers=3, init="uniform", optimizer="sign_sgd", steps=5, seeds=range(5), batch_size=50,
             seq_len=50,
         )  # fmt: skip
-        before = {name: tensor.clone() for name, tensor in engine._parameters.items()}
+        before = {name: tensor.clone() for name, tensor in engine.parameters.items()}
         engine.advance(5)
-        for name, tensor in engine._parameters.items():
+        for name, tensor in engine.parameters.items():
             assert torch.equal(tensor, before[name]) == name.startswith("attention"), name
 
 

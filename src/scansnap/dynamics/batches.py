@@ -1,7 +1,7 @@
 """The sequences of an update, as tensors.
 
-On a GPU with Triton, independent tokens are drawn there (`device_sampling.py`); otherwise the data source draws them on
-the CPU and they are copied.  Both give the same sequences for the same seed.
+On a GPU with Triton, sequences of built-in classes are drawn there (`device_sampling.py`); otherwise the data source
+draws them on the CPU and they are copied.  Both give the same sequences for the same seed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Sampler(Protocol):
     capturable: bool
     """Whether `draw` reads the step only from a tensor, never from the host, so that a CUDA graph can capture it."""
 
+    in_class_order: bool
+    """Whether the sequences of a batch are in the order of their classes."""
+
     def draw(self, t: int, step: Tensor) -> Batch:
         """The batch of update t; `step` holds t on the device."""
 
@@ -49,10 +52,10 @@ def make_sampler(
         return FixedSampler(source, tensors, options, runs)
     if options.batch_size is None and options.length == 0:
         return PopulationSampler(tensors, len(runs))
-    if options.device == "cuda" and source.independent:
+    if options.device == "cuda":
         from scansnap.dynamics import device_sampling
 
-        if device_sampling.suits(layout, options):
+        if device_sampling.suits(source, layout, options):
             return device_sampling.DeviceSampler(layout, tensors, options, runs)
     return HostSampler(source, tensors, Request(runs.seed, options.batch_size, options.length))
 
@@ -60,7 +63,7 @@ def make_sampler(
 class PopulationSampler:
     """Every class with its probability, and P(l|n) as its counts: the same batch at every update."""
 
-    capturable = True
+    capturable, in_class_order = True, True
 
     def __init__(self, tensors: LayoutTensors, runs: int) -> None:
         self._batch = population_batch(tensors, runs)
@@ -72,7 +75,7 @@ class PopulationSampler:
 class HostSampler:
     """Batches drawn by the data source on the CPU and copied to the device."""
 
-    capturable = False
+    capturable, in_class_order = False, False
 
     def __init__(self, source: DataSource, tensors: LayoutTensors, request: Request) -> None:
         self._source = source

@@ -1,29 +1,43 @@
-"""Token counts drawn on a GPU: `data/sampling.py`, bit for bit, as one Triton kernel.
+"""Sequences drawn on a GPU: those of `data/sampling.py` and `data/position_sampling.py`, bit for bit, in Triton.
 
 One program per sequence: it hashes its key, finds its class, makes the same 32-bit draws and counts them against the
-same thresholds.  Nothing but the counts leaves the registers.
+same thresholds.  Nothing but the counts leaves the registers.  Runs of one seed share its sequences.  A batch is put in
+the order of its sequences' classes, which `support_products.py` builds on.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.base.devices import has_triton
 from scansnap.data.compiled_draws import padded_length
+from scansnap.data.position_sampling import position_thresholds
+from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sampling import SamplingTables
+from scansnap.data.source import DataSource
 from scansnap.dynamics.gradients import Batch, LayoutTensors
 from scansnap.dynamics.options import Runs, StepOptions
+from scansnap.dynamics.random_entries import CHOICE_STREAM
 from scansnap.model.compact import CompactLayout
 
 LONGEST, WIDEST = 1023, 256
 """One warp draws a sequence of at most this many contextual tokens, from a class of at most this many tokens."""
 
+ORDERED = 1024
+"""Batches of at most this many sequences are put in order: each program hashes all keys of its batch for it."""
 
-def suits(layout: CompactLayout, options: StepOptions) -> bool:
-    """Whether a program's draws and thresholds fit its registers, and the CPU sampler makes the same draws."""
+AT_ONCE = 128
+"""Positions that a program draws at once."""
+
+
+def suits(source: DataSource, layout: CompactLayout, options: StepOptions) -> bool:
+    """Whether a program's draws and thresholds fit its registers, and the CPU makes the same draws."""
+    drawn = source.independent or type(source) is PositionedClasses
     small = options.length <= LONGEST and layout.support.shape[1] <= WIDEST
-    return has_triton() and options.batch_size is not None and options.length > 0 and small
+    return drawn and has_triton() and options.batch_size is not None and options.length > 0 and small
 
 
 class DeviceSampler:
@@ -32,52 +46,59 @@ class DeviceSampler:
     capturable = True
 
     def __init__(self, layout: CompactLayout, tensors: LayoutTensors, options: StepOptions, runs: Runs) -> None:
-        tables = SamplingTables.of(layout.classes)
-        device, dtype = tensors.probs.device, tensors.probs.dtype
         batch = options.batch_size
         assert batch is not None  # `make_sampler` gives expected updates to another sampler
-        self._seeds = torch.as_tensor(runs.seed.astype("int64"), device=device)
-        self._size = torch.as_tensor(tables.size, device=device)
-        self._thresholds = torch.as_tensor(tables.thresholds, device=device)
-        self._class_thresholds = torch.as_tensor(tables.class_thresholds, device=device)
-        self._class_index = torch.empty((len(runs), batch), dtype=torch.int64, device=device)
-        self._support = tensors.support
-        self._counts = torch.empty((len(runs), batch, layout.num_rows), dtype=dtype, device=device)
-        weights = torch.full((len(runs), batch), 1.0 / batch, dtype=dtype, device=device)
-        self._batch = Batch(self._class_index, self._counts, weights)
-        self._length = options.length
+        self.in_class_order = batch <= ORDERED
+        classes, device, dtype = layout.classes, tensors.probs.device, tensors.probs.dtype
+        self._length, self._support = options.length, tensors.support
+        seeds, seed_of_run = np.unique(runs.seed, return_inverse=True)
+
+        def put(array: NDArray[np.generic]) -> Tensor:
+            return torch.tensor(array, device=device)
+
+        tables = SamplingTables.of(classes)
+        self._seeds = put(seeds.astype("int64"))
+        self._size, self._class_thresholds = put(tables.size), put(tables.class_thresholds)
+        positioned = isinstance(classes, PositionedClasses)
+        self._thresholds = put(position_thresholds(classes) if positioned else tables.thresholds)  # (.., K, W)
+        self._positions = put(classes.position_counts) if isinstance(classes, PositionedClasses) else None
+        shape = (len(seeds), batch)
+        self._class_index = torch.empty(shape, dtype=torch.int64, device=device)
+        buckets = (classes.num_buckets,) if positioned else ()
+        self._counts = torch.empty((*shape, *buckets, layout.num_rows), dtype=dtype, device=device)
+        self._weights = torch.full(shape, 1.0 / batch, dtype=dtype, device=device)
+        self._seed_of_run = put(seed_of_run) if len(seeds) < len(runs) else None
 
     def draw(self, t: int, step: Tensor) -> Batch:
-        draw_on_device(
-            self._seeds, step, self._size, self._thresholds, self._class_thresholds, self._support, self._length,
-            self._class_index, self._counts,
+        import triton
+
+        from scansnap.dynamics import triton_sampling
+
+        (seeds, batch), (num_classes, width) = self._class_index.shape, self._support.shape
+        num_rows, power = self._counts.shape[-1], triton.next_power_of_2
+        tables = (self._seeds, step, self._size, self._thresholds, self._class_thresholds, self._support)
+        sizes = {"CLASSES": power(num_classes), "WIDTH": power(width), "num_warps": 1,
+                 "BATCH": power(batch) if self.in_class_order else 0}  # fmt: skip
+        self._counts.zero_()
+        if self._positions is None:
+            padded = int(padded_length(self._length))
+            triton_sampling.draw[(seeds * batch,)](
+                *tables, self._class_index, self._counts, batch, num_classes, width, num_rows, self._length,
+                padded // 2, DRAWS=power(padded), **sizes,
+            )  # fmt: skip
+            return Batch(self._class_index, self._counts, self._weights, seed_of_run=self._seed_of_run)
+        triton_sampling.draw_by_position[(seeds * batch,)](
+            *tables, self._positions, self._class_index, self._counts, batch, num_classes, width, num_rows,
+            len(self._positions), DRAWS=min(AT_ONCE, power(self._length)), **sizes,
         )  # fmt: skip
-        return self._batch
+        return Batch(self._class_index, self._counts.sum(2), self._weights, self._counts, seed_of_run=self._seed_of_run)
 
 
-def draw_on_device(
-    seeds: Tensor,
-    step: Tensor,
-    size: Tensor,
-    thresholds: Tensor,
-    class_thresholds: Tensor,
-    support: Tensor,
-    length: int,
-    class_index: Tensor,
-    counts: Tensor,
-) -> None:
-    """Fill class_index (R, B) and counts (R, B, S) with the sequences of update `step`."""
+def choose_on_device(seeds: Tensor, step: Tensor, count: int, choice: Tensor) -> None:
+    """Fill choice (R, B) with the places of an update's sequences in a fixed set of `count`."""
     import triton
 
-    from scansnap.dynamics.triton_sampling import draw
+    from scansnap.dynamics.triton_sampling import choose
 
-    runs, batch, num_rows = counts.shape
-    num_classes, width = thresholds.shape
-    padded = int(padded_length(length))
-    counts.zero_()
-    draw[(runs * batch,)](
-        seeds, step, size, thresholds, class_thresholds, support, class_index, counts,
-        batch, num_classes, width, num_rows, length, padded // 2,
-        CLASSES=triton.next_power_of_2(num_classes), DRAWS=triton.next_power_of_2(padded),
-        WIDTH=triton.next_power_of_2(width), num_warps=1,
-    )  # fmt: skip
+    runs, batch = choice.shape
+    choose[(runs,)](seeds, step, CHOICE_STREAM, choice, batch, count, BATCH=triton.next_power_of_2(batch))

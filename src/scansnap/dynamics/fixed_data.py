@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from scansnap.base.devices import has_triton
 from scansnap.data.source import DataSource
 from scansnap.dynamics.batches import HostSampler, Request
 from scansnap.dynamics.gradients import Batch, LayoutTensors, measures
@@ -30,25 +31,43 @@ FRESH_STREAM = -3
 class FixedSampler:
     """Batches from a fixed set."""
 
+    in_class_order = False
+
     def __init__(self, source: DataSource, tensors: LayoutTensors, options: StepOptions, runs: Runs) -> None:
         whole = Request(runs.seed, options.num_sequences, options.length)
         self._set = HostSampler(source, tensors, whole).draw(0, torch.tensor(0))
         self._size = options.batch_size
         self._seeds = runs.seed
-        self.capturable = options.batch_size is None
+        index = self._set.class_index
+        self._on_device = index.device.type == "cuda" and has_triton()
+        self._device_seeds = torch.as_tensor(runs.seed.astype("int64"), device=index.device)
+        self.capturable = options.batch_size is None or self._on_device
 
     def draw(self, t: int, step: Tensor) -> Batch:
         if self._size is None:
             return self._set
-        choice = np.empty((len(self._seeds), self._size), np.int64)
-        choose(self._seeds, CHOICE_STREAM + t, self._set.class_index.shape[1], choice)
-        index = torch.from_numpy(choice).to(self._set.class_index.device)
-        tokens = self._set.token_weights
+        index = self._choice(t, step, self._size)
+        tokens, buckets = self._set.token_weights, self._set.buckets
+        first = torch.arange(len(index), device=index.device)[:, None]
         return Batch(
             self._set.class_index.gather(1, index),
-            tokens.gather(1, index[..., None].expand(-1, -1, tokens.shape[2])),
+            tokens[first, index],
             torch.full_like(index, 1.0 / self._size, dtype=tokens.dtype),
+            None if buckets is None else buckets[first, index],
         )
+
+    def _choice(self, t: int, step: Tensor, size: int) -> Tensor:
+        """Places in the set (R, B)."""
+        count, device = self._set.class_index.shape[1], self._set.class_index.device
+        if self._on_device:
+            from scansnap.dynamics.device_sampling import choose_on_device
+
+            index = torch.empty((len(self._seeds), size), dtype=torch.int64, device=device)
+            choose_on_device(self._device_seeds, step, count, index)
+            return index
+        choice = np.empty((len(self._seeds), size), np.int64)
+        choose(self._seeds, CHOICE_STREAM + t, count, choice)
+        return torch.from_numpy(choice).to(device)
 
 
 class FreshData:

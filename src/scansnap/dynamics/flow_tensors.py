@@ -14,7 +14,15 @@ from torch import Tensor
 from scansnap.base.threads import one_thread
 from scansnap.dynamics.collocation import integrate, tableau
 from scansnap.dynamics.flow_engine import FlowWork, Solution
-from scansnap.dynamics.gradients import Batch, Gradients, LayoutTensors, gradients, measures, population_batch
+from scansnap.dynamics.gradients import (
+    Batch,
+    Gradients,
+    LayoutTensors,
+    check_independent,
+    gradients,
+    measures,
+    population_batch,
+)
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 
@@ -83,6 +91,9 @@ class _System:
             sizes = [sum(sizes) + len(self._bias)]  # the bias acts on all queries: one block
         self.blocks = np.cumsum([0, *sizes])
         self.start = np.concatenate(parts)
+        if self._modified:
+            _, z, bias = self._split(self.start[None])
+            check_independent(layout, z, bias)
 
     def velocity(self, u: float, state: FloatArray, out: FloatArray, whole: bool) -> None:
         gradient = self._gradient(state[None])

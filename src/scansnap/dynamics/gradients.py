@@ -20,7 +20,8 @@ are the directions by which Y is read, so it holds for v too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from torch import Tensor
 from scansnap.base.errors import InputError
 from scansnap.dynamics.biased_counts import bias_gradient, biased_counts
 from scansnap.dynamics.engine import SINGULAR
+from scansnap.dynamics.products import DenseProducts, Products
 from scansnap.dynamics.readout import Directions, Readout
 from scansnap.model.compact import CompactLayout
 
@@ -49,6 +51,7 @@ class LayoutTensors:
     num_columns: int  # C without padding
     readout: Readout
     bucket_probs: Tensor | None = None  # (K, G, S) P_g(l|n) by bucket of positions, times its share
+    products: Products = field(default_factory=DenseProducts)
 
     @classmethod
     def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> LayoutTensors:
@@ -77,13 +80,33 @@ class LayoutTensors:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of one update, for every run."""
+    """Sequences of one update, for every run; or for every one of U seeds that runs share."""
 
     class_index: Tensor  # (R, B)
     token_weights: Tensor  # (R, B, S) counts or probabilities of all contextual tokens
     sample_weights: Tensor  # (R, B) sums to one over the batch
     buckets: Tensor | None = None  # (R, B, G, S) the same by bucket of positions, where tokens depend on it
     log_weights: Tensor | None = None  # (R, B, S) ln of token_weights, if it is used more than once
+    seed_of_run: Tensor | None = None  # (R,) which of the seeds is each run's, where all else is (U, ...)
+
+    def of_runs(self) -> Batch:
+        """The sequences of every run."""
+        return self if self.seed_of_run is None else self._indexed(lambda tensor: tensor[self.seed_of_run])
+
+    def in_class_order(self) -> Batch:
+        """The same sequences, in the order of their classes."""
+        order = self.class_index.argsort(dim=1, stable=True)
+        first = torch.arange(len(order), device=order.device)[:, None]
+        return self._indexed(lambda tensor: tensor[first, order])
+
+    def _indexed(self, index: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch(
+            class_index=index(self.class_index),
+            token_weights=index(self.token_weights),
+            sample_weights=index(self.sample_weights),
+            buckets=None if self.buckets is None else index(self.buckets),
+            log_weights=None if self.log_weights is None else index(self.log_weights),
+        )
 
 
 def population_batch(layout: LayoutTensors, runs: int) -> Batch:
@@ -122,20 +145,22 @@ def gradients(
 
     `bias` (R, 1, G) is added to z by bucket of positions (`position_bias.py`), for batches that have them.
     """
+    batch, products = batch.of_runs(), layout.products
     counts = token_weights(batch, bias)
     direction = directions(layout, attention_logits, batch, counts)
     weighed = layout.readout.rows.weigh(direction.value).flatten(2)  # (R, B, H D)
-    logits = weighed @ decoder  # (R, B, C)
+    logits = products.read(weighed, decoder, batch.class_index)  # (R, B, C)
     residual, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
     residual = residual * batch.sample_weights[..., None]
 
-    g = (residual @ decoder.mT).unflatten(2, direction.value.shape[2:])  # (R, B, H, D)
+    g = products.back(residual, decoder, batch.class_index).unflatten(2, direction.value.shape[2:])  # (R, B, H, D)
     dz, dlog_a = direction.backward(g)  # (R, B, H, S)
     if modified:
         modification = _modification(layout, attention_logits, bias)
-        weighed = weighed + modification[torch.arange(len(weighed))[:, None], batch.class_index]
+        every = torch.arange(len(weighed), device=weighed.device)[:, None]
+        weighed = weighed + modification[every, batch.class_index]
     return Gradients(
-        decoder=weighed.mT @ residual,
+        decoder=products.outer(weighed, residual, batch.class_index),
         attention_logits=(layout.query_one_hot[batch.class_index].mT @ dz.flatten(2)).reshape(attention_logits.shape),
         loss=(loss * batch.sample_weights).sum(1),
         accuracy=(correct * batch.sample_weights).sum(1),
@@ -178,24 +203,39 @@ def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor)
     rounding of p_n.
     """
     index = next_column[..., None]
-    log_p = torch.log_softmax(logits + layout.log_multiplicity, dim=2)
-    others = torch.exp(log_p).scatter_(2, index, 0.0)
+    is_own = torch.arange(logits.shape[2], device=logits.device) == index  # compiled, one pass does all of this
+    grouped = logits + layout.log_multiplicity
+    top = grouped.amax(2, keepdim=True)
+    weights = torch.exp(grouped - top)
+    total = weights.sum(2, keepdim=True)
+    others = weights.masked_fill(is_own, 0.0) / total
     rest = others.sum(2, keepdim=True)
-    log_own = log_p.gather(2, index)
+    log_own = grouped.gather(2, index) - top - torch.log(total)
     loss = torch.where(rest < 0.5, -torch.log1p(-rest), -log_own)
-    largest = logits[..., : layout.num_columns].scatter(2, index, -torch.inf).amax(2, keepdim=True)
+    in_use = slice(layout.num_columns)
+    largest = logits[..., in_use].masked_fill(is_own[..., in_use], -torch.inf).amax(2, keepdim=True)
     correct = (logits.gather(2, index) > largest).to(logits.dtype)
-    return others.neg_().scatter_(2, index, rest), loss.squeeze(2), correct.squeeze(2)
+    return torch.where(is_own, rest, -others), loss.squeeze(2), correct.squeeze(2)
+
+
+def check_independent(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor | None) -> None:
+    """Refuse Lemma 3's gradient if the directions of the classes depend on each other in every run."""
+    v, weighed = _class_directions(layout, attention_logits, bias)
+    if bool((torch.linalg.inv_ex(v @ weighed.mT).info != 0).all()):
+        raise InputError(SINGULAR)
 
 
 def _modification(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor | None) -> Tensor:
     """-V E' e_n for every class (R, K, H D), entries of merged rows weighed."""
-    batch = population_batch(layout, len(attention_logits))
-    value = directions(layout, attention_logits, batch, token_weights(batch, bias)).value  # (R, K, H, D), rows v_n
-    v, weighed = value.flatten(2), layout.readout.rows.weigh(value).flatten(2)
+    v, weighed = _class_directions(layout, attention_logits, bias)
     inverse, singular = torch.linalg.inv_ex(v @ weighed.mT)
-    if bool((singular != 0).all()):
-        raise InputError(SINGULAR)
-    # If only some runs are singular, they become NaN and so diverge, and the others go on.
+    # A run that is singular becomes NaN and so diverges; the others go on.
     inverse = inverse.masked_fill((singular != 0)[:, None, None], torch.nan)
     return inverse @ weighed - weighed
+
+
+def _class_directions(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Rows v_n (R, K, H D) for T -> infinity, and with entries of merged rows weighed."""
+    batch = population_batch(layout, len(attention_logits))
+    value = directions(layout, attention_logits, batch, token_weights(batch, bias)).value  # (R, K, H, D)
+    return value.flatten(2), layout.readout.rows.weigh(value).flatten(2)

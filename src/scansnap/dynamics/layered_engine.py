@@ -71,29 +71,29 @@ class LayeredEngine(TensorState):
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         losses, accuracies = [], []
         for t in range(self.step, stop):
-            loss, accuracy, gradients = self._gradients(self._sampler.draw(t, self._step))
+            loss, accuracy, gradients = self._gradients(self._sampler.draw(t, self.step_tensor).of_runs())
             for name, gradient in gradients.items():
                 self.move(name, gradient)
             values = self._checked(loss, accuracy)
             losses.append(values[0])
             accuracies.append(values[1])
-            self._step += 1
+            self.step_tensor.add_(1)
         return np.stack(losses, 1), np.stack(accuracies, 1)
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        loss, accuracy, _ = self._measures(self._sampler.draw(self.step, self._step))
+        loss, accuracy, _ = self._measures(self._sampler.draw(self.step, self.step_tensor).of_runs())
         return self._checked(loss, accuracy)
 
     def _gradients(self, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Loss and accuracy of the batch, and the gradient of J by every parameter."""
-        parameters = {name: tensor.detach().requires_grad_() for name, tensor in self._parameters.items()}
+        parameters = {name: tensor.detach().requires_grad_() for name, tensor in self.parameters.items()}
         loss, accuracy, _ = self._forward(parameters, batch)
         gradients = torch.autograd.grad(-loss.sum(), list(parameters.values()))
         return loss.detach(), accuracy, dict(zip(parameters, gradients, strict=True))
 
     def _measures(self, batch: Batch) -> Measures:
         with torch.no_grad():
-            return self._forward(self._parameters, batch)
+            return self._forward(self.parameters, batch)
 
     def _forward(self, parameters: dict[str, Tensor], batch: Batch) -> Measures:
         layers, support = self._options.layers, self._layout.support[batch.class_index]  # (R, B, W)

@@ -50,9 +50,12 @@ def make_start(
         layout, decoder, attention_logits = _from_arrays(classes, options.init, len(seeds), dtype, layer)
     else:
         layout = start_layout(classes, options, layer)
-        decoder, attention_logits = _empty(layout, len(seeds), dtype)
+        _check_memory(layout, len(seeds), dtype)
         if options.init == "uniform":
-            _fill_uniform(layout, seeds, options.init_scale_z, decoder, attention_logits)
+            apart, of_run = np.unique(seeds, return_inverse=True)
+            decoder, attention_logits = (entries[of_run] for entries in _uniform(layout, apart, options, dtype))
+        else:
+            decoder, attention_logits = _zeros(layout, len(seeds), dtype)
     prior = prior_logits(classes, options.attention_prior)  # type: ignore[arg-type]  # plain since it was checked
     attention_logits[...] += prior.astype(attention_logits.dtype)
     bias = bias_by_bucket(classes, options.position_bias) if classes.num_buckets else None  # type: ignore[arg-type]
@@ -65,13 +68,10 @@ def start_layout(classes: SequenceClasses, options: StartOptions, layer: Layer) 
     return CompactLayout.of(classes, apart, layer)
 
 
-def _fill_uniform(
-    layout: CompactLayout,
-    seeds: NDArray[np.uint64],
-    scale_z: float,
-    decoder: NDArray[np.floating],
-    attention_logits: NDArray[np.floating],
-) -> None:
+def _uniform(
+    layout: CompactLayout, seeds: NDArray[np.uint64], options: StartOptions, dtype: str
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    decoder, attention_logits = _zeros(layout, len(seeds), dtype)
     vocab_size, heads = layout.classes.vocab_size, layout.layer.heads
     bound = vocab_size**-0.5
     own, rows = len(layout.decoder_tokens), layout.num_decoder_rows
@@ -82,8 +82,9 @@ def _fill_uniform(
         if rows > own:
             uniform_means(seeds, DECODER_STREAM, first + own, len(layout.other_tokens), bound, layout.column_of_token,
                           block[:, own])  # fmt: skip
-        uniform_entries(seeds, ATTENTION_STREAM, first, scale_z * bound, np.arange(layout.num_rows),
+        uniform_entries(seeds, ATTENTION_STREAM, first, options.init_scale_z * bound, np.arange(layout.num_rows),
                         attention_logits[:, head::heads])  # fmt: skip
+    return decoder, attention_logits
 
 
 def _from_arrays(
@@ -101,7 +102,8 @@ def _from_arrays(
     columns = full_y.reshape(-1, classes.vocab_size).T
     _, groups = np.unique(columns, axis=0, return_inverse=True)
     layout = CompactLayout.of(classes, groups.reshape(-1), layer)
-    compact_y, compact_z = _empty(layout, runs, dtype)
+    _check_memory(layout, runs, dtype)
+    compact_y, compact_z = _zeros(layout, runs, dtype)
     compact_y[:, :, layout.column_of_token] = full_y
     compact_z[:] = full_z.reshape(len(full_z), *compact_z.shape[1:])
     return layout, compact_y, compact_z
@@ -117,10 +119,20 @@ def _by_run(name: str, array: NDArray[np.float64], vocab_size: int, runs: int, h
     return array.reshape(-1, heads, vocab_size, vocab_size)
 
 
-def _empty(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+def _shapes(layout: CompactLayout, runs: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Of y and z."""
     heads = layout.layer.heads
     shape_y = (runs, heads * layout.num_decoder_rows, len(layout.multiplicity))
-    shape_z = (runs, layout.num_queries * heads, layout.num_rows)
+    return shape_y, (runs, layout.num_queries * heads, layout.num_rows)
+
+
+def _zeros(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    shape_y, shape_z = _shapes(layout, runs)
+    return np.zeros(shape_y, dtype), np.zeros(shape_z, dtype)
+
+
+def _check_memory(layout: CompactLayout, runs: int, dtype: str) -> None:
+    shape_y, shape_z = _shapes(layout, runs)
     needed = 2 * (np.prod(shape_y, dtype=float) + np.prod(shape_z, dtype=float)) * np.dtype(dtype).itemsize
     if needed > physical_memory():
         raise InputError(
@@ -128,4 +140,3 @@ def _empty(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.flo
             f"{gibibytes(needed)}, more than this machine's {gibibytes(physical_memory())}: start from zeros, which "
             "merges output columns, or train fewer runs at a time."
         )
-    return np.zeros(shape_y, dtype), np.zeros(shape_z, dtype)

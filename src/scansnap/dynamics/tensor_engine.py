@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -18,28 +19,46 @@ from torch import Tensor
 
 from scansnap.base.cuda_graph import capture
 from scansnap.base.devices import find_device, has_triton
+from scansnap.dynamics import support_products
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.engine import Work, matrix_entries, needs_decoder
-from scansnap.dynamics.gradients import Gradients, LayoutTensors, gradients
+from scansnap.dynamics.gradients import Batch, LayoutTensors, check_independent, gradients, measures
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.snapshot import Parts
 
+SETTINGS = 256
+"""Shapes and settings for which a process compiles the step; after them it would silently no longer compile."""
+
+
+def take_step(
+    layout: LayoutTensors, state: TensorState, batch: Batch, measures: Tensor, bias: Tensor | None, modified: bool
+) -> None:
+    """One update, and the loss and accuracy of its batch in `measures` (2, R, steps + 1)."""
+    parameters = state.parameters
+    gradient = gradients(
+        layout, parameters["decoder"], parameters["attention_logits"], batch, modified=modified, bias=bias
+    )
+    measures.index_copy_(2, state.step_tensor.reshape(1), torch.stack([gradient.loss, gradient.accuracy])[..., None])
+    for name in parameters:
+        state.move(name, getattr(gradient, name))
+    state.step_tensor.add_(1)
+
 
 @cache
-def _compiled_gradients() -> Callable[..., Gradients]:
-    """`gradients`, fused; unchanged if there is no Triton to compile it."""
+def _compiled_step() -> Callable[..., None]:
+    """`take_step`, fused; unchanged if there is no Triton to compile it."""
     if not has_triton():
-        return gradients
-    compiled = torch.compile(gradients, dynamic=False)
+        return take_step
+    compiled = torch.compile(take_step, dynamic=False)
 
-    def quietly(*arguments: object, **options: bool) -> Gradients:
-        with warnings.catch_warnings():
+    def quietly(*arguments: object) -> None:
+        with warnings.catch_warnings(), torch._dynamo.config.patch(recompile_limit=SETTINGS):
             # Inductor advises TF32, whose ten bits of mantissa fall short of float32.
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-            return compiled(*arguments, **options)  # type: ignore[arg-type]
+            compiled(*arguments)  # type: ignore[arg-type]
 
     return quietly
 
@@ -66,12 +85,15 @@ class TensorEngine(TensorState):
         device = find_device(options.device)
         dtype = getattr(torch, options.dtype)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
+        closed_form = self._layout.readout.has_closed_form
+        if options.device == "cuda" and closed_form and support_products.suits(start.layout, options):
+            products = support_products.SupportProducts.of(start.layout, device)
+            self._layout = replace(self._layout, products=products)
         self._sampler = make_sampler(work.source, start.layout, self._layout, options, runs)
-        # Lemma 3's gradient inverts a matrix and inspects the outcome, which neither a compiler nor a graph can do;
-        # and autograd's graph cannot be fused with the rest.
-        plain = options.decoder_gradient == "true" and self._layout.readout.has_closed_form
+        # Autograd's graph cannot be fused with the rest.
         capturable = self._sampler.capturable and getattr(options.rule, "capturable", False)
-        self._fused = options.device == "cuda" and capturable and plain
+        self._fused = options.device == "cuda" and capturable and closed_form
+        self._modified = options.decoder_gradient == "modified"
 
         def put(array: NDArray[np.generic]) -> Tensor:
             return torch.as_tensor(array, dtype=dtype, device=device).clone()
@@ -85,13 +107,17 @@ class TensorEngine(TensorState):
             if options.learn_position_bias:
                 parameters["position_bias"], rates["position_bias"] = self._bias, rates["attention_logits"]
         super().__init__(parameters, rates, {"decoder": self._layout.entry_rate}, options.rule, count, device)
-        self._measures = torch.zeros((2, count, options.steps + 1), dtype=dtype, device=device)  # loss, accuracy
+        # Loss and accuracy of each step; a power of two of them, because each shape is compiled for.
+        room = 1 << max(10, options.steps.bit_length())
+        self._measures = torch.zeros((2, count, room), dtype=dtype, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
+        if self._modified:
+            check_independent(self._layout, self.parameters["attention_logits"], self._bias)
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         begin = self.step
         if self._fused and stop > begin and self._graph is None:
-            state = [*self.tensors.values(), self._step, self._measures]
+            state = [*self.tensors.values(), self.step_tensor, self._measures]
             self._graph = capture(lambda: self._update(0), state)
         for t in range(begin, stop):
             if self._graph is not None:
@@ -101,8 +127,11 @@ class TensorEngine(TensorState):
         return self._checked(self._measures[..., begin:stop], begin)
 
     def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        gradient = self._gradients(self.step)
-        loss, accuracy = self._checked(torch.stack([gradient.loss, gradient.accuracy])[..., None], self.step)
+        batch, parameters = self._draw(self.step), self.parameters
+        values = measures(
+            self._layout, parameters["decoder"], parameters["attention_logits"], batch.of_runs(), self._bias
+        )
+        loss, accuracy = self._checked(torch.stack(values)[..., None], self.step)
         return loss[:, 0], accuracy[:, 0]
 
     def _checked(self, measures: Tensor, begin: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -115,27 +144,19 @@ class TensorEngine(TensorState):
         failed = (self._diverged >= 0)[:, None] & (steps >= self._diverged[:, None])
         return np.where(failed, np.nan, loss), np.where(failed, np.nan, accuracy)
 
-    def _gradients(self, t: int) -> Gradients:
-        batch = self._sampler.draw(t, self._step)
-        modified = self._options.decoder_gradient == "modified"
-        compute = _compiled_gradients() if self._fused else gradients
-        parameters = self._parameters
-        return compute(
-            self._layout, parameters["decoder"], parameters["attention_logits"], batch, modified=modified,
-            bias=self._bias,
-        )  # fmt: skip
+    def _draw(self, t: int) -> Batch:
+        batch = self._sampler.draw(t, self.step_tensor)
+        ordered = self._sampler.in_class_order or not self._layout.products.in_class_order
+        return batch if ordered else batch.in_class_order()
 
     def _update(self, t: int) -> None:
         """One update; `t` is the step where the sampler runs on the host, and is not read inside a graph."""
-        gradient = self._gradients(t)
-        self._measures.index_copy_(2, self._step.reshape(1), torch.stack([gradient.loss, gradient.accuracy])[..., None])
-        for name in self._parameters:
-            self.move(name, getattr(gradient, name))
-        self._step += 1
+        step = _compiled_step() if self._fused else take_step
+        step(self._layout, self, self._draw(t), self._measures, self._bias, self._modified)
 
     def show(self, needs: Collection[str]) -> Parts:
         def copied(name: str) -> NDArray[np.floating]:
-            return self._parameters[name].cpu().numpy().copy()
+            return self.parameters[name].cpu().numpy().copy()
 
         return Parts(
             attention_logits=copied("attention_logits"),

@@ -27,7 +27,7 @@ class TensorState:
         runs: int,
         device: torch.device,
     ) -> None:
-        self._parameters = parameters
+        self.parameters = parameters
         self._rates = rates  # (R, 1, 1) of each parameter
         self._shares = shares  # of parameters that hold merged entries
         self._rule = rule
@@ -35,12 +35,12 @@ class TensorState:
             name: {word: torch.zeros_like(matrix) for word in memory_of(rule)} for name, matrix in parameters.items()
         }
         # The step as a tensor, so that a captured graph sees it change.
-        self._step = torch.zeros((), dtype=torch.int64, device=device)
+        self.step_tensor = torch.zeros((), dtype=torch.int64, device=device)
         self._diverged = np.full(runs, -1, np.int64)
 
     @property
     def step(self) -> int:
-        return int(self._step)
+        return int(self.step_tensor)
 
     def diverged(self) -> NDArray[np.int64]:
         return self._diverged
@@ -49,11 +49,11 @@ class TensorState:
         """One step of the rule for a parameter, from the gradient of its groups of merged entries."""
         self._rule.move(
             Update(
-                matrix=self._parameters[name],
+                matrix=self.parameters[name],
                 group_gradient=gradient,
                 share=self._shares.get(name),
                 rate=self._rates[name],
-                step=self._step,
+                step=self.step_tensor,
                 memory=self._memory[name],
             )
         )
@@ -64,13 +64,13 @@ class TensorState:
         remembered = {
             f"{name}_{word}": array for name, arrays in self._memory.items() for word, array in arrays.items()
         }
-        return {**self._parameters, **remembered}
+        return {**self.parameters, **remembered}
 
     def state(self) -> dict[str, Array]:
         return {"diverged": self._diverged, **{name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}}
 
     def restore(self, step: int, state: Mapping[str, Array]) -> None:
-        self._step.fill_(step)
+        self.step_tensor.fill_(step)
         self._diverged = np.asarray(state["diverged"], np.int64)
         for name, tensor in self.tensors.items():
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))

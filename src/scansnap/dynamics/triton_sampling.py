@@ -19,25 +19,53 @@ def mix(x):
 
 
 @triton.jit
-def draw(
-    seeds, step, size, thresholds, class_thresholds, support, class_index, counts,
-    batch, num_classes, width, num_rows, length, half,
-    CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    """One program per sequence: `data.sampling.draw_class`, `fill_draws` and `count_by_thresholds`."""
+def sequence_key(seeds, step, r, b):
+    """`data.random_stream.sequence_key` of sequence b of update `step`, for seed number r."""
     golden = tl.full((), GOLDEN, tl.uint64)
+    run = mix(tl.load(seeds + r).to(tl.uint64) + golden)
+    update = mix(run + (step.to(tl.uint64) + 1) * golden)
+    return mix(update + (b.to(tl.uint64) + 1) * golden)
+
+
+@triton.jit
+def uniform(key):
+    """`data.random_stream.uniform` of a stream's word 0."""
+    return ((mix(key + tl.full((), GOLDEN, tl.uint64)) >> 11).to(tl.float64) + 0.5) * 1.1102230246251565e-16  # 2^-53
+
+
+@triton.jit
+def draw_class(
+    seeds, step, class_thresholds, class_index, batch, num_classes, CLASSES: tl.constexpr, BATCH: tl.constexpr
+):
+    """A program's key, class, and place in its batch, which is in the order of the classes if BATCH is not 0."""
     program = tl.program_id(0)
     r, b = program // batch, program % batch
-    run = mix(tl.load(seeds + r).to(tl.uint64) + golden)
-    update = mix(run + (tl.load(step).to(tl.uint64) + 1) * golden)
-    key = mix(update + (b.to(tl.uint64) + 1) * golden)
-
-    u = ((mix(key + golden) >> 11).to(tl.float64) + 0.5) * 1.1102230246251565e-16  # 2^-53
+    key = sequence_key(seeds, step, r, b)
+    u = uniform(key)
     k = tl.arange(0, CLASSES)
     cumulative = tl.load(class_thresholds + k, mask=k < num_classes - 1, other=2.0)
     n = tl.sum((cumulative <= u).to(tl.int32))
-    tl.store(class_index + program, n.to(tl.int64))
+    place = b
+    if BATCH > 0:
+        # A class grows with u, so that the order of u is one of the classes.
+        others = tl.arange(0, BATCH)
+        theirs = uniform(sequence_key(seeds, step, r, others))
+        before = (theirs < u) | ((theirs == u) & (others < b))
+        place = tl.sum((before & (others < batch)).to(tl.int32))
+    place = r.to(tl.int64) * batch + place
+    tl.store(class_index + place, n.to(tl.int64))
+    return key, n, place
 
+
+@triton.jit
+def draw(
+    seeds, step, size, thresholds, class_thresholds, support, class_index, counts,
+    batch, num_classes, width, num_rows, length, half,
+    CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
+):  # fmt: skip
+    """One program per sequence: `data.compiled_draws.draw_class`, `fill_draws` and `count_by_thresholds`."""
+    golden = tl.full((), GOLDEN, tl.uint64)
+    key, n, place = draw_class(seeds, tl.load(step), class_thresholds, class_index, batch, num_classes, CLASSES, BATCH)
     j = tl.arange(0, DRAWS)
     low = j < half
     words = mix(key + (tl.where(low, j, j - half) + 2).to(tl.uint64) * golden)
@@ -54,4 +82,45 @@ def draw(
     largest = tl.sum(((draws == 2147483647) & (j < length)).to(tl.int32))
     value += tl.where(w == tokens - 1, largest, 0)
     rows = tl.load(support + n * width + w, mask=w < tokens, other=0)
-    tl.store(counts + program * num_rows + rows, value.to(counts.dtype.element_ty), mask=w < tokens)
+    tl.store(counts + place * num_rows + rows, value.to(counts.dtype.element_ty), mask=w < tokens)
+
+
+@triton.jit
+def draw_by_position(
+    seeds, step, size, thresholds, class_thresholds, support, sizes, class_index, counts,
+    batch, num_classes, width, num_rows, num_buckets,
+    CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
+):  # fmt: skip
+    """One program per sequence: `data.position_sampling.draw_positions` and `count_places`, bucket after bucket."""
+    golden = tl.full((), GOLDEN, tl.uint64)
+    key, n, place = draw_class(seeds, tl.load(step), class_thresholds, class_index, batch, num_classes, CLASSES, BATCH)
+    tokens = tl.load(size + n)
+    w, j = tl.arange(0, WIDTH), tl.arange(0, DRAWS)
+    rows = tl.load(support + n * width + w, mask=w < tokens, other=0)
+    first = 0  # distances before this bucket
+    for g in range(num_buckets):
+        positions = tl.load(sizes + g).to(tl.int32)
+        table = thresholds + (g * num_classes + n) * width + w
+        lower = tl.load(table - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
+        upper = tl.load(table, mask=w < tokens - 1, other=2147483647)
+        value = tl.zeros((WIDTH,), dtype=tl.int32)
+        for d0 in range(0, positions, DRAWS):
+            present = d0 + j < positions
+            words = mix(key + (first + d0 + j + 2).to(tl.uint64) * golden)
+            draws = ((words & 0xFFFFFFFF).to(tl.int64) - 2147483648).to(tl.int32)
+            is_last = (w == tokens - 1)[:, None]  # it has all draws from the threshold before it on
+            inside = (draws[None, :] >= lower[:, None]) & ((draws[None, :] < upper[:, None]) | is_last)
+            value += tl.sum((inside & present[None, :] & (w < tokens)[:, None]).to(tl.int32), axis=1)
+        first += positions
+        tl.store(
+            counts + (place * num_buckets + g) * num_rows + rows, value.to(counts.dtype.element_ty), mask=w < tokens
+        )
+
+
+@triton.jit
+def choose(seeds, step, stream, choice, batch, count, BATCH: tl.constexpr):
+    """One program per seed: `dynamics.random_entries.choose`."""
+    r = tl.program_id(0)
+    b = tl.arange(0, BATCH)
+    u = uniform(sequence_key(seeds, stream + tl.load(step), r, b))
+    tl.store(choice + r.to(tl.int64) * batch + b, (u * count).to(tl.int64), mask=b < batch)

@@ -15,9 +15,9 @@ from scansnap.base.errors import InputError
 def entropy(weights: ArrayLike) -> NDArray[np.float64]:
     """Entropy in nats of weights renormalized to sum to one; NaN where they sum to zero."""
     w = np.ascontiguousarray(weights, dtype=np.float64)
-    total = w.sum(-1, keepdims=True)
-    p = np.divide(w, total, out=np.full_like(w, np.nan), where=total > 0)
-    return -np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), p).sum(-1)
+    with np.errstate(invalid="ignore"):  # 0/0
+        p = w / w.sum(-1, keepdims=True)
+    return -(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1)
 
 
 def top_k_mass(attention: ArrayLike, k: int) -> NDArray[np.float64]:

@@ -135,9 +135,7 @@ _shown("attention_logits", "layer", "head", "query", "token", long_name="attenti
 )
 def entropy(now: Snapshot) -> ArrayLike:
     """The entropy of attention restricted to a class's distinct tokens and renormalized there."""
-    if not now.is_distinct.any():
-        return np.full(now.attention.shape[:-1], np.nan)
-    return entropy_of(now.attention[..., now.is_distinct])
+    return entropy_of(now.distinct_attention)
 
 
 _shown("decoder", "layer", "head", "token", "output", long_name="decoder Y, rows of contextual tokens")

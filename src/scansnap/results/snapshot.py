@@ -120,6 +120,13 @@ class Snapshot:
         return self.classes.token_kinds[self._layout.rows] == "distinct"
 
     @property
+    def distinct_attention(self) -> NDArray[np.float64]:
+        """(R, L, H, K, W) attention on the tokens of each class, 0 for those that are not distinct and for padding."""
+        support = self._layout.support
+        of_class = self.attention[..., np.arange(len(support))[:, None], support]
+        return np.where(self.is_distinct[support] & (self._layout.support_probs > 0), of_class, 0.0)
+
+    @property
     def _logits(self) -> FloatArray:
         """(R, H, Q, S) z, with the prior in it."""
         return self._layout.split_heads(_known("attention_logits", self._parts.attention_logits))

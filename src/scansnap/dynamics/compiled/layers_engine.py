@@ -56,7 +56,7 @@ class LayeredKernelEngine(LayeredEngine):
         self._matrices, parameters = self._stacks(layers, features)
         self._gradient, self._by_name = self._stacks(layers, features)
         for name, view in parameters.items():
-            self._parameters[name] = view.copy_(self._parameters[name])
+            self.parameters[name] = view.copy_(self.parameters[name])
         threads = min(available_threads(), len(runs))
         self._groups = np.array_split(np.arange(len(runs)), threads)
         self._rooms = [make_scratch(self._plan, layers, features) for _ in range(threads)]
@@ -65,7 +65,7 @@ class LayeredKernelEngine(LayeredEngine):
 
     def _stacks(self, layers: int, features: int) -> tuple[LayeredMatrices, dict[str, Tensor]]:
         """Room for the matrices of all layers, padded, and the matrices in it by name."""
-        last = self._parameters[f"decoder_{layers - 1}"]
+        last = self.parameters[f"decoder_{layers - 1}"]
         runs, size, columns = last.shape
         attention = last.new_zeros(runs, layers, features, features)
         hidden = last.new_zeros(runs, layers - 1, features, features)
