@@ -1,4 +1,7 @@
-"""Random sequence classes: overlapping or not, several queries, tokens with several roles, uneven weights."""
+"""Random sequence classes: overlapping or not, several queries, tokens with several roles, uneven weights.
+
+Half of them have next tokens that may follow several queries.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,15 @@ def sequence_classes(draw, most_classes: int = 4, most_tokens: int = 12) -> Sequ
     probs = [rng.dirichlet(np.ones(size)) for size in sizes]
     num_queries = draw(st.integers(1, num_classes))
     queries = rng.choice(vocab_size, num_queries, replace=False)
+    query = queries[rng.integers(0, num_queries, num_classes)]
+    next_token = rng.choice(vocab_size, num_classes, replace=False)
+    if draw(st.booleans()):  # the classes of every query have the first of these next tokens
+        next_token = next_token[[int((query[:i] == query[i]).sum()) for i in range(num_classes)]]
     return SequenceClasses.from_supports(
         tokens=tokens,
         probs=[p / p.sum() for p in probs],
-        query=queries[rng.integers(0, num_queries, num_classes)],
-        next_token=rng.choice(vocab_size, num_classes, replace=False),
+        query=query,
+        next_token=next_token,
         vocab_size=vocab_size,
         weights=rng.dirichlet(5 * np.ones(num_classes)) if draw(st.booleans()) else None,
     )

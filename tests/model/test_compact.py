@@ -31,7 +31,8 @@ def test_layout_is_consistent(classes: ss.SequenceClasses) -> None:
     layout = CompactLayout.of(classes)
     assert layout.multiplicity.sum() == classes.vocab_size
     assert (layout.multiplicity[layout.next_column] == 1).all()
-    assert layout.next_column.tolist() == list(range(classes.num_classes))
+    next_tokens = list(dict.fromkeys(classes.next_token.tolist()))  # in the order of their first classes
+    assert layout.next_column.tolist() == [next_tokens.index(token) for token in classes.next_token]
     assert (np.bincount(layout.column_of_token, minlength=len(layout.multiplicity)) == layout.multiplicity).all()
     assert (classes.queries[layout.query_index] == classes.query).all()
     for i in range(classes.num_classes):

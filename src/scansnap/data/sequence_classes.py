@@ -1,8 +1,9 @@
 """Sequence classes (Section 3.2): what the sequences of a data set are made of.
 
 A class is a triple (P(l|m,n), m, n): contextual tokens l are drawn independently from P(.|m,n), the query token m comes
-last, and the next token n is to be predicted.  The query is a function of the next token, m = psi(n), so classes are
-indexed by n and P(l|m,n) = P(l|n).
+last, and the next token n is to be predicted.  In the paper the query is a function of the next token, m = psi(n), so
+that classes are indexed by n and P(l|m,n) = P(l|n).  Here a class is a pair (m, n): in text a next token follows many
+queries.  `has_psi` says whether the paper's form holds; the dynamics do not need it.
 
 A class uses few tokens of a possibly large vocabulary, so P is stored as one short list of (token, probability) per
 class; the K x M matrix is made only when `probs` is read.
@@ -52,9 +53,9 @@ class SequenceClasses(DataSource):
     probs : K x M array, or anything with `tocsr()`
         P(l|m,n), `probs[i, l]` for class i; each row sums to one.
     query : K ids
-        psi: the query token of each class.
+        The query token of each class; psi, if each next token has one.
     next_token : K ids
-        The token each class predicts; no two classes share one, since the next token determines the class.
+        The token each class predicts; no two classes of one query share it.
     vocab_size : int
         M.
     weights : K numbers, optional
@@ -145,7 +146,7 @@ class SequenceClasses(DataSource):
             raise InputError("there are no classes: give at least one row of probabilities.")
         query_ids = _class_ids(query, "query", count, vocab_size)
         next_ids = _class_ids(next_token, "next_token", count, vocab_size)
-        _check_next_tokens(next_ids, query_ids)
+        _check_pairs(query_ids, next_ids)
         for i, (ids, row) in enumerate(zip(supports, values, strict=True)):
             _check_support(i, ids, row, vocab_size)
         # Sort tokens and drop zero probabilities, so that equal classes are stored equally.
@@ -250,25 +251,33 @@ class SequenceClasses(DataSource):
 
     # --- common and distinct tokens -----------------------------------------------------------------------------------
 
+    @property
+    def has_psi(self) -> bool:
+        """Whether each next token has one query, m = psi(n), as in the paper."""
+        return len(np.unique(self.next_token)) == self.num_classes
+
     @cached_property
-    def _class_count(self) -> IntArray:
+    def _next_count(self) -> IntArray:
         """|Omega(l)| for every token l."""
-        return np.bincount(self.tokens, minlength=self.vocab_size)
+        next_token = np.repeat(self.next_token, np.diff(self.offsets))
+        pairs = np.unique(self.tokens * self.vocab_size + next_token)
+        return np.bincount(pairs // self.vocab_size, minlength=self.vocab_size)
 
     def next_tokens_of(self, token: int) -> IntArray:
-        """Omega(l): the next tokens that contextual token l co-occurs with."""
+        """Omega(l): the next tokens that contextual token l co-occurs with, in order of their classes."""
         entries = np.flatnonzero(self.tokens == token)
-        return self.next_token[np.searchsorted(self.offsets, entries, side="right") - 1]
+        next_token = self.next_token[np.searchsorted(self.offsets, entries, side="right") - 1]
+        return next_token[np.sort(np.unique(next_token, return_index=True)[1])]
 
     @cached_property
     def common_tokens(self) -> IntArray:
-        """G_CT: tokens of more than one class, |Omega(l)| > 1."""
-        return np.flatnonzero(self._class_count > 1)
+        """G_CT: tokens of more than one next token, |Omega(l)| > 1."""
+        return np.flatnonzero(self._next_count > 1)
 
     def distinct_tokens(self, index: int) -> IntArray:
-        """G_DT(n): tokens that occur in class `index` alone."""
+        """G_DT(n): tokens of class `index` that occur with its next token alone."""
         ids = self.support(index)
-        return ids[self._class_count[ids] == 1]
+        return ids[self._next_count[ids] == 1]
 
     def local_common_tokens(self, query: int) -> IntArray:
         """Tokens of more than one class of `query` (Section 7: common within psi^-1(m))."""
@@ -290,8 +299,8 @@ class SequenceClasses(DataSource):
         kinds = np.full(self.vocab_size, "unused", dtype="U8")
         kinds[self.next_token] = "next"
         kinds[self.query] = "query"
-        kinds[self._class_count == 1] = "distinct"
-        kinds[self._class_count > 1] = "common"
+        kinds[self._next_count == 1] = "distinct"
+        kinds[self._next_count > 1] = "common"
         return kinds
 
     def name(self, token: int) -> str:
@@ -355,16 +364,14 @@ def _class_ids(values: ArrayLike, what: str, count: int, vocab_size: int) -> Int
     return ids.copy()
 
 
-def _check_next_tokens(next_ids: IntArray, query_ids: IntArray) -> None:
-    ids, counts = np.unique(next_ids, return_counts=True)
+def _check_pairs(query_ids: IntArray, next_ids: IntArray) -> None:
+    pairs, counts = np.unique(np.stack([query_ids, next_ids], 1), axis=0, return_counts=True)
     if (counts > 1).any():
-        shared = int(ids[counts > 1][0])
-        owners = np.flatnonzero(next_ids == shared)
-        queries = np.unique(query_ids[owners])
-        what = f"two queries ({checks.listed(queries)})" if len(queries) > 1 else f"classes {checks.listed(owners)}"
+        query, next_token = (int(token) for token in pairs[counts > 1][0])
+        owners = np.flatnonzero((query_ids == query) & (next_ids == next_token))
         raise InputError(
-            f"next token {shared} belongs to {what}: the next token determines its class and its query, "
-            "so give each class a next token of its own."
+            f"classes {checks.listed(owners)} have the same query {query} and the same next token {next_token}, which "
+            "determine a class: give each its own pair, or mix their probabilities into one class."
         )
 
 

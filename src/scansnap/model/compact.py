@@ -14,7 +14,7 @@ With y_j the value shared by the mu_j columns of group j, p_j = mu_j alpha_j is 
     g_l = sum_k Y_lk (1[k = n] - alpha_k) = sum_j y_lj (1[j = n] - p_j):
 
 an ordinary softmax over groups, with the learning rate of column j divided by mu_j.  From a zero start that leaves
-K + 1 columns out of M.
+one column for each next token and one more, out of M.
 
 Other architectures read more rows, and the same argument merges them:
 
@@ -171,13 +171,14 @@ class CompactLayout:
 def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[IntArray, FloatArray]:
     """Column of every output token (next tokens first, in class order) and the padded multiplicities."""
     groups = np.zeros(classes.vocab_size, np.int64) if start_groups is None else np.asarray(start_groups).copy()
-    # A next token is pushed up by its own class's sequences and so leaves its group.
-    groups[classes.next_token] = groups.max() + 1 + np.arange(classes.num_classes)
+    # A next token is pushed up by the sequences of its classes and so leaves its group.
+    next_tokens = classes.next_token[np.sort(np.unique(classes.next_token, return_index=True)[1])]
+    groups[next_tokens] = groups.max() + 1 + np.arange(len(next_tokens))
     _, group = np.unique(groups, return_inverse=True)
     num_groups = int(group.max()) + 1
     rank = np.full(num_groups, -1, np.int64)
-    rank[group[classes.next_token]] = np.arange(classes.num_classes)
-    rank[rank < 0] = np.arange(classes.num_classes, num_groups)
+    rank[group[next_tokens]] = np.arange(len(next_tokens))
+    rank[rank < 0] = np.arange(len(next_tokens), num_groups)
     column_of_token = rank[group]
     padded = -(-num_groups // LANES) * LANES
     return column_of_token, np.bincount(column_of_token, minlength=padded).astype(np.float64)

@@ -21,7 +21,8 @@ MUCH = 10.0
 
 AssumptionId = Literal[
     "long_sequences", "fast_decoder", "weak_overlap", "no_vanishing_overlap", "independent_classes",
-    "large_vocabulary", "many_tokens", "decoder_rate", "uniform_classes", "enough_steps", "plain_sgd", "zero_start",
+    "query_of_next", "large_vocabulary", "many_tokens", "decoder_rate", "uniform_classes", "enough_steps", "plain_sgd",
+    "zero_start",
 ]  # fmt: skip
 
 
@@ -36,6 +37,8 @@ class Classes(Protocol):
     def token_probs(self) -> NDArray[np.float64]: ...
     @property
     def query(self) -> NDArray[np.int64]: ...
+    @property
+    def next_token(self) -> NDArray[np.int64]: ...
     @property
     def weights(self) -> NDArray[np.float64]: ...
     @property
@@ -96,6 +99,12 @@ def assumptions(
     if not (seq_len == math.inf or (seq_len == int(seq_len) and seq_len >= 2)):
         raise InputError(f"seq_len is {seq_len!r}: give a whole number of at least 2, or math.inf.")
     entries = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]
+    queries = int(np.unique(classes.next_token, return_counts=True)[1].max())
+    entries.append(
+        Assumption("query_of_next", "the next token determines the query, m = psi(n)", queries, 1.0, queries == 1,
+                   "as assumed" if queries == 1 else f"a next token follows {queries} queries; formulas that index "
+                   "classes by n are not about these classes, the dynamics are")
+    )  # fmt: skip
     uneven = float(classes.weights.max() / classes.weights.min())
     entries.append(
         Assumption("uniform_classes", "classes are drawn uniformly", uneven, 1.0, uneven < 1 + 1e-9,
