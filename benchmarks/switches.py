@@ -1,9 +1,10 @@
 """What each switch of one layer costs, beside the basic setting and a plain autograd loop, paired in one process.
 
-    python benchmarks/switches.py [--repeats 5] [--runs 16] [--dtype float32] [--device cpu]
+    python benchmarks/switches.py [--repeats 5] [--runs 16] [--dtype float32] [--device cpu] [--only positions]
 
-Syn-Medium with 3 queries, 100 updates, batch 128, T = 128, uniform start; positions are those of `near_distinct`, and
-the basic setting beside them is the same classes without positions.  For each switch these are timed in turn,
+Syn-Medium with 3 queries, 100 updates, batch 128, T = 128, uniform start.  With positions, distinct tokens are near the
+query (`near_distinct`, a bucket for each position), with as many tokens and positions, and again with 16 positions; the
+basic setting beside them is the same classes without positions.  For each switch these are timed in turn,
 `repeats` times: the basic setting, the setting with the switch, both with `runs` seeds on all cores, and one run of the
 plain loop of the same architecture on all cores.  Printed are medians per run and medians of the paired ratios; heads
 also per head.  The plain loop of the modified gradient and of a prior is that of the basic setting, which is cheaper.
@@ -35,6 +36,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "modified gradient": {"decoder_gradient": "modified"},
     "positions": {},
     "learned bias": {"learn_position_bias": True},
+    "positions, T = 17": {},
+    "learned bias, T = 17": {"learn_position_bias": True},
 }
 ONLY_OURS = ("attention_prior", "decoder_gradient")
 
@@ -45,29 +48,35 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def without_positions(classes: ss.SequenceClasses) -> ss.SequenceClasses:
+    return ss.SequenceClasses(
+        probs=classes.probs, query=classes.query, next_token=classes.next_token, vocab_size=classes.vocab_size,
+        weights=classes.weights,
+    )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", choices=tuple(SWITCHES), nargs="*", default=tuple(SWITCHES))
     asked = parser.parse_args()
-    placed = ss.near_distinct()
-    alike = ss.SequenceClasses(
-        probs=placed.probs, query=placed.query, next_token=placed.next_token, vocab_size=placed.vocab_size,
-        weights=placed.weights,
-    )  # fmt: skip
     medium = ss.syn_medium(num_query=3)
+    long, short = ss.near_distinct(num_positions=127, num_query=3, num_distinct=10, decay=0.97), ss.near_distinct()
     print(f"{'switch':>22} {'basic':>10} {'switch':>10} {'ratio':>6} {'plain loop':>11} {'ratio':>6}")
-    for name, switch in SWITCHES.items():
-        has_positions = name in ("positions", "learned bias")
-        seq_len = 1 + int(placed.sizes.sum()) if has_positions else 128
+    for name in asked.only:
+        switch = SWITCHES[name]
+        classes: ss.SequenceClasses = medium
+        if name.startswith(("positions", "learned bias")):
+            classes = short if name.endswith("17") else long
+        seq_len = 1 + int(classes.sizes.sum()) if classes.num_buckets else 128
         rate = 1.0 if "optimizer" not in switch else 0.01
         common: dict[str, Any] = {"lr_y": rate, "lr_z": rate, "batch_size": 128, "seq_len": seq_len}
         ours = {**common, "init": "uniform", "dtype": asked.dtype, "device": asked.device, "record": ("loss",),
                 "record_every": None, "seeds": range(asked.runs)}  # fmt: skip
-        classes = placed if has_positions else medium
-        basic = partial(ss.train, alike if has_positions else medium, **ours)
+        basic = partial(ss.train, without_positions(classes), **ours)
         switched = partial(ss.train, classes, **ours, **switch)
         plain_switch = {key: value for key, value in switch.items() if key not in ONLY_OURS}
         plain = partial(train_plainly, classes, **common, **plain_switch, seed=0)

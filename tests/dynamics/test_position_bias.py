@@ -13,6 +13,7 @@ import torch
 import scansnap as ss
 from scansnap import theory
 from scansnap.claims.positional_prior import weighed
+from scansnap.dynamics.compiled.training_engine import KernelEngine
 from scansnap.dynamics.tensor_engine import TensorEngine
 from tests.dynamics.reference import decoder_of, engine_of, logits_of, relative, start_of
 
@@ -67,8 +68,9 @@ class Biased(ss.YZTransformer):
     ids=str,
 )
 @pytest.mark.parametrize("classes", [bucketed(), ss.near_distinct(num_positions=6)], ids=["buckets", "positions"])
+@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
 @pytest.mark.parametrize("seed", range(3))
-def test_against_autograd(classes: ss.PositionedClasses, architecture: dict[str, Any], seed: int) -> None:
+def test_against_autograd(kind: Any, classes: ss.PositionedClasses, architecture: dict[str, Any], seed: int) -> None:
     rng = np.random.default_rng(seed)
     heads, size = architecture["heads"], classes.vocab_size
     shape = (size, size) if heads == 1 else (heads, size, size)
@@ -86,7 +88,7 @@ def test_against_autograd(classes: ss.PositionedClasses, architecture: dict[str,
         "lr_y": RATE, "lr_z": RATE, "seeds": seed, "seq_len": length, "batch_size": 8, "init": (decoder, attention),
         "attention_prior": prior, "position_bias": bias, "learn_position_bias": True, **architecture,
     }  # fmt: skip
-    engine = engine_of(TensorEngine, classes, **options)
+    engine = engine_of(kind, classes, **options)
     before = decoder_of(engine)[0], logits_of(engine)[0], engine.show(()).position_bias[0]
     found_loss = engine.advance(1)[0][0, 0]
     after = decoder_of(engine)[0], logits_of(engine)[0], engine.show(()).position_bias[0]
@@ -100,6 +102,61 @@ def test_against_autograd(classes: ss.PositionedClasses, architecture: dict[str,
     scale = max(np.linalg.norm(whole), np.linalg.norm(gradient))
     assert np.linalg.norm(dz - whole.swapaxes(0, 1).reshape(dz.shape)) < 1e-12 * scale
     assert np.linalg.norm(db + model.bias.grad.numpy()) < 1e-12 * scale
+
+
+class Given(ss.DataSource):
+    """The sequences of other classes, which no engine knows how to draw."""
+
+    def __init__(self, classes: ss.PositionedClasses) -> None:
+        self._classes = classes
+
+    @property
+    def classes(self) -> ss.PositionedClasses:
+        return self._classes
+
+    def draw(self, **request: Any) -> Any:
+        return self._classes.draw(**request)
+
+
+OTHER_LAYER = {"heads": 2, "residual": True, "normalization": "layer"}
+ADAM = {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}
+
+
+@pytest.mark.parametrize("switches", [{}, OTHER_LAYER, ADAM, {"decoder_gradient": "modified"}], ids=str)
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
+@pytest.mark.parametrize(
+    "classes", [bucketed(), ss.near_distinct(num_positions=20, num_common=280)], ids=["few", "wide"]
+)
+def test_the_kernel_agrees_with_tensors(classes: ss.PositionedClasses, learned: bool, switches: dict[str, Any]) -> None:
+    """Whether it draws, is given counts, or T -> infinity; runs that share a seed are runs of their own."""
+    own = int(classes.sizes.sum()) + 1
+    bias = np.linspace(0.5, -1.0, classes.num_buckets)
+    options: dict[str, Any] = {"steps": 12, "init": "uniform", "position_bias": bias, "learn_position_bias": learned,
+                               "batch_size": 9, **switches}  # fmt: skip
+    for source, seq_len in ((classes, own), (Given(classes), own), (classes, math.inf)):
+        kernel, tensor = (
+            engine_of(kind, source, **{**options, "seq_len": seq_len, "seeds": [3, 4, 3]})
+            for kind in (KernelEngine, TensorEngine)
+        )
+        np.testing.assert_allclose(kernel.advance(12)[0], tensor.advance(12)[0], rtol=1e-10)
+        assert relative(logits_of(kernel), logits_of(tensor)) < 1e-10
+        assert relative(decoder_of(kernel), decoder_of(tensor)) < 1e-10
+        assert relative(kernel.show(()).position_bias, tensor.show(()).position_bias) < 1e-10
+        alone = engine_of(KernelEngine, source, **{**options, "seq_len": seq_len, "seeds": 4})
+        for steps in (5, 12):
+            alone.advance(steps)
+        assert (logits_of(alone)[0] == logits_of(kernel)[1]).all()
+        assert (logits_of(kernel)[0] == logits_of(kernel)[2]).all()
+
+
+def test_a_source_counts_by_bucket() -> None:
+    class Merged(Given):
+        def draw(self, **request: Any) -> Any:
+            draw = super().draw(**request)
+            return ss.Draw(draw.class_index, draw.counts.sum(2))
+
+    with pytest.raises(ss.InputError, match=r"counts \(1, 4, 3\): give \(1, 4\) and \(1, 4, 2, 3\)"):
+        ss.train(Merged(bucketed()), lr_y=1.0, lr_z=1.0, steps=1, seq_len=6, batch_size=4)
 
 
 def test_sequences_follow_their_positions() -> None:

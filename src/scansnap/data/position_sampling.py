@@ -9,26 +9,27 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numba import int32, njit, uint32
+from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.data.compiled_draws import NEVER, draw_class, find
+from scansnap.data.compiled_draws import NEVER, ROW, draw_class, draw_places
 from scansnap.data.positioned_classes import PositionedClasses
-from scansnap.data.random_stream import sequence_key, word
+from scansnap.data.random_stream import sequence_key
+from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import Draw
 
 
 @lru_cache(maxsize=32)
 def position_thresholds(classes: PositionedClasses) -> NDArray[np.int32]:
-    """Cumulative P_g(l|n) over the tokens of each class (G, K, W) as 32 bits, offset to compare as signed."""
-    width = int(np.diff(classes.offsets).max())
-    thresholds = np.full((classes.num_buckets, classes.num_classes, width), NEVER, np.int32)
+    """Cumulative P_g(l|n) over the tokens of each class (K, G, whole `ROW`s) as 32 bits, to compare as signed."""
+    width = -(-int(np.diff(classes.offsets).max()) // ROW) * ROW
+    thresholds = np.full((classes.num_classes, classes.num_buckets, width), NEVER, np.int32)
     for n in range(classes.num_classes):
         rows = slice(classes.offsets[n], classes.offsets[n + 1])
         cumulative = np.cumsum(classes.part_probs[rows], axis=0)
         bits = np.minimum(np.round(cumulative / cumulative[-1] * 2.0**32), 2.0**32 - 1)
-        thresholds[:, n, : bits.shape[0]] = (bits - 2.0**31).astype(np.int32).T
+        thresholds[n, :, : bits.shape[0]] = (bits - 2.0**31).astype(np.int32).T
     return thresholds
 
 
@@ -45,9 +46,7 @@ def _compile(stamp: int):  # type: ignore[no-untyped-def]
                 key = sequence_key(seeds[r], step, b)
                 n = draw_class(key, class_thresholds)
                 class_index[r, b] = n
-                for d in range(bucket.shape[0]):
-                    draw = int32(uint32(word(key, d + 1)) ^ uint32(0x80000000))
-                    places[r, b, d] = find(thresholds[bucket[d], n], size[n] - 1, draw)
+                draw_places(key, bucket, thresholds, n, size[n], places[r, b])
 
     @njit(cache=True)
     def count_places(places, bucket, counts):  # type: ignore[no-untyped-def]
@@ -63,18 +62,18 @@ def _compile(stamp: int):  # type: ignore[no-untyped-def]
 draw_positions, count_places = _compile(source_stamp(__name__))
 
 
-def bucket_of(classes: PositionedClasses) -> NDArray[np.int64]:
+def bucket_of(classes: SequenceClasses) -> NDArray[np.int64]:
     """The bucket of each distance 1, 2, ..., T-1."""
     return np.repeat(np.arange(classes.num_buckets), classes.sizes)
 
 
 def _places(
     classes: PositionedClasses, seeds: NDArray[np.uint64], step: int, num: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The class of each sequence (R, B), and which of its class's tokens is at each distance (R, B, T-1)."""
     cumulative = np.cumsum(classes.weights)
     class_index = np.empty((len(seeds), num), np.int64)
-    places = np.empty((len(seeds), num, int(classes.sizes.sum())), np.int64)
+    places = np.empty((len(seeds), num, int(classes.sizes.sum())), np.int32)
     draw_positions(
         seeds, step, bucket_of(classes), np.diff(classes.offsets), position_thresholds(classes),
         cumulative / cumulative[-1], class_index, places,

@@ -41,9 +41,10 @@ def check_draw(draw: object, source: DataSource, *, runs: int, num_sequences: in
     classes, index, counts = source.classes, np.asarray(draw.class_index), np.asarray(draw.counts)
     asked = (runs, num_sequences or classes.num_classes)
     widest = int(np.diff(classes.offsets).max())
-    if index.shape != asked or counts.shape[:2] != asked or counts.shape[-1] != widest:
+    numbers = (*asked, classes.num_buckets, widest) if classes.num_buckets else (*asked, widest)
+    if index.shape != asked or counts.shape != numbers:
         raise InputError(
-            f"{name} gave class_index {index.shape} and counts {counts.shape}: give {asked} and {(*asked, widest)}."
+            f"{name} gave class_index {index.shape} and counts {counts.shape}: give {asked} and {numbers}."
         )
     if index.dtype.kind not in "iu" or index.min() < 0 or index.max() >= classes.num_classes:
         raise InputError(

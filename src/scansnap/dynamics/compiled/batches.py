@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from numba import njit
 
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
-from scansnap.dynamics.compiled.loops import rare
+from scansnap.dynamics.compiled.portions import fill_portions, weigh_portions
 from scansnap.dynamics.random_entries import CHOICE_STREAM
 
 
@@ -16,10 +14,12 @@ from scansnap.dynamics.random_entries import CHOICE_STREAM
 def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     """Batch t of a seed, the u-th, as the s-th of the scratch: class n has the rows firsts[n] .. firsts[n+1]-1.
 
-    A row of `weights` holds the counts of the class's tokens, or P(l|n) for T -> infinity; a row of `picks` says which
-    sequence of the pool it is.
+    A row of `weights` holds the counts of the class's tokens, or P(l|n) for T -> infinity, weighed by a fixed bias on
+    positions; with a bias that is learned, the portions that it will weigh are kept instead.
     """
-    firsts, weights, picks, class_index = scratch.firsts[s], scratch.weights[s], scratch.picks[s], scratch.class_index
+    firsts, weights, class_index = scratch.firsts[s], scratch.weights[s], scratch.class_index
+    has_portions, is_learned = plan.bucket.shape[0] > 0, scratch.bias_scale.shape[0] > 0
+    layer = s if is_learned else 0
     num_classes = plan.size.shape[0]
     pooled = pool.class_index.shape[1]
     for n in range(num_classes + 1):
@@ -38,12 +38,15 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     for b in range(weights.shape[0]):
         n = class_index[b]
         row, size = firsts[n], plan.size[n]
-        if pooled > 0:
-            picks[row] = _pick(pool, seed, t, b)
+        key = sequence_key(seed, t, b)
+        pick = _pick(pool, seed, t, b) if pooled > 0 else b
+        if has_portions:
+            fill_portions(plan, rule, pool, scratch, u, pick, key, n, layer, row)
+        elif pooled > 0:
             for w in range(size):
-                weights[row, w] = pool.counts[u, picks[row], 0, w]
+                weights[row, w] = pool.counts[u, pick, w]
         elif rule.length > 0:
-            key, counts = sequence_key(seed, t, b), scratch.counts
+            counts = scratch.counts
             draw_counts(key, rule.length, plan.thresholds, plan.conditional, n, size, scratch.draws, counts)
             for w in range(size):
                 weights[row, w] = counts[w]
@@ -54,6 +57,8 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     for n in range(num_classes, 0, -1):
         firsts[n] = firsts[n - 1]
     firsts[0] = 0
+    if has_portions and not is_learned:
+        weigh_portions(scratch, layer, scratch.weights, s)
 
 
 @njit(forceinline=True)
@@ -62,30 +67,3 @@ def _pick(pool, seed, t, b):
     if pool.chosen:
         return int(uniform(sequence_key(seed, CHOICE_STREAM + t, b), 0) * pool.class_index.shape[1])
     return (t - pool.start) * pool.stride + b
-
-
-@rare
-def weigh_batch(plan, pool, scratch, u, s, bias):
-    """exp(b) of a learned bias, and the counts and P(l|n) that it weighs: a_l = sum_g exp(b_g) a_gl.
-
-    The largest exp(b) is one, so that none overflows.
-    """
-    scale = scratch.bias_scale
-    top = bias[0, 0]
-    for g in range(scale.shape[0]):
-        top = max(top, bias[0, g])
-    for g in range(scale.shape[0]):
-        scale[g] = math.exp(bias[0, g] - top)
-    for b in range(scratch.bias_weights.shape[1]):
-        _weigh(scale, pool.counts[u], scratch.picks[s, b], scratch.bias_weights, b)
-    for n in range(scratch.bias_probs.shape[1]):
-        _weigh(scale, plan.bucket_probs, n, scratch.bias_probs, n)
-
-
-@rare
-def _weigh(scale, counts, k, weights, b):
-    """weights[0, b, w] = sum_g scale_g counts[k, g, w]."""
-    for w in range(weights.shape[2]):
-        weights[0, b, w] = 0
-        for g in range(scale.shape[0]):
-            weights[0, b, w] += scale[g] * counts[k, g, w]

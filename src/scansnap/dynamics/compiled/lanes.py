@@ -305,6 +305,23 @@ def sum_of_products(typing, each_a, each_b):
     return each_a.dtype(each_a, each_b), generate
 
 
+@intrinsic
+def total_each(typing, each):
+    """The sum of the lanes of each vector, as one vector; their number divides that of the lanes."""
+    totals = Lanes(each.dtype.dtype, each.count)
+
+    def generate(context, builder, signature, args):
+        vectors = cgutils.unpack_tuple(builder, args[0], each.count)
+        while len(vectors) > 1:
+            vectors = [_add_neighbors(builder, *vectors[i : i + 2]) for i in range(0, len(vectors), 2)]
+        (sums,) = vectors
+        while sums.type.count > each.count:
+            sums = _add_neighbors(builder, sums)
+        return sums
+
+    return totals(each), generate
+
+
 def _pointer(context, builder, array_type, array, i, j):
     struct = context.make_array(array_type)(context, builder, array)
     return cgutils.get_item_pointer(context, builder, array_type, struct, [i, j], wraparound=False)
@@ -337,6 +354,14 @@ def _maximum(builder, a, b):
 
 def _multiply_add(builder, a, b, c):
     return _call(builder, "llvm.fmuladd", [a, b, c])
+
+
+def _add_neighbors(builder, *vectors):
+    """The sums of lanes 0 and 1, 2 and 3, ... of one or two vectors, side by side."""
+    first, last = vectors[0], vectors[-1]
+    count = first.type.count * len(vectors)
+    halves = [ir.Constant(ir.VectorType(ir.IntType(32), count // 2), list(range(begin, count, 2))) for begin in (0, 1)]
+    return builder.fadd(*(builder.shuffle_vector(first, last, half) for half in halves))
 
 
 def _reduce(builder, lanes, combine):

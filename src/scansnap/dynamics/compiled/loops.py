@@ -34,6 +34,7 @@ from scansnap.dynamics.compiled.lanes import (
     sum_of_products,
     times_power_of_two,
     total,
+    total_each,
     zero_each,
     zero_unless_above,
 )
@@ -84,6 +85,17 @@ def inner_product(a, i, b, j):
     for k in range(0, a.shape[1], LANES):
         products = multiply_add(load(a, i, k, LANES), load(b, j, k, LANES), products)
     return total(products)
+
+
+@hot
+def inner_products(y, slots, k, size, x, out):
+    """out[w, i] = sum_j y[slots_w, j] x_ij of eight sequences."""
+    for w in range(size):
+        row = slots[k, w]
+        products = zero_each(y, LANES, 8)
+        for j in range(0, x.shape[1], LANES):
+            products = multiply_add_each(load_each(x, j, LANES, 8), load(y, row, j, LANES), products)
+        store(out, w, 0, total_each(products))
 
 
 @hot

@@ -30,7 +30,10 @@ class KernelPlan(NamedTuple):
     size: NDArray[np.int32]  # (K,)
     support: NDArray[np.int32]  # (K, W)
     support_probs: NDArray[np.floating]  # (1, K, W), weighed by a fixed bias on positions
-    bucket_probs: NDArray[np.floating]  # (K, G, W) by bucket of positions, where a bias on them is learned
+    bucket: NDArray[np.int64]  # (E,) the bucket of each portion of a sequence (`portions`); (0,) if it has none
+    bucket_scale: NDArray[np.floating]  # (E,) exp(b) of a fixed bias on positions
+    bucket_probs: NDArray[np.floating]  # (K, G W) by bucket of positions, where a bias on them is learned
+    position_thresholds: NDArray[np.int32]  # (K, G, whole rows) where the kernel draws positions
     query_index: NDArray[np.int64]  # (K,)
     next_column: NDArray[np.int64]  # (K,)
     class_weights: NDArray[np.float64]  # (K,) P(n)
@@ -86,7 +89,7 @@ class KernelPool(NamedTuple):
     """Sequences drawn beforehand, for each seed (U, P); (U, 0) where the kernel draws them itself."""
 
     class_index: NDArray[np.int64]  # (U, P)
-    counts: NDArray[np.floating]  # (U, P, G, W); G is 1 unless a bias on positions is learned
+    counts: NDArray[np.floating]  # (U, P, W), or (U, P, G W) where a bias on positions is learned
     start: int  # the update that begins with sequence 0
     stride: int  # sequences from one update to the next; 0 where all updates use the same set
     chosen: bool  # whether an update takes sequences at random, instead of in order
@@ -97,7 +100,8 @@ class KernelScratch(NamedTuple):
 
     firsts: NDArray[np.int64]  # (steps, K + 1) where each class's sequences begin (`draw_batch`)
     weights: NDArray[np.floating]  # (steps, B, W) their counts
-    picks: NDArray[np.int64]  # (steps, B) where they are in the pool
+    places: NDArray[np.int32]  # (steps, B, E) their portions (`portions`), where there are buckets of positions; only
+    amounts: NDArray[np.floating]  # (steps, B, E) those of one step unless a bias is learned
     class_index: NDArray[np.int64]  # (B,)
     draws: NDArray[np.int32]
     counts: NDArray[np.int32]  # (W,)
@@ -115,6 +119,10 @@ class KernelScratch(NamedTuple):
     touched_queries: NDArray[np.int64]  # the same for Z
     ones: NDArray[np.floating]  # (1, .)
     bias_scale: NDArray[np.floating]  # (G,) exp(b) of a learned bias on positions
+    portion_scale: NDArray[np.floating]  # (E,) the same, portion by portion, of any bias
+    portion_slope: NDArray[np.floating]  # (E,) (dJ/db_g)/exp(b_g) in parts
+    slopes: NDArray[np.floating]  # (W, GROUP) dJ/d ln a_l
+    products: NDArray[np.floating]  # (W, GROUP)
     bias_weights: NDArray[np.floating]  # (1, B, W) counts with that bias
     bias_probs: NDArray[np.floating]  # (1, K, W) P(l|n) with that bias
     residuals: NDArray[np.floating]  # (K, C) of all sequences of a class, for Lemma 3's gradient

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.data.source import Draw, check_draw
+from scansnap.data.positioned_classes import PositionedClasses
+from scansnap.data.source import DataSource, Draw, check_draw
 from scansnap.dynamics.compiled.plan import KernelPool
 from scansnap.dynamics.engine import Work
 from scansnap.model.compact import CompactLayout
@@ -27,10 +28,8 @@ class Pools:
     ) -> None:
         """`bias` (G,) weighs the buckets of positions, if there are any and it is not learned."""
         self._source, self._options, self._seeds, self._dtype = work.source, work.options, seeds, dtype
-        self._bucket_weights = None if bias is None else np.exp(bias - bias.max()).astype(dtype)
-        self.class_probs = self._weighed(bucket_probs(layout)[None])[
-            0
-        ]  # (K, G, W), where G is 1 unless a bias is learned
+        self.bucket_scale = None if bias is None else np.exp(bias - bias.max()).astype(dtype)
+        self.class_probs = self._weighed(bucket_probs(layout)[None])[0]  # (K, W), or (K, G W) where a bias is learned
         self._batch = work.batch
         options = work.options
         population = options.batch_size is None and options.length == 0
@@ -38,10 +37,7 @@ class Pools:
         if options.num_sequences is not None:
             chosen = options.batch_size is not None
             self._fixed = self._pool([self._draw(0, options.num_sequences)], start=0, stride=0, chosen=chosen)
-        elif population and self.class_probs.shape[1] > 1:
-            every = np.tile(np.arange(len(self.class_probs)), (len(seeds), 1))
-            self._fixed = self._pool([Draw(every, np.empty(0, np.int64))], start=0, stride=0, chosen=False)
-        elif population or work.source.independent:
+        elif population or is_compiled(work.source):
             empty = np.empty((len(seeds), 0), np.int64)
             self._fixed = self._pool([Draw(empty, np.empty(0, np.int64))], start=0, stride=0, chosen=False)
 
@@ -50,7 +46,7 @@ class Pools:
         """For how many updates to ask at once; None for any number."""
         if self._fixed is not None:
             return None
-        return max(1, DRAWN_AT_ONCE // (len(self._seeds) * self._batch * self.class_probs[0].size))
+        return max(1, DRAWN_AT_ONCE // (len(self._seeds) * self._batch * self.class_probs.shape[1]))
 
     def of(self, begin: int, end: int) -> KernelPool:
         """The pool for updates begin .. end-1."""
@@ -75,11 +71,16 @@ class Pools:
         return KernelPool(class_index, counts, start, stride, chosen)
 
     def _weighed(self, counts: NDArray[np.number]) -> NDArray[np.floating]:
-        """Counts (U, P, W) or (U, P, G, W) in the runs' precision, summed over buckets if those have fixed weights."""
-        by_bucket = np.ascontiguousarray(counts if counts.ndim == 4 else counts[:, :, None], self._dtype)
-        if self._bucket_weights is None:
-            return by_bucket
-        return (self._bucket_weights @ by_bucket)[..., None, :]
+        """Counts (U, P, W) or (U, P, G, W) in the runs' precision, with buckets summed if those have fixed weights."""
+        numbers = np.ascontiguousarray(counts, self._dtype)
+        if self.bucket_scale is not None:
+            numbers = self.bucket_scale @ numbers
+        return numbers.reshape(*numbers.shape[:2], -1)
+
+
+def is_compiled(source: DataSource) -> bool:
+    """Whether the kernel draws the source's sequences itself."""
+    return source.independent or type(source).draw is PositionedClasses.draw
 
 
 def bucket_probs(layout: CompactLayout) -> NDArray[np.float64]:

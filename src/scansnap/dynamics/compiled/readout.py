@@ -224,28 +224,3 @@ def _is_alone(plan, n, weights, layer, b):
     for w in range(plan.size[n]):
         present += 1 if weights[layer, b, w] > 0 else 0
     return present < 2
-
-
-@rare
-def add_position_gradients(plan, pool, scratch, y, n, u, s, begin, count, gradient):
-    """gradient_g += exp(b_g) sum_l a_gl/a_l dJ/d ln a_l of the sequences (`position_bias.py`); the last is dz_l."""
-    kind = y.dtype.type
-    f, bends, weights = scratch.f, scratch.bends, scratch.bias_weights
-    for i in range(count):
-        if _is_alone(plan, n, weights, 0, begin + i):
-            continue
-        for w in range(plan.size[n]):
-            weight = weights[0, begin + i, w]
-            if weight == 0:
-                continue
-            slope = kind(0)
-            for head in range(plan.heads):
-                row = ROWS * head
-                part = f[head * plan.slots.shape[1] + w, i]
-                slot = plan.slots[n * plan.heads + head, w]
-                reaching = scratch.factor[0, i] * inner_product(y, slot, scratch.logits, i)
-                bend = part * bends[row + SQUARE, i] + bends[row + LINEAR, i]
-                slope += part * (reaching - bend - (bends[row + OWN, i] if w == plan.own[n] else kind(0)))
-            for g in range(scratch.bias_scale.shape[0]):
-                count_there = pool.counts[u, scratch.picks[s, begin + i], g, w]
-                gradient[0, g] += scratch.bias_scale[g] * count_there * slope / weight

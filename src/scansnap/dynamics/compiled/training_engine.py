@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scansnap.base.errors import InputError
 from scansnap.base.threads import available_threads
 from scansnap.data.compiled_draws import COUNTING_LIMIT, padded_length
+from scansnap.data.position_sampling import bucket_of, position_thresholds
 from scansnap.data.sampling import SamplingTables
 from scansnap.dynamics.compiled.plan import (
     ADAM_RULE,
@@ -24,7 +25,7 @@ from scansnap.dynamics.compiled.plan import (
     KernelState,
     apart,
 )
-from scansnap.dynamics.compiled.pool import Pools
+from scansnap.dynamics.compiled.pool import Pools, is_compiled
 from scansnap.dynamics.compiled.readout import ROWS
 from scansnap.dynamics.compiled.training import advance
 from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
@@ -76,7 +77,8 @@ class KernelEngine:
         bias, is_learned = start.position_bias, options.learn_position_bias
         self._fixed_bias = None if bias is None or is_learned else np.tile(bias.astype(dtype), (len(runs), 1))
         self._pools = Pools(work, layout, seeds, None if is_learned else bias, dtype)
-        self._plan = _plan(layout, self._pools.class_probs, dtype)
+        draws_positions = layout.classes.num_buckets > 0 and options.length > 0 and is_compiled(work.source)
+        self._plan = _plan(layout, self._pools, dtype, draws_positions=draws_positions)
         adam = rule if isinstance(rule, Adam) else Adam()
         self._rule = KernelRule(
             batch_size=options.batch_size or options.num_sequences or 0,
@@ -129,14 +131,11 @@ class KernelEngine:
 
         def take(group: NDArray[np.int64]) -> None:
             scratch = _scratch(self._plan, self._state, self._rule)
-            window = len(scratch.firsts)
             u = int(self._seed_index[group[0]]) if len(group) else 0
-            for first in range(begin, end, window):
-                last = min(first + window, end)
-                advance(
-                    self._plan, self._state, self._rule, pool, scratch, u, group, self._seeds, self._lr_y, self._lr_z,
-                    first, last, self.step, update, losses, accuracies,
-                )  # fmt: skip
+            advance(
+                self._plan, self._state, self._rule, pool, scratch, u, group, self._seeds, self._lr_y, self._lr_z,
+                begin, end, self.step, update, losses, accuracies,
+            )  # fmt: skip
 
         if not self._compiled:
             self._pool.submit(take, self._groups[0][:0]).result()  # compiles, and does nothing
@@ -200,7 +199,8 @@ def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
     return [runs[k : k + most] for runs in same_seed for k in range(0, len(runs), most)]
 
 
-def _plan(layout: CompactLayout, class_probs: NDArray[np.floating], dtype: np.dtype[np.floating]) -> KernelPlan:
+def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, draws_positions: bool) -> KernelPlan:
+    """`draws_positions` is whether the kernel draws tokens that depend on their position."""
     tables = SamplingTables.of(layout.classes)
     query_offsets, query_rows = layout.query_entries()
     heads, residual, centered = layout.layer.heads, layout.layer.addition is not None, layout.layer.spreads
@@ -216,13 +216,19 @@ def _plan(layout: CompactLayout, class_probs: NDArray[np.floating], dtype: np.dt
             own[n] = np.flatnonzero(tokens == layout.own_row[n])[0]
     by_head = slots[:, None] + block * np.arange(heads, dtype=np.int32)[:, None]
     is_sum = np.arange(heads * block) % block >= rows
-    learned = class_probs.shape[1] > 1
+    classes, width, class_probs, scale = layout.classes, layout.support.shape[1], pools.class_probs, pools.bucket_scale
+    learned = classes.num_buckets if scale is None else 0
+    bucket = bucket_of(classes) if draws_positions else np.repeat(np.arange(learned), width)
+    positions = position_thresholds(classes) if draws_positions else np.empty((0, 0, 0), np.int32)
     # Copies, since compiled code is made for arrays that may be written and again for arrays that may not.
     return KernelPlan(
         size=np.array(layout.size),
         support=np.array(layout.support),
-        support_probs=np.ascontiguousarray(class_probs[None, :, 0]),
-        bucket_probs=np.array(class_probs if learned else class_probs[:, :0]),
+        support_probs=np.ascontiguousarray(class_probs[None, :, :width]),
+        bucket=bucket,
+        bucket_scale=np.zeros(len(bucket), dtype) if scale is None else scale[bucket],
+        bucket_probs=np.ascontiguousarray(class_probs[:, : learned * width]),
+        position_thresholds=np.array(positions),
         query_index=np.array(layout.query_index),
         next_column=np.array(layout.next_column),
         class_weights=np.array(layout.classes.weights),
@@ -285,7 +291,9 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
     columns, stride = plan.multiplicity.shape[1], plan.slots.shape[1]
     buckets = state.position_bias.shape[2]
     batch = rule.batch_size or num_classes
-    window = max(1, DRAWN_AT_ONCE // (batch * width + num_classes))
+    portions = len(plan.bucket)
+    window = max(1, DRAWN_AT_ONCE // (batch * (width + (2 * portions if buckets else 0)) + num_classes))
+    kept = (window if buckets else 1, batch, portions)  # portions are needed again only where a bias is learned
     modified = num_classes if rule.modified else 0
 
     def floats(*shape: int) -> NDArray[np.floating]:
@@ -296,7 +304,8 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
     return KernelScratch(
         firsts=np.zeros((window, num_classes + 1), np.int64),
         weights=np.zeros((window, batch, width), dtype),
-        picks=np.zeros((window, batch), np.int64),
+        places=np.tile(np.arange(portions, dtype=np.int32) % width, (*kept[:2], 1)),  # unless they are drawn
+        amounts=np.ones(kept, dtype),
         class_index=np.zeros(batch, np.int64),
         draws=np.zeros(padded_length.py_func(min(rule.length, COUNTING_LIMIT)), np.int32),
         counts=np.zeros(width, np.int32),
@@ -314,6 +323,10 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         touched_queries=np.zeros(state.attention_logits.shape[1] + 1, np.int64),
         ones=np.ones((1, max(whole_vectors, *state.attention_logits.shape[1:], buckets)), dtype),
         bias_scale=np.zeros(buckets, dtype),
+        portion_scale=np.array(plan.bucket_scale),
+        portion_slope=np.zeros(portions, dtype),
+        slopes=floats(width, GROUP),
+        products=floats(width, GROUP),
         bias_weights=np.zeros((1, batch if buckets else 0, width), dtype),
         bias_probs=np.zeros((1, num_classes if buckets else 0, width), dtype),
         residuals=floats(modified, columns),
