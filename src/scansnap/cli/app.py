@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from scansnap.base.errors import ScanSnapError
+from scansnap.base.needs_torch import needs_torch
 from scansnap.base.threads import let_waiting_threads_sleep
 from scansnap.base.user_file import user_mistake
 from scansnap.cli.lazy import group_of
@@ -65,7 +66,8 @@ def main() -> None:
     """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
     let_waiting_threads_sleep()
     try:
-        app()
+        with needs_torch("this command"):
+            app()
     except Exception as error:
         sentence = str(error) if isinstance(error, ScanSnapError) else user_mistake(error)
         if sentence is None:
