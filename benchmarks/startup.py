@@ -30,7 +30,6 @@ COMMANDS = {
 }
 COMPLETION = {
     "_SCANSNAP_COMPLETE": "complete_bash",
-    "_TYPER_COMPLETE_ARGS": "scansnap train --l",
     "COMP_WORDS": "scansnap train --l",
     "COMP_CWORD": "2",
 }
@@ -48,10 +47,12 @@ finally:
 """
 
 
-def measure(name: str, cache: Path) -> tuple[float, list[str]]:
+def measure(name: str, *, cold: bool = False) -> tuple[float, list[str]]:
     """Processor seconds of a command, and the large modules that it imported."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)} | ({} if COMMANDS[name] else COMPLETION)
+        environment = {**os.environ, **({} if COMMANDS[name] else COMPLETION)}
+        if cold:
+            environment["NUMBA_CACHE_DIR"] = folder
         before = os.times()
         finished = subprocess.run(
             [sys.executable, "-c", PROGRAM, *COMMANDS[name].split()],
@@ -72,15 +73,12 @@ def main() -> None:
     parser.add_argument("--only", help="one of the commands")
     arguments = parser.parse_args()
     names = [arguments.only] if arguments.only else COLD if arguments.cold else COMMANDS
-    with tempfile.TemporaryDirectory() as kept:
-        for name in names:
-            if not arguments.cold:
-                measure(name, Path(kept))
-            times = []
-            for k in range(arguments.repeats):
-                times.append(measure(name, Path(kept, str(k)) if arguments.cold else Path(kept)))
-            seconds = statistics.median(spent for spent, _ in times)
-            print(f"{name:>24} {seconds:6.2f} s  {', '.join(times[0][1])}", flush=True)
+    for name in names:
+        if not arguments.cold:
+            measure(name)
+        times = [measure(name, cold=arguments.cold) for _ in range(arguments.repeats)]
+        seconds = statistics.median(spent for spent, _ in times)
+        print(f"{name:>24} {seconds:6.2f} s  {', '.join(times[0][1])}", flush=True)
 
 
 if __name__ == "__main__":

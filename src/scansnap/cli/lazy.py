@@ -40,6 +40,16 @@ class LazyCommand(SectionedCommand):
         (own,) = (node for node in functions if node.name == self._function)
         return (ast.get_docstring(own) or "").split("\n\n")[0]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """For a shell that completes a line, which asks for names only, leave values as they are.
+
+        Pydantic would convert them, and its import takes as long as all the rest.
+        """
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        _, ctx.args, _ = self.make_parser(ctx).parse_args(args=args)
+        return ctx.args
+
     def __getattr__(self, name: str) -> Any:
         if name not in ("params", "callback", "help"):
             raise AttributeError(name)

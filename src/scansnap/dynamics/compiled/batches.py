@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
+from scansnap.base.inner_function import inner
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.dynamics.compiled.loops import rare
 from scansnap.dynamics.random_entries import CHOICE_STREAM
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     """Batch t of a seed, the u-th, as the s-th of the scratch: class n has the rows firsts[n] .. firsts[n+1]-1.
 
@@ -56,7 +55,7 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     firsts[0] = 0
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _pick(pool, seed, t, b):
     """Where sequence b of update t is in the pool."""
     if pool.chosen:
