@@ -8,6 +8,8 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+from scansnap.base.needs_torch import needs_torch
+
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOMES = {name: home for home, name in re.findall(r"^from (scansnap\S*) import \w+ as (\w+)$", _STUB, re.MULTILINE)}
 _MODULES = ("measure", "theory")
@@ -23,7 +25,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'scansnap' has no attribute '{name}'")
     home = _HOMES[name]
-    value: object = import_module(f"{home}.{name}") if name in _MODULES else getattr(import_module(home), name)
+    with needs_torch(f"scansnap.{name}"):
+        value: object = import_module(f"{home}.{name}") if name in _MODULES else getattr(import_module(home), name)
     globals()[name] = value
     return value
 

@@ -15,6 +15,15 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def let_waiting_threads_sleep() -> None:
+    """Keep threads of linear algebra from spinning until there is work; call this before NumPy is imported.
+
+    OpenBLAS starts its threads on import, and each keeps a core busy for a while before it sleeps: without this, half
+    the processor time of importing NumPy.
+    """
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the least: 2^4 cycles
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Keep linear algebra and tensor operations on the calling thread.

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from scansnap import theory
 from scansnap.base.errors import InputError
 from scansnap.claims.check import FORM_ROLES, Check, Curve, Setting
 from scansnap.claims.claim import claim
+from scansnap.claims.plain_gradient import plain_gradients
 from scansnap.claims.population import FloatArray, State, trajectory
 from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.synthetic import single_common, syn_medium
-from scansnap.dynamics.gradients import Batch, LayoutTensors, gradients
-from scansnap.dynamics.start import make_start
-from scansnap.dynamics.start_options import StartOptions
-from scansnap.model.layer import YZTransformer
+from scansnap.dynamics.compiled.first_gradient import first_gradient
+from scansnap.dynamics.engine import Work
+from scansnap.dynamics.options import TrainOptions
 
 MOST_DENSE_TOKENS = 2000
 """The largest vocabulary for which a check holds whole M x M matrices."""
@@ -33,7 +32,7 @@ def syn_medium_setting() -> Setting:
     wrong_factor=1 + 1e-9,
 )
 def lemma_1(check: Check) -> None:
-    """Closed form against autograd of the plain forward pass: random Y and Z, 64 sequences of 40 tokens, float64."""
+    """Closed form against derivatives of the plain forward pass: random Y and Z, 64 sequences of 40 tokens, float64."""
     classes = check.setting.classes
     size = classes.vocab_size
     if size > MOST_DENSE_TOKENS:
@@ -42,30 +41,17 @@ def lemma_1(check: Check) -> None:
         )
     rng = check.rng()
     y, z = rng.normal(size=(size, size)), rng.normal(size=(size, size))
-    sequences, owner = sample_sequences(classes, num=64, seq_len=40, seed=check.seed)
-    model = YZTransformer(size, dtype=torch.float64)
-    with torch.no_grad():
-        model.decoder.copy_(torch.from_numpy(y))
-        model.attention_logits.copy_(torch.from_numpy(z))
-    model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner])).backward()
-    assert model.decoder.grad is not None
-    assert model.attention_logits.grad is not None
-
-    start = make_start(classes, StartOptions(init=(y, z)), np.zeros(1, np.uint64), "float64")
-    layout = start.layout
-    tensors = LayoutTensors.of(layout, dtype=torch.float64)
-    counts = (sequences[:, :-1, None] == layout.rows).sum(axis=1).astype(np.float64)
-    batch = Batch(
-        torch.from_numpy(owner)[None],
-        torch.from_numpy(counts)[None],
-        torch.full((1, len(owner)), 1 / len(owner), dtype=torch.float64),
+    options = TrainOptions(
+        lr_y=1.0, lr_z=1.0, steps=1, batch_size=64, seq_len=40, seeds=check.seed, init=(y, z), dtype="float64"
     )
-    ascent = gradients(tensors, torch.from_numpy(start.decoder), torch.from_numpy(start.attention_logits), batch)
-    dy = layout.expand_decoder((tensors.entry_rate * ascent.decoder)[0].numpy())[0]
-    dz = ascent.attention_logits[0].numpy()
-    check.equal("dY/dt against autograd", dy, -model.decoder.grad.numpy()[layout.rows], tolerance=1e-12)
-    autograd_z = -model.attention_logits.grad.numpy()[np.ix_(classes.queries, layout.rows)]
-    check.equal("dZ/dt against autograd", dz, autograd_z, tolerance=1e-12)
+    work = Work.checked(classes, options)
+    start = work.start(options.runs)
+    dy, dz = first_gradient(work, start)
+    sequences, owner = sample_sequences(classes, num=64, seq_len=40, seed=check.seed)
+    plain_y, plain_z = plain_gradients(sequences, classes.next_token[owner], y, z)
+    check.equal("dY/dt against the plain forward pass", dy, plain_y[start.layout.rows], tolerance=1e-12)
+    wanted = plain_z[np.ix_(classes.queries, start.layout.rows)]
+    check.equal("dZ/dt against the plain forward pass", dz, wanted, tolerance=1e-12)
     sums = max(np.abs(dy.sum(axis=1)).max(), np.abs(dz.sum(axis=1)).max())
     check.at_most("sums over a row of dY/dt and dZ/dt", sums, 1e-12)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.base.memory import physical_memory
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.dynamics.compiled.first_gradient import first_gradient
+from scansnap.dynamics.engine import Work
 from scansnap.dynamics.flow import flow
-from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.dynamics.options import TrainOptions
+from scansnap.dynamics.start import Start
 from scansnap.model.compact import CompactLayout
 from scansnap.results.measure import one_head
 from scansnap.theory import MeasuredGradient, directions, measured_gradient
@@ -47,19 +50,15 @@ class State:
         Y must come from a symmetric start: its columns of tokens that are never next are equal.
         """
         layout = CompactLayout.of(self.classes)
-        tensors = LayoutTensors.of(layout, dtype=torch.float64)
         first_token = np.array([np.flatnonzero(layout.column_of_token == j)[0] for j in range(layout.num_columns)])
         compact = np.zeros((1, len(self.decoder), len(layout.multiplicity)))
         compact[0, :, : layout.num_columns] = self.decoder[:, first_token]
-        ascent = gradients(
-            tensors,
-            torch.from_numpy(compact),
-            torch.from_numpy(np.ascontiguousarray(self.attention_logits))[None],
-            population_batch(tensors, 1),
-            modified=modified,
-        )
-        decoder_velocity = (tensors.entry_rate * ascent.decoder)[0].numpy()
-        return np.asarray(layout.expand_decoder(decoder_velocity)[0], np.float64), ascent.attention_logits[0].numpy()
+        start = Start(layout, compact, self.attention_logits[None], np.zeros(layout.num_rows), None)
+        options = TrainOptions(
+            lr_y=1.0, lr_z=1.0, steps=1, batch_size=None, seq_len=math.inf,
+            decoder_gradient="modified" if modified else "true",
+        )  # fmt: skip
+        return first_gradient(Work(self.classes, options), start)
 
 
 def trajectory(

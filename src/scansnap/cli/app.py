@@ -3,27 +3,52 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from scansnap.base.errors import ScanSnapError
+from scansnap.base.needs_torch import needs_torch
+from scansnap.base.threads import let_waiting_threads_sleep
 from scansnap.base.user_file import user_mistake
-from scansnap.cli import figure, flow, reproduce, sweep, text, train, verify
+from scansnap.cli.lazy import group_of
+from scansnap.cli.sections import WIDTH
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-app.command("train")(train.command)
-app.command("flow")(flow.command)
-app.command("sweep")(sweep.command)
-app.command("verify")(verify.command)
-app.command("figure")(figure.command)
-app.command("reproduce")(reproduce.command)
-app.add_typer(text.app, name="text")
+COMMANDS = {
+    "train": "train:command",
+    "flow": "flow:command",
+    "sweep": "sweep:command",
+    "verify": "verify:command",
+    "figure": "figure:command",
+    "reproduce": "reproduce:command",
+}
+TEXT_COMMANDS = {"train": "text:train", "show": "text:show"}
+"""Where each command lives: `module:function`."""
+
+app = typer.Typer(
+    cls=group_of(COMMANDS),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={
+        "max_content_width": WIDTH,
+        # A flag that is not given is False, not None, which would be validated by pydantic, whose import takes long.
+        "default_map": dict.fromkeys(("help", "install_completion", "show_completion"), False),
+    },
+)
+text = typer.Typer(
+    cls=group_of(TEXT_COMMANDS),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Train transformers on text and follow their attention.",
+)
+app.add_typer(text, name="text")
 
 
 def _show_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         print(version("scansnap"))
         raise typer.Exit
 
@@ -39,8 +64,10 @@ def _root(
 
 def main() -> None:
     """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
+    let_waiting_threads_sleep()
     try:
-        app()
+        with needs_torch("this command"):
+            app()
     except Exception as error:
         sentence = str(error) if isinstance(error, ScanSnapError) else user_mistake(error)
         if sentence is None:

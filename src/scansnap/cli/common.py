@@ -22,7 +22,7 @@ from scansnap.results.provenance import store_name
 if TYPE_CHECKING:
     import xarray as xr
 
-PRESETS_HELP = "; ".join(f"[bold]{name}[/bold] ({experiment.about})" for name, experiment in PUBLISHED.items())
+PRESETS_HELP = "; ".join(f"{name} ({experiment.about})" for name, experiment in PUBLISHED.items())
 PRESET_OPTION = typer.Option("--preset", help=f"A published setting: {PRESETS_HELP}.", show_default=False)
 CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
 CLASSES_OPTION = typer.Option(

@@ -20,20 +20,12 @@ from scansnap.text.training.options import TextOptions
 if TYPE_CHECKING:
     import xarray as xr
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-
 TEXT_HELP = (
     "A text file, a folder of text files (with train, valid and test files, or any), or a name: example, wikitext-2, "
     "wikitext-103 (the last two are fetched)."
 )
 
 
-@app.callback()
-def _root() -> None:
-    """Train transformers on text and follow their attention."""
-
-
-@app.command("train")
 @with_flags(TextOptions, defaults=True)
 def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
@@ -74,7 +66,6 @@ def train(
         _show(dataset, path, picture, time.perf_counter() - began, json)
 
 
-@app.command("show")
 def show(
     result: Annotated[Path, typer.Argument(help="What `scansnap text train` wrote.")],
     text: Annotated[

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
+from scansnap.base.inner_function import inner
 from scansnap.data.random_stream import uniform
 
 INVERSION_MEAN = 10.0
 """Below this mean, inversion is cheaper and BTRS is not valid."""
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def binomial(trials, p, key, counter):
     """One Binomial(trials, p) variate and the counter after the words it used."""
     if trials <= 0 or p <= 0.0:
@@ -29,7 +28,7 @@ def binomial(trials, p, key, counter):
     return binomial_half(trials, p, key, counter)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def binomial_half(trials, p, key, counter):
     """The same for 0 < p <= 1/2."""
     if trials * p < INVERSION_MEAN:
@@ -37,7 +36,7 @@ def binomial_half(trials, p, key, counter):
     return _reject(trials, p, key, counter)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _invert(trials, p, key, counter):
     odds = p / (1.0 - p)
     none = math.exp(trials * math.log1p(-p))
@@ -56,7 +55,7 @@ def _invert(trials, p, key, counter):
             return value, counter
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _reject(trials, p, key, counter):
     spread = math.sqrt(trials * p * (1.0 - p))
     b = 1.15 + 2.53 * spread

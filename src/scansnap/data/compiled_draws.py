@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import int32, njit, types, uint32, uint64
+from numba import int32, types, uint32, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from scansnap.base.inner_function import inner
 from scansnap.data.binomial import binomial
 from scansnap.data.random_stream import uniform, word
 
@@ -27,7 +28,7 @@ NEVER = np.int32(2**31 - 1)
 """A padding draw, which is below no threshold."""
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def find(table, stop, value):
     """How many of the increasing table[0 .. stop-1] are at most `value`: a searchsorted without its checks."""
     low, high = 0, stop
@@ -40,7 +41,7 @@ def find(table, stop, value):
     return low
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def draw_class(key, class_thresholds):
     """The class of the sequence with this key (word 0 of its stream)."""
     u = uniform(key, 0)
@@ -53,7 +54,7 @@ def draw_class(key, class_thresholds):
     return n
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def fill_draws(key, length, draws):
     """32 random bits for each contextual token, two to a word: the first half from low bits, the second from high."""
     half = draws.shape[0] // 2
@@ -65,13 +66,13 @@ def fill_draws(key, length, draws):
         draws[j] = NEVER
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def padded_length(length):
     """The number of draws made for `length` tokens: whole blocks."""
     return (length + BLOCK - 1) // BLOCK * BLOCK
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def count_by_thresholds(draws, length, table, n, size, counts):
     """counts[w] = draws that fall between thresholds w-1 and w."""
     for w in range(size):
@@ -89,7 +90,7 @@ def count_by_thresholds(draws, length, table, n, size, counts):
         counts[w] -= counts[w - 1]
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def count_by_search(draws, length, thresholds, size, counts):
     """The same counts, one binary search per draw: cheaper for classes of many tokens."""
     for w in range(size):
@@ -98,7 +99,7 @@ def count_by_search(draws, length, thresholds, size, counts):
         counts[find(thresholds, size - 1, draws[j])] += 1
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def count_by_binomials(key, length, conditional, size, counts):
     """Multinomial counts as one binomial per token given the tokens before it."""
     counter = 1
@@ -109,7 +110,7 @@ def count_by_binomials(key, length, conditional, size, counts):
         left -= value
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
     """The token counts of the sequence of class n with this key; `draws` is scratch of `padded_length(length)`."""
     if length > COUNTING_LIMIT:
@@ -122,7 +123,7 @@ def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
         count_by_thresholds(draws, length, thresholds, n, size, counts)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def draw_places(key, bucket, thresholds, n, size, places):
     """Which of the tokens of class n is at each distance d from the query: word d against the row of d's bucket.
 

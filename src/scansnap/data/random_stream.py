@@ -12,14 +12,16 @@ modulo 2^64, so any device gives the same bits.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
+
+from scansnap.base.inner_function import inner
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def mix(x):
     """A bijection of 64-bit words whose output bits all depend on all input bits."""
     x = (x ^ (x >> uint64(30))) * MIX_1
@@ -27,7 +29,7 @@ def mix(x):
     return x ^ (x >> uint64(31))
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def sequence_key(seed, step, index):
     """The key of the stream that belongs to one sequence."""
     run = mix(uint64(seed) + GOLDEN)
@@ -35,13 +37,13 @@ def sequence_key(seed, step, index):
     return mix(update + (uint64(index) + uint64(1)) * GOLDEN)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def word(key, j):
     """Word j of a stream."""
     return mix(key + (uint64(j) + uint64(1)) * GOLDEN)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def uniform(key, j):
     """Word j as a float64 strictly between 0 and 1 (53 bits, never 0: logarithms of it are safe)."""
     return (float(word(key, j) >> uint64(11)) + 0.5) * 2.0**-53

@@ -17,6 +17,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.needs_torch import needs_torch
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions
 from scansnap.dynamics.start import Start, make_start, start_layout
@@ -138,7 +139,8 @@ ENGINES = {
 def engine_for(work: Work) -> type[Engine]:
     """The first engine that serves this work."""
     for module, name in ENGINES.items():
-        engine: type[Engine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
+        with needs_torch("training of several layers, on a GPU, or with parts of your own"):
+            engine: type[Engine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
         if engine.serves(work):
             return engine
     raise AssertionError("the tensor engine serves everything that options allow")

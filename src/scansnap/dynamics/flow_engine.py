@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.needs_torch import needs_torch
 from scansnap.dynamics.engine import Task, matrix_entries
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
@@ -68,7 +69,8 @@ ENGINES = {"compiled.flow_engine": "KernelFlow", "flow_tensors": "FlowOnTensors"
 def flow_engine_for(work: FlowWork) -> type[FlowEngine]:
     """The first engine that serves this work."""
     for module, name in ENGINES.items():
-        engine: type[FlowEngine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
+        with needs_torch("the flow of a layer other than the basic one, or along the modified gradient,"):
+            engine: type[FlowEngine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
         if engine.serves(work):
             return engine
     raise AssertionError("tensors serve everything that options allow")

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.needs_torch import needs_torch
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_tensor_thread
 from scansnap.data.named_classes import as_source
@@ -123,7 +124,8 @@ class View:
         self.needs = frozenset(need for quantity in record for need in quantity.needs)
         self._fresh = None
         if self.needs & {"fresh_loss", "fresh_accuracy"}:
-            from scansnap.dynamics.fixed_data import FreshData
+            with needs_torch("the loss on fresh sequences"):
+                from scansnap.dynamics.fixed_data import FreshData
 
             self._fresh = FreshData(work.source, start.layout, work.options, runs)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from scansnap.base.errors import InputError
+from scansnap.base.needs_torch import needs_torch
 from scansnap.base.open_list import OpenList
 from scansnap.base.user_file import called
 
@@ -90,7 +91,8 @@ def check_rule(rule: UpdateRule) -> None:
 
     They must end the same.  A fourth column stands for no entries, as padding does.
     """
-    import torch
+    with needs_torch("an optimizer of your own"):
+        import torch
 
     name = f"the optimizer {type(rule).__name__}"
     words = memory_of(rule)

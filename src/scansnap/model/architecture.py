@@ -9,6 +9,7 @@ import numpy as np
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
+from scansnap.base.needs_torch import needs_torch
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import FlagKind, Kind, MemberKind, Options, option
 from scansnap.base.own_code import is_own
@@ -100,7 +101,8 @@ class Layer(Options):
     def check_own_parts(self) -> None:
         """Try the user's own parts on a small example."""
         if any(part is not None and is_own(part) for part in (self.map, self.normalizer, self.addition)):
-            from scansnap.model.own_parts import check_own_parts
+            with needs_torch("a layer of your own"):
+                from scansnap.model.own_parts import check_own_parts
 
             check_own_parts(self)
 

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,8 @@ def store_name(name: str, described: Mapping[str, Any]) -> str:
 
 @cache
 def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and `--help` needs no versions
+
     try:
         return version(name)
     except PackageNotFoundError:

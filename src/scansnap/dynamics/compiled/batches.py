@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from scansnap.base.inner_function import inner
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.dynamics.compiled.portions import fill_portions, weigh_portions
 from scansnap.dynamics.random_entries import CHOICE_STREAM
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     """Batch t of a seed, the u-th, as the s-th of the scratch: class n has the rows firsts[n] .. firsts[n+1]-1.
 
@@ -61,7 +60,7 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
         weigh_portions(scratch, layer, scratch.weights, s)
 
 
-@njit(forceinline=True)
+@inner(forceinline=True)
 def _pick(pool, seed, t, b):
     """Where sequence b of update t is in the pool."""
     if pool.chosen:

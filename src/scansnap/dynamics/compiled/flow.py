@@ -41,6 +41,7 @@ from numba.core import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from scansnap.base.inner_function import inner
 from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.collocation import INLINED, curvature, integrate, velocity
 from scansnap.dynamics.compiled.loops import FAST
@@ -66,7 +67,7 @@ class BasicSystem(NamedTuple):
     scale: float  # s
 
 
-_jit = njit(**INLINED)
+_jit = inner(**INLINED)
 
 
 @overload(velocity, jit_options=INLINED)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from scansnap.base.inner_function import inner
 from scansnap.dynamics.compiled.lanes import (
     add,
     add_to_listed,
@@ -47,7 +48,7 @@ REORDERED = FAST - {"arcp"}
 """Sums may be reordered, but a quotient is no product with a reciprocal: attention to a single token is exactly 1, and
 so its gradient exactly 0, which rules that ignore the size of a gradient would otherwise take for one."""
 
-jit = njit(fastmath=REORDERED, error_model="numpy", forceinline=True)  # `loops` says why always inlined
+jit = inner(fastmath=REORDERED, error_model="numpy", forceinline=True)  # `loops` says why always inlined
 
 
 @jit

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
+from scansnap.base.inner_function import inner
 from scansnap.dynamics.compiled.lanes import (
     add,
     highest,
@@ -43,12 +44,12 @@ from scansnap.model.lanes import LANES
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
 
-hot = njit(fastmath=FAST, error_model="numpy", forceinline=True)
+hot = inner(fastmath=FAST, error_model="numpy", forceinline=True)
 """For code in the innermost loops, always inlined: a separate function is optimized alone in the process that compiles
 it, but together with its caller in one that reads it from disk, and where sums may be reordered the two may round
 differently."""
 
-rare = njit(error_model="numpy")
+rare = inner(error_model="numpy")
 """For code that few settings run: a function of its own, which compiles faster.  Its sums keep their order."""
 
 

@@ -1,0 +1,85 @@
+"""Processor time of whole commands, and which large modules they import.
+
+    python benchmarks/startup.py [--repeats 5] [--cold]
+
+Each command is a process of its own in a folder of its own; printed is the median of the user and system time of
+`repeats` processes, after one that is not counted.  With --cold every process also begins without compiled code, as the
+first command on a new machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+COMMANDS = {
+    "--help": "--help",
+    "train --help": "train --help",
+    "completion of train --l": "",
+    "train": "train --preset syn-small",
+    "flow": "flow --preset syn-small",
+    "sweep": "sweep --preset syn-small --lr-y 1,2 --seeds 0,1",
+    "verify": "verify lemma_1",
+    "figure": "figure 4 --picture figure.png",
+    "train, two layers": "train --preset syn-small --layers 2",
+}
+COMPLETION = {
+    "_SCANSNAP_COMPLETE": "complete_bash",
+    "COMP_WORDS": "scansnap train --l",
+    "COMP_CWORD": "2",
+}
+COLD = ("train", "flow")
+LARGE = ("torch", "numba", "scipy", "pandas", "xarray", "zarr", "matplotlib", "rich", "pydantic", "numpy")
+PROGRAM = """
+import sys
+sys.argv[0] = "scansnap"
+from scansnap.cli.app import main
+try:
+    main()
+finally:
+    with open("modules.txt", "w") as file:
+        file.write("\\n".join(sys.modules))
+"""
+
+
+def measure(name: str, *, cold: bool = False) -> tuple[float, list[str]]:
+    """Processor seconds of a command, and the large modules that it imported."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, **({} if COMMANDS[name] else COMPLETION)}
+        if cold:
+            environment["NUMBA_CACHE_DIR"] = folder
+        before = os.times()
+        finished = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *COMMANDS[name].split()],
+            cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        after = os.times()
+        if finished.returncode:
+            raise SystemExit(f"scansnap {COMMANDS[name]}: {finished.stderr}")
+        imported = set(Path(folder, "modules.txt").read_text().split())
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return spent, [module for module in LARGE if module in imported]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--only", help="one of the commands")
+    arguments = parser.parse_args()
+    names = [arguments.only] if arguments.only else COLD if arguments.cold else COMMANDS
+    for name in names:
+        if not arguments.cold:
+            measure(name)
+        times = [measure(name, cold=arguments.cold) for _ in range(arguments.repeats)]
+        seconds = statistics.median(spent for spent, _ in times)
+        print(f"{name:>24} {seconds:6.2f} s  {', '.join(times[0][1])}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""What needs PyTorch says so where it is not installed.
+
+Compiled code trains one layer on a CPU and integrates the basic flow; files about tensors import torch and are imported
+by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from scansnap.base.errors import InputError
+
+
+@contextmanager
+def needs_torch(what: str) -> Iterator[None]:
+    """For imports of files about tensors: if torch is missing, an `InputError` says that `what` needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "torch":
+            raise
+        raise InputError(f"{what} needs PyTorch, which is not installed: install it with pip install torch.") from None
