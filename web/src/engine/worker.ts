@@ -1,0 +1,2 @@
+/** The engine in a worker: see `protocol.ts`. */
+export {};

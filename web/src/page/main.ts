@@ -1,0 +1,3 @@
+import { presets } from "../engine/index.ts";
+
+document.body.append(Object.keys(presets()).join(", "));
