@@ -1,26 +1,14 @@
 /** The engine's whole interface: the mathematics of the explorer, without a page. */
 import type { Classes } from "./classes.ts";
+import type { Frame } from "./run.ts";
 import type { Setting } from "./setting.ts";
 
-export { InputError, type Classes } from "./classes.ts";
-export type { Normalization, Optimizer, Setting } from "./setting.ts";
+export { checkClasses, fromSupports, kinds, name, queries, type Classes } from "./classes.ts";
+export { InputError } from "./errors.ts";
+export { presets, singleCommon, synthetic } from "./presets.ts";
 export type { MapRequest, MapQuantity, MapAxes, Reply, Request } from "./protocol.ts";
-
-/** The state after `step` updates, as the library records it. */
-export interface Frame {
-  step: number;
-  /** K x S: attention c_n over the contextual tokens (Eq. 5), at T -> infinity. */
-  attention: Float64Array;
-  /** Q x S: attention logits Z of each query, in the order of `queries(classes)`. */
-  attentionLogits: Float64Array;
-  /** K x K: the logits that class i gives to the next token of class j, at T -> infinity. */
-  decoder: Float64Array;
-  /** Cross-entropy in nats, as the library's `loss`: of the expected batch, or of the batch that comes next. */
-  loss: number;
-  accuracy: number;
-  /** K: entropy in nats of attention on distinct tokens; NaN for a class without any. */
-  entropy: Float64Array;
-}
+export { Run, type Frame } from "./run.ts";
+export { checkSetting, defaultSetting, type Normalization, type Optimizer, type Setting } from "./setting.ts";
 
 export interface Phase {
   name: "start" | "scanning" | "snapping" | "snapped" | "diverged";
@@ -44,36 +32,6 @@ export interface Theory {
   snapStart: number | null;
 }
 
-/** A run that can be advanced, looked at, and changed while it runs. */
-export class Run {
-  constructor(readonly setting: Setting) {}
-  advance(_steps: number): void {
-    throw new Error("not there yet");
-  }
-  frame(): Frame {
-    throw new Error("not there yet");
-  }
-  /** Change options and go on from the present state; classes and start can only be changed by a new run. */
-  change(_part: Partial<Setting>): void {
-    throw new Error("not there yet");
-  }
-}
-
-/** The distinct query tokens, in order of first use: the rows of attention logits. */
-export function queries(classes: Classes): number[] {
-  return [...new Set(classes.query)];
-}
-
-/** The role of each contextual token: common to several classes, or distinct of one. */
-export function kinds(classes: Classes): ("common" | "distinct")[] {
-  return classes.tokens.map((_, l) => (classes.probs.filter((row) => row[l] > 0).length > 1 ? "common" : "distinct"));
-}
-
-/** The token's name, or its id if it has none. */
-export function name(classes: Classes, token: number): string {
-  return classes.tokenNames?.[token] ?? String(token);
-}
-
 /**
  * Whether a state is kept in a run's history: every step up to 256, then every second, and so on: at least 128 states
  * for each doubling, whatever the speed at which the run is played.
@@ -87,33 +45,6 @@ export function phase(_history: Frame[], _classes: Classes): Phase {
 }
 
 export function theory(_setting: Setting): Theory {
-  throw new Error("not there yet");
-}
-
-/** Classes by the library's names: syn-small, syn-medium-1, -3, -5, -10, single-common. */
-export function presets(): Record<string, Classes> {
-  throw new Error("not there yet");
-}
-
-/** K classes with `numQuery` queries that share their common tokens, as the library's `synthetic`. */
-export function synthetic(_sizes: {
-  numQuery: number;
-  nextPerQuery: number;
-  numCommon?: number;
-  numDistinct?: number;
-  vocabSize?: number;
-}): Classes {
-  throw new Error("not there yet");
-}
-
-/** The default setting for classes: the population, SGD, zero start. */
-export function defaultSetting(classes: Classes): Setting {
-  return { classes, lrY: 1, lrZ: 1, decoderGradient: "true", batchSize: null, seqLen: null, seed: 0, optimizer: "sgd",
-    momentum: 0, init: "zeros", residual: false, normalization: "l2" };
-}
-
-/** Refuse a setting that the engine cannot run, with an `InputError`; give it back otherwise. */
-export function checkSetting(_setting: Setting): Setting {
   throw new Error("not there yet");
 }
 

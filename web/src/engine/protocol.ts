@@ -5,7 +5,8 @@
  * state that `isRecorded` is posted in `frames`, in order, and the last state reached in `now`, at most once per
  * animation frame (the page answers each `frames` with `drawn`, and the worker never computes further ahead than one).
  */
-import type { Frame, Phase } from "./index.ts";
+import type { Phase } from "./index.ts";
+import type { Frame } from "./run.ts";
 import type { Setting } from "./setting.ts";
 
 export type MapQuantity = "entropy" | "winner" | "snap";
