@@ -146,12 +146,12 @@ export class App {
       if (figures.value !== "" && chosen) this.open(chosen.state, true);
       figures.value = "";
     });
-    const theme = h("button", { type: "button", class: "quiet", id: "theme", onclick: () => this.switchTheme() }, "Dark / light");
+    const theme = h("button", { type: "button", class: "quiet", id: "theme", "aria-label": "Dark or light", onclick: () => this.switchTheme() }, "◐");
     this.root.append(
       h("header", { class: "top" },
         h("div", {}, h("h1", {}, "Scan and snap"),
-          h("p", { class: "lead" }, "Press play: a one-layer transformer learns to predict the next token, and its attention drops the tokens ",
-            h("span", { class: "key common" }, "common"), " to all answers, picks the ", h("span", { class: "key distinct" }, "distinct"), " one that tells most, and freezes.")),
+          h("p", { class: "lead" }, "Watch a one-layer transformer learn to predict the next token. Its attention drops the tokens ",
+            h("span", { class: "key common" }, "common"), " to all answers, picks the ", h("span", { class: "key distinct" }, "distinct"), " one that tells most, and then freezes.")),
         h("div", { class: "actions" }, h("button", { type: "button", class: "primary", id: "tour-button", onclick: () => this.startTour() }, "Take the tour"), figures, theme)),
       this.messages,
       h("main", {},
@@ -189,7 +189,7 @@ export class App {
       this.withScene((scene) => {
         const content = chart(scene);
         if (!content) return;
-        drawCurves(pen, box, scene, content);
+        drawCurves(pen, box, scene, content, chart !== measureChart);
       }));
     const look = (event: PointerEvent): void => {
       const plot = plotBox(picture.box);

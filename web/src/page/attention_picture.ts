@@ -11,8 +11,9 @@ const BOTTOM = 20;
 
 /** The height that a class wants. */
 export function attentionHeight(rows: ClassRows, width: number): number {
-  const each = rows.rows.length > 30 ? 12 : width < 420 ? 15 : 17;
-  return TOP + BOTTOM + Math.max(3, rows.rows.length) * each;
+  const count = Math.max(3, rows.rows.length);
+  const each = Math.min(width < 420 ? 22 : 27, Math.max(11, (width < 420 ? 290 : 340) / count));
+  return TOP + BOTTOM + count * each;
 }
 
 /** The past of one class as an image, a column for each pixel of time and a row for each token. */
@@ -99,15 +100,15 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
     if (row.kind === "distinct" && rows.rows[i - 1]?.kind === "common") {
       pen.line([box.x, y, past.x + past.width, y], { color: palette.line });
     }
-    drawMark(pen, box.x + 6, y + each / 2, Math.min(4.2, each * 0.32), row.kind, color);
+    drawMark(pen, bars.x - 10, y + each / 2, Math.min(4.2, each * 0.32), row.kind, color);
     const starred = scene.forms !== "none" && isPredicted(scene.theory, rows.index, row.token);
     if (each >= 8 || i % Math.ceil(10 / each) === 0) {
-      pen.text(box.x + label - 7, y + each / 2, starred ? `★ ${row.name}` : row.name, {
-        color: leads ? palette.ink : palette.soft, size: Math.min(size, each), align: "right", weight: leads ? 700 : 400, room: label - 22,
+      pen.text(box.x + label - 20, y + each / 2, starred ? `★ ${row.name}` : row.name, {
+        color: leads ? palette.ink : palette.soft, size: Math.min(each > 20 ? 13 : size, each), align: "right", weight: leads ? 700 : 400, room: label - 22,
       });
     }
     const length = Math.max(1, (share / most) * bars.width);
-    pen.rect(bars.x, y + 1.5, length, each - 3, row.kind === "common" ? { stripes: color } : color);
+    pen.rect(bars.x, y + each * 0.1, length, each * 0.8, row.kind === "common" ? { stripes: color } : color);
     const before = bars.x + (row.prob / most) * bars.width;
     if (before <= bars.x + bars.width + 1) pen.line([before, y + 1, before, y + each - 1], { color: palette.ink, width: 1.5 });
     if (leads && share > 0.005) {
@@ -144,8 +145,9 @@ function drawTime(pen: Pen, past: Box, box: Box, scene: Scene): void {
   for (const mark of phaseTimes(scene)) {
     const x = past.x + time.place(mark.step) * past.width;
     if (x < past.x || x > end) continue;
-    pen.line([x, past.y - 3, x, past.y + past.height], { color: palette.theory, width: 1.5, dash: [5, 3] });
-    pen.text(x, past.y - 11, mark.label, { color: palette.theory, size: 11, align: "center", weight: 600 });
+    pen.line([x, past.y, x, past.y + past.height], { color: palette.theory, width: 1.5, dash: [5, 3] });
+    pen.rect(x - 9, past.y + 1, 18, 13, palette.paper);
+    pen.text(x, past.y + 8, mark.label, { color: palette.theory, size: 11, align: "center", weight: 700 });
   }
   const now = past.x + Math.min(1, Math.max(0, time.place(scene.frame.step))) * past.width;
   pen.line([now, past.y, now, past.y + past.height], { color: palette.ink, width: scene.live ? 1 : 2 });

@@ -20,14 +20,15 @@ export interface CurveChart {
 const LEFT = 44;
 
 export function plotBox(box: Box): Box {
-  return { x: box.x + LEFT, y: box.y + 24, width: box.width - LEFT - 8, height: box.height - 24 - 20 };
+  return { x: box.x + LEFT, y: box.y + 34, width: box.width - LEFT - 8, height: box.height - 34 - 20 };
 }
 
-export function drawCurves(pen: Pen, box: Box, scene: Scene, chart: CurveChart): void {
+/** `titled` is false where the page has the title beside the picture. */
+export function drawCurves(pen: Pen, box: Box, scene: Scene, chart: CurveChart, titled = true): void {
   const { palette, time } = scene;
   const plot = plotBox(box);
   const bottom = plot.y + plot.height;
-  pen.text(box.x, box.y + 8, chart.title, { color: palette.ink, size: 12, weight: 600 });
+  if (titled) pen.text(box.x, box.y + 8, chart.title, { color: palette.ink, size: 12, weight: 600 });
   for (const tick of chart.vertical.ticks(Math.max(2, plot.height / 34))) {
     const y = bottom - tick.place * plot.height;
     if (y < plot.y - 1 || y > bottom + 1) continue;
@@ -54,12 +55,13 @@ export function drawCurves(pen: Pen, box: Box, scene: Scene, chart: CurveChart):
 
 function drawLegend(pen: Pen, box: Box, scene: Scene, curves: Curve[]): void {
   let x = box.x + box.width - 8;
+  const y = box.y + 24;
   for (const curve of [...curves].reverse()) {
     if (!curve.label) continue;
-    const width = curve.label.length * 6.1;
-    pen.text(x, box.y + 8, curve.label, { color: scene.palette.soft, size: 11, align: "right" });
-    pen.line([x - width - 24, box.y + 8, x - width - 6, box.y + 8], curve.stroke);
-    x -= width + 34;
+    const width = curve.label.length * 6;
+    pen.text(x, y, curve.label, { color: scene.palette.soft, size: 11, align: "right" });
+    pen.line([x - width - 22, y, x - width - 6, y], curve.stroke);
+    x -= width + 32;
   }
 }
 

@@ -9,6 +9,7 @@ import { explain } from "./tooltip.ts";
 export const MOST_FILE = 1_000_000;
 
 const PRESETS: readonly (readonly [name: string, label: string, tip: string])[] = [
+  ["words", "Words", "Two topics, in words: six that both share and six of each topic’s own."],
   ["syn-small", "Syn-Small", "2 queries, 1 next token each; 10 common and 10 distinct tokens (Figures 4 and 5)."],
   ["syn-medium-1", "Syn-Medium 1", "1 query with 2 next tokens (Figure 6)."],
   ["syn-medium-3", "Syn-Medium 3", "3 queries with 2 next tokens each (Figure 6)."],

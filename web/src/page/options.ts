@@ -78,8 +78,9 @@ export const OPTIONS: readonly OptionSpec[] = [
 
 export const OPTION = Object.fromEntries(OPTIONS.map((spec) => [spec.key, spec])) as Record<OptionKey, OptionSpec>;
 
+/** The library's. */
 export const DEFAULTS: Options = {
-  lrY: 1, lrZ: 1, decoderGradient: "true", batchSize: 128, seqLen: 128, seed: 0, optimizer: "sgd", momentum: 0.9,
+  lrY: 1, lrZ: 1, decoderGradient: "true", batchSize: 128, seqLen: 128, seed: 0, optimizer: "sgd", momentum: 0,
   init: "zeros", residual: false, normalization: "l2",
 };
 

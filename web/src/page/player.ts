@@ -29,7 +29,7 @@ export class Player {
   step = 0;
   /** Playing stops here. */
   end = 100;
-  speed = 4;
+  speed = 2;
   /** In logarithmic time the speed grows with the step. */
   logTime = false;
   /** Steps at which no request goes past, because the page has something to do there. */

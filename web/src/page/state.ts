@@ -4,8 +4,9 @@
  * a name, `synthetic` with its sizes, or a whole classes file as JSON.  What was changed while the run went on is kept
  * as `changes=40:lr_y=5`, so that a link replays it.
  */
-import { type Classes, InputError, type Setting, presets, readClasses, synthetic } from "../engine/index.ts";
+import { type Classes, InputError, type Setting, readClasses, synthetic } from "../engine/index.ts";
 import { classesJson } from "./classes_json.ts";
+import { namedClasses } from "./examples.ts";
 import { DEFAULTS, OPTION, OPTIONS, type OptionKey, type Options, optionPart, shown, writeOption } from "./options.ts";
 
 export interface Sizes {
@@ -56,19 +57,26 @@ export const MOST_ADDRESS = 60_000;
 const FORMS: readonly Forms[] = ["none", "published", "exact", "both"];
 const MEASURES: readonly Measure[] = ["entropy", "share", "recall"];
 
-export function startState(): State {
+/** A state with some parts set; the others are the library's defaults. */
+export function stateWith(part: Partial<State> = {}, options: Partial<Options> = {}): State {
   return {
-    data: { kind: "preset", name: "syn-small" }, options: { ...DEFAULTS }, changes: [], steps: 100, step: 0,
-    logTime: false, theory: "none", measure: "entropy", focus: 0,
+    data: { kind: "preset", name: "syn-small" }, changes: [], steps: 100, step: 0, logTime: false, theory: "none", measure: "entropy", focus: 0,
+    ...part, options: { ...DEFAULTS, ...options },
   };
+}
+
+/** What a visitor sees first: words, and rates at which attention scans and snaps within seconds. */
+export function firstState(): State {
+  return stateWith({ data: { kind: "preset", name: "words" }, steps: 40 }, { lrY: 5, lrZ: 10, momentum: 0.9 });
 }
 
 /** The classes that data stand for. */
 export function classesOf(data: Data): Classes {
   if (data.kind === "own") return data.classes;
   if (data.kind === "synthetic") return synthetic(checkedSizes(data.sizes));
-  const classes = presets()[data.name];
-  if (!classes) throw new InputError(`classes is “${shown(data.name)}”: give ${Object.keys(presets()).join(", ")}, or a classes file.`);
+  const named = namedClasses();
+  const classes = Object.hasOwn(named, data.name) ? named[data.name] : undefined;
+  if (!classes) throw new InputError(`classes is “${shown(data.name)}”: give ${Object.keys(named).join(", ")}, or a classes file.`);
   return classes;
 }
 
@@ -128,9 +136,9 @@ export function writeAddress(state: State): string {
 
 /** The state that an address stands for, and what of it could not be used, in sentences. */
 export function readAddress(address: string): { state: State; problems: string[] } {
-  const state = startState();
-  const problems: string[] = [];
   const text = address.replace(/^#/, "");
+  const state = text === "" ? firstState() : stateWith();
+  const problems: string[] = [];
   const attempt = (read: () => void): void => {
     try {
       read();

@@ -1,6 +1,7 @@
 /** Take it away: the link, pictures, numbers, the classes file, and the commands that give the same numbers. */
 import { type Setting, command, python, writeClasses } from "../engine/index.ts";
 import { copyText, download, h } from "./dom.ts";
+import { isLibraryName } from "./examples.ts";
 import { csvOf, downloadPng, svgOf } from "./exports.ts";
 import type { Scene } from "./scene.ts";
 import { MOST_ADDRESS, type State } from "./state.ts";
@@ -37,7 +38,7 @@ export class TakeAway {
   }
 
   show(state: State, setting: Setting): void {
-    const file = state.data.kind === "preset" ? state.data.name : "classes.toml";
+    const file = state.data.kind === "preset" && isLibraryName(state.data.name) ? state.data.name : "classes.toml";
     this.shell.textContent = command(setting, state.steps, file);
     this.lines.textContent = python(setting, state.steps, file);
     this.note.textContent = [

@@ -1,7 +1,6 @@
 /** The guided tour: seven steps, each of which sets the controls and asks for a guess before it plays. */
 import { fill, h } from "./dom.ts";
-import { DEFAULTS } from "./options.ts";
-import { type State, startState } from "./state.ts";
+import { type State, firstState, stateWith } from "./state.ts";
 
 interface Stop {
   title: string;
@@ -15,107 +14,90 @@ interface Stop {
   speed: number;
 }
 
-function state(part: Partial<State>, options: Partial<State["options"]> = {}): State {
-  return { ...startState(), ...part, options: { ...DEFAULTS, ...options } };
-}
-
-const POPULATION = { batchSize: null, seqLen: null, momentum: 0 } as const;
+const POPULATION = { batchSize: null, seqLen: null } as const;
 
 export const STOPS: readonly Stop[] = [
   {
     title: "What you see",
     text:
-      "Two kinds of sequences, and so two pictures. A row is a token, its bar the share of attention it gets. Striped orange tokens occur in both classes, " +
-      "solid blue ones in one class only. The black tick is how often a token occurs: that is where every bar begins.",
-    question: "The ten common tokens are as frequent as the most frequent blue one. After 100 updates, which bar is longest?",
-    answers: ["A striped one: it occurs everywhere", "The most frequent blue one", "All are equal"],
+      "A model reads some words and then “about”; it has to say whether that is about pets or about cooking. Each picture is one answer, each row a word, " +
+      "each bar the attention it gets. Striped orange words are common to both answers; solid blue ones are distinct. Bars begin at the black ticks: as frequent words.",
+    question: "“the” is as frequent as “dog”. Which bar will be longest after 40 updates?",
+    answers: ["the: it is in every sequence", "dog", "They stay equal"],
     right: 1,
-    seen: "The most frequent distinct token won in both classes. Common tokens faded: a token that occurs with every answer gives none away.",
-    state: () => state({ steps: 100 }),
-    speed: 4,
+    seen: "“dog” won, and “pan” in the other class. A word that occurs with every answer gives none away.",
+    state: firstState,
+    speed: 2,
   },
   {
     title: "Scanning",
-    text:
-      "Ten classes share one query and a single common token. Watch its bar. At first nothing seems to happen: the decoder must learn something before attention " +
-      "has anything to gain.",
-    question: "The common token is the most frequent of all. What happens to its attention?",
+    text: "Section 6 of the paper: ten classes share a query and one common token, which is as frequent as the most frequent distinct one. Follow the striped bar.",
+    question: "What becomes of the attention on the common token?",
     answers: ["It grows", "It stays", "It falls"],
     right: 2,
-    seen: "It falls, slowly at first and then faster, and what it loses goes to distinct tokens. The paper calls this scanning.",
-    state: () => state({ data: { kind: "preset", name: "single-common" }, steps: 2000, logTime: true }, { ...POPULATION, lrY: 1, lrZ: 0.5 }),
-    speed: 6,
+    seen: "It fell by nearly half, and distinct tokens gained what it lost. Attention passes over the tokens and drops those that tell nothing: it scans.",
+    state: () => stateWith({ data: { kind: "preset", name: "single-common" }, steps: 100 }, { ...POPULATION, lrY: 5, lrZ: 5, momentum: 0.9 }),
+    speed: 3,
   },
   {
     title: "The one ahead wins",
-    text: "Now two distinct tokens per class, of which one is twice as frequent as the other, besides two common ones.",
-    question: "Do they share attention in the end?",
-    answers: ["Yes, half and half", "As they are frequent: two to one", "The frequent one takes nearly all"],
+    text: "Two distinct words for each answer. “dog” is twice as frequent as “cat”, and “pan” as “salt”.",
+    question: "How will “dog” and “cat” share the attention?",
+    answers: ["Half and half", "Two to one, as they occur", "“dog” takes nearly all"],
     right: 2,
-    seen: "The one ahead gains faster because it is ahead. Theorem 3 says so: the winner is known before training starts (the star marks it).",
-    state: () => state({ data: { kind: "own", classes: UNEVEN() }, steps: 300, theory: "exact" }, { ...POPULATION, lrY: 5, lrZ: 5 }),
-    speed: 5,
+    seen: "Nearly all. Who is ahead gains faster, and so gets further ahead. Theorem 3 names the winner before training begins: the star.",
+    state: () => stateWith({ data: { kind: "preset", name: "rivals" }, steps: 60, theory: "exact" }, { lrY: 5, lrZ: 10, momentum: 0.9 }),
+    speed: 3,
   },
   {
     title: "Snapping",
-    text: "The same as at the beginning, but a thousand times longer, in logarithmic time: each tick is ten times as many updates as the one before.",
-    question: "Attention has time now. Does the winner end up with everything?",
-    answers: ["Yes, 100%", "No: the pattern freezes before", "It moves on to another token"],
+    text: "The first setting again, now for 2,000 updates, without chance, in logarithmic time: every tick is ten times as many updates as the one before.",
+    question: "“dog” has all the time it needs. Will it end up with everything?",
+    answers: ["Yes, 100%", "No, attention freezes before", "Another word takes over"],
     right: 1,
-    seen: "It froze. The learning rate never changed, and yet attention all but stopped, long before it was on one token alone: it snapped.",
-    state: () => state({ steps: 100_000, logTime: true }, { ...POPULATION }),
-    speed: 7,
+    seen: "It froze at 83%, after some forty updates. The learning rates never changed, and yet the picture hardly moved again: attention has snapped.",
+    state: () => stateWith({ data: { kind: "preset", name: "words" }, steps: 2000, logTime: true }, { ...POPULATION, lrY: 5, lrZ: 10, momentum: 0.9 }),
+    speed: 4,
   },
   {
-    title: "The decoder’s rate",
-    text: "Figure 4 of the paper, right: the decoder learns ten times as fast as before, attention as fast as before.",
-    question: "Will attention end on fewer tokens, or on more?",
-    answers: ["Fewer: all learns faster", "More: attention has less time to choose", "The same"],
+    title: "A faster decoder",
+    text: "Figure 4 of the paper, right. The decoder learns ten times as fast as on the left of that figure, attention equally fast. On the left, common tokens ended at 40%.",
+    question: "Will attention drop more of the common tokens now, or less?",
+    answers: ["More: everything learns faster", "Less: attention has less time", "The same"],
     right: 1,
-    seen: "More. A fast decoder gets the answers right early; then there is nothing left to learn, and attention freezes while it is still spread out.",
-    state: () => state({ steps: 100 }, { lrY: 10 }),
+    seen: "Less: they keep 57%. A fast decoder is soon right about everything. Then there is no error left to learn from, and attention freezes where it is.",
+    state: () => stateWith({ data: { kind: "preset", name: "syn-small" }, steps: 100 }, { lrY: 10, momentum: 0.9 }),
     speed: 4,
   },
   {
     title: "Where theory and SGD part",
     text:
-      "The dashed and dotted curves are Theorem 4 as published and in its exact form; the solid one is measured. The paper proves it for Lemma 3’s decoder gradient. " +
-      "This is true SGD.",
-    question: "Does the measured growth factor follow the theory?",
-    answers: ["Yes", "It grows far less", "It grows far more"],
+      "Solid is the measured growth of the winner; dashed and dotted is Theorem 4, as published and in its exact form. The paper proves it for a simpler decoder " +
+      "gradient, that of Lemma 3. This run is true SGD.",
+    question: "Will the measured curve follow the theory?",
+    answers: ["Yes", "No, it stays below", "No, it runs ahead"],
     right: 1,
     seen:
-      "Under true SGD it grows far less. Set “Decoder gradient” to Lemma 3’s and play again. Then try η_Y = 0.5 and 5 with each: theory says the slow decoder wins, " +
-      "true SGD says the opposite.",
-    state: () => state({ data: { kind: "preset", name: "single-common" }, steps: 10_000, logTime: true, theory: "both" }, { ...POPULATION, lrY: 1, lrZ: 0.5 }),
-    speed: 7,
+      "It stays below. Set “Decoder gradient” to Lemma 3’s and reset to see it closer. Then compare η_Y = 0.5 and 5 under each gradient: " +
+      "theory and Lemma 3 say that the slow decoder makes the winner grow more, true SGD says the fast one.",
+    state: () => stateWith({ data: { kind: "preset", name: "single-common" }, steps: 10_000, logTime: true, theory: "both" }, { ...POPULATION, lrY: 1, lrZ: 0.5 }),
+    speed: 6,
   },
   {
     title: "Why it snaps",
     text:
-      "The gradient that moves attention is proportional to the decoder’s error. As the loss falls, that push fades, and attention stands still. " +
-      "Sign SGD makes every step equally large, however small the gradient.",
-    question: "Will attention still snap?",
-    answers: ["Yes", "No, it goes on", "It never moves at all"],
+      "The push on attention is proportional to the decoder’s error. As the loss goes to zero, so does the push. Sign SGD takes steps of one size, however small " +
+      "the gradient.",
+    question: "Will attention still freeze once the loss is zero?",
+    answers: ["Yes", "No, common words keep losing", "It never moves at all"],
     right: 1,
-    seen: "It goes on until one token has everything. So snapping is a matter of vanishing gradients: attention freezes because the decoder is done. Now it is your turn.",
-    state: () => state({ steps: 400 }, { ...POPULATION, optimizer: "sign_sgd", lrY: 0.05, lrZ: 0.05 }),
+    seen:
+      "They keep losing, long after the loss is zero; and no word gets ahead, because all take equal steps. So attention snaps because the decoder is done, and " +
+      "it picks a winner because gradients have sizes. Now it is your turn: change anything.",
+    state: () => stateWith({ data: { kind: "preset", name: "words" }, steps: 400 }, { ...POPULATION, optimizer: "sign_sgd", lrY: 0.05, lrZ: 0.05 }),
     speed: 5,
   },
 ];
-
-/** Two classes of one query: two common tokens, and two distinct ones of which one is twice as frequent. */
-function UNEVEN(): { vocabSize: number; tokens: number[]; probs: number[][]; query: number[]; nextToken: number[]; weights: number[]; tokenNames: string[] } {
-  return {
-    vocabSize: 9,
-    tokens: [0, 1, 2, 3, 4, 5],
-    probs: [[0.2, 0.2, 0.2, 0.4, 0, 0], [0.2, 0.2, 0, 0, 0.2, 0.4]],
-    query: [6, 6],
-    nextToken: [7, 8],
-    weights: [0.5, 0.5],
-    tokenNames: ["the", "a", "rare A", "frequent A", "rare B", "frequent B", "query", "answer A", "answer B"],
-  };
-}
 
 export interface TourEvents {
   load(state: State, speed: number): void;
