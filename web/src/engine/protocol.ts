@@ -1,39 +1,26 @@
 /**
  * What the page and the worker say to each other.
  *
- * `load` starts a run; `play` advances it by `stepsPerFrame` updates for each animation frame until `pause`; every
- * state that `isRecorded` is posted in `frames`, in order, and the last state reached in `now`, at most once per
- * animation frame (the page answers each `frames` with `drawn`, and the worker never computes further ahead than one).
+ * `load` starts a run and answers with its state at step 0; `step` takes so many updates and answers with all states that
+ * `isRecorded`, in order, and with the state reached; `change` has no answer.  `run` in an answer counts the `load`s, so
+ * that a page knows answers about a run that it has left.  `map` computes a map between other requests, cell by cell;
+ * another `map` or `stopMap` ends it.
  */
-import type { Phase } from "./index.ts";
+import type { MapRequest } from "./phase_map.ts";
+import type { Phase } from "./phases.ts";
 import type { Frame } from "./run.ts";
 import type { Setting } from "./setting.ts";
 
-export type MapQuantity = "entropy" | "winner" | "snap";
-export type MapAxes = "lr_y,lr_z" | "ratio,K";
-
-/** A map over `x` and `y`: (lr_y, lr_z), or (lr_z / lr_y, number of classes). */
-export interface MapRequest {
-  setting: Setting;
-  axes: MapAxes;
-  quantity: MapQuantity;
-  x: number[];
-  y: number[];
-  steps: number;
-}
-
 export type Request =
   | { type: "load"; setting: Setting }
-  | { type: "play"; stepsPerFrame: number }
-  | { type: "pause" }
   | { type: "step"; steps: number }
-  | { type: "drawn" }
-  | { type: "change"; part: Partial<Setting> }
+  | { type: "change"; part: Partial<Omit<Setting, "classes" | "init">> }
   | { type: "map"; map: MapRequest }
   | { type: "stopMap" };
 
 export type Reply =
-  | { type: "frames"; run: number; frames: Frame[]; now: Frame; phase: Phase }
+  /** `stopped` says in a sentence why a run cannot go on; null while it can. */
+  | { type: "frames"; run: number; frames: Frame[]; now: Frame; phase: Phase; stopped: string | null }
   | { type: "cell"; column: number; row: number; value: number }
   | { type: "mapped" }
   | { type: "error"; message: string };
