@@ -13,18 +13,21 @@ import { FIGURES } from "./figures.ts";
 import { type ClassRows, History, classRows } from "./history.ts";
 import { OPTION, type OptionKey, type Options } from "./options.ts";
 import { type Palette, readPalette } from "./palette.ts";
-import { type Cell, PhaseMap } from "./phase_map.ts";
+import { PhaseMap } from "./phase_map.ts";
 import { Picture, measureText } from "./picture.ts";
 import { Player } from "./player.ts";
 import { PlayerBar } from "./player_bar.ts";
 import type { Scene } from "./scene.ts";
-import { type Data, type Forms, type Measure, type State, MOST_STEPS, classesOf, readAddress, settingOf, sizesOf, usable, writeAddress } from "./state.ts";
+import { type Data, type Forms, type Measure, type State, MOST_STEPS, classesOf, readAddress, usable, writeAddress } from "./state.ts";
 import { TakeAway } from "./take_away.ts";
 import { growthChart, leadChart } from "./theory_chart.ts";
 import { explain, showTips } from "./tooltip.ts";
 import { Tour } from "./tour.ts";
 
 const TRAINING: readonly OptionKey[] = ["decoderGradient", "optimizer", "momentum", "batchSize", "seqLen", "seed", "init", "residual", "normalization"];
+
+const MOST_SHOWN = 200;
+const KEEP = "Keep these curves to compare";
 
 const PHASES: Record<Phase["name"], string> = {
   start: "Every token has as much attention as it is frequent (black ticks).",
@@ -68,6 +71,7 @@ export class App {
   private readonly numbers = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "numbers of the class" });
   private readonly charts: { picture: Picture; place: HTMLElement; chart: (scene: Scene) => CurveChart | null }[];
   private readonly decoder: Picture;
+  private readonly keepButton = h("button", { type: "button", id: "keep", class: "chip", "aria-pressed": "false", onclick: () => this.keep() }, KEEP);
 
   constructor(private readonly root: HTMLElement) {
     measureText();
@@ -101,7 +105,7 @@ export class App {
       setting: () => this.setting(),
       steps: () => this.state.steps,
       palette: () => this.palette,
-      load: (cell) => this.loadCell(cell),
+      load: (setting, steps, ownClasses) => this.loadCell(setting, steps, ownClasses),
       refuse,
     });
     this.takeAway = new TakeAway({
@@ -159,15 +163,16 @@ export class App {
         this.phaseChip,
         this.changedNote,
         this.panels.element,
-        h("aside", { class: "side", "aria-label": "Controls" },
+        h("div", { class: "left" }, this.tour.element, h("aside", { class: "side", "aria-label": "Controls" },
           h("section", { class: "card", "aria-label": "Learning rates" }, h("h2", {}, "Learning rates"), rateY, rateZ, ratio),
           this.data.element,
           h("section", { class: "card", "aria-label": "Training" }, h("h2", {}, "Training"), training[0], training[1],
             h("details", {}, h("summary", {}, "Batches, start, layer"), h("div", { class: "fold" }, ...training.slice(2)))),
           h("section", { class: "card", "aria-label": "Theory" }, h("h2", {}, "Theory on top"),
             explain(h("div", { class: "control" }, h("label", { for: "theory" }, "Show"), this.forms), "Theorem 4’s growth factor and phase times, Lemma 6’s decoder and Theorem 3’s winner (★), over what is measured.", this.forms),
-            this.theoryNote)),
+            this.theoryNote))),
         h("section", { class: "curves", "aria-label": "Curves" },
+          h("div", { class: "tools" }, explain(this.keepButton, "Draws the curves of this run in gray under those of the next, whatever you change.")),
           this.charts[0].place,
           h("div", { class: "chart" }, explain(h("label", { class: "hidden-label", for: "measure" }, h("span", { class: "hidden" }, "Measure of attention"), this.measure), MEASURE_TIPS.entropy, this.measure), this.charts[1].place),
           h("div", { class: "chart" }, h("div", { class: "place" }, this.decoder.canvas)),
@@ -179,7 +184,7 @@ export class App {
       ),
       h("footer", { class: "soft" },
         "After “Scan and Snap: Understanding Training Dynamics and Token Composition in 1-layer Transformer” (Tian, Wang, Chen and Du, NeurIPS 2023). The numbers are those of the library scansnap. Keys: space plays, S steps, R resets, L switches log time."),
-      this.tour.element, this.said,
+      this.said,
       h("div", { class: "drop", "aria-hidden": "true" }, "Drop a classes file (TOML or JSON)"),
     );
   }
@@ -256,8 +261,12 @@ export class App {
   /** Begin an experiment: from its start, or replayed up to the step that its link was made at. */
   private open(state: State, play: boolean): void {
     try {
-      this.classes = classesOf(state.data);
-      checkSetting({ ...settingOf(state), ...usable(state.options) });
+      const classes = classesOf(state.data);
+      if (classes.query.length > MOST_SHOWN) {
+        throw new Error(`There are ${classes.query.length} classes: the page shows at most ${MOST_SHOWN}, so use the library for these, or give fewer.`);
+      }
+      checkSetting({ classes, ...usable(state.options) });
+      this.classes = classes;
     } catch (error) {
       this.refuse((error as Error).message);
       if (this.rows.length) return;
@@ -298,6 +307,18 @@ export class App {
     this.base = { ...this.state.options };
     this.refreshTheory();
     this.player.load(this.setting());
+  }
+
+  /** The run that was kept for comparison, as it was then. */
+  private kept: Scene | null = null;
+
+  private keep(): void {
+    const scene = this.scene();
+    this.kept = this.kept || !scene ? null : { ...scene, kept: null };
+    this.keepButton.setAttribute("aria-pressed", String(this.kept !== null));
+    const { lrY, lrZ } = this.state.options;
+    this.keepButton.textContent = this.kept ? `Kept: η_Y = ${lrY}, η_Z = ${lrZ} ✕` : KEEP;
+    this.redraw();
   }
 
   /** The options that the run began with. */
@@ -373,13 +394,11 @@ export class App {
     this.open({ ...this.state, data, changes: [], step: 0, focus: data.kind === "own" ? this.state.focus : 0 }, playing);
   }
 
-  private loadCell(cell: Cell): void {
-    if ("lrY" in cell) this.open({ ...this.state, changes: [], step: 0, options: { ...this.state.options, ...cell } }, true);
-    else {
-      const sizes = { ...sizesOf(this.state, this.classes), numQuery: 1, nextPerQuery: cell.numClasses };
-      const lrY = Math.min(OPTION.lrY.most!, cell.ratio * this.state.options.lrZ);
-      this.open({ ...this.state, changes: [], step: 0, focus: 0, data: { kind: "synthetic", sizes }, options: { ...this.state.options, lrY } }, true);
-    }
+  /** Watch a cell of the phase map. */
+  private loadCell(setting: Setting, steps: number, ownClasses: boolean): void {
+    const { classes, ...options } = setting;
+    const data: Data = ownClasses ? { kind: "own", classes } : this.state.data;
+    this.open({ ...this.state, data, options: { ...options, momentum: this.state.options.momentum }, steps, changes: [], step: 0, focus: 0 }, true);
     this.root.scrollIntoView({ behavior: "smooth" });
   }
 
@@ -434,7 +453,7 @@ export class App {
     return {
       classes: this.classes, rows: this.rows, history: this.history, frame: frames[this.looked ?? frames.length - 1] ?? this.history.last, live, phase: this.phase,
       time: timeAxis(Math.max(this.state.steps, this.history.last.step), this.state.logTime),
-      theory: this.theory, forms: this.state.theory, measure: this.state.measure, focus: this.state.focus, palette: this.palette,
+      theory: this.theory, forms: this.state.theory, measure: this.state.measure, focus: this.state.focus, palette: this.palette, kept: this.kept,
     };
   }
 

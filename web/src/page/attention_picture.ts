@@ -33,7 +33,7 @@ export class HeatMap {
       this.drawnKey = key;
       this.drawnColumns = 0;
     }
-    const reached = Math.min(width, Math.ceil(time.place(history.last.step) * width));
+    const reached = Math.min(width, Math.ceil(Math.max(0, time.place(history.last.step)) * width));
     const first = Math.max(0, this.drawnColumns - 1);
     const count = Math.max(reached, 1) - first;
     const context = this.canvas.getContext("2d");

@@ -14,7 +14,7 @@ export class Axis {
 
   place(value: number): number {
     if (!this.log) return (value - this.least) / (this.most - this.least);
-    return Math.log(Math.max(value, 1e-300) / this.least) / Math.log(this.most / this.least);
+    return Math.log(value / this.least) / Math.log(this.most / this.least);
   }
 
   /** The number at a place. */

@@ -45,7 +45,7 @@ export function drawCurves(pen: Pen, box: Box, scene: Scene, chart: CurveChart, 
     const x = plot.x + time.place(mark.step) * plot.width;
     if (x < plot.x || x > plot.x + plot.width) continue;
     pen.line([x, plot.y, x, bottom], { color: palette.theory, width: 1.5, dash: [5, 3] });
-    pen.text(x + 3, plot.y + 6, mark.label, { color: palette.theory, size: 11, weight: 600 });
+    pen.text(x + 3, bottom - 8, mark.label, { color: palette.theory, size: 11, weight: 600 });
   }
   for (const curve of chart.curves) pen.line(pointsOf(curve, time, chart.vertical, plot), curve.stroke);
   const now = plot.x + Math.min(1, Math.max(0, time.place(scene.frame.step))) * plot.width;
@@ -74,8 +74,9 @@ function pointsOf(curve: Curve, time: Axis, vertical: Axis, plot: Box): number[]
     const x = plot.x + place * plot.width;
     if (place > 1.0001 || (x - last < 0.5 && i < curve.steps.length - 1)) continue;
     last = x;
-    const height = Math.min(1.02, Math.max(-0.02, vertical.place(curve.values[i])));
-    points.push(x, Number.isFinite(curve.values[i]) ? plot.y + plot.height * (1 - height) : Number.NaN);
+    const height = vertical.place(curve.values[i]);
+    const drawn = Number.isFinite(height) && !(vertical.log && height < 0);
+    points.push(x, drawn ? plot.y + plot.height * (1 - Math.min(1.02, Math.max(-0.02, height))) : Number.NaN);
   }
   return points;
 }

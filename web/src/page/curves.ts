@@ -1,4 +1,4 @@
-/** Which curves a run has: loss, the chosen measure of attention, and the growth factor under theory. */
+/** Which curves a run has: loss, and the chosen measure of attention; each beside those of a run that was kept. */
 import { Axis, roundUp } from "./axis.ts";
 import type { Curve, CurveChart } from "./curve_picture.ts";
 import { mean } from "./history.ts";
@@ -19,43 +19,61 @@ export const MEASURE_TIPS: Record<Measure, string> = {
 
 const MOST_THIN_LINES = 10;
 
+/** The curve of the run that was kept, if there is one: gray and dashed under the present one. */
+export function keptCurve(scene: Scene, values: (scene: Scene) => number[]): Curve[] {
+  const { kept } = scene;
+  if (!kept) return [];
+  return [{ label: "kept", stroke: { color: scene.palette.soft, width: 2, dash: [4, 2] }, steps: stepsOf(kept), values: values(kept) }];
+}
+
+export function stepsOf(scene: Scene): number[] {
+  return scene.history.frames.map((frame) => frame.step);
+}
+
+/** The largest number of several curves. */
+export function largest(curves: Curve[]): number {
+  let most = Number.NEGATIVE_INFINITY;
+  for (const { values } of curves) {
+    for (let i = 0; i < values.length; i++) if (Number.isFinite(values[i]) && values[i] > most) most = values[i];
+  }
+  return most;
+}
+
 export function lossChart(scene: Scene): CurveChart {
-  const { history, palette } = scene;
-  const steps = history.frames.map((frame) => frame.step);
-  const values = history.frames.map((frame) => frame.loss);
-  const top = roundUp(Math.max(...values.filter(Number.isFinite), 1e-3));
-  return {
-    title: "Loss (nats)",
-    vertical: new Axis(0, top, false),
-    curves: [{ label: "", stroke: { color: palette.ink, width: 2 }, steps, values }],
-  };
+  const loss = (of: Scene): number[] => of.history.frames.map((frame) => frame.loss);
+  const kept = keptCurve(scene, loss);
+  const curves = [...kept, { label: kept.length ? "now" : "", stroke: { color: scene.palette.ink, width: 2 }, steps: stepsOf(scene), values: loss(scene) }];
+  return { title: "Loss (nats)", vertical: new Axis(0, roundUp(Math.max(largest(curves), 1e-3)), false), curves };
 }
 
 export function measureChart(scene: Scene): CurveChart {
-  const { history, palette, measure } = scene;
-  const steps = history.frames.map((frame) => frame.step);
-  const byClass = history.frames.map((_, i) => measured(scene, i));
-  const curves: Curve[] = [];
+  const { palette, measure } = scene;
+  const steps = stepsOf(scene);
+  const byClass = measured(scene);
   const count = scene.rows.length;
+  const thin: Curve[] = [];
   if (count > 1 && count <= MOST_THIN_LINES) {
-    for (let n = 0; n < count; n++) {
-      curves.push({ label: "", stroke: { color: palette.line, width: 1 }, steps, values: byClass.map((values) => values[n]) });
-    }
+    for (let n = 0; n < count; n++) thin.push({ label: "", stroke: { color: palette.line, width: 1 }, steps, values: byClass.map((values) => values[n]) });
   }
-  const means = byClass.map(mean);
-  curves.push({ label: count > 1 ? "mean of classes" : "", stroke: { color: palette.distinct, width: 2 }, steps, values: means });
-  const top = measure === "entropy" ? Math.max(0.5, ...means.filter(Number.isFinite)) * 1.08 : 1;
+  const kept = keptCurve(scene, (of) => measured({ ...of, measure }).map(mean));
+  const curves = [
+    ...thin, ...kept,
+    { label: count > 1 ? "mean of classes" : kept.length ? "now" : "", stroke: { color: palette.distinct, width: 2 }, steps, values: byClass.map(mean) },
+  ];
+  const top = measure === "entropy" ? Math.max(0.5, largest(curves)) * 1.08 : 1;
   return { title: MEASURE_LABELS[measure], vertical: new Axis(0, top, false), curves };
 }
 
-/** The measure of each class at one record. */
-function measured(scene: Scene, record: number): ArrayLike<number> {
-  const frame = scene.history.frames[record];
-  if (scene.measure === "entropy") return frame.entropy;
-  const width = scene.classes.tokens.length;
-  return scene.rows.map(({ index, rows }) => {
-    const shares = rows.filter((row) => scene.measure === "share" || row.kind === "distinct").map((row) => frame.attention[index * width + row.token]);
-    if (scene.measure === "share") return Math.max(...shares);
-    return shares.length ? shares.filter((share) => share > 1 / scene.classes.vocabSize).length / shares.length : Number.NaN;
-  });
+/** The measure of each class at every record. */
+function measured(scene: Scene): ArrayLike<number>[] {
+  const { measure, history, classes } = scene;
+  if (measure === "entropy") return history.frames.map((frame) => frame.entropy);
+  const width = classes.tokens.length;
+  const places = scene.rows.map(({ index, rows }) => rows.filter((row) => measure === "share" || row.kind === "distinct").map((row) => index * width + row.token));
+  return history.frames.map(({ attention }) =>
+    places.map((of) => {
+      if (measure === "share") return of.reduce((most, place) => Math.max(most, attention[place]), 0);
+      return of.length ? of.filter((place) => attention[place] > 1 / classes.vocabSize).length / of.length : Number.NaN;
+    }),
+  );
 }

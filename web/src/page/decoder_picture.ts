@@ -2,8 +2,13 @@
 import type { Pen } from "./pen.ts";
 import type { Box, Scene } from "./scene.ts";
 
+const MOST_CLASSES = 32;
+
 export function drawDecoder(pen: Pen, box: Box, scene: Scene): void {
-  const { palette, rows, frame } = scene;
+  const { palette, frame } = scene;
+  const all = scene.rows.length;
+  const first = Math.max(0, Math.min(scene.focus - MOST_CLASSES / 2, all - MOST_CLASSES));
+  const rows = scene.rows.slice(first, first + MOST_CLASSES);
   const count = rows.length;
   pen.text(box.x, box.y + 8, "Decoder’s logits", { color: palette.ink, size: 12, weight: 600 });
   let largest = 1e-12;
@@ -17,7 +22,7 @@ export function drawDecoder(pen: Pen, box: Box, scene: Scene): void {
   for (let i = 0; i < count; i++) {
     if (named) pen.text(box.x, plot.y + (i + 0.5) * down, rows[i].next, { color: palette.soft, size: Math.min(12, down), room: left - 8 });
     for (let j = 0; j < count; j++) {
-      const value = frame.decoder[i * count + j];
+      const value = frame.decoder[(first + i) * all + first + j];
       const shade = Math.round(127.5 * (1 + Math.max(-1, Math.min(1, value / largest))));
       const [x, y] = [plot.x + j * across, plot.y + i * down];
       pen.rect(x, y, across - 1, down - 1, palette.diverging[Number.isFinite(value) ? shade : 128]);

@@ -1,5 +1,5 @@
 /** The phase map: many short runs over a grid of settings, drawn as they finish; a click loads one. */
-import type { MapAxes, MapQuantity, Reply, Setting } from "../engine/index.ts";
+import { type MapAxes, type MapQuantity, type MapRequest, type Reply, type Setting, cellSetting } from "../engine/index.ts";
 import { numberLabel } from "./axis.ts";
 import { h } from "./dom.ts";
 import type { Pen } from "./pen.ts";
@@ -9,14 +9,12 @@ import type { Box } from "./scene.ts";
 import { explain } from "./tooltip.ts";
 import type { Palette } from "./palette.ts";
 
-/** What a cell stands for. */
-export type Cell = { lrY: number; lrZ: number } | { ratio: number; numClasses: number };
-
 export interface MapEvents {
   setting(): Setting;
   steps(): number;
   palette(): Palette;
-  load(cell: Cell): void;
+  /** Watch the run of a cell. */
+  load(setting: Setting, steps: number, ownClasses: boolean): void;
   refuse(sentence: string): void;
 }
 
@@ -29,6 +27,7 @@ const QUANTITIES: Record<MapQuantity, string> = {
 const RATES = Array.from({ length: 9 }, (_, i) => Number((0.125 * 2 ** i).toPrecision(3)));
 const RATIOS = [0.25, 0.5, 1, 2, 5, 10, 20, 50, 100];
 const COUNTS = [2, 3, 4, 6, 8, 10, 12, 16];
+const MOST_STEPS = 2000;
 const LEFT = 44;
 const BOTTOM = 34;
 
@@ -41,9 +40,7 @@ export class PhaseMap {
   private readonly picture: Picture;
   private worker: Worker | null = null;
   private values: number[] = [];
-  private drawnAxes: MapAxes = "lr_y,lr_z";
-  private drawnQuantity: MapQuantity = "entropy";
-  private drawnSteps = 0;
+  private request: MapRequest | null = null;
   private columns: readonly number[] = RATES;
   private rows: readonly number[] = RATES;
   private cursor = 0;
@@ -69,21 +66,20 @@ export class PhaseMap {
   }
 
   private start(): void {
-    this.drawnAxes = this.axes.value as MapAxes;
-    this.drawnQuantity = this.quantity.value as MapQuantity;
-    [this.columns, this.rows] = this.drawnAxes === "lr_y,lr_z" ? [RATES, RATES] : [RATIOS, COUNTS];
+    const axes = this.axes.value as MapAxes;
+    [this.columns, this.rows] = axes === "lr_y,lr_z" ? [RATES, RATES] : [RATIOS, COUNTS];
     this.values = new Array<number>(this.columns.length * this.rows.length).fill(Number.NaN);
-    this.drawnSteps = Math.min(this.events.steps(), 2000);
+    this.request = {
+      setting: this.events.setting(), axes, quantity: this.quantity.value as MapQuantity, x: [...this.columns], y: [...this.rows],
+      steps: Math.min(this.events.steps(), MOST_STEPS),
+    };
     this.cursor = 0;
     this.picture.canvas.hidden = false;
     this.button.textContent = "Stop";
     this.worker = engineWorker();
     this.worker.onmessage = ({ data }: MessageEvent<Reply>) => this.receive(data);
     this.worker.onerror = (event) => this.stop(`The map failed: ${event.message}.`);
-    this.worker.postMessage({
-      type: "map",
-      map: { setting: this.events.setting(), axes: this.drawnAxes, quantity: this.drawnQuantity, x: [...this.columns], y: [...this.rows], steps: this.drawnSteps },
-    });
+    this.worker.postMessage({ type: "map", map: this.request });
     this.schedule();
   }
 
@@ -91,7 +87,7 @@ export class PhaseMap {
     if (reply.type === "cell") {
       this.values[reply.row * this.columns.length + reply.column] = reply.value;
       this.schedule();
-    } else if (reply.type === "mapped") this.stop(`Done: ${this.values.length} runs of ${this.drawnSteps.toLocaleString("en-US")} steps each.`);
+    } else if (reply.type === "mapped") this.stop(`Done: ${this.values.length} runs of ${this.request?.steps.toLocaleString("en-US")} steps each.`);
     else if (reply.type === "error") {
       this.stop("");
       this.events.refuse(reply.message);
@@ -127,19 +123,21 @@ export class PhaseMap {
   }
 
   private choose(cell: number | null): void {
-    if (cell === null) return;
+    if (cell === null || !this.request) return;
     this.cursor = cell;
-    const [x, y] = [this.columns[cell % this.columns.length], this.rows[Math.floor(cell / this.columns.length)]];
-    this.events.load(this.drawnAxes === "lr_y,lr_z" ? { lrY: x, lrZ: y } : { ratio: x, numClasses: y });
+    const setting = cellSetting(this.request, cell % this.columns.length, Math.floor(cell / this.columns.length));
+    this.events.load(setting, this.request.steps, setting.classes !== this.request.setting.classes);
     this.schedule();
   }
 
   private say(cell: number | null): void {
-    if (cell === null) return;
+    if (cell === null || !this.request) return;
+    const { axes, quantity } = this.request;
     const [x, y] = [this.columns[cell % this.columns.length], this.rows[Math.floor(cell / this.columns.length)]];
     const value = this.values[cell];
-    const place = this.drawnAxes === "lr_y,lr_z" ? `η_Y = ${x}, η_Z = ${y}` : `η_Y/η_Z = ${x}, K = ${y}`;
-    this.said.textContent = `${place}: ${Number.isFinite(value) ? `${QUANTITIES[this.drawnQuantity]} ${numberLabel(value)}` : this.worker ? "not computed yet" : this.drawnQuantity === "snap" ? "it has not snapped" : "no value"}`;
+    const place = axes === "lr_y,lr_z" ? `η_Y = ${x}, η_Z = ${y}` : `η_Y/η_Z = ${x}, K = ${y}`;
+    const missing = this.worker ? "not computed yet" : quantity === "snap" ? "it has not snapped" : "the run diverged";
+    this.said.textContent = `${place}: ${Number.isFinite(value) ? `${QUANTITIES[quantity]} ${numberLabel(value)}` : missing}`;
   }
 
   private plot(box: Box): Box {
@@ -170,7 +168,7 @@ export class PhaseMap {
     });
     this.columns.forEach((value, i) => pen.text(plot.x + (i + 0.5) * across, plot.y + plot.height + 10, numberLabel(value), { color: palette.soft, size: 10, align: "center" }));
     this.rows.forEach((value, i) => pen.text(plot.x - 5, plot.y + plot.height - (i + 0.5) * down, numberLabel(value), { color: palette.soft, size: 10, align: "right" }));
-    const rates = this.drawnAxes === "lr_y,lr_z";
+    const rates = this.request?.axes === "lr_y,lr_z";
     pen.text(plot.x + plot.width / 2, plot.y + plot.height + 25, rates ? "η_Y" : "η_Y / η_Z", { color: palette.ink, size: 11, align: "center" });
     pen.text(box.x + 8, plot.y + plot.height / 2, rates ? "η_Z" : "K", { color: palette.ink, size: 11, align: "center", upwards: true });
     if (known.length > 1) this.drawLegend(pen, plot, box, palette, least, most);

@@ -138,7 +138,6 @@ export class Player {
       this.events.failed(reply.message);
     }
     if (reply.type !== "frames") return;
-    this.send({ type: "drawn" });
     if (reply.run !== this.loads) return;
     if (this.busySince !== null && this.asked > 0) {
       const spent = (performance.now() - this.busySince) / this.asked;
@@ -149,7 +148,7 @@ export class Player {
     const { frames, now } = reply;
     if (frames[frames.length - 1]?.step !== now.step) frames.push(now);
     this.events.frames(frames, reply.phase);
-    if (this.playing && this.step >= this.end) this.pause();
+    if (reply.stopped !== null || (this.playing && this.step >= this.end)) this.pause();
   }
 
   private send(request: Request): void {

@@ -26,6 +26,8 @@ export interface Scene {
   measure: Measure;
   focus: number;
   palette: Palette;
+  /** A run that was kept for comparison. */
+  kept: Scene | null;
 }
 
 /** Vertical lines that all pictures over time share: theory's phase times. */

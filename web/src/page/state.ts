@@ -4,7 +4,7 @@
  * a name, `synthetic` with its sizes, or a whole classes file as JSON.  What was changed while the run went on is kept
  * as `changes=40:lr_y=5`, so that a link replays it.
  */
-import { type Classes, InputError, type Setting, readClasses, synthetic } from "../engine/index.ts";
+import { type Classes, InputError, readClasses, synthetic } from "../engine/index.ts";
 import { classesJson } from "./classes_json.ts";
 import { namedClasses } from "./examples.ts";
 import { DEFAULTS, OPTION, OPTIONS, type OptionKey, type Options, optionPart, shown, writeOption } from "./options.ts";
@@ -90,10 +90,6 @@ export function checkedSizes(sizes: Sizes): Sizes {
   const count = sizes.numQuery * sizes.nextPerQuery;
   if (count > MOST_CLASSES) throw new InputError(`That makes ${count} classes: the page shows at most ${MOST_CLASSES}, so give fewer queries or classes per query.`);
   return sizes;
-}
-
-export function settingOf(state: State): Setting {
-  return { classes: classesOf(state.data), ...usable(state.options) };
 }
 
 /** Options as the engine takes them: only SGD has momentum. */

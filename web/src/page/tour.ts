@@ -136,14 +136,21 @@ export class Tour {
     const stop = STOPS[at];
     this.events.load(stop.state(), stop.speed);
     this.render();
-    this.element.focus();
+    this.element.focus({ preventScroll: true });
+    this.show();
   }
 
   private answer(i: number): void {
     this.guess = i;
     this.events.play();
     this.render();
-    this.element.querySelector<HTMLElement>(".seen")?.focus();
+    this.element.querySelector<HTMLElement>(".seen")?.focus({ preventScroll: true });
+    this.show();
+  }
+
+  /** Bring the tour into view; on a phone to the top, with the pictures under it. */
+  private show(): void {
+    this.element.scrollIntoView({ block: innerWidth <= 640 ? "start" : "nearest" });
   }
 
   private render(): void {
@@ -154,10 +161,10 @@ export class Tour {
       this.element,
       h("div", { class: "tour-head" }, h("h2", {}, `${this.at + 1} of ${STOPS.length}: ${stop.title}`),
         h("button", { type: "button", class: "quiet", "aria-label": "Close the tour", onclick: () => this.close() }, "✕")),
-      h("p", {}, stop.text),
+      !answered && h("p", {}, stop.text),
       h("p", { class: "question" }, stop.question),
       h("div", { class: "answers", role: "group", "aria-label": "Your guess" },
-        ...stop.answers.map((words, i) =>
+        ...stop.answers.map((words, i) => (!answered || i === stop.right || i === this.guess) &&
           h("button", { type: "button", class: answered ? (i === stop.right ? "right" : i === this.guess ? "wrong" : "") : "", disabled: answered, onclick: () => this.answer(i) },
             answered && i === stop.right ? `✓ ${words}` : answered && i === this.guess ? `✗ ${words}` : words)),
       ),
