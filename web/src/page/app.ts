@@ -30,12 +30,20 @@ const MOST_SHOWN = 200;
 const KEEP = "Keep these curves to compare";
 
 const PHASES: Record<Phase["name"], string> = {
-  start: "Every token has as much attention as it is frequent (black ticks).",
+  start: "Attention begins as tokens are frequent: at the black ticks.",
   scanning: "The decoder learns which tokens tell the next one; attention leaves those that do not.",
   snapping: "The decoder’s errors shrink, and with them the push on attention.",
   snapped: "The decoder is nearly always right, so there is hardly a gradient left to move attention.",
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
+
+/** A place for curves, how they are made from a scene, and those that are shown. */
+interface Chart {
+  picture: Picture;
+  place: HTMLElement;
+  make: (scene: Scene) => CurveChart | null;
+  content: CurveChart | null;
+}
 
 export class App {
   private state: State;
@@ -69,7 +77,7 @@ export class App {
   private readonly theoryNote = h("p", { class: "soft" });
   private readonly measure = h("select", { id: "measure" });
   private readonly numbers = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "numbers of the class" });
-  private readonly charts: { picture: Picture; place: HTMLElement; chart: (scene: Scene) => CurveChart | null }[];
+  private readonly charts: Chart[];
   private readonly decoder: Picture;
   private readonly keepButton = h("button", { type: "button", id: "keep", class: "chip", "aria-pressed": "false", onclick: () => this.keep() }, KEEP);
 
@@ -189,12 +197,10 @@ export class App {
     );
   }
 
-  private curve(chart: (scene: Scene) => CurveChart | null): { picture: Picture; place: HTMLElement; chart: (scene: Scene) => CurveChart | null } {
-    const picture: Picture = new Picture("Curve", () => 190, (pen, box) =>
+  private curve(make: Chart["make"]): Chart {
+    const picture = new Picture("Curve", () => 190, (pen, box) =>
       this.withScene((scene) => {
-        const content = chart(scene);
-        if (!content) return;
-        drawCurves(pen, box, scene, content, chart !== measureChart);
+        if (chart.content) drawCurves(pen, box, scene, chart.content, make !== measureChart);
       }));
     const look = (event: PointerEvent): void => {
       const plot = plotBox(picture.box);
@@ -205,7 +211,8 @@ export class App {
     picture.canvas.addEventListener("pointermove", (event) => {
       if (event.buttons) look(event);
     });
-    return { picture, place: h("div", { class: "place" }, picture.canvas), chart };
+    const chart: Chart = { picture, place: h("div", { class: "place" }, picture.canvas), make, content: null };
+    return chart;
   }
 
   private listen(): void {
@@ -438,6 +445,7 @@ export class App {
     this.phase = phase;
     this.scale = barScale(this.history, this.scale);
     this.applyPending(this.player.step);
+    if (!this.player.playing) this.writeLater();
     this.redraw();
   }
 
@@ -481,9 +489,10 @@ export class App {
       shownStep: scene.frame.step, speed: player.speed, logTime: this.state.logTime,
     });
     this.panels.show(scene);
-    for (const { picture, place, chart } of this.charts) {
-      place.hidden = chart(scene) === null;
-      if (!place.hidden) picture.draw();
+    for (const chart of this.charts) {
+      chart.content = chart.make(scene);
+      chart.place.hidden = chart.content === null;
+      if (chart.content) chart.picture.draw();
     }
     this.decoder.draw();
     this.showPhase();
@@ -505,8 +514,7 @@ export class App {
 
   private describe(scene: Scene): void {
     this.panels.describe(scene);
-    for (const { picture, chart } of this.charts) {
-      const content = chart(scene);
+    for (const { picture, content } of this.charts) {
       if (!content) continue;
       const curve = content.curves[content.curves.length - 1];
       const value = curve.values[Math.min(this.looked ?? curve.values.length - 1, curve.values.length - 1)];
