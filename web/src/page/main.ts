@@ -1,3 +1,8 @@
-import { presets } from "../engine/index.ts";
+import { App } from "./app.ts";
+import { h } from "./dom.ts";
+import style from "./style.css";
 
-document.body.append(Object.keys(presets()).join(", "));
+document.head.append(h("style", {}, style));
+const root = h("div", { id: "explorer" });
+document.body.append(root);
+new App(root);
