@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import tempfile
@@ -31,13 +32,11 @@ def bundle() -> Path:
 
 
 def ask(question: str, cases: list[dict[str, Any]]) -> list[Any]:
-    """What the engine answers to each case of one kind of question."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(cases, file)
+    """What the engine answers to each case of one kind of question (`web/src/engine/compare.ts`)."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump([[question, case] for case in cases], file)
         file.flush()
-        answer = subprocess.run(
-            ["node", bundle(), question, file.name], check=True, stdout=subprocess.PIPE, encoding="utf-8"
-        )
+        answer = subprocess.run(["node", bundle(), file.name], check=True, stdout=subprocess.PIPE, encoding="utf-8")
     return json.loads(answer.stdout)
 
 
@@ -52,6 +51,21 @@ def plain(classes: ss.SequenceClasses) -> dict[str, Any]:
         "vocabSize": classes.vocab_size,
         "weights": classes.weights.tolist(),
         "tokenNames": None if classes.token_names is None else list(classes.token_names),
+    }
+
+
+def for_engine(**options: Any) -> dict[str, Any]:
+    """Options of `train` under the engine's names, with its defaults: the expected update."""
+    words = {"lr_y": "lrY", "lr_z": "lrZ", "decoder_gradient": "decoderGradient", "batch_size": "batchSize",
+             "seq_len": "seqLen", "seeds": "seed"}  # fmt: skip
+    usual = {"lr_y": 1.0, "lr_z": 1.0, "decoder_gradient": "true", "batch_size": None, "seq_len": math.inf, "seeds": 0,
+             "optimizer": "sgd", "momentum": None, "init": "zeros", "residual": False,
+             "normalization": "l2"}  # fmt: skip
+    values = {words.get(name, name): value for name, value in {**usual, **options}.items()}
+    return {
+        **values,
+        "seqLen": None if math.isinf(values["seqLen"]) else values["seqLen"],
+        "momentum": values["momentum"] or 0,
     }
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from tests.explorer.engine import ask, draw_classes, needs_node, plain
+from scansnap.data.random_stream import sequence_key, uniform, word
+from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 
 SETTINGS, STEPS, EVERY = 200, 1000, 250
 
@@ -37,15 +38,6 @@ def draw_options(rng: np.random.Generator, rules: list[str], *, sampled: bool) -
     return {**options, "seq_len": math.inf if options["seq_len"] is None else options["seq_len"]}
 
 
-def for_engine(options: dict[str, Any]) -> dict[str, Any]:
-    """The same options under the engine's names."""
-    words = {"lr_y": "lrY", "lr_z": "lrZ", "decoder_gradient": "decoderGradient", "batch_size": "batchSize",
-             "seq_len": "seqLen", "seeds": "seed"}  # fmt: skip
-    values = {words.get(name, name): value for name, value in options.items()}
-    return {**values, "seqLen": None if math.isinf(values["seqLen"]) else values["seqLen"],
-            "momentum": values["momentum"] or 0}  # fmt: skip
-
-
 def array(frames: list[dict[str, Any]], name: str) -> np.ndarray:
     """A quantity of the engine's frames, with NaN for JSON's null."""
     return np.array([frame[name] for frame in frames], dtype=float)
@@ -61,7 +53,7 @@ def compare(settings: list[tuple[ss.SequenceClasses, dict[str, Any]]]) -> list[i
     answers = ask(
         "train",
         [
-            {"classes": plain(classes), "options": for_engine(options), "steps": records}
+            {"classes": plain(classes), "options": for_engine(**options), "steps": records}
             for classes, options in settings
         ],
     )
@@ -73,7 +65,7 @@ def compare(settings: list[tuple[ss.SequenceClasses, dict[str, Any]]]) -> list[i
         scale = max(np.abs(logits).max(), 1e-3)
         determined = np.abs(again - logits).max(-1) <= 1e-10 * scale
         last = len(records) if determined.all() else int(determined.argmin())
-        frames, first = answer["frames"][:last], result.isel(run=0, step=slice(last))
+        frames, first = answer[:last], result.isel(run=0, step=slice(last))
         np.testing.assert_allclose(array(frames, "attentionLogits"), logits[:last], rtol=0, atol=1e-9 * scale,
                                    err_msg=str(options))  # fmt: skip
         for name in ("loss", "accuracy", "entropy", "attention"):
@@ -104,12 +96,36 @@ def test_steps_of_fixed_size_are_the_librarys() -> None:
 @pytest.mark.parametrize("normalization", ["l2", "layer"])
 def test_the_random_start_is_the_librarys_bit_for_bit(normalization: str) -> None:
     """In vocabularies of many sizes, since 1/sqrt(M) must round as the library's."""
-    sizes = [34, 35, 47, 99, 1000]
-    settings = [ss.single_common(num_classes=2, num_distinct=3, vocab_size=size) for size in sizes]
+    settings = [ss.single_common(num_classes=2, num_distinct=3, vocab_size=size) for size in (34, 35, 47, 99, 1000)]
     options = {"lr_y": 1.0, "lr_z": 1.0, "seeds": 2**53 - 1, "init": "uniform", "normalization": normalization,
-               "seq_len": math.inf, "batch_size": None, "momentum": None, "residual": True}  # fmt: skip
-    given = {**for_engine(options), "decoderGradient": "true", "optimizer": "sgd"}
-    answers = ask("train", [{"classes": plain(c), "options": given, "steps": [0]} for c in settings])
-    for classes, answer in zip(settings, answers, strict=True):
+               "seq_len": math.inf, "batch_size": None, "residual": True}  # fmt: skip
+    cases = [{"classes": plain(classes), "options": for_engine(**options), "steps": [0]} for classes in settings]
+    for classes, (frame,) in zip(settings, ask("train", cases), strict=True):
         result = ss.train(classes, **options, steps=0, dtype="float64")
-        assert answer["frames"][0]["attentionLogits"] == result["attention_logits"].values.ravel().tolist()
+        assert frame["attentionLogits"] == result["attention_logits"].values.ravel().tolist()
+
+
+def test_random_words_are_the_librarys_bit_for_bit() -> None:
+    places = [(0, 0, 0), (1, 2, 3), (2**53 - 1, 10**6, 127), (2**32, 2**32 - 1, 2**31)]
+    asked = [dict(zip(("seed", "step", "index"), place, strict=True), count=50) for place in places]
+    for place, answer in zip(places, ask("words", asked), strict=True):
+        key = np.uint64(sequence_key(*map(np.uint64, place)))
+        words = [int(word(key, j)) for j in range(50)]
+        assert [(high << 32) | low for high, low, _ in answer] == words
+        assert [share for _, _, share in answer] == [uniform(key, j) for j in range(50)]
+
+
+@pytest.mark.parametrize("length", [2, 65, 128, 1280, 1281, 5000, 200_000])
+def test_sequences_are_the_librarys(length: int) -> None:
+    """The same classes and counts for the same seed; 1,281 tokens and more are counted by binomials."""
+    rng = np.random.default_rng(length)
+    settings = [draw_classes(rng) for _ in range(20)]
+    options = for_engine(batch_size=16, seq_len=length, seeds=int(rng.integers(2**53)))
+    cases = [{"classes": plain(classes), "options": options, "step": 7} for classes in settings]
+    for classes, answer in zip(settings, ask("sequences", cases), strict=True):
+        seeds = np.array([options["seed"]], np.uint64)
+        draw = classes.draw(seeds=seeds, step=7, num_sequences=16, length=length - 1)
+        assert [n for n, _ in answer] == draw.class_index[0].tolist()
+        assert [counts for _, counts in answer] == [
+            row[: len(classes.support(n))].tolist() for n, row in zip(draw.class_index[0], draw.counts[0], strict=True)
+        ]

@@ -58,6 +58,7 @@ export function fromSupports(parts: {
   tokenNames?: string[] | null;
 }): Classes {
   const { query, nextToken, vocabSize, weights = null, tokenNames = null } = parts;
+  checkSize(vocabSize);
   parts.tokens.forEach((ids, n) => {
     const row = parts.probs[n];
     if (ids.length !== row.length) {
@@ -93,9 +94,7 @@ function uniform(count: number): number[] {
 /** Refuse what are not classes, wherever they come from, with an `InputError`; give them back otherwise. */
 export function checkClasses(classes: Classes): Classes {
   const { vocabSize, tokens, probs, query, nextToken, weights, tokenNames } = classes;
-  if (!(Number.isInteger(vocabSize) && vocabSize >= 2 && vocabSize <= MOST_TOKENS)) {
-    throw new InputError(`vocab_size is ${shown(vocabSize)}: give a whole number from 2 to ${MOST_TOKENS}.`);
-  }
+  checkSize(vocabSize);
   const lists = [tokens, probs, query, nextToken, weights, ...(Array.isArray(probs) ? probs : [])];
   if (!lists.every(Array.isArray)) throw new InputError("classes must be lists of tokens and probabilities.");
   const count = probs.length;
@@ -152,6 +151,12 @@ export function checkClasses(classes: Classes): Classes {
     }
   }
   return classes;
+}
+
+function checkSize(vocabSize: number): void {
+  if (!(Number.isInteger(vocabSize) && vocabSize >= 2 && vocabSize <= MOST_TOKENS)) {
+    throw new InputError(`vocab_size is ${shown(vocabSize)}: give a whole number from 2 to ${MOST_TOKENS}.`);
+  }
 }
 
 function checkIds(where: string, ids: number[], vocabSize: number): void {

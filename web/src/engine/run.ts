@@ -1,5 +1,5 @@
 /** A training run: the library's `train`, one run at a time, in float64. */
-import { isDistinct, type Classes } from "./classes.ts";
+import { isDistinct } from "./classes.ts";
 import { Layer } from "./layer.ts";
 import { makeLayout, type Layout } from "./layout.ts";
 import { Modification } from "./modified.ts";
@@ -37,9 +37,11 @@ export class Run {
   #layer!: Layer;
   #sampler!: Sampler;
   #modification!: Modification;
+  readonly #distinct: boolean[];
 
   constructor(setting: Setting) {
     this.#setting = checkSetting(setting);
+    this.#distinct = isDistinct(setting.classes);
     this.#build();
   }
 
@@ -141,7 +143,7 @@ export class Run {
       frame.decoder.set(layer.logits.subarray(0, classes), n * classes);
       attention(layout, n, frame);
     });
-    frame.entropy = entropies(frame.attention, this.#setting.classes);
+    frame.entropy = entropies(frame.attention, this.#distinct);
     this.#sampler.visit(this.#request(), this.step, (n, weights, share) => {
       layer.direct(n, weights);
       layer.read(n, share);
@@ -197,12 +199,16 @@ function attention(layout: Layout, n: number, frame: Frame): void {
 }
 
 /** The entropy of each class's attention on its distinct tokens, renormalized there. */
-function entropies(attention: Float64Array, classes: Classes): Float64Array {
-  const distinct = isDistinct(classes), tokens = distinct.length;
-  return Float64Array.from(classes.query, (_, n) => {
-    const parts = attention.subarray(n * tokens, (n + 1) * tokens).filter((_, l) => distinct[l]);
-    const total = parts.reduce((sum, part) => sum + part, 0);
-    if (!(total > 0)) return NaN;
-    return -parts.reduce((sum, part) => (part > 0 ? sum + (part / total) * Math.log(part / total) : sum), 0);
+function entropies(attention: Float64Array, distinct: boolean[]): Float64Array {
+  const tokens = distinct.length;
+  return Float64Array.from({ length: attention.length / tokens }, (_, n) => {
+    let total = 0, sum = 0; // of c and of c ln c
+    for (let l = 0; l < tokens; l++) {
+      const part = attention[n * tokens + l];
+      if (!distinct[l] || part === 0) continue;
+      total += part;
+      sum += part * Math.log(part);
+    }
+    return total > 0 ? Math.log(total) - sum / total : NaN;
   });
 }
