@@ -258,7 +258,7 @@ def test_a_class_beyond_the_last_shows_the_last(open_page: Open) -> None:
 def test_bad_numbers_in_controls(open_page: Open) -> None:
     page = open_page("#classes=syn-small")
     for field, text, words in (
-        ("#option-lr_y", "fast", "lr_y is “fast”: give a number from 0 to 100."),
+        ("#option-lr_y", "fast", "lr_y is “fast”: give a number from 0 to 1,000,000."),
         ("#option-lr_y", "1e400", "lr_y is “1e400”"),
         ("#end", "-5", "until is “-5”"),
         ("#end", "9e99", "until is “9e99”"),

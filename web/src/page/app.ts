@@ -15,7 +15,7 @@ import { OPTION, type OptionKey, type Options } from "./options.ts";
 import { type Palette, readPalette } from "./palette.ts";
 import { PhaseMap } from "./phase_map.ts";
 import { Picture, measureText } from "./picture.ts";
-import { Player } from "./player.ts";
+import { Player, usualSpeed } from "./player.ts";
 import { PlayerBar } from "./player_bar.ts";
 import type { Scene } from "./scene.ts";
 import { type Data, type Forms, type Measure, type State, MOST_STEPS, classesOf, readAddress, usable, writeAddress } from "./state.ts";
@@ -23,6 +23,11 @@ import { TakeAway } from "./take_away.ts";
 import { growthChart, leadChart } from "./theory_chart.ts";
 import { explain, showTips } from "./tooltip.ts";
 import { Tour } from "./tour.ts";
+
+/** What the page was given in its head, when it was written to a file or shown inside another page. */
+function inHead(name: "address" | "view"): string {
+  return document.querySelector<HTMLMetaElement>(`meta[name="scansnap-${name}"]`)?.content ?? "";
+}
 
 const TRAINING: readonly OptionKey[] = ["decoderGradient", "optimizer", "momentum", "batchSize", "seqLen", "seed", "init", "residual", "normalization"];
 
@@ -58,6 +63,7 @@ export class App {
   private looked: number | null = null;
   private drawing = false;
   private described = 0;
+  private speedChosen = false;
 
   private readonly player: Player;
   private readonly bar: PlayerBar;
@@ -84,7 +90,8 @@ export class App {
   constructor(private readonly root: HTMLElement) {
     measureText();
     this.palette = readPalette(root);
-    const { state, problems } = readAddress(location.hash);
+    const fresh = location.hash.length <= 1;
+    const { state, problems } = readAddress(fresh ? inHead("address") : location.hash);
     this.state = state;
     const change = (part: Partial<Options>): void => this.change(part);
     const refuse = (sentence: string): void => this.refuse(sentence);
@@ -121,14 +128,10 @@ export class App {
       shown: () => this.panels.shown(this.rows.length, this.state.focus),
       scale: () => this.scale,
       link: () => this.link(),
-      say: (words) => this.say(words),
       refuse,
     });
     this.tour = new Tour({
-      load: (tourState, speed) => {
-        this.setSpeed(speed);
-        this.open(tourState, false);
-      },
+      load: (tourState) => this.open(tourState, false),
       play: () => this.player.play(),
       closed: () => document.getElementById("tour-button")?.focus(),
     });
@@ -138,9 +141,19 @@ export class App {
     this.build();
     showTips(root);
     this.listen();
-    const fresh = location.hash.length <= 1;
-    this.open(state, fresh && !matchMedia("(prefers-reduced-motion: reduce)").matches);
+    this.open(state, false);
+    if (fresh && state.step === 0 && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.playWhenSeen();
     if (problems.length) this.refuse(problems.slice(0, 3).join(" "));
+  }
+
+  /** Begin to move as soon as the page is in view: a report or a notebook may have it further down. */
+  private playWhenSeen(): void {
+    const watch = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      watch.disconnect();
+      if (this.player.step === 0) this.player.play();
+    });
+    watch.observe(this.bar.element);
   }
 
   private build(): void {
@@ -159,6 +172,7 @@ export class App {
       figures.value = "";
     });
     const theme = h("button", { type: "button", class: "quiet", id: "theme", "aria-label": "Dark or light", onclick: () => this.switchTheme() }, "◐");
+    this.root.classList.toggle("embedded", inHead("view") === "embedded");
     this.root.append(
       h("header", { class: "top" },
         h("div", {}, h("h1", {}, "Scan and snap"),
@@ -282,6 +296,7 @@ export class App {
     }
     this.state = { ...state, options: { ...state.options }, focus: Math.min(state.focus, this.classes.query.length - 1) };
     this.rows = classRows(this.classes);
+    if (!this.speedChosen) this.player.speed = usualSpeed(state.steps, state.logTime);
     this.begin();
     this.pending = [...state.changes].sort((a, b) => a.step - b.step);
     this.player.breaks = this.pending.map((change) => change.step);
@@ -418,6 +433,7 @@ export class App {
 
   private setSpeed(index: number): void {
     this.player.speed = index;
+    this.speedChosen = true;
     this.redraw();
   }
 
@@ -568,10 +584,11 @@ export class App {
     this.writing = setTimeout(() => {
       const link = this.link();
       this.written = link.slice(link.indexOf("#"));
+      if (parent !== window) parent.postMessage({ scansnapAddress: this.written }, "*"); // a notebook listens
       try {
         if (link.length < 1e6) history.replaceState(null, "", this.written);
       } catch {
-        // an embedded page may not own its address
+        // a page inside another one may not own its address
       }
     }, 250);
   }
