@@ -12,7 +12,7 @@ const states: State[] = [
   ...FIGURES.map(({ state }) => state),
   ...STOPS.map((stop) => stop.state()),
   stateWith(
-    { data: { kind: "synthetic", sizes: { numQuery: 3, nextPerQuery: 2, numCommon: 0, numDistinct: 7 } }, steps: 77, step: 12, logTime: true, theory: "both", measure: "recall", focus: 3 },
+    { data: { kind: "synthetic", sizes: { numQuery: 3, nextPerQuery: 2, numCommon: 0, numDistinct: 7, vocabSize: 500 } }, steps: 77, step: 12, logTime: true, theory: "both", measure: "recall", focus: 3 },
     { lrY: 0.1 + 0.2, lrZ: 1e-7, batchSize: null, seqLen: null, seed: 2 ** 53 - 1, residual: true, normalization: "layer", init: "uniform" },
   ),
   stateWith({ changes: [{ step: 3, part: { lrY: 5 } }, { step: 9, part: { optimizer: "adam", batchSize: null, residual: true } }], step: 20 }),
