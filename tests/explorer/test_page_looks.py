@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ SHOWN = "#classes=syn-medium-3&lr_y=2&momentum=0.9&init=uniform&theory=both&step
 def test_the_page_is_one_small_file() -> None:
     assert EXPLORER.stat().st_size < 400_000
     text = EXPLORER.read_text(encoding="utf-8")
-    assert "src=" not in text.split("<script>")[0]
-    assert "<link" not in text
+    shell = re.sub("<script>.*</script>", "", text, flags=re.DOTALL)
+    assert re.findall(r"(?:src|href)=\"([^\"]*)", shell) == ["data:,"]  # the icon: nothing is loaded from anywhere
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1280, 2560, 3840])
@@ -32,7 +33,7 @@ def test_nothing_runs_out_of_the_page(open_page: Open, width: int) -> None:
     assert min(play["width"], play["height"]) >= 40
     first = page.locator(".panel canvas >> nth=0").bounding_box()
     assert first["y"] < 500  # the main picture is seen without scrolling
-    assert first["width"] > 0.85 * width if width < 700 else first["width"] > 0.2 * width
+    assert first["width"] > 0.85 * width if width < 700 else first["width"] > 0.15 * width
 
 
 def violations(page: Any) -> list[str]:
@@ -50,15 +51,14 @@ def violations(page: Any) -> list[str]:
 def test_axe_finds_nothing_serious(open_page: Open, scheme: str) -> None:
     page = open_page(SHOWN, color_scheme=scheme)
     wait_for_step(page, 50)
-    page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
-    page.click("text=Compute the map")
-    assert violations(page) == []
     page.click("#tour-button")
     page.click(".answers button >> nth=0")
     page.fill("#option-lr_y", "no number")
     page.press("#option-lr_y", "Enter")
     page.wait_for_selector(".messages.on")
-    page.wait_for_timeout(100)
+    page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+    page.click("text=Compute the map")
+    page.wait_for_selector("#map")
     assert violations(page) == []
     page.set_viewport_size({"width": 390, "height": 800})
     page.wait_for_timeout(100)

@@ -9,7 +9,7 @@ import { MEASURE_LABELS, MEASURE_TIPS, lossChart, measureChart } from "./curves.
 import { DataPanel } from "./data_panel.ts";
 import { drawDecoder } from "./decoder_picture.ts";
 import { fill, h } from "./dom.ts";
-import { FIGURES } from "./figures.ts";
+import { FIGURES, STATEMENTS } from "./figures.ts";
 import { type ClassRows, History, classRows } from "./history.ts";
 import { OPTION, type OptionKey, type Options } from "./options.ts";
 import { type Palette, readPalette } from "./palette.ts";
@@ -78,7 +78,8 @@ export class App {
   private readonly phaseName = h("strong", { id: "phase" });
   private readonly phaseWords = h("span", { class: "soft" });
   private readonly phaseChip = h("div", { class: "phase" }, this.phaseName, this.phaseWords);
-  private readonly changedNote = h("p", { class: "changed soft", hidden: true });
+  private readonly changedNote = h("p", { id: "changed", class: "soft", hidden: true });
+  private readonly caption = h("p", { id: "caption", class: "soft", hidden: true });
   private readonly forms = h("select", { id: "theory" });
   private readonly theoryNote = h("p", { class: "soft" });
   private readonly measure = h("select", { id: "measure" });
@@ -168,7 +169,11 @@ export class App {
     }
     figures.addEventListener("change", () => {
       const chosen = FIGURES[Number(figures.value)];
-      if (figures.value !== "" && chosen) this.open(chosen.state, true);
+      if (figures.value !== "" && chosen) {
+        this.open(chosen.state, true);
+        fill(this.caption, h("strong", {}, `${chosen.group.split(":")[0]}, ${chosen.label}. `), STATEMENTS[chosen.group]);
+        this.caption.hidden = false;
+      }
       figures.value = "";
     });
     const theme = h("button", { type: "button", class: "quiet", id: "theme", "aria-label": "Dark or light", onclick: () => this.switchTheme() }, "◐");
@@ -183,7 +188,7 @@ export class App {
       h("main", {},
         h("div", { class: "sticky" }, this.bar.element),
         this.phaseChip,
-        this.changedNote,
+        h("div", { class: "changed" }, this.caption, this.changedNote),
         this.panels.element,
         h("div", { class: "left" }, this.tour.element, h("aside", { class: "side", "aria-label": "Controls" },
           h("section", { class: "card", "aria-label": "Learning rates" }, h("h2", {}, "Learning rates"), rateY, rateZ, ratio),
@@ -297,6 +302,7 @@ export class App {
     }
     this.state = { ...state, options: { ...state.options }, focus: Math.min(state.focus, this.classes.query.length - 1) };
     this.rows = classRows(this.classes);
+    this.caption.hidden = true;
     if (!this.speedChosen) this.player.speed = usualSpeed(state.steps, state.logTime);
     this.begin();
     this.pending = [...state.changes].sort((a, b) => a.step - b.step);

@@ -5,7 +5,8 @@ import { type ClassRows, winner } from "./history.ts";
 import { Picture } from "./picture.ts";
 import type { Scene } from "./scene.ts";
 
-export const PER_PAGE = 4;
+/** With more classes than this they are shown a few at a time. */
+const MOST_AT_ONCE = 4;
 
 interface Panel {
   rows: ClassRows;
@@ -36,9 +37,15 @@ export class ClassPanels {
 
   /** Indices of the classes on the page. */
   shown(count: number, focus: number): number[] {
-    if (this.all || count <= PER_PAGE) return Array.from({ length: count }, (_, i) => i);
-    const first = Math.floor(focus / PER_PAGE) * PER_PAGE;
-    return Array.from({ length: Math.min(PER_PAGE, count - first) }, (_, i) => first + i);
+    if (this.all || count <= MOST_AT_ONCE) return Array.from({ length: count }, (_, i) => i);
+    const each = this.perPage;
+    const first = Math.floor(focus / each) * each;
+    return Array.from({ length: Math.min(each, count - first) }, (_, i) => first + i);
+  }
+
+  /** As many as stand side by side, so that the curves below stay in view. */
+  private get perPage(): number {
+    return innerWidth >= 2300 ? MOST_AT_ONCE : 2;
   }
 
   show(scene: Scene): void {
@@ -102,7 +109,8 @@ export class ClassPanels {
   }
 
   private paginate(count: number, shown: number[]): void {
-    this.pager.hidden = count <= PER_PAGE;
+    const each = this.perPage;
+    this.pager.hidden = count <= MOST_AT_ONCE;
     if (this.pager.hidden) return;
     const first = shown[0];
     const last = shown[shown.length - 1];
@@ -111,9 +119,9 @@ export class ClassPanels {
       this.events.focus(Math.max(0, Math.min(count - 1, to)));
     };
     fill(this.pager,
-      h("button", { type: "button", disabled: this.all || first === 0, "aria-label": "Earlier classes", onclick: move(first - PER_PAGE) }, "‹"),
+      h("button", { type: "button", disabled: this.all || first === 0, "aria-label": "Earlier classes", onclick: move(first - each) }, "‹"),
       h("span", {}, this.all ? `all ${count} classes` : `classes ${first + 1} to ${last + 1} of ${count}`),
-      h("button", { type: "button", disabled: this.all || last === count - 1, "aria-label": "Later classes", onclick: move(first + PER_PAGE) }, "›"),
+      h("button", { type: "button", disabled: this.all || last === count - 1, "aria-label": "Later classes", onclick: move(first + each) }, "›"),
       h("button", { type: "button", "aria-pressed": String(this.all), onclick: () => {
         this.all = !this.all;
         this.events.focus(first);

@@ -8,6 +8,18 @@ export interface FigureState {
   state: State;
 }
 
+/** What the paper says about each, and what to look at here. */
+export const STATEMENTS: Record<string, string> = {
+  "Figure 2: the four stages": "Attention starts as tokens are frequent, drops common ones, lets the distinct ones that are ahead win, and is nearly frozen after t₀.",
+  "Figure 3: growth factor": "The paper: the smaller η_Y, the later t₀ and the larger the growth after it. Keep the curves of one rate and open another, under both gradients.",
+  "Figure 4: Syn-Small, SGD": "The paper: attention gathers on the most frequent distinct token; the faster decoder converges sooner, to attention that is less sparse.",
+  "Figure 5: Syn-Small, Adam": "The paper: with Adam, other learning rates pick other subsets of the distinct tokens.",
+  "Figure 6: entropy, Syn-Medium": "The paper: a larger η_Z makes attention sparser; a larger η_Y, beyond about 2 η_Z, makes it denser. The phase map below draws this.",
+  "Figure 8: the decoder’s growth": "h* step by step (exact) and h in continuous time (published), times M, over the measured lead of the right token’s logit.",
+  "Figure 9: both rates scaled": "The paper: with η_Y/η_Z fixed, the growth at t₀ does not depend on the rates; after it, larger rates grow more.",
+  "Figures 11 and 12: recall, Syn-Medium": "The share of distinct tokens whose softmax of z is above 1/M, where all begin; the paper draws it for thresholds around that.",
+};
+
 const SMALL = { kind: "preset", name: "syn-small" } as const;
 const SECTION_6 = { kind: "preset", name: "single-common" } as const;
 const FIGURE_9 = { kind: "synthetic", sizes: { numQuery: 1, nextPerQuery: 10, numCommon: 1, numDistinct: 20, vocabSize: 10_000 } } as const;
