@@ -15,7 +15,7 @@ import { OPTION, type OptionKey, type Options } from "./options.ts";
 import { type Palette, readPalette } from "./palette.ts";
 import { PhaseMap } from "./phase_map.ts";
 import { Picture, measureText } from "./picture.ts";
-import { Player } from "./player.ts";
+import { Player, usualSpeed } from "./player.ts";
 import { PlayerBar } from "./player_bar.ts";
 import type { Scene } from "./scene.ts";
 import { type Data, type Forms, type Measure, type State, MOST_STEPS, classesOf, readAddress, usable, writeAddress } from "./state.ts";
@@ -24,18 +24,31 @@ import { growthChart, leadChart } from "./theory_chart.ts";
 import { explain, showTips } from "./tooltip.ts";
 import { Tour } from "./tour.ts";
 
+/** What the page was given in its head, when it was written to a file or shown inside another page. */
+function inHead(name: "address" | "view"): string {
+  return document.querySelector<HTMLMetaElement>(`meta[name="scansnap-${name}"]`)?.content ?? "";
+}
+
 const TRAINING: readonly OptionKey[] = ["decoderGradient", "optimizer", "momentum", "batchSize", "seqLen", "seed", "init", "residual", "normalization"];
 
 const MOST_SHOWN = 200;
 const KEEP = "Keep these curves to compare";
 
 const PHASES: Record<Phase["name"], string> = {
-  start: "Every token has as much attention as it is frequent (black ticks).",
+  start: "Attention begins as tokens are frequent: at the black ticks.",
   scanning: "The decoder learns which tokens tell the next one; attention leaves those that do not.",
   snapping: "The decoder’s errors shrink, and with them the push on attention.",
   snapped: "The decoder is nearly always right, so there is hardly a gradient left to move attention.",
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
+
+/** A place for curves, how they are made from a scene, and those that are shown. */
+interface Chart {
+  picture: Picture;
+  place: HTMLElement;
+  make: (scene: Scene) => CurveChart | null;
+  content: CurveChart | null;
+}
 
 export class App {
   private state: State;
@@ -50,6 +63,7 @@ export class App {
   private looked: number | null = null;
   private drawing = false;
   private described = 0;
+  private speedChosen = false;
 
   private readonly player: Player;
   private readonly bar: PlayerBar;
@@ -69,14 +83,15 @@ export class App {
   private readonly theoryNote = h("p", { class: "soft" });
   private readonly measure = h("select", { id: "measure" });
   private readonly numbers = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "numbers of the class" });
-  private readonly charts: { picture: Picture; place: HTMLElement; chart: (scene: Scene) => CurveChart | null }[];
+  private readonly charts: Chart[];
   private readonly decoder: Picture;
   private readonly keepButton = h("button", { type: "button", id: "keep", class: "chip", "aria-pressed": "false", onclick: () => this.keep() }, KEEP);
 
   constructor(private readonly root: HTMLElement) {
     measureText();
     this.palette = readPalette(root);
-    const { state, problems } = readAddress(location.hash);
+    const fresh = location.hash.length <= 1;
+    const { state, problems } = readAddress(fresh ? inHead("address") : location.hash);
     this.state = state;
     const change = (part: Partial<Options>): void => this.change(part);
     const refuse = (sentence: string): void => this.refuse(sentence);
@@ -113,14 +128,10 @@ export class App {
       shown: () => this.panels.shown(this.rows.length, this.state.focus),
       scale: () => this.scale,
       link: () => this.link(),
-      say: (words) => this.say(words),
       refuse,
     });
     this.tour = new Tour({
-      load: (tourState, speed) => {
-        this.setSpeed(speed);
-        this.open(tourState, false);
-      },
+      load: (tourState) => this.open(tourState, false),
       play: () => this.player.play(),
       closed: () => document.getElementById("tour-button")?.focus(),
     });
@@ -130,9 +141,19 @@ export class App {
     this.build();
     showTips(root);
     this.listen();
-    const fresh = location.hash.length <= 1;
-    this.open(state, fresh && !matchMedia("(prefers-reduced-motion: reduce)").matches);
+    this.open(state, false);
+    if (fresh && state.step === 0 && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.playWhenSeen();
     if (problems.length) this.refuse(problems.slice(0, 3).join(" "));
+  }
+
+  /** Begin to move as soon as the page is in view: a report or a notebook may have it further down. */
+  private playWhenSeen(): void {
+    const watch = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      watch.disconnect();
+      if (this.player.step === 0) this.player.play();
+    });
+    watch.observe(this.bar.element);
   }
 
   private build(): void {
@@ -151,6 +172,7 @@ export class App {
       figures.value = "";
     });
     const theme = h("button", { type: "button", class: "quiet", id: "theme", "aria-label": "Dark or light", onclick: () => this.switchTheme() }, "◐");
+    this.root.classList.toggle("embedded", inHead("view") === "embedded");
     this.root.append(
       h("header", { class: "top" },
         h("div", {}, h("h1", {}, "Scan and snap"),
@@ -173,10 +195,11 @@ export class App {
             this.theoryNote))),
         h("section", { class: "curves", "aria-label": "Curves" },
           h("div", { class: "tools" }, explain(this.keepButton, "Draws the curves of this run in gray under those of the next, whatever you change.")),
+          h("div", { class: "charts" },
           this.charts[0].place,
           h("div", { class: "chart" }, explain(h("label", { class: "hidden-label", for: "measure" }, h("span", { class: "hidden" }, "Measure of attention"), this.measure), MEASURE_TIPS.entropy, this.measure), this.charts[1].place),
           h("div", { class: "chart" }, h("div", { class: "place" }, this.decoder.canvas)),
-          this.charts[2].place, this.charts[3].place),
+          this.charts[2].place, this.charts[3].place)),
         h("section", { class: "more", "aria-label": "More" },
           h("details", { class: "card", ontoggle: () => this.map.redraw() }, h("summary", {}, "Phase map: many settings at once"), this.map.element),
           h("details", { class: "card" }, h("summary", {}, "Take it away: link, pictures, numbers, commands"), this.takeAway.element),
@@ -189,12 +212,10 @@ export class App {
     );
   }
 
-  private curve(chart: (scene: Scene) => CurveChart | null): { picture: Picture; place: HTMLElement; chart: (scene: Scene) => CurveChart | null } {
-    const picture: Picture = new Picture("Curve", () => 190, (pen, box) =>
+  private curve(make: Chart["make"]): Chart {
+    const picture = new Picture("Curve", () => 190, (pen, box) =>
       this.withScene((scene) => {
-        const content = chart(scene);
-        if (!content) return;
-        drawCurves(pen, box, scene, content, chart !== measureChart);
+        if (chart.content) drawCurves(pen, box, scene, chart.content, make !== measureChart);
       }));
     const look = (event: PointerEvent): void => {
       const plot = plotBox(picture.box);
@@ -205,7 +226,8 @@ export class App {
     picture.canvas.addEventListener("pointermove", (event) => {
       if (event.buttons) look(event);
     });
-    return { picture, place: h("div", { class: "place" }, picture.canvas), chart };
+    const chart: Chart = { picture, place: h("div", { class: "place" }, picture.canvas), make, content: null };
+    return chart;
   }
 
   private listen(): void {
@@ -275,6 +297,7 @@ export class App {
     }
     this.state = { ...state, options: { ...state.options }, focus: Math.min(state.focus, this.classes.query.length - 1) };
     this.rows = classRows(this.classes);
+    if (!this.speedChosen) this.player.speed = usualSpeed(state.steps, state.logTime);
     this.begin();
     this.pending = [...state.changes].sort((a, b) => a.step - b.step);
     this.player.breaks = this.pending.map((change) => change.step);
@@ -411,6 +434,7 @@ export class App {
 
   private setSpeed(index: number): void {
     this.player.speed = index;
+    this.speedChosen = true;
     this.redraw();
   }
 
@@ -438,6 +462,7 @@ export class App {
     this.phase = phase;
     this.scale = barScale(this.history, this.scale);
     this.applyPending(this.player.step);
+    if (!this.player.playing) this.writeLater();
     this.redraw();
   }
 
@@ -481,9 +506,10 @@ export class App {
       shownStep: scene.frame.step, speed: player.speed, logTime: this.state.logTime,
     });
     this.panels.show(scene);
-    for (const { picture, place, chart } of this.charts) {
-      place.hidden = chart(scene) === null;
-      if (!place.hidden) picture.draw();
+    for (const chart of this.charts) {
+      chart.content = chart.make(scene);
+      chart.place.hidden = chart.content === null;
+      if (chart.content) chart.picture.draw();
     }
     this.decoder.draw();
     this.showPhase();
@@ -505,8 +531,7 @@ export class App {
 
   private describe(scene: Scene): void {
     this.panels.describe(scene);
-    for (const { picture, chart } of this.charts) {
-      const content = chart(scene);
+    for (const { picture, content } of this.charts) {
       if (!content) continue;
       const curve = content.curves[content.curves.length - 1];
       const value = curve.values[Math.min(this.looked ?? curve.values.length - 1, curve.values.length - 1)];
@@ -560,10 +585,11 @@ export class App {
     this.writing = setTimeout(() => {
       const link = this.link();
       this.written = link.slice(link.indexOf("#"));
+      if (parent !== window) parent.postMessage({ scansnapAddress: this.written }, "*"); // a notebook listens
       try {
         if (link.length < 1e6) history.replaceState(null, "", this.written);
       } catch {
-        // an embedded page may not own its address
+        // a page inside another one may not own its address
       }
     }, 250);
   }

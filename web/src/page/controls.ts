@@ -23,7 +23,7 @@ export function control(key: OptionKey, change: Change, refuse: Refuse): Control
 /** The ratio of the rates; it moves the decoder's. */
 export function ratioControl(change: Change, refuse: Refuse): Control {
   const spec: OptionSpec = {
-    key: "lrY", name: "lr_y_over_lr_z", label: "Ratio η_Y / η_Z", kind: "rate", least: 0.01, most: 1000,
+    key: "lrY", name: "lr_y_over_lr_z", label: "Ratio η_Y / η_Z", kind: "rate", least: 0, most: 1e6, slider: [0.01, 1000],
     tip: "How much faster the decoder learns than attention. Moving it changes η_Y and leaves η_Z.",
   };
   let attentionRate = 1;
@@ -40,8 +40,9 @@ export function ratioControl(change: Change, refuse: Refuse): Control {
 }
 
 function rate(spec: OptionSpec, change: (value: number) => void, refuse: Refuse, read: (options: Options) => number): Control {
+  const [least, most] = spec.slider ?? [0.001, 100];
   const slider = h("input", {
-    type: "range", id: `range-${spec.name}`, min: Math.log10(spec.least!), max: Math.log10(spec.most!), step: 0.05,
+    type: "range", id: `range-${spec.name}`, min: Math.log10(least), max: Math.log10(most), step: 0.05,
     "aria-label": `${spec.label}, slider`,
   });
   const field = h("input", { type: "text", inputmode: "decimal", id: `option-${spec.name}`, class: "number", autocomplete: "off" });

@@ -58,7 +58,7 @@ function drawLegend(pen: Pen, box: Box, scene: Scene, curves: Curve[]): void {
   const y = box.y + 24;
   for (const curve of [...curves].reverse()) {
     if (!curve.label) continue;
-    const width = curve.label.length * 6;
+    const width = curve.label.length * 6.4;
     pen.text(x, y, curve.label, { color: scene.palette.soft, size: 11, align: "right" });
     pen.line([x - width - 22, y, x - width - 6, y], curve.stroke);
     x -= width + 32;

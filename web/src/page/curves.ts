@@ -1,4 +1,5 @@
 /** Which curves a run has: loss, and the chosen measure of attention; each beside those of a run that was kept. */
+import { type Frame, queries } from "../engine/index.ts";
 import { Axis, roundUp } from "./axis.ts";
 import type { Curve, CurveChart } from "./curve_picture.ts";
 import { mean } from "./history.ts";
@@ -14,7 +15,7 @@ export const MEASURE_LABELS: Record<Measure, string> = {
 export const MEASURE_TIPS: Record<Measure, string> = {
   entropy: "How widely attention is spread over a class’s distinct tokens: 0 is one token alone (Figure 6).",
   share: "How much of a class’s attention its favorite token has.",
-  recall: "The share of a class’s distinct tokens that still get more attention than 1/M (Figures 11 and 12).",
+  recall: "The share of a class’s distinct tokens whose softmax of z is above 1/M, where all begin (Figures 11 and 12).",
 };
 
 const MOST_THIN_LINES = 10;
@@ -66,14 +67,40 @@ export function measureChart(scene: Scene): CurveChart {
 
 /** The measure of each class at every record. */
 function measured(scene: Scene): ArrayLike<number>[] {
-  const { measure, history, classes } = scene;
+  const { measure, history } = scene;
   if (measure === "entropy") return history.frames.map((frame) => frame.entropy);
+  const measureOf = measure === "share" ? largestShares : recalls;
+  return history.frames.map((frame) => {
+    const known = KNOWN[measure].get(frame);
+    if (known) return known;
+    const values = measureOf(scene, frame);
+    KNOWN[measure].set(frame, values);
+    return values;
+  });
+}
+
+/** A state never changes, so that each is measured once. */
+const KNOWN = { share: new WeakMap<Frame, number[]>(), recall: new WeakMap<Frame, number[]>() };
+
+function largestShares({ rows, classes }: Scene, { attention }: Frame): number[] {
+  return rows.map((each) => each.rows.reduce((most, { token }) => Math.max(most, attention[each.index * classes.tokens.length + token]), 0));
+}
+
+/**
+ * The share of a class's distinct tokens whose softmax of z_m over the vocabulary is above 1/M, where all begin.  Tokens
+ * that are in no context stay where they start: at z = 0, or near it.
+ */
+function recalls({ rows, classes }: Scene, { attentionLogits }: Frame): number[] {
   const width = classes.tokens.length;
-  const places = scene.rows.map(({ index, rows }) => rows.filter((row) => measure === "share" || row.kind === "distinct").map((row) => index * width + row.token));
-  return history.frames.map(({ attention }) =>
-    places.map((of) => {
-      if (measure === "share") return of.reduce((most, place) => Math.max(most, attention[place]), 0);
-      return of.length ? of.filter((place) => attention[place] > 1 / classes.vocabSize).length / of.length : Number.NaN;
-    }),
-  );
+  const byQuery = queries(classes);
+  const means = byQuery.map((_, m) => {
+    const row = attentionLogits.subarray(m * width, (m + 1) * width);
+    return (row.reduce((sum, z) => sum + Math.exp(z), 0) + classes.vocabSize - width) / classes.vocabSize;
+  });
+  return rows.map((each) => {
+    const m = byQuery.indexOf(classes.query[each.index]);
+    const distinct = each.rows.filter((row) => row.kind === "distinct");
+    const above = distinct.filter(({ token }) => Math.exp(attentionLogits[m * width + token]) > means[m]);
+    return distinct.length ? above.length / distinct.length : Number.NaN;
+  });
 }

@@ -17,6 +17,11 @@ const PRESETS: readonly (readonly [name: string, label: string, tip: string])[] 
   ["single-common", "Single common", "1 query, 10 classes, one common token: the setting of Section 6."],
 ];
 
+const VOCABULARY = {
+  key: "vocabSize", name: "vocab_size", label: "Vocabulary M", least: 1, most: 1_000_000,
+  tip: "How many tokens the decoder chooses among; those beyond the classes’ own never occur. Empty is as many as are used.",
+} as const;
+
 const SENTENCES = `pets: the old dog chased the cat
 pets: the dog ate the fish on the mat
 pets: a small dog slept on the mat
@@ -86,7 +91,7 @@ export class DataPanel {
     }
     const sizes = sizesOf(state, classes);
     for (const [key, field] of this.sizes) {
-      if (document.activeElement !== field) field.value = String(sizes[key]);
+      if (document.activeElement !== field) field.value = String(sizes[key] ?? "");
     }
     const queries = new Set(classes.query).size;
     this.about.textContent =
@@ -105,7 +110,7 @@ export class DataPanel {
   }
 
   private sizeFields(): HTMLElement[] {
-    return SIZES.map(({ key, name: id, label, tip, least, most }) => {
+    return [...SIZES, VOCABULARY].map(({ key, name: id, label, tip, least, most }) => {
       const field = h("input", { type: "number", id: `size-${id}`, min: least, max: most, step: 1, class: "number" });
       field.addEventListener("change", () => this.resize(field));
       this.sizes.set(key, field);
@@ -114,7 +119,8 @@ export class DataPanel {
   }
 
   private resize(changed: HTMLInputElement): void {
-    const sizes = Object.fromEntries([...this.sizes].map(([key, field]) => [key, field.value === "" ? Number.NaN : Number(field.value)])) as unknown as Sizes;
+    const numbers = Object.fromEntries([...this.sizes].map(([key, field]) => [key, field.value === "" ? Number.NaN : Number(field.value)]));
+    const sizes = { ...numbers, vocabSize: Number.isNaN(numbers.vocabSize) ? null : numbers.vocabSize } as Sizes;
     try {
       checkedSizes(sizes);
       changed.removeAttribute("aria-invalid");

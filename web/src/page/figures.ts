@@ -10,6 +10,7 @@ export interface FigureState {
 
 const SMALL = { kind: "preset", name: "syn-small" } as const;
 const SECTION_6 = { kind: "preset", name: "single-common" } as const;
+const FIGURE_9 = { kind: "synthetic", sizes: { numQuery: 1, nextPerQuery: 10, numCommon: 1, numDistinct: 20, vocabSize: 10_000 } } as const;
 const POPULATION = { batchSize: null, seqLen: null } as const;
 
 function figure(group: string, label: string, part: Partial<State>, options: Partial<Options> = {}): FigureState {
@@ -38,7 +39,7 @@ export const FIGURES: readonly FigureState[] = [
       { ...POPULATION, lrY, lrZ: 0.001, decoderGradient: "modified" }),
   ),
   ...[1, 8].map((rate) =>
-    figure("Figure 9: both rates scaled", `η_Y = η_Z = ${rate}`, { data: SECTION_6, steps: 10_000, logTime: true, theory: "both" },
+    figure("Figure 9: both rates scaled", `η_Y = η_Z = ${rate}`, { data: FIGURE_9, steps: 10_000, logTime: true, theory: "both" },
       { ...POPULATION, lrY: rate, lrZ: rate, decoderGradient: "modified" }),
   ),
   ...[1, 10].map((ratio) =>

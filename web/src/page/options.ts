@@ -17,6 +17,8 @@ export interface OptionSpec {
   kind: "rate" | "whole" | "share" | "choice" | "switch";
   least?: number;
   most?: number;
+  /** Where a rate's slider begins and ends. */
+  slider?: readonly [number, number];
   /** What an empty value is called, where there may be none. */
   none?: string;
   /** The value that a switch from none to some begins with. */
@@ -28,11 +30,11 @@ export interface OptionSpec {
 
 export const OPTIONS: readonly OptionSpec[] = [
   {
-    key: "lrY", name: "lr_y", label: "Decoder rate η_Y", kind: "rate", least: 0.001, most: 100,
+    key: "lrY", name: "lr_y", label: "Decoder rate η_Y", kind: "rate", least: 0, most: 1e6, slider: [0.001, 100],
     tip: "How fast the decoder Y learns which next token each word points to.",
   },
   {
-    key: "lrZ", name: "lr_z", label: "Attention rate η_Z", kind: "rate", least: 0.001, most: 100,
+    key: "lrZ", name: "lr_z", label: "Attention rate η_Z", kind: "rate", least: 0, most: 1e6, slider: [0.001, 100],
     tip: "How fast the attention logits Z learn which words to look at.",
   },
   {
@@ -50,15 +52,15 @@ export const OPTIONS: readonly OptionSpec[] = [
     tip: "How much of the last step SGD repeats: 0 is plain SGD, the published runs have 0.9.",
   },
   {
-    key: "batchSize", name: "batch_size", label: "Batch size", kind: "whole", least: 1, most: 4096, none: "all (expected)", some: 128,
+    key: "batchSize", name: "batch_size", label: "Batch size", kind: "whole", least: 1, most: 100_000, none: "all (expected)", some: 128,
     tip: "How many sequences one update sees. “All” takes the expected update, without chance.",
   },
   {
-    key: "seqLen", name: "seq_len", label: "Sequence length T", kind: "whole", least: 2, most: 4096, none: "∞", some: 128,
+    key: "seqLen", name: "seq_len", label: "Sequence length T", kind: "whole", least: 2, most: 1_000_000, none: "∞", some: 128,
     tip: "Words drawn per sequence, with the query. ∞ replaces counts by probabilities.",
   },
   {
-    key: "seed", name: "seeds", label: "Seed", kind: "whole", least: 0, most: 2 ** 32 - 1, restarts: true,
+    key: "seed", name: "seeds", label: "Seed", kind: "whole", least: 0, most: Number.MAX_SAFE_INTEGER, restarts: true,
     tip: "Which random sequences (and which random start) are drawn. The library draws the same ones.",
   },
   {
@@ -106,9 +108,9 @@ export function readOption(spec: OptionSpec, text: string): Value {
   if (spec.none !== undefined && ["none", "inf", ""].includes(text)) return null;
   const value = Number(text);
   const whole = spec.kind === "whole";
-  const least = spec.kind === "rate" ? 0 : spec.least!;
-  if (text.trim() === "" || !Number.isFinite(value) || value < least || value > spec.most! || (whole && !Number.isInteger(value))) {
-    throw new Error(`${spec.name} is “${shown(text)}”: give a ${whole ? "whole " : ""}number from ${least} to ${spec.most}.`);
+  const [least, most] = [spec.least ?? 0, spec.most ?? Number.MAX_VALUE];
+  if (text.trim() === "" || !Number.isFinite(value) || value < least || value > most || (whole && !Number.isInteger(value))) {
+    throw new Error(`${spec.name} is “${shown(text)}”: give a ${whole ? "whole " : ""}number from ${least} to ${most.toLocaleString("en-US")}.`);
   }
   return value;
 }

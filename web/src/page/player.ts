@@ -21,6 +21,17 @@ export interface PlayerEvents {
 
 /** Updates per second at each setting of the speed control. */
 export const SPEEDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 20_000, 100_000] as const;
+const USUAL_SECONDS = 8;
+const USUAL_LOG_SPEED = 5;
+
+/** The speed at which a run of so many steps takes some seconds. */
+export function usualSpeed(steps: number, logTime: boolean): number {
+  if (logTime) return USUAL_LOG_SPEED;
+  const wanted = steps / USUAL_SECONDS;
+  const far = SPEEDS.map((speed) => Math.abs(Math.log(speed / wanted)));
+  return far.indexOf(Math.min(...far));
+}
+
 const FRAME_MS = 1000 / 60;
 const REQUEST_MS = 30;
 
@@ -29,7 +40,7 @@ export class Player {
   step = 0;
   /** Playing stops here. */
   end = 100;
-  speed = 2;
+  speed = 0;
   /** In logarithmic time the speed grows with the step. */
   logTime = false;
   /** Steps at which no request goes past, because the page has something to do there. */

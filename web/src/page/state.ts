@@ -14,7 +14,11 @@ export interface Sizes {
   nextPerQuery: number;
   numCommon: number;
   numDistinct: number;
+  /** M; null is as many as the classes use. */
+  vocabSize: number | null;
 }
+
+type SizeKey = Exclude<keyof Sizes, "vocabSize">;
 
 export type Data =
   | { kind: "preset"; name: string }
@@ -44,7 +48,7 @@ export interface State {
   focus: number;
 }
 
-export const SIZES: readonly { key: keyof Sizes; name: string; label: string; tip: string; least: number; most: number }[] = [
+export const SIZES: readonly { key: SizeKey; name: string; label: string; tip: string; least: number; most: number }[] = [
   { key: "numQuery", name: "num_query", label: "Queries", tip: "The last word of a sequence; each query has attention of its own.", least: 1, most: 32 },
   { key: "nextPerQuery", name: "next_per_query", label: "Classes per query", tip: "How many next tokens may follow a query. K is the number of queries times this.", least: 1, most: 32 },
   { key: "numCommon", name: "num_common", label: "Common tokens", tip: "Words that occur in every class: they say nothing about what comes next.", least: 0, most: 50 },
@@ -52,6 +56,7 @@ export const SIZES: readonly { key: keyof Sizes; name: string; label: string; ti
 ];
 
 export const MOST_CLASSES = 64;
+const MOST_TOKENS = 1_000_000;
 export const MOST_STEPS = 10_000_000;
 export const MOST_ADDRESS = 60_000;
 const FORMS: readonly Forms[] = ["none", "published", "exact", "both"];
@@ -73,7 +78,10 @@ export function firstState(): State {
 /** The classes that data stand for. */
 export function classesOf(data: Data): Classes {
   if (data.kind === "own") return data.classes;
-  if (data.kind === "synthetic") return synthetic(checkedSizes(data.sizes));
+  if (data.kind === "synthetic") {
+    const { vocabSize, ...sizes } = checkedSizes(data.sizes);
+    return synthetic(vocabSize === null ? sizes : { ...sizes, vocabSize });
+  }
   const named = namedClasses();
   const classes = Object.hasOwn(named, data.name) ? named[data.name] : undefined;
   if (!classes) throw new InputError(`classes is “${shown(data.name)}”: give ${Object.keys(named).join(", ")}, or a classes file.`);
@@ -89,7 +97,16 @@ export function checkedSizes(sizes: Sizes): Sizes {
   }
   const count = sizes.numQuery * sizes.nextPerQuery;
   if (count > MOST_CLASSES) throw new InputError(`That makes ${count} classes: the page shows at most ${MOST_CLASSES}, so give fewer queries or classes per query.`);
+  const { vocabSize } = sizes;
+  if (vocabSize !== null && !(Number.isInteger(vocabSize) && vocabSize >= used(sizes) && vocabSize <= MOST_TOKENS)) {
+    throw new InputError(`Vocabulary M is ${vocabSize}: these classes use ${used(sizes)} tokens, so give a whole number from ${used(sizes)} to ${MOST_TOKENS.toLocaleString("en-US")}, or none.`);
+  }
   return sizes;
+}
+
+/** How many tokens such classes use: contextual, query and next tokens. */
+function used({ numQuery, nextPerQuery, numCommon, numDistinct }: Sizes): number {
+  return numCommon + numQuery * nextPerQuery * (numDistinct + 1) + numQuery;
 }
 
 /** Options as the engine takes them: only SGD has momentum. */
@@ -102,12 +119,14 @@ export function sizesOf(state: State, classes: Classes): Sizes {
   if (state.data.kind === "synthetic") return state.data.sizes;
   const numQuery = new Set(classes.query).size;
   const counts = classes.tokens.map((_, l) => classes.probs.filter((row) => row[l] > 0).length);
-  return {
+  const sizes = {
     numQuery,
     nextPerQuery: Math.max(1, Math.round(classes.query.length / numQuery)),
     numCommon: counts.filter((count) => count > 1).length,
     numDistinct: Math.max(1, Math.round(counts.filter((count) => count === 1).length / classes.query.length)),
+    vocabSize: null,
   };
+  return classes.vocabSize > used(sizes) ? { ...sizes, vocabSize: classes.vocabSize } : sizes;
 }
 
 /** The state, written. */
@@ -118,6 +137,7 @@ export function writeAddress(state: State): string {
   else if (data.kind === "synthetic") {
     parts.push(["classes", "synthetic"]);
     for (const { key, name } of SIZES) parts.push([name, String(data.sizes[key])]);
+    if (data.sizes.vocabSize !== null) parts.push(["vocab_size", String(data.sizes.vocabSize)]);
   } else parts.push(["classes", classesJson(data.classes)]);
   for (const spec of OPTIONS) parts.push([spec.name, writeOption(spec, state.options[spec.key])]);
   parts.push(["steps", String(state.steps)]);
@@ -142,7 +162,7 @@ export function readAddress(address: string): { state: State; problems: string[]
       problems.push(error instanceof Error ? error.message : String(error));
     }
   };
-  const known = new Set(["classes", "steps", "step", "changes", "log", "theory", "measure", "class", ...OPTIONS.map((spec) => spec.name), ...SIZES.map((size) => size.name)]);
+  const known = new Set(["classes", "steps", "step", "changes", "log", "theory", "measure", "class", "vocab_size", ...OPTIONS.map((spec) => spec.name), ...SIZES.map((size) => size.name)]);
   const parts = new Map<string, string>();
   for (const piece of text.split("&").filter(Boolean)) {
     const cut = piece.indexOf("=");
@@ -177,8 +197,9 @@ export function readAddress(address: string): { state: State; problems: string[]
 function readData(text: string, parts: Map<string, string>): Data {
   if (text.trimStart().startsWith("{")) return { kind: "own", classes: readClasses(text) };
   if (text === "synthetic") {
-    const sizes = { numQuery: 2, nextPerQuery: 1, numCommon: 10, numDistinct: 10 };
+    const sizes: Sizes = { numQuery: 2, nextPerQuery: 1, numCommon: 10, numDistinct: 10, vocabSize: null };
     for (const { key, name, least, most } of SIZES) sizes[key] = wholeNumber(name, parts.get(name), least, most, sizes[key]);
+    if (parts.has("vocab_size")) sizes.vocabSize = wholeNumber("vocab_size", parts.get("vocab_size"), 1, MOST_TOKENS, 1);
     return { kind: "synthetic", sizes: checkedSizes(sizes) };
   }
   const data: Data = { kind: "preset", name: text };

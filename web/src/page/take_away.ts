@@ -12,7 +12,6 @@ export interface TakeAwayEvents {
   shown(): number[];
   scale(): number;
   link(): string;
-  say(words: string): void;
   refuse(sentence: string): void;
 }
 
@@ -21,6 +20,7 @@ export class TakeAway {
   private readonly shell = h("pre", { tabindex: "0", id: "command", role: "region", "aria-label": "shell command" });
   private readonly lines = h("pre", { tabindex: "0", id: "python", role: "region", "aria-label": "Python lines" });
   private readonly note = h("p", { class: "soft" });
+  private readonly said = h("p", { class: "soft", role: "status" });
 
   constructor(private readonly events: TakeAwayEvents) {
     this.element = h("div", { class: "fold" },
@@ -31,6 +31,7 @@ export class TakeAway {
         explain(h("button", { type: "button", onclick: () => this.csv() }, "CSV"), "Loss, entropy and attention at every recorded step."),
         explain(h("button", { type: "button", onclick: () => this.classes() }, "Classes file"), "The data as a file that the library and this page read."),
       ),
+      this.said,
       this.note,
       h("div", { class: "code" }, h("h3", {}, "In a shell"), this.copier(this.shell), this.shell),
       h("div", { class: "code" }, h("h3", {}, "In Python"), this.copier(this.lines), this.lines),
@@ -53,12 +54,17 @@ export class TakeAway {
       this.events.refuse("These classes are too large for a link: save the classes file and send that.");
       return;
     }
-    this.events.say((await copyText(link)) ? "The link is copied." : "Copy the link from the address bar.");
+    const embedded = !/^(file|https?):/.test(link);
+    const copied = await copyText(embedded ? link.slice(link.indexOf("#")) : link);
+    const words = embedded ? "The part after # is copied: put it behind the address of the explorer’s page." : "The link is copied.";
+    this.said.textContent = copied ? words : "Copy the link from the address bar.";
   }
 
   private copier(from: HTMLElement): HTMLElement {
     return h("button", { type: "button", class: "quiet", "aria-label": `Copy the ${from.getAttribute("aria-label")}`,
-      onclick: async () => this.events.say((await copyText(from.textContent ?? "")) ? "Copied." : "Select the text to copy it.") }, "Copy");
+      onclick: async () => {
+        this.said.textContent = (await copyText(from.textContent ?? "")) ? "Copied." : "Select the text to copy it.";
+      } }, "Copy");
   }
 
   private picture(format: "png" | "svg"): void {

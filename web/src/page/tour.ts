@@ -11,7 +11,6 @@ interface Stop {
   /** What one has seen, whatever one guessed. */
   seen: string;
   state(): State;
-  speed: number;
 }
 
 const POPULATION = { batchSize: null, seqLen: null } as const;
@@ -27,7 +26,6 @@ export const STOPS: readonly Stop[] = [
     right: 1,
     seen: "“dog” won, and “pan” in the other class. A word that occurs with every answer gives none away.",
     state: firstState,
-    speed: 2,
   },
   {
     title: "Scanning",
@@ -37,7 +35,6 @@ export const STOPS: readonly Stop[] = [
     right: 2,
     seen: "It fell by nearly half, and distinct tokens gained what it lost. Attention passes over the tokens and drops those that tell nothing: it scans.",
     state: () => stateWith({ data: { kind: "preset", name: "single-common" }, steps: 100 }, { ...POPULATION, lrY: 5, lrZ: 5, momentum: 0.9 }),
-    speed: 3,
   },
   {
     title: "The one ahead wins",
@@ -47,7 +44,6 @@ export const STOPS: readonly Stop[] = [
     right: 2,
     seen: "Nearly all. Who is ahead gains faster, and so gets further ahead. Theorem 3 names the winner before training begins: the star.",
     state: () => stateWith({ data: { kind: "preset", name: "rivals" }, steps: 60, theory: "exact" }, { lrY: 5, lrZ: 10, momentum: 0.9 }),
-    speed: 3,
   },
   {
     title: "Snapping",
@@ -57,7 +53,6 @@ export const STOPS: readonly Stop[] = [
     right: 1,
     seen: "It froze at 83%, after some forty updates. The learning rates never changed, and yet the picture hardly moved again: attention has snapped.",
     state: () => stateWith({ data: { kind: "preset", name: "words" }, steps: 2000, logTime: true }, { ...POPULATION, lrY: 5, lrZ: 10, momentum: 0.9 }),
-    speed: 4,
   },
   {
     title: "A faster decoder",
@@ -67,7 +62,6 @@ export const STOPS: readonly Stop[] = [
     right: 1,
     seen: "Less: they keep 57%. A fast decoder is soon right about everything. Then there is no error left to learn from, and attention freezes where it is.",
     state: () => stateWith({ data: { kind: "preset", name: "syn-small" }, steps: 100 }, { lrY: 10, momentum: 0.9 }),
-    speed: 4,
   },
   {
     title: "Where theory and SGD part",
@@ -81,7 +75,6 @@ export const STOPS: readonly Stop[] = [
       "It stays below. Set “Decoder gradient” to Lemma 3’s and reset to see it closer. Then compare η_Y = 0.5 and 5 under each gradient: " +
       "theory and Lemma 3 say that the slow decoder makes the winner grow more, true SGD says the fast one.",
     state: () => stateWith({ data: { kind: "preset", name: "single-common" }, steps: 10_000, logTime: true, theory: "both" }, { ...POPULATION, lrY: 1, lrZ: 0.5 }),
-    speed: 6,
   },
   {
     title: "Why it snaps",
@@ -95,12 +88,11 @@ export const STOPS: readonly Stop[] = [
       "They keep losing, long after the loss is zero; and no word gets ahead, because all take equal steps. So attention snaps because the decoder is done, and " +
       "it picks a winner because gradients have sizes. Now it is your turn: change anything.",
     state: () => stateWith({ data: { kind: "preset", name: "words" }, steps: 400 }, { ...POPULATION, optimizer: "sign_sgd", lrY: 0.05, lrZ: 0.05 }),
-    speed: 5,
   },
 ];
 
 export interface TourEvents {
-  load(state: State, speed: number): void;
+  load(state: State): void;
   play(): void;
   closed(): void;
 }
@@ -134,7 +126,7 @@ export class Tour {
     this.at = at;
     this.guess = null;
     const stop = STOPS[at];
-    this.events.load(stop.state(), stop.speed);
+    this.events.load(stop.state());
     this.render();
     this.element.focus({ preventScroll: true });
     this.show();
