@@ -1,5 +1,5 @@
 // Bundle the page into one file: `node build.mjs`.  `check` says whether the committed file is what the sources build;
-// `tests` and `node` bundle the unit tests and the engine alone for Node.
+// `tests` and `compare FOLDER` bundle the unit tests, and what the library's tests ask, for Node.
 import { build } from "esbuild";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -57,8 +57,8 @@ async function forNode(entryPoints, outdir) {
 const task = process.argv[2];
 if (task === "tests") {
   await forNode(readdirSync(join(root, "tests")).map((name) => `tests/${name}`), "build/tests");
-} else if (task === "node") {
-  await forNode(["src/engine/compare.ts"], "build");
+} else if (task === "compare") {
+  await forNode(["src/compare.ts"], process.argv[3]);
 } else {
   const html = await document();
   const size = Buffer.byteLength(html);

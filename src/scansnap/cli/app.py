@@ -10,7 +10,7 @@ import typer
 
 from scansnap.base.errors import ScanSnapError
 from scansnap.base.user_file import user_mistake
-from scansnap.cli import figure, flow, reproduce, sweep, text, train, verify
+from scansnap.cli import explore, figure, flow, reproduce, sweep, text, train, verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("train")(train.command)
@@ -18,6 +18,7 @@ app.command("flow")(flow.command)
 app.command("sweep")(sweep.command)
 app.command("verify")(verify.command)
 app.command("figure")(figure.command)
+app.command("explore")(explore.command)
 app.command("reproduce")(reproduce.command)
 app.add_typer(text.app, name="text")
 

@@ -202,13 +202,12 @@ function attention(layout: Layout, n: number, frame: Frame): void {
 function entropies(attention: Float64Array, distinct: boolean[]): Float64Array {
   const tokens = distinct.length;
   return Float64Array.from({ length: attention.length / tokens }, (_, n) => {
-    let total = 0, sum = 0; // of c and of c ln c
+    let total = 0, entropy = 0;
+    for (let l = 0; l < tokens; l++) if (distinct[l]) total += attention[n * tokens + l];
     for (let l = 0; l < tokens; l++) {
-      const part = attention[n * tokens + l];
-      if (!distinct[l] || part === 0) continue;
-      total += part;
-      sum += part * Math.log(part);
+      const share = attention[n * tokens + l] / total;
+      if (distinct[l] && share > 0) entropy -= share * Math.log(share);
     }
-    return total > 0 ? Math.log(total) - sum / total : NaN;
+    return total > 0 ? entropy : NaN;
   });
 }

@@ -3,10 +3,11 @@
  * JSON, what the engine answers.
  */
 import { readFileSync } from "node:fs";
-import * as engine from "./index.ts";
-import { Stream } from "./random.ts";
-import { Sampler } from "./sampling.ts";
-import { makeLayout } from "./layout.ts";
+import * as engine from "./engine/index.ts";
+import { makeLayout } from "./engine/layout.ts";
+import { Stream } from "./engine/random.ts";
+import { Sampler } from "./engine/sampling.ts";
+import { classesOf, readAddress } from "./page/state.ts";
 
 interface Case {
   classes: Parameters<typeof engine.fromSupports>[0];
@@ -76,6 +77,11 @@ const questions = {
     command: engine.command(settingOf(each), each.steps, each.file),
     python: engine.python(settingOf(each), each.steps, each.file),
   }),
+  /** What the page makes of an address. */
+  address: ({ text }: { text: string }) => {
+    const { state, problems } = readAddress(text);
+    return { classes: classesOf(state.data), options: state.options, steps: state.steps, problems };
+  },
   refuse: (each: Case) => said(() => engine.checkSetting(settingOf(each)).classes),
 };
 
