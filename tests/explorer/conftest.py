@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.explorer.engine import REQUIRED
+
 EXPLORER = Path(__file__).parents[2] / "src/scansnap/explorer/explorer.html"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [
@@ -23,8 +25,8 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    if CHROMIUM is None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None and not REQUIRED:
         pytest.skip("there is no Chromium on this machine: install it, or set CHROMIUM to its path.")
     with playwright.sync_playwright() as api:
         browser = api.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -42,7 +44,7 @@ def open_page(browser: Any) -> Iterator[Open]:
 
     def opened(address: str = "", *, width: int = 1280, height: int = 800, **options: Any) -> Any:
         context = browser.new_context(
-            viewport={"width": width, "height": height}, accept_downloads=True, **{"reduced_motion": "reduce", **options}
+            viewport={"width": width, "height": height}, **{"reduced_motion": "reduce", **options}
         )
         contexts.append(context)
         page = context.new_page()

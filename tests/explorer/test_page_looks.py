@@ -65,28 +65,18 @@ def test_axe_finds_nothing_serious(open_page: Open, scheme: str) -> None:
     assert violations(page) == []
 
 
+REACHABLE = """[...document.querySelectorAll("button, select, input, textarea, summary, [role=slider], #map")]
+    .filter(part => !part.disabled && part.checkVisibility())"""
+
+
 def test_all_can_be_reached_with_the_keyboard(open_page: Open) -> None:
     page = open_page("#classes=syn-small&steps=1000")
     page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
-    wanted = page.evaluate(
-        """() => [...document.querySelectorAll("button, select, input, textarea, summary, [role=slider], #map")]
-            .filter(part => !part.disabled && part.checkVisibility()).length"""
-    )
-    reached = set()
-    for i in range(wanted + 40):
+    for _ in range(page.evaluate(f"{REACHABLE}.length") + 40):
         page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate(
-                """() => { const part = document.activeElement; part.dataset.reached ??= Math.random(); return part.dataset.reached; }"""
-            )
-        )
-        if i == 0:
-            assert page.evaluate("document.activeElement.id") == "tour-button"
-    left = page.evaluate(
-        """() => [...document.querySelectorAll("button, select, input, textarea, summary, [role=slider], #map")]
-            .filter(part => !part.disabled && part.checkVisibility() && !part.dataset.reached).map(part => part.outerHTML.slice(0, 80))"""
-    )
-    assert left == []
+        page.evaluate("document.activeElement.dataset.reached = 'yes'")
+    left = f"{REACHABLE}.filter(part => !part.dataset.reached).map(part => part.outerHTML.slice(0, 80))"
+    assert page.evaluate(left) == []
     page.focus("#play")
     page.keyboard.press("Enter")
     wait_for_text(page, "#play", "Pause")
@@ -102,7 +92,8 @@ def test_controls_explain_themselves(open_page: Open) -> None:
     wait_for_text(page, ".tip", "which words to look at")
     described = page.eval_on_selector_all(
         "aside input:not([type=file]):not(#alike):not([id^=none]), aside .control select",
-        "parts => parts.filter(part => part.type !== 'range').map(part => [part.id, document.getElementById(part.getAttribute('aria-describedby'))?.textContent])",
+        """parts => parts.filter(part => part.type !== 'range')
+            .map(part => [part.id, document.getElementById(part.getAttribute('aria-describedby'))?.textContent])""",
     )
     assert len(described) >= 15
     assert all(len(words or "") > 20 for _, words in described), described
@@ -121,11 +112,11 @@ def test_dark_and_light(open_page: Open) -> None:
 def test_colors_are_told_apart_without_color(open_page: Open) -> None:
     """Seen by someone without red cones (Viénot's matrix), the two kinds of bars differ in lightness and shape."""
     page = open_page()
-    style = page.evaluate(
-        "(() => { const style = getComputedStyle(document.documentElement); return [style.getPropertyValue('--distinct'), style.getPropertyValue('--common')]; })()"
+    colors = page.evaluate(
+        "['--distinct', '--common'].map(name => getComputedStyle(document.documentElement).getPropertyValue(name))"
     )
     seen = []
-    for color in style:
+    for color in colors:
         red, green, blue = (int(color.strip()[i : i + 2], 16) for i in (1, 3, 5))
         mixed = 0.11238 * red + 0.88762 * green
         seen.append((mixed, 0.00401 * red - 0.00401 * green + blue))
