@@ -117,7 +117,9 @@ def test_the_query_map(open_page: Open) -> None:
 def test_which_word_wins(open_page: Open) -> None:
     page = open_page("#lr_y=5&lr_z=10&momentum=0.9&steps=60")
     page.click("summary:has-text('which word wins')")
-    page.fill("#sentences", "pets: the dog and the dog\npets: a dog on the mat\nfood: the soup and the soup\nfood: a hot soup")
+    page.fill(
+        "#sentences", "pets: the dog and the dog\npets: a dog on the mat\nfood: the soup and the soup\nfood: a hot soup"
+    )
     page.click("text=Train on these sentences")
     wait_for_text(page, ".about", "Your own: K = 2 classes")
     page.fill("#speed", "8")

@@ -214,7 +214,9 @@ def test_the_tour_asks_and_then_plays(open_page: Open) -> None:
 
 def test_every_figure_opens(open_page: Open) -> None:
     page = open_page()
-    for value in page.eval_on_selector_all("#figure option[value]", "options => options.map(o => o.value).filter(Boolean)"):
+    for value in page.eval_on_selector_all(
+        "#figure option[value]", "options => options.map(o => o.value).filter(Boolean)"
+    ):
         page.select_option("#figure", value)
         page.wait_for_function("document.getElementById('count').textContent !== 'Step 0'")
     assert not page.query_selector(".messages.on")
