@@ -1,38 +1,14 @@
-"""The explorer in a real browser: one Chromium for all tests of the page."""
+"""The explorer in a real browser."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.explorer.engine import REQUIRED
-
 EXPLORER = Path(__file__).parents[2] / "src/scansnap/explorer/explorer.html"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None and not REQUIRED:
-        pytest.skip("there is no Chromium on this machine: install it, or set CHROMIUM to its path.")
-    with playwright.sync_playwright() as api:
-        browser = api.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
 
 Open = Callable[..., Any]
 
@@ -44,7 +20,9 @@ def open_page(browser: Any) -> Iterator[Open]:
 
     def opened(address: str = "", *, width: int = 1280, height: int = 800, **options: Any) -> Any:
         context = browser.new_context(
-            viewport={"width": width, "height": height}, **{"reduced_motion": "reduce", **options}
+            viewport={"width": width, "height": height},
+            accept_downloads=True,
+            **{"reduced_motion": "reduce", **options},
         )
         contexts.append(context)
         page = context.new_page()

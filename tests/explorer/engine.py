@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import math
-import os
 import shutil
 import subprocess
 import tempfile
@@ -17,11 +16,9 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from tests.browser import REQUIRED
 
 WEB = Path(__file__).parents[2] / "web"
-
-REQUIRED = os.environ.get("EXPLORER_TESTS") == "required"
-"""Whether nothing may be skipped."""
 
 needs_node = pytest.mark.skipif(
     not REQUIRED and (shutil.which("node") is None or not (WEB / "node_modules").is_dir()),

@@ -6,9 +6,9 @@
 import type { Frame, Phase, Reply, Request, Setting } from "../engine/index.ts";
 import workerCode from "../engine/worker?inline";
 
-/** A worker from the page's own text: it needs no file and so works from file://. */
+/** A worker from the page's own text, so that it needs no file; notebooks that allow no blobs allow such an address. */
 export function engineWorker(): Worker {
-  return new Worker(URL.createObjectURL(new Blob([workerCode], { type: "text/javascript" })));
+  return new Worker(`data:text/javascript;charset=utf-8,${encodeURIComponent(workerCode)}`);
 }
 
 export interface PlayerEvents {
