@@ -192,7 +192,7 @@ def test_theory_lies_over_what_is_measured(open_page: Open) -> None:
     page.wait_for_selector("canvas[aria-label^='Growth']")
     page.wait_for_selector("canvas[aria-label*='lead']")
     assert "as predicted" in page.text_content(".leader")
-    assert "true SGD" in page.text_content("section[aria-label=Theory]")
+    assert "true SGD" in page.text_content("section[aria-label^=Theory]")
     page.click("#keep")
     assert "Kept: η_Y = 1" in page.text_content("#keep")
 
