@@ -10,6 +10,11 @@ const WHY: Record<Phase["name"], string> = {
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
 
+/** The phase as the beginning of a line. */
+export function phaseWords({ words }: Phase): string {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
 export class PhaseLine {
   private readonly name = h("strong", { id: "phase" });
   private readonly why = h("span", { class: "soft" });
@@ -19,7 +24,7 @@ export class PhaseLine {
   constructor(private readonly announce: (words: string) => void) {}
 
   show(phase: Phase): void {
-    const words = phase.words.charAt(0).toUpperCase() + phase.words.slice(1);
+    const words = phaseWords(phase);
     if (this.name.textContent !== words) this.name.textContent = words;
     if (this.element.dataset.phase === phase.name) return;
     this.element.dataset.phase = phase.name;
