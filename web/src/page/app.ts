@@ -18,6 +18,7 @@ import type { Scene } from "./scene.ts";
 import { listenForFiles, listenForKeys } from "./shortcuts.ts";
 import { type Forms, type State, readAddress } from "./state.ts";
 import { TakeAway } from "./take_away.ts";
+import { followTheme, switchTheme } from "./theme.ts";
 import { explain, showTips } from "./tooltip.ts";
 import { Tour } from "./tour.ts";
 
@@ -170,6 +171,10 @@ export class App {
   private head(): HTMLElement {
     const start = { type: "button", class: "primary", id: "tour-button", onclick: () => this.tour.start() };
     const theme = { type: "button", class: "quiet", id: "theme", "aria-label": "Dark or light" };
+    const recolor = (): void => {
+      switchTheme();
+      this.repaint();
+    };
     return h(
       "header",
       { class: "top" },
@@ -192,7 +197,7 @@ export class App {
         { class: "actions" },
         h("button", start, "Take the tour"),
         this.figures.element,
-        h("button", { ...theme, onclick: () => this.switchTheme() }, "◐"),
+        h("button", { ...theme, onclick: recolor }, "◐"),
       ),
     );
   }
@@ -240,15 +245,8 @@ export class App {
   }
 
   private listen(): void {
-    const repaint = (): void => {
-      measureText();
-      this.palette = readPalette(this.root);
-      this.redraw();
-      this.map.redraw();
-    };
-    new ResizeObserver(repaint).observe(this.root);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-    addEventListener("themechange", repaint);
+    new ResizeObserver(() => this.repaint()).observe(this.root);
+    followTheme(() => this.repaint());
     listenForFiles(this.root, (file) => void this.data.take(file));
     listenForKeys({
       " ": () => this.experiment.toggle(),
@@ -256,6 +254,14 @@ export class App {
       r: () => this.experiment.reset(),
       l: () => this.experiment.view({ logTime: !this.experiment.state.logTime }),
     });
+  }
+
+  /** Draw all again, in the present colors and sizes. */
+  private repaint(): void {
+    measureText();
+    this.palette = readPalette(this.root);
+    this.redraw();
+    this.map.redraw();
   }
 
   private scene(): Scene | null {
@@ -313,13 +319,6 @@ export class App {
 
   private showNumbers(scene: Scene | null): void {
     if (scene && this.numbers.closest("details")?.open) fill(this.numbers, numbersTable(scene));
-  }
-
-  private switchTheme(): void {
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
-    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
-    dispatchEvent(new Event("themechange"));
   }
 
   private refuse(sentence: string): void {

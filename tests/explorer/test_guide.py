@@ -1,0 +1,44 @@
+"""What docs/explore.md says: its commands run, its address opens, its sentences can be trained on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from scansnap.cli.app import app
+from tests.explorer.conftest import Open, wait_for_step, wait_for_text
+
+GUIDE = (Path(__file__).parents[2] / "docs/explore.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    (text,) = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+def test_commands_write_pages(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in block("bash").splitlines():
+        program, *words = shlex.split(command)
+        assert program == "scansnap"
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["explorer.html", "fast-decoder.html"]
+
+
+def test_the_address_opens(open_page: Open) -> None:
+    (address,) = re.findall(r"^    (#\S+)$", GUIDE, re.MULTILINE)
+    page = open_page(address)
+    wait_for_step(page, 40)
+    assert not page.query_selector(".messages.on")
+
+
+def test_the_sentences_are_classes(open_page: Open) -> None:
+    page = open_page()
+    page.click("summary:has-text('which word wins')")
+    page.fill("#sentences", block("text"))
+    page.click("text=Train on these sentences")
+    wait_for_text(page, ".about", "Your own: K = 2 classes")
