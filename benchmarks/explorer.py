@@ -1,8 +1,8 @@
 """Frames per second of the explorer in Chromium: Syn-Medium with 10 queries, played at several speeds.
 
-The page draws at every animation frame; training runs in a worker.  What is printed is how many frames a second the page
-shows while it plays, the longest gaps between them, how long the page itself works in a frame, and how many updates the
-worker makes meanwhile.  A frame that waited for a step would show as a gap.
+The page draws at every animation frame; training runs in a worker.  What is printed is how many frames a second the
+page shows while it plays, the longest gaps between them, how long the page itself works in a frame, and how many
+updates the worker makes meanwhile.  A frame that waited for a step would show as a gap.
 
     python benchmarks/explorer.py
 """
@@ -68,8 +68,8 @@ def main() -> None:
             page.click("#play")
             gaps, work = seen["gaps"], seen["work"]
             print(
-                f"{words}: {1000 * len(gaps) / sum(gaps):.1f} frames a second; gaps {quantile(gaps, 0.5):.1f} ms (median), "
-                f"{quantile(gaps, 0.99):.1f} ms (99%), {max(gaps):.1f} ms (longest); the page works "
+                f"{words}: {1000 * len(gaps) / sum(gaps):.1f} frames a second; gaps {quantile(gaps, 0.5):.1f} ms "
+                f"(median), {quantile(gaps, 0.99):.1f} ms (99%), {max(gaps):.1f} ms (longest); the page works "
                 f"{quantile(work, 0.5):.1f} ms in a frame (median), {quantile(work, 0.99):.1f} ms (99%); "
                 f"{seen['updates'] / SECONDS:.0f} updates a second"
             )

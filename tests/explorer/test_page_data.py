@@ -35,8 +35,10 @@ def drop(page: Any, name: str, text: str) -> None:
         """([name, text]) => {
             const data = new DataTransfer();
             data.items.add(new File([text], name));
-            document.body.dispatchEvent(new DragEvent("dragover", {dataTransfer: data, bubbles: true, cancelable: true}));
-            document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+            for (const kind of ["dragover", "drop"]) {
+                const options = {dataTransfer: data, bubbles: true, cancelable: true};
+                document.body.dispatchEvent(new DragEvent(kind, options));
+            }
         }""",
         [name, text],
     )
@@ -149,6 +151,8 @@ def test_a_classes_file_pasted_and_dropped(open_page: Open) -> None:
     wait_for_text(again, ".class-title", "query sat → next mat")
 
 
+ONE_CLASS = '{"vocab_size": SIZE, "class": [{"query": QUERY, "next_token": 1, "tokens": [0], "probs": [1]}]}'
+
 BROKEN = {
     "empty": "",
     "no TOML": "[[[",
@@ -157,8 +161,8 @@ BROKEN = {
     "wrong probabilities": PETS.replace("[0.5, 0.5]", "[0.5, 0.7]"),
     "negative": PETS.replace("[0.5, 0.5]", "[1.5, -0.5]"),
     "unknown token": PETS.replace('"cat"]\nprobs', '"bird"]\nprobs'),
-    "token beyond the vocabulary": '{"vocab_size": 2, "class": [{"query": 9, "next_token": 1, "tokens": [0], "probs": [1]}]}',
-    "absurd vocabulary": '{"vocab_size": 1e300, "class": [{"query": 1, "next_token": 1, "tokens": [0], "probs": [1]}]}',
+    "token beyond the vocabulary": ONE_CLASS.replace("SIZE", "2").replace("QUERY", "9"),
+    "absurd vocabulary": ONE_CLASS.replace("SIZE", "1e300").replace("QUERY", "1"),
     "infinite": PETS.replace("vocab_size = 7", "vocab_size = inf"),
     "deep": "[" * 5000,
     "binary": "\x00\x01\x02" * 50,

@@ -96,7 +96,8 @@ test("theory and SGD part: measured growth stays below both forms, closer under 
 
 test("the order of the decoder's rates reverses under true SGD", () => {
   const state = stop("Where theory and SGD part");
-  const at = (lrY: number, decoderGradient: "true" | "modified"): number => growth(state, { lrY, decoderGradient }, 10_000).measured;
+  const at = (lrY: number, decoderGradient: "true" | "modified"): number =>
+    growth(state, { lrY, decoderGradient }, 10_000).measured;
   assert.ok(at(0.5, "modified") > at(5, "modified"));
   assert.ok(at(0.5, "true") < at(5, "true"));
   const [slow, fast] = [0.5, 5].map((lrY) => theory(growth(state, { lrY }, 1).training.setting).growthFactor!);

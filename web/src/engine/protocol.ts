@@ -19,8 +19,8 @@ export type Request =
   | { type: "stopMap" };
 
 export type Reply =
-  /** `stopped` says in a sentence why a run cannot go on; null while it can. */
-  | { type: "frames"; run: number; frames: Frame[]; now: Frame; phase: Phase; stopped: string | null }
+  /** `stopped` says in a sentence why a run cannot go on, null while it can; `ms` is how long the updates took. */
+  | { type: "frames"; run: number; frames: Frame[]; now: Frame; phase: Phase; stopped: string | null; ms: number }
   | { type: "cell"; column: number; row: number; value: number }
   | { type: "mapped" }
   | { type: "error"; message: string };

@@ -45,6 +45,7 @@ function take(request: Request): void {
 
 function step(steps: number): void {
   if (run === null || watch === null) return;
+  const begun = performance.now();
   const frames: Frame[] = [];
   const keep = () => {
     if (!isRecorded(run!.step)) return;
@@ -60,7 +61,7 @@ function step(steps: number): void {
   const now = frames.length && frames[frames.length - 1].step === run.step ? frames[frames.length - 1] : run.frame();
   const phase = watch.phase();
   const words = run.stopped === null ? phase : { name: "diverged" as const, words: run.stopped };
-  say({ type: "frames", run: loads, frames, now, phase: words, stopped: run.stopped });
+  say({ type: "frames", run: loads, frames, now, phase: words, stopped: run.stopped, ms: performance.now() - begun });
 }
 
 /** Go on with map number `id` at a cell, which may be half done. */

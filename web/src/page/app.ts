@@ -1,5 +1,13 @@
 /** The page: it holds the state, gives it to the player, and shows what comes back. */
-import { type Classes, type Frame, type Phase, type Setting, type Theory, checkSetting, theory } from "../engine/index.ts";
+import {
+  type Classes,
+  type Frame,
+  type Phase,
+  type Setting,
+  type Theory,
+  checkSetting,
+  theory,
+} from "../engine/index.ts";
 import { barScale } from "./attention_picture.ts";
 import { timeAxis } from "./axis.ts";
 import { ClassPanels } from "./class_panels.ts";
@@ -9,7 +17,7 @@ import { MEASURE_LABELS, MEASURE_TIPS, lossChart, measureChart } from "./curves.
 import { DataPanel } from "./data_panel.ts";
 import { drawDecoder } from "./decoder_picture.ts";
 import { fill, h } from "./dom.ts";
-import { FIGURES } from "./figures.ts";
+import { FIGURES, STATEMENTS } from "./figures.ts";
 import { type ClassRows, History, classRows } from "./history.ts";
 import { OPTION, type OptionKey, type Options } from "./options.ts";
 import { type Palette, readPalette } from "./palette.ts";
@@ -18,7 +26,17 @@ import { Picture, measureText } from "./picture.ts";
 import { Player, usualSpeed } from "./player.ts";
 import { PlayerBar } from "./player_bar.ts";
 import type { Scene } from "./scene.ts";
-import { type Data, type Forms, type Measure, type State, MOST_STEPS, classesOf, readAddress, usable, writeAddress } from "./state.ts";
+import {
+  type Data,
+  type Forms,
+  type Measure,
+  type State,
+  MOST_STEPS,
+  classesOf,
+  readAddress,
+  usable,
+  writeAddress,
+} from "./state.ts";
 import { TakeAway } from "./take_away.ts";
 import { growthChart, leadChart } from "./theory_chart.ts";
 import { explain, showTips } from "./tooltip.ts";
@@ -29,7 +47,17 @@ function inHead(name: "address" | "view"): string {
   return document.querySelector<HTMLMetaElement>(`meta[name="scansnap-${name}"]`)?.content ?? "";
 }
 
-const TRAINING: readonly OptionKey[] = ["decoderGradient", "optimizer", "momentum", "batchSize", "seqLen", "seed", "init", "residual", "normalization"];
+const TRAINING: readonly OptionKey[] = [
+  "decoderGradient",
+  "optimizer",
+  "momentum",
+  "batchSize",
+  "seqLen",
+  "seed",
+  "init",
+  "residual",
+  "normalization",
+];
 
 const MOST_SHOWN = 200;
 const KEEP = "Keep these curves to compare";
@@ -78,14 +106,24 @@ export class App {
   private readonly phaseName = h("strong", { id: "phase" });
   private readonly phaseWords = h("span", { class: "soft" });
   private readonly phaseChip = h("div", { class: "phase" }, this.phaseName, this.phaseWords);
-  private readonly changedNote = h("p", { class: "changed soft", hidden: true });
+  private readonly changedNote = h("p", { id: "changed", class: "soft", hidden: true });
+  private readonly caption = h("p", { id: "caption", class: "soft", hidden: true });
   private readonly forms = h("select", { id: "theory" });
   private readonly theoryNote = h("p", { class: "soft" });
   private readonly measure = h("select", { id: "measure" });
-  private readonly numbers = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "numbers of the class" });
+  private readonly numbers = h("div", {
+    class: "scroll",
+    tabindex: "0",
+    role: "region",
+    "aria-label": "numbers of the class",
+  });
   private readonly charts: Chart[];
   private readonly decoder: Picture;
-  private readonly keepButton = h("button", { type: "button", id: "keep", class: "chip", "aria-pressed": "false", onclick: () => this.keep() }, KEEP);
+  private readonly keepButton = h(
+    "button",
+    { type: "button", id: "keep", class: "chip", "aria-pressed": "false", onclick: () => this.keep() },
+    KEEP,
+  );
 
   constructor(private readonly root: HTMLElement) {
     measureText();
@@ -135,8 +173,17 @@ export class App {
       play: () => this.player.play(),
       closed: () => document.getElementById("tour-button")?.focus(),
     });
-    this.controls = [control("lrY", change, refuse), control("lrZ", change, refuse), ratioControl(change, refuse), ...TRAINING.map((key) => control(key, change, refuse))];
-    this.decoder = new Picture("Decoder’s logits", () => 190, (pen, box) => this.withScene((scene) => drawDecoder(pen, box, scene)));
+    this.controls = [
+      control("lrY", change, refuse),
+      control("lrZ", change, refuse),
+      ratioControl(change, refuse),
+      ...TRAINING.map((key) => control(key, change, refuse)),
+    ];
+    this.decoder = new Picture(
+      "Decoder’s logits",
+      () => 190,
+      (pen, box) => this.withScene((scene) => drawDecoder(pen, box, scene)),
+    );
     this.charts = [lossChart, measureChart, growthChart, leadChart].map((chart) => this.curve(chart));
     this.build();
     showTips(root);
@@ -158,65 +205,208 @@ export class App {
 
   private build(): void {
     const [rateY, rateZ, ratio, ...training] = this.controls.map((each) => each.element);
-    for (const [value, label] of [["none", "off"], ["published", "as published"], ["exact", "exact form"], ["both", "both"]]) this.forms.append(h("option", { value }, label));
+    for (const [value, label] of [
+      ["none", "off"],
+      ["published", "as published"],
+      ["exact", "exact form"],
+      ["both", "both"],
+    ])
+      this.forms.append(h("option", { value }, label));
     for (const [value, label] of Object.entries(MEASURE_LABELS)) this.measure.append(h("option", { value }, label));
     this.forms.addEventListener("change", () => this.update({ theory: this.forms.value as Forms }));
     this.measure.addEventListener("change", () => this.update({ measure: this.measure.value as Measure }));
-    const figures = h("select", { id: "figure", "aria-label": "Open a figure of the paper" }, h("option", { value: "" }, "Figures of the paper…"));
+    const figures = h(
+      "select",
+      { id: "figure", "aria-label": "Open a figure of the paper" },
+      h("option", { value: "" }, "Figures of the paper…"),
+    );
     for (const group of new Set(FIGURES.map((each) => each.group))) {
-      figures.append(h("optgroup", { label: group }, ...FIGURES.map((each, i) => each.group === group && h("option", { value: i }, `${group.split(":")[0]}: ${each.label}`))));
+      figures.append(
+        h(
+          "optgroup",
+          { label: group },
+          ...FIGURES.map(
+            (each, i) => each.group === group && h("option", { value: i }, `${group.split(":")[0]}: ${each.label}`),
+          ),
+        ),
+      );
     }
     figures.addEventListener("change", () => {
       const chosen = FIGURES[Number(figures.value)];
-      if (figures.value !== "" && chosen) this.open(chosen.state, true);
+      if (figures.value !== "" && chosen) {
+        this.open(chosen.state, true);
+        fill(
+          this.caption,
+          h("strong", {}, `${chosen.group.split(":")[0]}, ${chosen.label}. `),
+          STATEMENTS[chosen.group],
+        );
+        this.caption.hidden = false;
+      }
       figures.value = "";
     });
-    const theme = h("button", { type: "button", class: "quiet", id: "theme", "aria-label": "Dark or light", onclick: () => this.switchTheme() }, "◐");
+    const theme = h(
+      "button",
+      { type: "button", class: "quiet", id: "theme", "aria-label": "Dark or light", onclick: () => this.switchTheme() },
+      "◐",
+    );
     this.root.classList.toggle("embedded", inHead("view") === "embedded");
     this.root.append(
-      h("header", { class: "top" },
-        h("div", {}, h("h1", {}, "Scan and snap"),
-          h("p", { class: "lead" }, "Watch a one-layer transformer learn to predict the next token. Its attention drops the tokens ",
-            h("span", { class: "key common" }, "common"), " to all answers, picks the ", h("span", { class: "key distinct" }, "distinct"), " one that tells most, and then freezes.")),
-        h("div", { class: "actions" }, h("button", { type: "button", class: "primary", id: "tour-button", onclick: () => this.startTour() }, "Take the tour"), figures, theme)),
+      h(
+        "header",
+        { class: "top" },
+        h(
+          "div",
+          {},
+          h("h1", {}, "Scan and snap"),
+          h(
+            "p",
+            { class: "lead" },
+            "Watch a one-layer transformer learn to predict the next token. Its attention drops the tokens ",
+            h("span", { class: "key common" }, "common"),
+            " to all answers, picks the ",
+            h("span", { class: "key distinct" }, "distinct"),
+            " one that tells most, and then freezes.",
+          ),
+        ),
+        h(
+          "div",
+          { class: "actions" },
+          h(
+            "button",
+            { type: "button", class: "primary", id: "tour-button", onclick: () => this.startTour() },
+            "Take the tour",
+          ),
+          figures,
+          theme,
+        ),
+      ),
       this.messages,
-      h("main", {},
+      h(
+        "main",
+        {},
         h("div", { class: "sticky" }, this.bar.element),
         this.phaseChip,
-        this.changedNote,
+        h("div", { class: "changed" }, this.caption, this.changedNote),
         this.panels.element,
-        h("div", { class: "left" }, this.tour.element, h("aside", { class: "side", "aria-label": "Controls" },
-          h("section", { class: "card", "aria-label": "Learning rates" }, h("h2", {}, "Learning rates"), rateY, rateZ, ratio),
-          this.data.element,
-          h("section", { class: "card", "aria-label": "Training" }, h("h2", {}, "Training"), training[0], training[1],
-            h("details", {}, h("summary", {}, "Batches, start, layer"), h("div", { class: "fold" }, ...training.slice(2)))),
-          h("section", { class: "card", "aria-label": "Theory" }, h("h2", {}, "Theory on top"),
-            explain(h("div", { class: "control" }, h("label", { for: "theory" }, "Show"), this.forms), "Theorem 4’s growth factor and phase times, Lemma 6’s decoder and Theorem 3’s winner (★), over what is measured.", this.forms),
-            this.theoryNote))),
-        h("section", { class: "curves", "aria-label": "Curves" },
-          h("div", { class: "tools" }, explain(this.keepButton, "Draws the curves of this run in gray under those of the next, whatever you change.")),
-          h("div", { class: "charts" },
-          this.charts[0].place,
-          h("div", { class: "chart" }, explain(h("label", { class: "hidden-label", for: "measure" }, h("span", { class: "hidden" }, "Measure of attention"), this.measure), MEASURE_TIPS.entropy, this.measure), this.charts[1].place),
-          h("div", { class: "chart" }, h("div", { class: "place" }, this.decoder.canvas)),
-          this.charts[2].place, this.charts[3].place)),
-        h("section", { class: "more", "aria-label": "More" },
-          h("details", { class: "card", ontoggle: () => this.map.redraw() }, h("summary", {}, "Phase map: many settings at once"), this.map.element),
-          h("details", { class: "card" }, h("summary", {}, "Take it away: link, pictures, numbers, commands"), this.takeAway.element),
-          h("details", { class: "card", ontoggle: () => this.showNumbers() }, h("summary", {}, "The numbers"), this.numbers)),
+        h(
+          "div",
+          { class: "left" },
+          this.tour.element,
+          h(
+            "aside",
+            { class: "side", "aria-label": "Controls" },
+            h(
+              "section",
+              { class: "card", "aria-label": "Learning rates" },
+              h("h2", {}, "Learning rates"),
+              rateY,
+              rateZ,
+              ratio,
+            ),
+            this.data.element,
+            h(
+              "section",
+              { class: "card", "aria-label": "Training" },
+              h("h2", {}, "Training"),
+              training[0],
+              training[1],
+              h(
+                "details",
+                {},
+                h("summary", {}, "Batches, start, layer"),
+                h("div", { class: "fold" }, ...training.slice(2)),
+              ),
+            ),
+            h(
+              "section",
+              { class: "card", "aria-label": "Theory" },
+              h("h2", {}, "Theory on top"),
+              explain(
+                h("div", { class: "control" }, h("label", { for: "theory" }, "Show"), this.forms),
+                "Theorem 4’s growth factor and phase times, Lemma 6’s decoder and Theorem 3’s winner (★), over what is measured.",
+                this.forms,
+              ),
+              this.theoryNote,
+            ),
+          ),
+        ),
+        h(
+          "section",
+          { class: "curves", "aria-label": "Curves" },
+          h(
+            "div",
+            { class: "tools" },
+            explain(
+              this.keepButton,
+              "Draws the curves of this run in gray under those of the next, whatever you change.",
+            ),
+          ),
+          h(
+            "div",
+            { class: "charts" },
+            this.charts[0].place,
+            h(
+              "div",
+              { class: "chart" },
+              explain(
+                h(
+                  "label",
+                  { class: "hidden-label", for: "measure" },
+                  h("span", { class: "hidden" }, "Measure of attention"),
+                  this.measure,
+                ),
+                MEASURE_TIPS.entropy,
+                this.measure,
+              ),
+              this.charts[1].place,
+            ),
+            h("div", { class: "chart" }, h("div", { class: "place" }, this.decoder.canvas)),
+            this.charts[2].place,
+            this.charts[3].place,
+          ),
+        ),
+        h(
+          "section",
+          { class: "more", "aria-label": "More" },
+          h(
+            "details",
+            { class: "card", ontoggle: () => this.map.redraw() },
+            h("summary", {}, "Phase map: many settings at once"),
+            this.map.element,
+          ),
+          h(
+            "details",
+            { class: "card" },
+            h("summary", {}, "Take it away: link, pictures, numbers, commands"),
+            this.takeAway.element,
+          ),
+          h(
+            "details",
+            { class: "card", ontoggle: () => this.showNumbers() },
+            h("summary", {}, "The numbers"),
+            this.numbers,
+          ),
+        ),
       ),
-      h("footer", { class: "soft" },
-        "After “Scan and Snap: Understanding Training Dynamics and Token Composition in 1-layer Transformer” (Tian, Wang, Chen and Du, NeurIPS 2023). The numbers are those of the library scansnap. Keys: space plays, S steps, R resets, L switches log time."),
+      h(
+        "footer",
+        { class: "soft" },
+        "After “Scan and Snap: Understanding Training Dynamics and Token Composition in 1-layer Transformer” (Tian, Wang, Chen and Du, NeurIPS 2023). The numbers are those of the library scansnap. Keys: space plays, S steps, R resets, L switches log time.",
+      ),
       this.said,
       h("div", { class: "drop", "aria-hidden": "true" }, "Drop a classes file (TOML or JSON)"),
     );
   }
 
   private curve(make: Chart["make"]): Chart {
-    const picture = new Picture("Curve", () => 190, (pen, box) =>
-      this.withScene((scene) => {
-        if (chart.content) drawCurves(pen, box, scene, chart.content, make !== measureChart);
-      }));
+    const picture = new Picture(
+      "Curve",
+      () => 190,
+      (pen, box) =>
+        this.withScene((scene) => {
+          if (chart.content) drawCurves(pen, box, scene, chart.content, make !== measureChart);
+        }),
+    );
     const look = (event: PointerEvent): void => {
       const plot = plotBox(picture.box);
       const place = (picture.where(event).x - plot.x) / plot.width;
@@ -272,7 +462,10 @@ export class App {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (target.closest("input:not([type=range]):not([type=checkbox]), textarea, select")) return;
     const actions: Record<string, () => void> = {
-      " ": () => this.toggle(), s: () => this.stepOnce(), r: () => this.reset(), l: () => this.update({ logTime: !this.state.logTime }),
+      " ": () => this.toggle(),
+      s: () => this.stepOnce(),
+      r: () => this.reset(),
+      l: () => this.update({ logTime: !this.state.logTime }),
     };
     const action = actions[event.key.toLowerCase()];
     if (!action || (event.key === " " && target.closest("button, summary, a, input, [role=application]"))) return;
@@ -285,7 +478,9 @@ export class App {
     try {
       const classes = classesOf(state.data);
       if (classes.query.length > MOST_SHOWN) {
-        throw new Error(`There are ${classes.query.length} classes: the page shows at most ${MOST_SHOWN}, so use the library for these, or give fewer.`);
+        throw new Error(
+          `There are ${classes.query.length} classes: the page shows at most ${MOST_SHOWN}, so use the library for these, or give fewer.`,
+        );
       }
       checkSetting({ classes, ...usable(state.options) });
       this.classes = classes;
@@ -295,8 +490,13 @@ export class App {
       state = { ...readAddress("").state };
       this.classes = classesOf(state.data);
     }
-    this.state = { ...state, options: { ...state.options }, focus: Math.min(state.focus, this.classes.query.length - 1) };
+    this.state = {
+      ...state,
+      options: { ...state.options },
+      focus: Math.min(state.focus, this.classes.query.length - 1),
+    };
     this.rows = classRows(this.classes);
+    this.caption.hidden = true;
     if (!this.speedChosen) this.player.speed = usualSpeed(state.steps, state.logTime);
     this.begin();
     this.pending = [...state.changes].sort((a, b) => a.step - b.step);
@@ -414,14 +614,28 @@ export class App {
   private choose(data: Data): void {
     const { playing } = this.player;
     this.clearMessages();
-    this.open({ ...this.state, data, changes: [], step: 0, focus: data.kind === "own" ? this.state.focus : 0 }, playing);
+    this.open(
+      { ...this.state, data, changes: [], step: 0, focus: data.kind === "own" ? this.state.focus : 0 },
+      playing,
+    );
   }
 
   /** Watch a cell of the phase map. */
   private loadCell(setting: Setting, steps: number, ownClasses: boolean): void {
     const { classes, ...options } = setting;
     const data: Data = ownClasses ? { kind: "own", classes } : this.state.data;
-    this.open({ ...this.state, data, options: { ...options, momentum: this.state.options.momentum }, steps, changes: [], step: 0, focus: 0 }, true);
+    this.open(
+      {
+        ...this.state,
+        data,
+        options: { ...options, momentum: this.state.options.momentum },
+        steps,
+        changes: [],
+        step: 0,
+        focus: 0,
+      },
+      true,
+    );
     this.root.scrollIntoView({ behavior: "smooth" });
   }
 
@@ -441,7 +655,9 @@ export class App {
   private setEnd(text: string): void {
     const value = Number(text.replaceAll(",", ""));
     if (!Number.isInteger(value) || value < 1 || value > MOST_STEPS) {
-      this.refuse(`until is “${text.slice(0, 40)}”: give a whole number of steps from 1 to ${MOST_STEPS.toLocaleString("en-US")}.`);
+      this.refuse(
+        `until is “${text.slice(0, 40)}”: give a whole number of steps from 1 to ${MOST_STEPS.toLocaleString("en-US")}.`,
+      );
     } else this.state.steps = this.player.end = Math.max(value, this.player.step, 1);
     this.showControls();
     this.redraw();
@@ -476,9 +692,19 @@ export class App {
     if (frames.length === 0) return null;
     const live = this.looked === null;
     return {
-      classes: this.classes, rows: this.rows, history: this.history, frame: frames[this.looked ?? frames.length - 1] ?? this.history.last, live, phase: this.phase,
+      classes: this.classes,
+      rows: this.rows,
+      history: this.history,
+      frame: frames[this.looked ?? frames.length - 1] ?? this.history.last,
+      live,
+      phase: this.phase,
       time: timeAxis(Math.max(this.state.steps, this.history.last.step), this.state.logTime),
-      theory: this.theory, forms: this.state.theory, measure: this.state.measure, focus: this.state.focus, palette: this.palette, kept: this.kept,
+      theory: this.theory,
+      forms: this.state.theory,
+      measure: this.state.measure,
+      focus: this.state.focus,
+      palette: this.palette,
+      kept: this.kept,
     };
   }
 
@@ -502,8 +728,14 @@ export class App {
     if (!scene) return;
     const { player, history } = this;
     this.bar.show({
-      playing: player.playing, step: player.step, end: this.state.steps, records: history.frames.length, record: this.looked ?? history.frames.length - 1,
-      shownStep: scene.frame.step, speed: player.speed, logTime: this.state.logTime,
+      playing: player.playing,
+      step: player.step,
+      end: this.state.steps,
+      records: history.frames.length,
+      record: this.looked ?? history.frames.length - 1,
+      shownStep: scene.frame.step,
+      speed: player.speed,
+      logTime: this.state.logTime,
     });
     this.panels.show(scene);
     for (const chart of this.charts) {
@@ -535,7 +767,9 @@ export class App {
       if (!content) continue;
       const curve = content.curves[content.curves.length - 1];
       const value = curve.values[Math.min(this.looked ?? curve.values.length - 1, curve.values.length - 1)];
-      picture.describe(`${content.title} over time: ${Number.isFinite(value) ? Number(value.toPrecision(3)) : "no number"} at step ${scene.frame.step}.`);
+      picture.describe(
+        `${content.title} over time: ${Number.isFinite(value) ? Number(value.toPrecision(3)) : "no number"} at step ${scene.frame.step}.`,
+      );
     }
     this.decoder.describe(`Decoder’s logits of ${scene.rows.length} classes at step ${scene.frame.step}.`);
     this.showNumbers();
@@ -546,11 +780,37 @@ export class App {
     if (!scene || !(this.numbers.parentElement as HTMLDetailsElement | null)?.open) return;
     const { index, rows } = scene.rows[scene.focus];
     const width = scene.classes.tokens.length;
-    fill(this.numbers, h("table", {},
-      h("caption", {}, `Class ${index + 1} at step ${scene.frame.step}; loss ${scene.frame.loss.toPrecision(6)} nats`),
-      h("thead", {}, h("tr", {}, ...["token", "kind", "P(l|n)", "attention"].map((words) => h("th", { scope: "col" }, words)))),
-      h("tbody", {}, ...rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name), h("td", {}, row.kind), h("td", {}, row.prob.toFixed(4)),
-        h("td", {}, scene.frame.attention[index * width + row.token].toFixed(4)))))));
+    fill(
+      this.numbers,
+      h(
+        "table",
+        {},
+        h(
+          "caption",
+          {},
+          `Class ${index + 1} at step ${scene.frame.step}; loss ${scene.frame.loss.toPrecision(6)} nats`,
+        ),
+        h(
+          "thead",
+          {},
+          h("tr", {}, ...["token", "kind", "P(l|n)", "attention"].map((words) => h("th", { scope: "col" }, words))),
+        ),
+        h(
+          "tbody",
+          {},
+          ...rows.map((row) =>
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, row.name),
+              h("td", {}, row.kind),
+              h("td", {}, row.prob.toFixed(4)),
+              h("td", {}, scene.frame.attention[index * width + row.token].toFixed(4)),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   private showControls(): void {
@@ -562,7 +822,9 @@ export class App {
     this.takeAway.show(this.state, this.setting());
     const { changes } = this.state;
     this.changedNote.hidden = changes.length === 0;
-    this.changedNote.textContent = changes.length ? `Controls were changed at step ${changes[0].step.toLocaleString("en-US")}. Reset starts a clean run with them.` : "";
+    this.changedNote.textContent = changes.length
+      ? `Controls were changed at step ${changes[0].step.toLocaleString("en-US")}. Reset starts a clean run with them.`
+      : "";
     this.writeLater();
     this.redraw();
   }
@@ -606,7 +868,15 @@ export class App {
   }
 
   private refuse(sentence: string): void {
-    fill(this.messages, h("p", {}, sentence), h("button", { type: "button", class: "quiet", "aria-label": "Close the message", onclick: () => this.clearMessages() }, "✕"));
+    fill(
+      this.messages,
+      h("p", {}, sentence),
+      h(
+        "button",
+        { type: "button", class: "quiet", "aria-label": "Close the message", onclick: () => this.clearMessages() },
+        "✕",
+      ),
+    );
     this.messages.classList.add("on");
   }
 

@@ -26,7 +26,16 @@ export class HeatMap {
     const { time, history, palette } = scene;
     const height = rows.rows.length;
     const width = Math.max(1, Math.floor(columns));
-    const key = [width, height, time.least, time.most, time.log, history.thinned, palette.paper, rows.rows[0]?.name].join();
+    const key = [
+      width,
+      height,
+      time.least,
+      time.most,
+      time.log,
+      history.thinned,
+      palette.paper,
+      rows.rows[0]?.name,
+    ].join();
     if (key !== this.drawnKey || history.frames.length === 1) {
       this.canvas.width = width;
       this.canvas.height = height;
@@ -49,7 +58,14 @@ export class HeatMap {
   }
 }
 
-function paintColumn(pixels: Uint32Array, column: number, width: number, rows: ClassRows, frame: Frame, scene: Scene): void {
+function paintColumn(
+  pixels: Uint32Array,
+  column: number,
+  width: number,
+  rows: ClassRows,
+  frame: Frame,
+  scene: Scene,
+): void {
   const { ramps } = scene.palette;
   const start = rows.index * scene.classes.tokens.length;
   rows.rows.forEach((row, y) => {
@@ -88,7 +104,11 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
   const leader = winner(rows, frame.attention, width);
 
   pen.text(bars.x, box.y + 8, "attention now", { color: palette.soft, size: 11, room: bars.width });
-  pen.text(past.x, box.y + 8, scene.time.log ? "over time (log) →" : "over time →", { color: palette.soft, size: 11, room: past.width });
+  pen.text(past.x, box.y + 8, scene.time.log ? "over time (log) →" : "over time →", {
+    color: palette.soft,
+    size: 11,
+    room: past.width,
+  });
   drawScale(pen, bars, most, palette, box.y + box.height - 9);
 
   rows.rows.forEach((row, i) => {
@@ -104,17 +124,25 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
     const starred = scene.forms !== "none" && isPredicted(scene.theory, rows.index, row.token);
     if (each >= 8 || i % Math.ceil(10 / each) === 0) {
       pen.text(box.x + label - 20, y + each / 2, starred ? `★ ${row.name}` : row.name, {
-        color: leads ? palette.ink : palette.soft, size: Math.min(each > 20 ? 13 : size, each), align: "right", weight: leads ? 700 : 400, room: label - 22,
+        color: leads ? palette.ink : palette.soft,
+        size: Math.min(each > 20 ? 13 : size, each),
+        align: "right",
+        weight: leads ? 700 : 400,
+        room: label - 22,
       });
     }
     const length = Math.max(1, (share / most) * bars.width);
     pen.rect(bars.x, y + each * 0.1, length, each * 0.8, row.kind === "common" ? { stripes: color } : color);
     const before = bars.x + (row.prob / most) * bars.width;
-    if (before <= bars.x + bars.width + 1) pen.line([before, y + 1, before, y + each - 1], { color: palette.ink, width: 1.5 });
+    if (before <= bars.x + bars.width + 1)
+      pen.line([before, y + 1, before, y + each - 1], { color: palette.ink, width: 1.5 });
     if (leads && share > 0.005) {
       const inside = length > bars.width - 40;
       pen.text(inside ? bars.x + length - 4 : bars.x + length + 5, y + each / 2, share.toFixed(2), {
-        color: inside ? palette.paper : palette.ink, size: Math.min(size, each), weight: 700, align: inside ? "right" : "left",
+        color: inside ? palette.paper : palette.ink,
+        size: Math.min(size, each),
+        weight: 700,
+        align: inside ? "right" : "left",
       });
     }
   });
@@ -129,7 +157,11 @@ function drawScale(pen: Pen, bars: Box, most: number, palette: Palette, y: numbe
   for (const share of [0, 0.5, 1]) {
     const x = bars.x + share * bars.width;
     pen.line([x, bars.y, x, bars.y + bars.height], { color: palette.line });
-    pen.text(x, y, String(Number((share * most).toPrecision(2))), { color: palette.soft, size: 11, align: share ? "center" : "left" });
+    pen.text(x, y, String(Number((share * most).toPrecision(2))), {
+      color: palette.soft,
+      size: 11,
+      align: share ? "center" : "left",
+    });
   }
 }
 
@@ -140,7 +172,11 @@ function drawTime(pen: Pen, past: Box, box: Box, scene: Scene): void {
     const x = past.x + tick.place * past.width;
     pen.line([x, past.y + past.height, x, past.y + past.height + 3], { color: palette.soft });
     const align = x > end - 14 ? "right" : x < past.x + 8 ? "left" : "center";
-    pen.text(align === "right" ? Math.min(x + 6, end + 4) : x, box.y + box.height - 9, tick.label, { color: palette.soft, size: 11, align });
+    pen.text(align === "right" ? Math.min(x + 6, end + 4) : x, box.y + box.height - 9, tick.label, {
+      color: palette.soft,
+      size: 11,
+      align,
+    });
   }
   for (const mark of phaseTimes(scene)) {
     const x = past.x + time.place(mark.step) * past.width;
@@ -154,13 +190,23 @@ function drawTime(pen: Pen, past: Box, box: Box, scene: Scene): void {
 }
 
 /** A disk for distinct tokens, an open diamond for common ones. */
-export function drawMark(pen: Pen, x: number, y: number, radius: number, kind: "common" | "distinct", color: string): void {
+export function drawMark(
+  pen: Pen,
+  x: number,
+  y: number,
+  radius: number,
+  kind: "common" | "distinct",
+  color: string,
+): void {
   if (kind === "common") {
     const d = radius + 0.5;
     pen.line([x, y - d, x + d, y, x, y + d, x - d, y, x, y - d], { color, width: 1.6 });
     return;
   }
-  const points = Array.from({ length: 16 }, (_, i) => [x + radius * Math.cos((i * Math.PI) / 8), y + radius * Math.sin((i * Math.PI) / 8)]);
+  const points = Array.from({ length: 16 }, (_, i) => [
+    x + radius * Math.cos((i * Math.PI) / 8),
+    y + radius * Math.sin((i * Math.PI) / 8),
+  ]);
   pen.polygon(points.flat(), color);
 }
 

@@ -40,8 +40,12 @@ export class Axis {
     const first = Math.ceil(Math.log10(this.least) - 1e-9);
     const last = Math.floor(Math.log10(this.most) + 1e-9);
     if (last - first < 1) {
-      const between = [1, 2, 5].flatMap((digit) => [first - 1, first, last, last + 1].map((power) => digit * 10 ** power));
-      return [...new Set(between)].filter((value) => value >= this.least * 0.999 && value <= this.most * 1.001).sort((a, b) => a - b);
+      const between = [1, 2, 5].flatMap((digit) =>
+        [first - 1, first, last, last + 1].map((power) => digit * 10 ** power),
+      );
+      return [...new Set(between)]
+        .filter((value) => value >= this.least * 0.999 && value <= this.most * 1.001)
+        .sort((a, b) => a - b);
     }
     const every = Math.max(1, Math.ceil((last - first + 1) / Math.max(1, count)));
     return Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, i) => 10 ** (first + i * every));
@@ -74,5 +78,15 @@ export function numberLabel(value: number): string {
 }
 
 const SUPERSCRIPT: Record<string, string> = {
-  "-": "⁻", "0": "⁰", "1": "¹", "2": "²", "3": "³", "4": "⁴", "5": "⁵", "6": "⁶", "7": "⁷", "8": "⁸", "9": "⁹",
+  "-": "⁻",
+  "0": "⁰",
+  "1": "¹",
+  "2": "²",
+  "3": "³",
+  "4": "⁴",
+  "5": "⁵",
+  "6": "⁶",
+  "7": "⁷",
+  "8": "⁸",
+  "9": "⁹",
 };

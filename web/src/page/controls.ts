@@ -14,7 +14,13 @@ type Refuse = (sentence: string) => void;
 /** The control of one option. */
 export function control(key: OptionKey, change: Change, refuse: Refuse): Control {
   const spec = OPTION[key];
-  if (spec.kind === "rate") return rate(spec, (value) => change({ [key]: value }), refuse, (options) => options[key] as number);
+  if (spec.kind === "rate")
+    return rate(
+      spec,
+      (value) => change({ [key]: value }),
+      refuse,
+      (options) => options[key] as number,
+    );
   if (spec.kind === "choice") return choice(spec, change);
   if (spec.kind === "switch") return toggle(spec, change);
   return whole(spec, change, refuse);
@@ -23,7 +29,13 @@ export function control(key: OptionKey, change: Change, refuse: Refuse): Control
 /** The ratio of the rates; it moves the decoder's. */
 export function ratioControl(change: Change, refuse: Refuse): Control {
   const spec: OptionSpec = {
-    key: "lrY", name: "lr_y_over_lr_z", label: "Ratio η_Y / η_Z", kind: "rate", least: 0, most: 1e6, slider: [0.01, 1000],
+    key: "lrY",
+    name: "lr_y_over_lr_z",
+    label: "Ratio η_Y / η_Z",
+    kind: "rate",
+    least: 0,
+    most: 1e6,
+    slider: [0.01, 1000],
     tip: "How much faster the decoder learns than attention. Moving it changes η_Y and leaves η_Z.",
   };
   let attentionRate = 1;
@@ -39,13 +51,28 @@ export function ratioControl(change: Change, refuse: Refuse): Control {
   return setting;
 }
 
-function rate(spec: OptionSpec, change: (value: number) => void, refuse: Refuse, read: (options: Options) => number): Control {
+function rate(
+  spec: OptionSpec,
+  change: (value: number) => void,
+  refuse: Refuse,
+  read: (options: Options) => number,
+): Control {
   const [least, most] = spec.slider ?? [0.001, 100];
   const slider = h("input", {
-    type: "range", id: `range-${spec.name}`, min: Math.log10(least), max: Math.log10(most), step: 0.05,
+    type: "range",
+    id: `range-${spec.name}`,
+    min: Math.log10(least),
+    max: Math.log10(most),
+    step: 0.05,
     "aria-label": `${spec.label}, slider`,
   });
-  const field = h("input", { type: "text", inputmode: "decimal", id: `option-${spec.name}`, class: "number", autocomplete: "off" });
+  const field = h("input", {
+    type: "text",
+    inputmode: "decimal",
+    id: `option-${spec.name}`,
+    class: "number",
+    autocomplete: "off",
+  });
   const label = h("label", { for: field.id }, spec.label);
   slider.addEventListener("input", () => {
     const value = Number((10 ** Number(slider.value)).toPrecision(2));
@@ -58,7 +85,8 @@ function rate(spec: OptionSpec, change: (value: number) => void, refuse: Refuse,
     element: explain(h("div", { class: "control rate" }, label, field, slider), spec.tip, field),
     show(options) {
       const value = read(options);
-      if (document.activeElement !== field) field.value = Number.isFinite(value) ? String(Number(value.toPrecision(4))) : "–";
+      if (document.activeElement !== field)
+        field.value = Number.isFinite(value) ? String(Number(value.toPrecision(4))) : "–";
       if (document.activeElement !== slider) slider.value = String(Math.log10(Math.max(value, 1e-9)));
       slider.setAttribute("aria-valuetext", field.value);
     },
@@ -66,10 +94,18 @@ function rate(spec: OptionSpec, change: (value: number) => void, refuse: Refuse,
 }
 
 function choice(spec: OptionSpec, change: Change): Control {
-  const select = h("select", { id: `option-${spec.name}` }, ...(spec.choices ?? []).map(([value, label]) => h("option", { value }, label)));
+  const select = h(
+    "select",
+    { id: `option-${spec.name}` },
+    ...(spec.choices ?? []).map(([value, label]) => h("option", { value }, label)),
+  );
   select.addEventListener("change", () => change({ [spec.key]: select.value }));
   return {
-    element: explain(h("div", { class: "control" }, h("label", { for: select.id }, spec.label), select), spec.tip, select),
+    element: explain(
+      h("div", { class: "control" }, h("label", { for: select.id }, spec.label), select),
+      spec.tip,
+      select,
+    ),
     show(options) {
       select.value = String(options[spec.key]);
     },
@@ -80,7 +116,11 @@ function toggle(spec: OptionSpec, change: Change): Control {
   const box = h("input", { type: "checkbox", id: `option-${spec.name}` });
   box.addEventListener("change", () => change({ [spec.key]: box.checked }));
   return {
-    element: explain(h("div", { class: "control switch" }, h("label", { for: box.id }, spec.label), box), spec.tip, box),
+    element: explain(
+      h("div", { class: "control switch" }, h("label", { for: box.id }, spec.label), box),
+      spec.tip,
+      box,
+    ),
     show(options) {
       box.checked = Boolean(options[spec.key]);
     },
@@ -88,7 +128,13 @@ function toggle(spec: OptionSpec, change: Change): Control {
 }
 
 function whole(spec: OptionSpec, change: Change, refuse: Refuse): Control {
-  const field = h("input", { type: "text", inputmode: "decimal", id: `option-${spec.name}`, class: "number", autocomplete: "off" });
+  const field = h("input", {
+    type: "text",
+    inputmode: "decimal",
+    id: `option-${spec.name}`,
+    class: "number",
+    autocomplete: "off",
+  });
   field.addEventListener("change", () => accept(spec, field, refuse, (value) => change({ [spec.key]: value })));
   const parts: HTMLElement[] = [field];
   const none = spec.none === undefined ? null : h("input", { type: "checkbox", id: `none-${spec.name}` });
@@ -98,7 +144,9 @@ function whole(spec: OptionSpec, change: Change, refuse: Refuse): Control {
   }
   return {
     element: explain(
-      h("div", { class: "control" }, h("label", { for: field.id }, spec.label), h("span", { class: "pair" }, ...parts)), spec.tip, field,
+      h("div", { class: "control" }, h("label", { for: field.id }, spec.label), h("span", { class: "pair" }, ...parts)),
+      spec.tip,
+      field,
     ),
     show(options) {
       const value = options[spec.key];
@@ -110,7 +158,12 @@ function whole(spec: OptionSpec, change: Change, refuse: Refuse): Control {
 }
 
 /** Take what was typed, or say what is wrong with it and leave the field marked. */
-function accept(spec: OptionSpec, field: HTMLInputElement, refuse: Refuse, use: (value: ReturnType<typeof readOption>) => void): void {
+function accept(
+  spec: OptionSpec,
+  field: HTMLInputElement,
+  refuse: Refuse,
+  use: (value: ReturnType<typeof readOption>) => void,
+): void {
   try {
     const value = readOption(spec, field.value.trim());
     field.removeAttribute("aria-invalid");

@@ -15,7 +15,8 @@ export const MEASURE_LABELS: Record<Measure, string> = {
 export const MEASURE_TIPS: Record<Measure, string> = {
   entropy: "How widely attention is spread over a class’s distinct tokens: 0 is one token alone (Figure 6).",
   share: "How much of a class’s attention its favorite token has.",
-  recall: "The share of a class’s distinct tokens whose softmax of z is above 1/M, where all begin (Figures 11 and 12).",
+  recall:
+    "The share of a class’s distinct tokens whose softmax of z is above 1/M, where all begin (Figures 11 and 12).",
 };
 
 const MOST_THIN_LINES = 10;
@@ -24,7 +25,14 @@ const MOST_THIN_LINES = 10;
 export function keptCurve(scene: Scene, values: (scene: Scene) => number[]): Curve[] {
   const { kept } = scene;
   if (!kept) return [];
-  return [{ label: "kept", stroke: { color: scene.palette.soft, width: 2, dash: [4, 2] }, steps: stepsOf(kept), values: values(kept) }];
+  return [
+    {
+      label: "kept",
+      stroke: { color: scene.palette.soft, width: 2, dash: [4, 2] },
+      steps: stepsOf(kept),
+      values: values(kept),
+    },
+  ];
 }
 
 export function stepsOf(scene: Scene): number[] {
@@ -43,7 +51,15 @@ export function largest(curves: Curve[]): number {
 export function lossChart(scene: Scene): CurveChart {
   const loss = (of: Scene): number[] => of.history.frames.map((frame) => frame.loss);
   const kept = keptCurve(scene, loss);
-  const curves = [...kept, { label: kept.length ? "now" : "", stroke: { color: scene.palette.ink, width: 2 }, steps: stepsOf(scene), values: loss(scene) }];
+  const curves = [
+    ...kept,
+    {
+      label: kept.length ? "now" : "",
+      stroke: { color: scene.palette.ink, width: 2 },
+      steps: stepsOf(scene),
+      values: loss(scene),
+    },
+  ];
   return { title: "Loss (nats)", vertical: new Axis(0, roundUp(Math.max(largest(curves), 1e-3)), false), curves };
 }
 
@@ -54,12 +70,24 @@ export function measureChart(scene: Scene): CurveChart {
   const count = scene.rows.length;
   const thin: Curve[] = [];
   if (count > 1 && count <= MOST_THIN_LINES) {
-    for (let n = 0; n < count; n++) thin.push({ label: "", stroke: { color: palette.line, width: 1 }, steps, values: byClass.map((values) => values[n]) });
+    for (let n = 0; n < count; n++)
+      thin.push({
+        label: "",
+        stroke: { color: palette.line, width: 1 },
+        steps,
+        values: byClass.map((values) => values[n]),
+      });
   }
   const kept = keptCurve(scene, (of) => measured({ ...of, measure }).map(mean));
   const curves = [
-    ...thin, ...kept,
-    { label: count > 1 ? "mean of classes" : kept.length ? "now" : "", stroke: { color: palette.distinct, width: 2 }, steps, values: byClass.map(mean) },
+    ...thin,
+    ...kept,
+    {
+      label: count > 1 ? "mean of classes" : kept.length ? "now" : "",
+      stroke: { color: palette.distinct, width: 2 },
+      steps,
+      values: byClass.map(mean),
+    },
   ];
   const top = measure === "entropy" ? Math.max(0.5, largest(curves)) * 1.08 : 1;
   return { title: MEASURE_LABELS[measure], vertical: new Axis(0, top, false), curves };
@@ -83,7 +111,9 @@ function measured(scene: Scene): ArrayLike<number>[] {
 const KNOWN = { share: new WeakMap<Frame, number[]>(), recall: new WeakMap<Frame, number[]>() };
 
 function largestShares({ rows, classes }: Scene, { attention }: Frame): number[] {
-  return rows.map((each) => each.rows.reduce((most, { token }) => Math.max(most, attention[each.index * classes.tokens.length + token]), 0));
+  return rows.map((each) =>
+    each.rows.reduce((most, { token }) => Math.max(most, attention[each.index * classes.tokens.length + token]), 0),
+  );
 }
 
 /**

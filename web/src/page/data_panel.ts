@@ -18,7 +18,11 @@ const PRESETS: readonly (readonly [name: string, label: string, tip: string])[] 
 ];
 
 const VOCABULARY = {
-  key: "vocabSize", name: "vocab_size", label: "Vocabulary M", least: 1, most: 1_000_000,
+  key: "vocabSize",
+  name: "vocab_size",
+  label: "Vocabulary M",
+  least: 1,
+  most: 1_000_000,
   tip: "How many tokens the decoder chooses among; those beyond the classes’ own never occur. Empty is as many as are used.",
 } as const;
 
@@ -63,19 +67,57 @@ export class DataPanel {
   constructor(private readonly events: DataEvents) {
     this.editor = new ProbabilityEditor((classes) => events.choose({ kind: "own", classes }));
     const chips = PRESETS.map(([preset, label, tip]) => {
-      const chip = h("button", { type: "button", class: "chip", "aria-pressed": "false", onclick: () => events.choose({ kind: "preset", name: preset }) }, label);
+      const chip = h(
+        "button",
+        {
+          type: "button",
+          class: "chip",
+          "aria-pressed": "false",
+          onclick: () => events.choose({ kind: "preset", name: preset }),
+        },
+        label,
+      );
       this.chips.set(preset, chip);
       return explain(chip, tip);
     });
-    this.element = h("section", { class: "card", "aria-label": "Data" },
+    this.element = h(
+      "section",
+      { class: "card", "aria-label": "Data" },
       h("h2", {}, "Data"),
       h("div", { class: "chips", role: "group", "aria-label": "Settings of the paper" }, ...chips),
       this.about,
-      h("details", {}, h("summary", {}, "Numbers of tokens and classes"), h("div", { class: "fold" }, ...this.sizeFields())),
-      h("details", {}, h("summary", {}, "Drag the probabilities"), h("div", { class: "fold" },
-        h("p", { class: "soft" }, this.editorTitle, " Drag a bar, or use the arrow keys; training begins again."), this.editor.element)),
-      h("details", {}, h("summary", {}, "Query map"), h("div", { class: "fold" },
-        h("p", { class: "soft" }, "Which query stands before each next token. Classes of one query share their attention logits."), this.queryMap)),
+      h(
+        "details",
+        {},
+        h("summary", {}, "Numbers of tokens and classes"),
+        h("div", { class: "fold" }, ...this.sizeFields()),
+      ),
+      h(
+        "details",
+        {},
+        h("summary", {}, "Drag the probabilities"),
+        h(
+          "div",
+          { class: "fold" },
+          h("p", { class: "soft" }, this.editorTitle, " Drag a bar, or use the arrow keys; training begins again."),
+          this.editor.element,
+        ),
+      ),
+      h(
+        "details",
+        {},
+        h("summary", {}, "Query map"),
+        h(
+          "div",
+          { class: "fold" },
+          h(
+            "p",
+            { class: "soft" },
+            "Which query stands before each next token. Classes of one query share their attention logits.",
+          ),
+          this.queryMap,
+        ),
+      ),
       this.sentences(),
       this.file(),
     );
@@ -103,7 +145,9 @@ export class DataPanel {
   /** Take a file that was dropped or chosen. */
   async take(file: File): Promise<void> {
     if (file.size > MOST_FILE) {
-      this.events.refuse(`${file.name} has ${Math.round(file.size / 1000).toLocaleString("en-US")} kB: a classes file may have ${MOST_FILE / 1000} kB.`);
+      this.events.refuse(
+        `${file.name} has ${Math.round(file.size / 1000).toLocaleString("en-US")} kB: a classes file may have ${MOST_FILE / 1000} kB.`,
+      );
       return;
     }
     this.attempt(() => readClasses, await file.text(), file.name);
@@ -119,7 +163,9 @@ export class DataPanel {
   }
 
   private resize(changed: HTMLInputElement): void {
-    const numbers = Object.fromEntries([...this.sizes].map(([key, field]) => [key, field.value === "" ? Number.NaN : Number(field.value)]));
+    const numbers = Object.fromEntries(
+      [...this.sizes].map(([key, field]) => [key, field.value === "" ? Number.NaN : Number(field.value)]),
+    );
     const sizes = { ...numbers, vocabSize: Number.isNaN(numbers.vocabSize) ? null : numbers.vocabSize } as Sizes;
     try {
       checkedSizes(sizes);
@@ -133,13 +179,20 @@ export class DataPanel {
 
   private showQueryMap(classes: Classes): void {
     const queries = [...new Set(classes.query)].sort((a, b) => a - b);
-    fill(this.queryMap, ...classes.query.map((query, n) => {
-      const select = h("select", { "aria-label": `query of class ${n + 1}` },
-        ...queries.map((id) => h("option", { value: id }, name(classes, id))), h("option", { value: -1 }, "a new query"));
-      select.value = String(query);
-      select.addEventListener("change", () => this.requery(classes, n, Number(select.value)));
-      return h("span", { class: "map-row" }, select, ` → ${name(classes, classes.nextToken[n])}`);
-    }));
+    fill(
+      this.queryMap,
+      ...classes.query.map((query, n) => {
+        const select = h(
+          "select",
+          { "aria-label": `query of class ${n + 1}` },
+          ...queries.map((id) => h("option", { value: id }, name(classes, id))),
+          h("option", { value: -1 }, "a new query"),
+        );
+        select.value = String(query);
+        select.addEventListener("change", () => this.requery(classes, n, Number(select.value)));
+        return h("span", { class: "map-row" }, select, ` → ${name(classes, classes.nextToken[n])}`);
+      }),
+    );
   }
 
   private requery(classes: Classes, index: number, query: number): void {
@@ -148,7 +201,8 @@ export class DataPanel {
       ...classes,
       query: classes.query.map((each, n) => (n === index ? (fresh ? classes.vocabSize : query) : each)),
       vocabSize: classes.vocabSize + Number(fresh),
-      tokenNames: classes.tokenNames && fresh ? [...classes.tokenNames, `query ${classes.vocabSize}`] : classes.tokenNames,
+      tokenNames:
+        classes.tokenNames && fresh ? [...classes.tokenNames, `query ${classes.vocabSize}`] : classes.tokenNames,
     };
     this.events.choose({ kind: "own", classes: changed });
   }
@@ -156,9 +210,26 @@ export class DataPanel {
   private sentences(): HTMLElement {
     const area = h("textarea", { id: "sentences", rows: 7, spellcheck: "false" });
     area.value = SENTENCES;
-    return h("details", {}, h("summary", {}, "Your sentences: which word wins?"), h("div", { class: "fold" },
-      h("label", { for: area.id }, "One sentence a line, “label: words”. The label is what is to be predicted."), area,
-      h("button", { type: "button", class: "primary", onclick: () => this.attempt(() => sentencesToClasses, area.value, "The sentences") }, "Train on these sentences")));
+    return h(
+      "details",
+      {},
+      h("summary", {}, "Your sentences: which word wins?"),
+      h(
+        "div",
+        { class: "fold" },
+        h("label", { for: area.id }, "One sentence a line, “label: words”. The label is what is to be predicted."),
+        area,
+        h(
+          "button",
+          {
+            type: "button",
+            class: "primary",
+            onclick: () => this.attempt(() => sentencesToClasses, area.value, "The sentences"),
+          },
+          "Train on these sentences",
+        ),
+      ),
+    );
   }
 
   private file(): HTMLElement {
@@ -170,15 +241,32 @@ export class DataPanel {
       if (file) void this.take(file);
       input.value = "";
     });
-    return h("details", {}, h("summary", {}, "Your classes file"), h("div", { class: "fold" },
-      h("label", { for: area.id }, "TOML or JSON, as the library’s read_classes takes it"), area,
-      h("button", { type: "button", class: "primary", onclick: () => this.attempt(() => readClasses, area.value, "The text") }, "Use these classes"),
-      h("label", { for: input.id }, "or a file (it can also be dropped anywhere on the page)"), input));
+    return h(
+      "details",
+      {},
+      h("summary", {}, "Your classes file"),
+      h(
+        "div",
+        { class: "fold" },
+        h("label", { for: area.id }, "TOML or JSON, as the library’s read_classes takes it"),
+        area,
+        h(
+          "button",
+          { type: "button", class: "primary", onclick: () => this.attempt(() => readClasses, area.value, "The text") },
+          "Use these classes",
+        ),
+        h("label", { for: input.id }, "or a file (it can also be dropped anywhere on the page)"),
+        input,
+      ),
+    );
   }
 
   private attempt(reader: () => (text: string) => Classes, text: string, source: string): void {
     try {
-      if (text.length > MOST_FILE) throw new Error(`there are ${text.length.toLocaleString("en-US")} characters, but at most ${MOST_FILE.toLocaleString("en-US")} are allowed.`);
+      if (text.length > MOST_FILE)
+        throw new Error(
+          `there are ${text.length.toLocaleString("en-US")} characters, but at most ${MOST_FILE.toLocaleString("en-US")} are allowed.`,
+        );
       this.events.choose({ kind: "own", classes: reader()(text) });
     } catch (error) {
       this.events.refuse(`${source} cannot be used: ${(error as Error).message}`);

@@ -20,16 +20,29 @@ export function drawDecoder(pen: Pen, box: Box, scene: Scene): void {
   pen.text(plot.x, box.y + 27, "next token →", { color: palette.soft, size: 11 });
   if (named) pen.text(box.x, box.y + 27, "class ↓", { color: palette.soft, size: 11 });
   for (let i = 0; i < count; i++) {
-    if (named) pen.text(box.x, plot.y + (i + 0.5) * down, rows[i].next, { color: palette.soft, size: Math.min(12, down), room: left - 8 });
+    if (named)
+      pen.text(box.x, plot.y + (i + 0.5) * down, rows[i].next, {
+        color: palette.soft,
+        size: Math.min(12, down),
+        room: left - 8,
+      });
     for (let j = 0; j < count; j++) {
       const value = frame.decoder[(first + i) * all + first + j];
       const shade = Math.round(127.5 * (1 + Math.max(-1, Math.min(1, value / largest))));
       const [x, y] = [plot.x + j * across, plot.y + i * down];
       pen.rect(x, y, across - 1, down - 1, palette.diverging[Number.isFinite(value) ? shade : 128]);
-      if (i === j) pen.line([x, y, x + across - 1, y, x + across - 1, y + down - 1, x, y + down - 1, x, y], { color: palette.ink, width: 1.5 });
+      if (i === j)
+        pen.line([x, y, x + across - 1, y, x + across - 1, y + down - 1, x, y + down - 1, x, y], {
+          color: palette.ink,
+          width: 1.5,
+        });
       if (across > 36 && down > 13) {
         const dark = Math.abs(shade - 127.5) > 70;
-        pen.text(x + across / 2, y + down / 2, number(value), { color: dark ? palette.onHeat : palette.ink, size: 11, align: "center" });
+        pen.text(x + across / 2, y + down / 2, number(value), {
+          color: dark ? palette.onHeat : palette.ink,
+          size: 11,
+          align: "center",
+        });
       }
     }
   }

@@ -27,7 +27,10 @@ const EXAMPLES: Record<string, () => Classes> = {
   words: () =>
     inWords(
       ["the", "a", "of", "and", "is", "it"],
-      { pets: ["leash", "paw", "bone", "fur", "cat", "dog"], cooking: ["spoon", "oven", "salt", "stove", "butter", "pan"] },
+      {
+        pets: ["leash", "paw", "bone", "fur", "cat", "dog"],
+        cooking: ["spoon", "oven", "salt", "stove", "butter", "pan"],
+      },
       [0.2, 0.3, 0.4, 0.5, 0.75, 1],
       "about",
     ),

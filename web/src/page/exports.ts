@@ -25,15 +25,29 @@ function drawAll(pen: Pen, scene: Scene, shown: readonly number[], most: number,
     const height = Math.max(...line.map((rows) => attentionHeight(rows, width)));
     line.forEach((rows, j) => {
       const x = GAP + j * (width + GAP);
-      pen.text(x, y, `Class ${rows.index + 1}: query ${rows.query}, next token ${rows.next}`, { color: palette.ink, size: 13, weight: 600, room: width });
-      drawAttention(pen, { x, y: y + 14, width, height: attentionHeight(rows, width) }, scene, rows, new HeatMap(), most);
+      pen.text(x, y, `Class ${rows.index + 1}: query ${rows.query}, next token ${rows.next}`, {
+        color: palette.ink,
+        size: 13,
+        weight: 600,
+        room: width,
+      });
+      drawAttention(
+        pen,
+        { x, y: y + 14, width, height: attentionHeight(rows, width) },
+        scene,
+        rows,
+        new HeatMap(),
+        most,
+      );
     });
     y += height + 40;
   }
   const growth = growthChart(scene);
   const charts = [lossChart(scene), measureChart(scene), ...(growth ? [growth] : [])];
   const each = (WIDTH - GAP * (charts.length + 2)) / (charts.length + 1);
-  charts.forEach((chart, i) => drawCurves(pen, { x: GAP + i * (each + GAP), y, width: each, height: CURVES }, scene, chart));
+  charts.forEach((chart, i) =>
+    drawCurves(pen, { x: GAP + i * (each + GAP), y, width: each, height: CURVES }, scene, chart),
+  );
   drawDecoder(pen, { x: GAP + charts.length * (each + GAP), y, width: each, height: CURVES }, scene);
   y += CURVES + 22;
   pen.text(GAP, y, caption, { color: palette.soft, size: 11, room: WIDTH - 2 * GAP });
@@ -51,7 +65,12 @@ export function svgOf(scene: Scene, shown: readonly number[], most: number, capt
   return pen.svg();
 }
 
-export async function downloadPng(scene: Scene, shown: readonly number[], most: number, caption: string): Promise<void> {
+export async function downloadPng(
+  scene: Scene,
+  shown: readonly number[],
+  most: number,
+  caption: string,
+): Promise<void> {
   const height = drawAll(BLANK, scene, shown, most, caption);
   const canvas = document.createElement("canvas");
   const scale = Math.min(2, Math.sqrt(1e8 / (WIDTH * height)));
@@ -80,7 +99,13 @@ export function csvOf(scene: Scene): string {
     }
   }
   const lines = scene.history.frames.map((frame) =>
-    [frame.step, frame.loss, frame.accuracy, ...frame.entropy, ...columns.map((column) => frame.attention[column])].join(","),
+    [
+      frame.step,
+      frame.loss,
+      frame.accuracy,
+      ...frame.entropy,
+      ...columns.map((column) => frame.attention[column]),
+    ].join(","),
   );
   return `${[header.map(cell).join(","), ...lines].join("\n")}\n`;
 }

@@ -32,7 +32,13 @@ export function classRows(classes: Classes): ClassRows[] {
     const rows = shown
       .map((token) => ({ token, name: name(classes, classes.tokens[token]), kind: roles[token], prob: probs[token] }))
       .sort((a, b) => Number(a.kind === "distinct") - Number(b.kind === "distinct") || a.token - b.token);
-    return { index, query: name(classes, query), next: name(classes, classes.nextToken[index]), rows, hidden: all.length - rows.length };
+    return {
+      index,
+      query: name(classes, query),
+      next: name(classes, classes.nextToken[index]),
+      rows,
+      hidden: all.length - rows.length,
+    };
   });
 }
 

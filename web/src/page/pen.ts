@@ -166,7 +166,8 @@ export class SvgPen implements Pen {
   text(x: number, y: number, words: string, style: TextStyle): void {
     const anchor = { left: "start", center: "middle", right: "end" }[style.align ?? "left"];
     const turn = style.upwards ? ` transform="rotate(-90 ${short(x)} ${short(y)})"` : "";
-    const most = style.room === undefined ? words.length : Math.max(1, Math.floor(style.room / ((style.size ?? 12) * 0.52)));
+    const most =
+      style.room === undefined ? words.length : Math.max(1, Math.floor(style.room / ((style.size ?? 12) * 0.52)));
     const shown = words.length > most ? `${words.slice(0, most)}…` : words;
     this.parts.push(
       `<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${style.size ?? 12}" font-weight="${style.weight ?? 400}" ` +

@@ -1,5 +1,12 @@
 /** The phase map: many short runs over a grid of settings, drawn as they finish; a click loads one. */
-import { type MapAxes, type MapQuantity, type MapRequest, type Reply, type Setting, cellSetting } from "../engine/index.ts";
+import {
+  type MapAxes,
+  type MapQuantity,
+  type MapRequest,
+  type Reply,
+  type Setting,
+  cellSetting,
+} from "../engine/index.ts";
 import { numberLabel } from "./axis.ts";
 import { h } from "./dom.ts";
 import type { Pen } from "./pen.ts";
@@ -33,8 +40,17 @@ const BOTTOM = 34;
 
 export class PhaseMap {
   readonly element: HTMLElement;
-  private readonly axes = h("select", { id: "map-axes" }, h("option", { value: "lr_y,lr_z" }, "η_Y and η_Z"), h("option", { value: "ratio,K" }, "η_Y/η_Z and K"));
-  private readonly quantity = h("select", { id: "map-quantity" }, ...Object.entries(QUANTITIES).map(([value, label]) => h("option", { value }, label)));
+  private readonly axes = h(
+    "select",
+    { id: "map-axes" },
+    h("option", { value: "lr_y,lr_z" }, "η_Y and η_Z"),
+    h("option", { value: "ratio,K" }, "η_Y/η_Z and K"),
+  );
+  private readonly quantity = h(
+    "select",
+    { id: "map-quantity" },
+    ...Object.entries(QUANTITIES).map(([value, label]) => h("option", { value }, label)),
+  );
   private readonly button = h("button", { type: "button", class: "primary" }, "Compute the map");
   private readonly said = h("p", { class: "soft", role: "status" });
   private readonly picture: Picture;
@@ -47,17 +63,35 @@ export class PhaseMap {
   private waiting = false;
 
   constructor(private readonly events: MapEvents) {
-    this.picture = new Picture("Phase map; arrow keys choose a cell, Enter loads it", (width) => Math.min(420, width * 0.72), (pen, box) => this.draw(pen, box), { tabindex: "0", role: "application", id: "map" });
+    this.picture = new Picture(
+      "Phase map; arrow keys choose a cell, Enter loads it",
+      (width) => Math.min(420, width * 0.72),
+      (pen, box) => this.draw(pen, box),
+      { tabindex: "0", role: "application", id: "map" },
+    );
     this.button.addEventListener("click", () => (this.worker ? this.stop("Stopped.") : this.start()));
     const { canvas } = this.picture;
     canvas.addEventListener("click", (event) => this.choose(this.cellAt(event)));
     canvas.addEventListener("pointermove", (event) => this.say(this.cellAt(event)));
     canvas.addEventListener("keydown", (event) => this.key(event));
-    this.element = h("div", { class: "fold phase-map" },
+    this.element = h(
+      "div",
+      { class: "fold phase-map" },
       h("p", { class: "soft" }, "One run for each cell, with the present data and controls. Click a cell to watch it."),
-      explain(h("div", { class: "control" }, h("label", { for: "map-axes" }, "Over"), this.axes), "What changes from cell to cell.", this.axes),
-      explain(h("div", { class: "control" }, h("label", { for: "map-quantity" }, "Shows"), this.quantity), "What the color of a cell means.", this.quantity),
-      this.button, h("div", { class: "place" }, canvas), this.said);
+      explain(
+        h("div", { class: "control" }, h("label", { for: "map-axes" }, "Over"), this.axes),
+        "What changes from cell to cell.",
+        this.axes,
+      ),
+      explain(
+        h("div", { class: "control" }, h("label", { for: "map-quantity" }, "Shows"), this.quantity),
+        "What the color of a cell means.",
+        this.quantity,
+      ),
+      this.button,
+      h("div", { class: "place" }, canvas),
+      this.said,
+    );
     this.picture.canvas.hidden = true;
   }
 
@@ -70,7 +104,11 @@ export class PhaseMap {
     [this.columns, this.rows] = axes === "lr_y,lr_z" ? [RATES, RATES] : [RATIOS, COUNTS];
     this.values = new Array<number>(this.columns.length * this.rows.length).fill(Number.NaN);
     this.request = {
-      setting: this.events.setting(), axes, quantity: this.quantity.value as MapQuantity, x: [...this.columns], y: [...this.rows],
+      setting: this.events.setting(),
+      axes,
+      quantity: this.quantity.value as MapQuantity,
+      x: [...this.columns],
+      y: [...this.rows],
       steps: Math.min(this.events.steps(), MOST_STEPS),
     };
     this.cursor = 0;
@@ -87,7 +125,8 @@ export class PhaseMap {
     if (reply.type === "cell") {
       this.values[reply.row * this.columns.length + reply.column] = reply.value;
       this.schedule();
-    } else if (reply.type === "mapped") this.stop(`Done: ${this.values.length} runs of ${this.request?.steps.toLocaleString("en-US")} steps each.`);
+    } else if (reply.type === "mapped")
+      this.stop(`Done: ${this.values.length} runs of ${this.request?.steps.toLocaleString("en-US")} steps each.`);
     else if (reply.type === "error") {
       this.stop("");
       this.events.refuse(reply.message);
@@ -164,13 +203,38 @@ export class PhaseMap {
       const [x, y] = [plot.x + column * across, plot.y + plot.height - (row + 1) * down];
       const share = most > least ? (value - least) / (most - least) : 0.5;
       pen.rect(x, y, across - 1, down - 1, Number.isFinite(value) ? shade(palette, share) : palette.wash);
-      if (cell === this.cursor) pen.line([x, y, x + across - 1, y, x + across - 1, y + down - 1, x, y + down - 1, x, y], { color: palette.ink, width: 2 });
+      if (cell === this.cursor)
+        pen.line([x, y, x + across - 1, y, x + across - 1, y + down - 1, x, y + down - 1, x, y], {
+          color: palette.ink,
+          width: 2,
+        });
     });
-    this.columns.forEach((value, i) => pen.text(plot.x + (i + 0.5) * across, plot.y + plot.height + 10, numberLabel(value), { color: palette.soft, size: 10, align: "center" }));
-    this.rows.forEach((value, i) => pen.text(plot.x - 5, plot.y + plot.height - (i + 0.5) * down, numberLabel(value), { color: palette.soft, size: 10, align: "right" }));
+    this.columns.forEach((value, i) =>
+      pen.text(plot.x + (i + 0.5) * across, plot.y + plot.height + 10, numberLabel(value), {
+        color: palette.soft,
+        size: 10,
+        align: "center",
+      }),
+    );
+    this.rows.forEach((value, i) =>
+      pen.text(plot.x - 5, plot.y + plot.height - (i + 0.5) * down, numberLabel(value), {
+        color: palette.soft,
+        size: 10,
+        align: "right",
+      }),
+    );
     const rates = this.request?.axes === "lr_y,lr_z";
-    pen.text(plot.x + plot.width / 2, plot.y + plot.height + 25, rates ? "η_Y" : "η_Y / η_Z", { color: palette.ink, size: 11, align: "center" });
-    pen.text(box.x + 8, plot.y + plot.height / 2, rates ? "η_Z" : "K", { color: palette.ink, size: 11, align: "center", upwards: true });
+    pen.text(plot.x + plot.width / 2, plot.y + plot.height + 25, rates ? "η_Y" : "η_Y / η_Z", {
+      color: palette.ink,
+      size: 11,
+      align: "center",
+    });
+    pen.text(box.x + 8, plot.y + plot.height / 2, rates ? "η_Z" : "K", {
+      color: palette.ink,
+      size: 11,
+      align: "center",
+      upwards: true,
+    });
     if (known.length > 1) this.drawLegend(pen, plot, box, palette, least, most);
   }
 
@@ -178,7 +242,8 @@ export class PhaseMap {
     const y = box.y + box.height - 14;
     const start = plot.x + 46;
     const width = Math.min(160, plot.width - 100);
-    for (let i = 0; i < 40; i++) pen.rect(start + (i * width) / 40, y - 5, width / 40 + 0.5, 10, shade(palette, i / 39));
+    for (let i = 0; i < 40; i++)
+      pen.rect(start + (i * width) / 40, y - 5, width / 40 + 0.5, 10, shade(palette, i / 39));
     pen.text(start - 5, y, numberLabel(least), { color: palette.soft, size: 11, align: "right" });
     pen.text(start + width + 5, y, numberLabel(most), { color: palette.soft, size: 11 });
   }

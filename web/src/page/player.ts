@@ -150,10 +150,7 @@ export class Player {
     }
     if (reply.type !== "frames") return;
     if (reply.run !== this.loads) return;
-    if (this.busySince !== null && this.asked > 0) {
-      const spent = (performance.now() - this.busySince) / this.asked;
-      this.msPerStep = Math.max(1e-4, 0.7 * this.msPerStep + 0.3 * spent);
-    }
+    if (this.asked > 0) this.msPerStep = Math.max(1e-4, 0.7 * this.msPerStep + (0.3 * reply.ms) / this.asked);
     this.busySince = null;
     this.step = reply.now.step;
     const { frames, now } = reply;

@@ -28,12 +28,24 @@ export interface BarState {
 export class PlayerBar {
   readonly element: HTMLElement;
   private readonly playButton = h("button", { type: "button", class: "play", id: "play" });
-  private readonly scrub = h("input", { type: "range", id: "scrub", min: 0, step: 1, "aria-label": "Look at an earlier step" });
+  private readonly scrub = h("input", {
+    type: "range",
+    id: "scrub",
+    min: 0,
+    step: 1,
+    "aria-label": "Look at an earlier step",
+  });
   private readonly speed = h("input", { type: "range", id: "speed", min: 0, max: SPEEDS.length - 1, step: 1 });
   private readonly pace = h("output", { for: "speed", class: "pace" });
   private readonly count = h("output", { class: "count", id: "count" });
   private readonly log = h("input", { type: "checkbox", id: "log-time" });
-  private readonly end = h("input", { type: "text", inputmode: "numeric", id: "end", class: "number", autocomplete: "off" });
+  private readonly end = h("input", {
+    type: "text",
+    inputmode: "numeric",
+    id: "end",
+    class: "number",
+    autocomplete: "off",
+  });
   private shown: Partial<BarState> = {};
 
   constructor(events: BarEvents) {
@@ -42,16 +54,47 @@ export class PlayerBar {
     this.speed.addEventListener("input", () => events.speed(Number(this.speed.value)));
     this.log.addEventListener("change", () => events.logTime(this.log.checked));
     this.end.addEventListener("change", () => events.end(this.end.value));
-    this.element = h("div", { class: "player", role: "group", "aria-label": "Player" },
-      h("div", { class: "buttons" },
+    this.element = h(
+      "div",
+      { class: "player", role: "group", "aria-label": "Player" },
+      h(
+        "div",
+        { class: "buttons" },
         this.playButton,
-        explain(h("button", { type: "button", id: "step", "aria-label": "Step", onclick: () => events.step() }, icon("step")), "One update (key S)"),
-        explain(h("button", { type: "button", id: "reset", "aria-label": "Reset", onclick: () => events.reset() }, icon("reset")), "Back to step 0 with the controls as they are (key R)"),
+        explain(
+          h("button", { type: "button", id: "step", "aria-label": "Step", onclick: () => events.step() }, icon("step")),
+          "One update (key S)",
+        ),
+        explain(
+          h(
+            "button",
+            { type: "button", id: "reset", "aria-label": "Reset", onclick: () => events.reset() },
+            icon("reset"),
+          ),
+          "Back to step 0 with the controls as they are (key R)",
+        ),
       ),
-      h("div", { class: "timeline" }, this.count, explain(h("span", { class: "scrub" }, this.scrub), "Drag to look back at an earlier step", this.scrub)),
-      explain(h("div", { class: "pair end" }, h("label", { for: "end" }, "until"), this.end), "Where playing stops; pressing play there goes on.", this.end),
-      explain(h("div", { class: "pair speed" }, h("label", { for: "speed" }, "Speed"), this.speed, this.pace), "Updates per second; in logarithmic time it grows as you go.", this.speed),
-      explain(h("label", { class: "pair inline", for: "log-time" }, this.log, " log time"), "Draw time logarithmically, so that early and late steps are seen together.", this.log),
+      h(
+        "div",
+        { class: "timeline" },
+        this.count,
+        explain(h("span", { class: "scrub" }, this.scrub), "Drag to look back at an earlier step", this.scrub),
+      ),
+      explain(
+        h("div", { class: "pair end" }, h("label", { for: "end" }, "until"), this.end),
+        "Where playing stops; pressing play there goes on.",
+        this.end,
+      ),
+      explain(
+        h("div", { class: "pair speed" }, h("label", { for: "speed" }, "Speed"), this.speed, this.pace),
+        "Updates per second; in logarithmic time it grows as you go.",
+        this.speed,
+      ),
+      explain(
+        h("label", { class: "pair inline", for: "log-time" }, this.log, " log time"),
+        "Draw time logarithmically, so that early and late steps are seen together.",
+        this.log,
+      ),
     );
   }
 

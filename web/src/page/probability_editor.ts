@@ -40,8 +40,13 @@ export class ProbabilityEditor {
       this.bars,
       ...rows.map((row, i) => {
         const bar = h("div", {
-          class: `bar ${row.kind}`, role: "slider", tabindex: 0, "aria-valuemin": 0, "aria-valuemax": 1,
-          "aria-orientation": "vertical", "aria-label": `probability of ${row.kind} token ${row.name}`,
+          class: `bar ${row.kind}`,
+          role: "slider",
+          tabindex: 0,
+          "aria-valuemin": 0,
+          "aria-valuemax": 1,
+          "aria-orientation": "vertical",
+          "aria-label": `probability of ${row.kind} token ${row.name}`,
         });
         this.paint(bar, row.prob, top);
         bar.append(h("span", { class: "stem" }), h("span", { class: "name" }, row.name));
@@ -69,7 +74,8 @@ export class ProbabilityEditor {
     bar.focus();
     bar.setPointerCapture(event.pointerId);
     const place = bar.getBoundingClientRect();
-    const prob = (at: PointerEvent): number => Math.min(MOST, Math.max(LEAST, ((place.bottom - 16 - at.clientY) / (place.height - 16)) * top));
+    const prob = (at: PointerEvent): number =>
+      Math.min(MOST, Math.max(LEAST, ((place.bottom - 16 - at.clientY) / (place.height - 16)) * top));
     const move = (at: PointerEvent): void => this.paint(bar, prob(at), top);
     const end = (at: PointerEvent): void => {
       bar.removeEventListener("pointermove", move);
@@ -81,7 +87,9 @@ export class ProbabilityEditor {
   }
 
   private key(event: KeyboardEvent, i: number): void {
-    const factor = { ArrowUp: 1.1, ArrowRight: 1.1, ArrowDown: 1 / 1.1, ArrowLeft: 1 / 1.1, PageUp: 2, PageDown: 0.5 }[event.key];
+    const factor = { ArrowUp: 1.1, ArrowRight: 1.1, ArrowDown: 1 / 1.1, ArrowLeft: 1 / 1.1, PageUp: 2, PageDown: 0.5 }[
+      event.key
+    ];
     if (!factor) return;
     event.preventDefault();
     this.apply(i, this.rows[this.focus].rows[i].prob * factor);

@@ -48,12 +48,41 @@ export interface State {
   focus: number;
 }
 
-export const SIZES: readonly { key: SizeKey; name: string; label: string; tip: string; least: number; most: number }[] = [
-  { key: "numQuery", name: "num_query", label: "Queries", tip: "The last word of a sequence; each query has attention of its own.", least: 1, most: 32 },
-  { key: "nextPerQuery", name: "next_per_query", label: "Classes per query", tip: "How many next tokens may follow a query. K is the number of queries times this.", least: 1, most: 32 },
-  { key: "numCommon", name: "num_common", label: "Common tokens", tip: "Words that occur in every class: they say nothing about what comes next.", least: 0, most: 50 },
-  { key: "numDistinct", name: "num_distinct", label: "Distinct tokens per class", tip: "Words that occur in one class alone: each gives the class away.", least: 1, most: 50 },
-];
+export const SIZES: readonly { key: SizeKey; name: string; label: string; tip: string; least: number; most: number }[] =
+  [
+    {
+      key: "numQuery",
+      name: "num_query",
+      label: "Queries",
+      tip: "The last word of a sequence; each query has attention of its own.",
+      least: 1,
+      most: 32,
+    },
+    {
+      key: "nextPerQuery",
+      name: "next_per_query",
+      label: "Classes per query",
+      tip: "How many next tokens may follow a query. K is the number of queries times this.",
+      least: 1,
+      most: 32,
+    },
+    {
+      key: "numCommon",
+      name: "num_common",
+      label: "Common tokens",
+      tip: "Words that occur in every class: they say nothing about what comes next.",
+      least: 0,
+      most: 50,
+    },
+    {
+      key: "numDistinct",
+      name: "num_distinct",
+      label: "Distinct tokens per class",
+      tip: "Words that occur in one class alone: each gives the class away.",
+      least: 1,
+      most: 50,
+    },
+  ];
 
 export const MOST_CLASSES = 64;
 const MOST_TOKENS = 1_000_000;
@@ -65,8 +94,16 @@ const MEASURES: readonly Measure[] = ["entropy", "share", "recall"];
 /** A state with some parts set; the others are the library's defaults. */
 export function stateWith(part: Partial<State> = {}, options: Partial<Options> = {}): State {
   return {
-    data: { kind: "preset", name: "syn-small" }, changes: [], steps: 100, step: 0, logTime: false, theory: "none", measure: "entropy", focus: 0,
-    ...part, options: { ...DEFAULTS, ...options },
+    data: { kind: "preset", name: "syn-small" },
+    changes: [],
+    steps: 100,
+    step: 0,
+    logTime: false,
+    theory: "none",
+    measure: "entropy",
+    focus: 0,
+    ...part,
+    options: { ...DEFAULTS, ...options },
   };
 }
 
@@ -84,7 +121,8 @@ export function classesOf(data: Data): Classes {
   }
   const named = namedClasses();
   const classes = Object.hasOwn(named, data.name) ? named[data.name] : undefined;
-  if (!classes) throw new InputError(`classes is “${shown(data.name)}”: give ${Object.keys(named).join(", ")}, or a classes file.`);
+  if (!classes)
+    throw new InputError(`classes is “${shown(data.name)}”: give ${Object.keys(named).join(", ")}, or a classes file.`);
   return classes;
 }
 
@@ -92,14 +130,21 @@ export function checkedSizes(sizes: Sizes): Sizes {
   for (const { key, label, least, most } of SIZES) {
     const value = sizes[key];
     if (!Number.isInteger(value) || value < least || value > most) {
-      throw new InputError(`${label} is ${Number.isNaN(value) ? "empty" : value}: give a whole number from ${least} to ${most}.`);
+      throw new InputError(
+        `${label} is ${Number.isNaN(value) ? "empty" : value}: give a whole number from ${least} to ${most}.`,
+      );
     }
   }
   const count = sizes.numQuery * sizes.nextPerQuery;
-  if (count > MOST_CLASSES) throw new InputError(`That makes ${count} classes: the page shows at most ${MOST_CLASSES}, so give fewer queries or classes per query.`);
+  if (count > MOST_CLASSES)
+    throw new InputError(
+      `That makes ${count} classes: the page shows at most ${MOST_CLASSES}, so give fewer queries or classes per query.`,
+    );
   const { vocabSize } = sizes;
   if (vocabSize !== null && !(Number.isInteger(vocabSize) && vocabSize >= used(sizes) && vocabSize <= MOST_TOKENS)) {
-    throw new InputError(`Vocabulary M is ${vocabSize}: these classes use ${used(sizes)} tokens, so give a whole number from ${used(sizes)} to ${MOST_TOKENS.toLocaleString("en-US")}, or none.`);
+    throw new InputError(
+      `Vocabulary M is ${vocabSize}: these classes use ${used(sizes)} tokens, so give a whole number from ${used(sizes)} to ${MOST_TOKENS.toLocaleString("en-US")}, or none.`,
+    );
   }
   return sizes;
 }
@@ -162,7 +207,19 @@ export function readAddress(address: string): { state: State; problems: string[]
       problems.push(error instanceof Error ? error.message : String(error));
     }
   };
-  const known = new Set(["classes", "steps", "step", "changes", "log", "theory", "measure", "class", "vocab_size", ...OPTIONS.map((spec) => spec.name), ...SIZES.map((size) => size.name)]);
+  const known = new Set([
+    "classes",
+    "steps",
+    "step",
+    "changes",
+    "log",
+    "theory",
+    "measure",
+    "class",
+    "vocab_size",
+    ...OPTIONS.map((spec) => spec.name),
+    ...SIZES.map((size) => size.name),
+  ]);
   const parts = new Map<string, string>();
   for (const piece of text.split("&").filter(Boolean)) {
     const cut = piece.indexOf("=");
@@ -198,8 +255,10 @@ function readData(text: string, parts: Map<string, string>): Data {
   if (text.trimStart().startsWith("{")) return { kind: "own", classes: readClasses(text) };
   if (text === "synthetic") {
     const sizes: Sizes = { numQuery: 2, nextPerQuery: 1, numCommon: 10, numDistinct: 10, vocabSize: null };
-    for (const { key, name, least, most } of SIZES) sizes[key] = wholeNumber(name, parts.get(name), least, most, sizes[key]);
-    if (parts.has("vocab_size")) sizes.vocabSize = wholeNumber("vocab_size", parts.get("vocab_size"), 1, MOST_TOKENS, 1);
+    for (const { key, name, least, most } of SIZES)
+      sizes[key] = wholeNumber(name, parts.get(name), least, most, sizes[key]);
+    if (parts.has("vocab_size"))
+      sizes.vocabSize = wholeNumber("vocab_size", parts.get("vocab_size"), 1, MOST_TOKENS, 1);
     return { kind: "synthetic", sizes: checkedSizes(sizes) };
   }
   const data: Data = { kind: "preset", name: text };
@@ -216,7 +275,12 @@ function wholeNumber(name: string, text: string | undefined, least: number, most
   return value;
 }
 
-function oneOf<Name extends string>(name: string, text: string | undefined, names: readonly Name[], otherwise: Name): Name {
+function oneOf<Name extends string>(
+  name: string,
+  text: string | undefined,
+  names: readonly Name[],
+  otherwise: Name,
+): Name {
   if (text === undefined) return otherwise;
   const known = names.find((each) => each === text);
   if (!known) throw new InputError(`${name} is “${shown(text)}”: give ${names.join(", ")}.`);
@@ -238,7 +302,8 @@ function readChange(text: string): Change {
   }
   const pieces = part.split(",").map((piece) => {
     const [name, value] = piece.split("=");
-    if (!OPTIONS.some((spec) => spec.name === name)) throw new InputError(`changes names “${shown(name ?? "")}”, which is no option.`);
+    if (!OPTIONS.some((spec) => spec.name === name))
+      throw new InputError(`changes names “${shown(name ?? "")}”, which is no option.`);
     return [name!, value ?? ""] as const;
   });
   return { step: wholeNumber("changes", step, 0, MOST_STEPS, 0), part: optionPart(pieces) };

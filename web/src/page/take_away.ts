@@ -23,13 +23,32 @@ export class TakeAway {
   private readonly said = h("p", { class: "soft", role: "status" });
 
   constructor(private readonly events: TakeAwayEvents) {
-    this.element = h("div", { class: "fold" },
-      h("div", { class: "chips" },
-        explain(h("button", { type: "button", class: "primary", onclick: () => void this.copyLink() }, "Copy the link"), "The whole experiment is in the address: whoever opens it sees what you see."),
-        explain(h("button", { type: "button", onclick: () => this.picture("png") }, "PNG"), "The pictures, to paste into slides."),
-        explain(h("button", { type: "button", onclick: () => this.picture("svg") }, "SVG"), "The pictures, to print at any size."),
-        explain(h("button", { type: "button", onclick: () => this.csv() }, "CSV"), "Loss, entropy and attention at every recorded step."),
-        explain(h("button", { type: "button", onclick: () => this.classes() }, "Classes file"), "The data as a file that the library and this page read."),
+    this.element = h(
+      "div",
+      { class: "fold" },
+      h(
+        "div",
+        { class: "chips" },
+        explain(
+          h("button", { type: "button", class: "primary", onclick: () => void this.copyLink() }, "Copy the link"),
+          "The whole experiment is in the address: whoever opens it sees what you see.",
+        ),
+        explain(
+          h("button", { type: "button", onclick: () => this.picture("png") }, "PNG"),
+          "The pictures, to paste into slides.",
+        ),
+        explain(
+          h("button", { type: "button", onclick: () => this.picture("svg") }, "SVG"),
+          "The pictures, to print at any size.",
+        ),
+        explain(
+          h("button", { type: "button", onclick: () => this.csv() }, "CSV"),
+          "Loss, entropy and attention at every recorded step.",
+        ),
+        explain(
+          h("button", { type: "button", onclick: () => this.classes() }, "Classes file"),
+          "The data as a file that the library and this page read.",
+        ),
       ),
       this.said,
       this.note,
@@ -43,9 +62,13 @@ export class TakeAway {
     this.shell.textContent = command(setting, state.steps, file);
     this.lines.textContent = python(setting, state.steps, file);
     this.note.textContent = [
-      state.changes.length ? `Controls were changed at step ${state.changes[0].step}: the link replays that, while these commands train with the present controls from the start.` : "These give the same numbers.",
+      state.changes.length
+        ? `Controls were changed at step ${state.changes[0].step}: the link replays that, while these commands train with the present controls from the start.`
+        : "These give the same numbers.",
       file === "classes.toml" ? "Save the classes file as classes.toml beside them." : "",
-    ].filter(Boolean).join(" ");
+    ]
+      .filter(Boolean)
+      .join(" ");
   }
 
   private async copyLink(): Promise<void> {
@@ -56,15 +79,25 @@ export class TakeAway {
     }
     const embedded = !/^(file|https?):/.test(link);
     const copied = await copyText(embedded ? link.slice(link.indexOf("#")) : link);
-    const words = embedded ? "The part after # is copied: put it behind the address of the explorer’s page." : "The link is copied.";
+    const words = embedded
+      ? "The part after # is copied: put it behind the address of the explorer’s page."
+      : "The link is copied.";
     this.said.textContent = copied ? words : "Copy the link from the address bar.";
   }
 
   private copier(from: HTMLElement): HTMLElement {
-    return h("button", { type: "button", class: "quiet", "aria-label": `Copy the ${from.getAttribute("aria-label")}`,
-      onclick: async () => {
-        this.said.textContent = (await copyText(from.textContent ?? "")) ? "Copied." : "Select the text to copy it.";
-      } }, "Copy");
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "quiet",
+        "aria-label": `Copy the ${from.getAttribute("aria-label")}`,
+        onclick: async () => {
+          this.said.textContent = (await copyText(from.textContent ?? "")) ? "Copied." : "Select the text to copy it.";
+        },
+      },
+      "Copy",
+    );
   }
 
   private picture(format: "png" | "svg"): void {
@@ -72,8 +105,15 @@ export class TakeAway {
     if (!scene) return;
     const link = this.events.link();
     const caption = link.slice(link.indexOf("#"));
-    if (format === "svg") download("scansnap.svg", new Blob([svgOf(scene, this.events.shown(), this.events.scale(), caption)], { type: "image/svg+xml" }));
-    else downloadPng(scene, this.events.shown(), this.events.scale(), caption).catch((error: Error) => this.events.refuse(error.message));
+    if (format === "svg")
+      download(
+        "scansnap.svg",
+        new Blob([svgOf(scene, this.events.shown(), this.events.scale(), caption)], { type: "image/svg+xml" }),
+      );
+    else
+      downloadPng(scene, this.events.shown(), this.events.scale(), caption).catch((error: Error) =>
+        this.events.refuse(error.message),
+      );
   }
 
   private csv(): void {

@@ -26,11 +26,18 @@ export function growthChart(scene: Scene): CurveChart | null {
   const exponents = (of: Scene): number[] => {
     const token = followedToken(of)?.token ?? followed.token;
     const queries = [...new Set(of.classes.query)];
-    const place = queries.indexOf(of.classes.query[Math.min(scene.focus, of.rows.length - 1)]) * of.classes.tokens.length + token;
-    return of.history.frames.map((frame) => 2 * (frame.attentionLogits[place] - of.history.frames[0].attentionLogits[place]));
+    const place =
+      queries.indexOf(of.classes.query[Math.min(scene.focus, of.rows.length - 1)]) * of.classes.tokens.length + token;
+    return of.history.frames.map(
+      (frame) => 2 * (frame.attentionLogits[place] - of.history.frames[0].attentionLogits[place]),
+    );
   };
   const log = scene.time.log;
-  const curves = chartCurves(scene, (of) => (log ? exponents(of) : exponents(of).map(Math.exp)), logged(scene.theory?.growthFactor ?? null, log));
+  const curves = chartCurves(
+    scene,
+    (of) => (log ? exponents(of) : exponents(of).map(Math.exp)),
+    logged(scene.theory?.growthFactor ?? null, log),
+  );
   const title = log ? `Growth ln χ of ${followed.name}` : `Growth factor χ of ${followed.name}`;
   if (!log) return { title, vertical: new Axis(1, 1 + roundUp(Math.max(largest(curves) - 1, 1e-3)), false), curves };
   const top = Math.max(largest(curves), 1e-4);
@@ -38,7 +45,9 @@ export function growthChart(scene: Scene): CurveChart | null {
 }
 
 function logged(forms: Forms | null, log: boolean): Forms | null {
-  return forms && log ? { published: (t) => Math.log(forms.published(t)), exact: (t) => Math.log(forms.exact(t)) } : forms;
+  return forms && log
+    ? { published: (t) => Math.log(forms.published(t)), exact: (t) => Math.log(forms.exact(t)) }
+    : forms;
 }
 
 /** How far the logit of the right next token is ahead of the others, which is M h, measured and predicted. */
@@ -54,16 +63,31 @@ export function leadChart(scene: Scene): CurveChart | null {
   };
   const growth = scene.theory?.decoderGrowth ?? null;
   const size = scene.classes.vocabSize;
-  const curves = chartCurves(scene, lead, growth && { published: (t) => size * growth.published(t), exact: (t) => size * growth.exact(t) });
-  return { title: "Decoder’s lead M·h (logits)", vertical: new Axis(0, roundUp(Math.max(largest(curves), 1e-3)), false), curves };
+  const curves = chartCurves(
+    scene,
+    lead,
+    growth && { published: (t) => size * growth.published(t), exact: (t) => size * growth.exact(t) },
+  );
+  return {
+    title: "Decoder’s lead M·h (logits)",
+    vertical: new Axis(0, roundUp(Math.max(largest(curves), 1e-3)), false),
+    curves,
+  };
 }
 
 function chartCurves(scene: Scene, measured: (of: Scene) => number[], forms: Forms | null): Curve[] {
   const { palette, time } = scene;
   const times = Array.from({ length: 121 }, (_, i) => time.at(i / 120));
-  const drawn = (["published", "exact"] as const).filter((form) => forms && (scene.forms === form || scene.forms === "both"));
+  const drawn = (["published", "exact"] as const).filter(
+    (form) => forms && (scene.forms === form || scene.forms === "both"),
+  );
   return [
-    ...drawn.map((form) => ({ label: form, stroke: { color: palette[COLORS[form]], width: 2, dash: DASHES[form] }, steps: times, values: times.map(forms![form]) })),
+    ...drawn.map((form) => ({
+      label: form,
+      stroke: { color: palette[COLORS[form]], width: 2, dash: DASHES[form] },
+      steps: times,
+      values: times.map(forms![form]),
+    })),
     ...keptCurve(scene, measured),
     { label: "measured", stroke: { color: palette.ink, width: 2.2 }, steps: stepsOf(scene), values: measured(scene) },
   ];

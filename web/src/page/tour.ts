@@ -34,7 +34,11 @@ export const STOPS: readonly Stop[] = [
     answers: ["It grows", "It stays", "It falls"],
     right: 2,
     seen: "It fell by nearly half, and distinct tokens gained what it lost. Attention passes over the tokens and drops those that tell nothing: it scans.",
-    state: () => stateWith({ data: { kind: "preset", name: "single-common" }, steps: 100 }, { ...POPULATION, lrY: 5, lrZ: 5, momentum: 0.9 }),
+    state: () =>
+      stateWith(
+        { data: { kind: "preset", name: "single-common" }, steps: 100 },
+        { ...POPULATION, lrY: 5, lrZ: 5, momentum: 0.9 },
+      ),
   },
   {
     title: "The one ahead wins",
@@ -43,7 +47,11 @@ export const STOPS: readonly Stop[] = [
     answers: ["Half and half", "Two to one, as they occur", "“dog” takes nearly all"],
     right: 2,
     seen: "Nearly all. Who is ahead gains faster, and so gets further ahead. Theorem 3 names the winner before training begins: the star.",
-    state: () => stateWith({ data: { kind: "preset", name: "rivals" }, steps: 60, theory: "exact" }, { lrY: 5, lrZ: 10, momentum: 0.9 }),
+    state: () =>
+      stateWith(
+        { data: { kind: "preset", name: "rivals" }, steps: 60, theory: "exact" },
+        { lrY: 5, lrZ: 10, momentum: 0.9 },
+      ),
   },
   {
     title: "Snapping",
@@ -52,7 +60,11 @@ export const STOPS: readonly Stop[] = [
     answers: ["Yes, 100%", "No, attention freezes before", "Another word takes over"],
     right: 1,
     seen: "It froze at 83%, after some forty updates. The learning rates never changed, and yet the picture hardly moved again: attention has snapped.",
-    state: () => stateWith({ data: { kind: "preset", name: "words" }, steps: 2000, logTime: true }, { ...POPULATION, lrY: 5, lrZ: 10, momentum: 0.9 }),
+    state: () =>
+      stateWith(
+        { data: { kind: "preset", name: "words" }, steps: 2000, logTime: true },
+        { ...POPULATION, lrY: 5, lrZ: 10, momentum: 0.9 },
+      ),
   },
   {
     title: "A faster decoder",
@@ -74,7 +86,11 @@ export const STOPS: readonly Stop[] = [
     seen:
       "It stays below. Set “Decoder gradient” to Lemma 3’s and reset to see it closer. Then compare η_Y = 0.5 and 5 under each gradient: " +
       "theory and Lemma 3 say that the slow decoder makes the winner grow more, true SGD says the fast one.",
-    state: () => stateWith({ data: { kind: "preset", name: "single-common" }, steps: 10_000, logTime: true, theory: "both" }, { ...POPULATION, lrY: 1, lrZ: 0.5 }),
+    state: () =>
+      stateWith(
+        { data: { kind: "preset", name: "single-common" }, steps: 10_000, logTime: true, theory: "both" },
+        { ...POPULATION, lrY: 1, lrZ: 0.5 },
+      ),
   },
   {
     title: "Why it snaps",
@@ -87,7 +103,11 @@ export const STOPS: readonly Stop[] = [
     seen:
       "They keep losing, long after the loss is zero; and no word gets ahead, because all take equal steps. So attention snaps because the decoder is done, and " +
       "it picks a winner because gradients have sizes. Now it is your turn: change anything.",
-    state: () => stateWith({ data: { kind: "preset", name: "words" }, steps: 400 }, { ...POPULATION, optimizer: "sign_sgd", lrY: 0.05, lrZ: 0.05 }),
+    state: () =>
+      stateWith(
+        { data: { kind: "preset", name: "words" }, steps: 400 },
+        { ...POPULATION, optimizer: "sign_sgd", lrY: 0.05, lrZ: 0.05 },
+      ),
   },
 ];
 
@@ -151,21 +171,58 @@ export class Tour {
     const last = this.at === STOPS.length - 1;
     fill(
       this.element,
-      h("div", { class: "tour-head" }, h("h2", {}, `${this.at + 1} of ${STOPS.length}: ${stop.title}`),
-        h("button", { type: "button", class: "quiet", "aria-label": "Close the tour", onclick: () => this.close() }, "✕")),
+      h(
+        "div",
+        { class: "tour-head" },
+        h("h2", {}, `${this.at + 1} of ${STOPS.length}: ${stop.title}`),
+        h(
+          "button",
+          { type: "button", class: "quiet", "aria-label": "Close the tour", onclick: () => this.close() },
+          "✕",
+        ),
+      ),
       !answered && h("p", {}, stop.text),
       h("p", { class: "question" }, stop.question),
-      h("div", { class: "answers", role: "group", "aria-label": "Your guess" },
-        ...stop.answers.map((words, i) => (!answered || i === stop.right || i === this.guess) &&
-          h("button", { type: "button", class: answered ? (i === stop.right ? "right" : i === this.guess ? "wrong" : "") : "", disabled: answered, onclick: () => this.answer(i) },
-            answered && i === stop.right ? `✓ ${words}` : answered && i === this.guess ? `✗ ${words}` : words)),
+      h(
+        "div",
+        { class: "answers", role: "group", "aria-label": "Your guess" },
+        ...stop.answers.map(
+          (words, i) =>
+            (!answered || i === stop.right || i === this.guess) &&
+            h(
+              "button",
+              {
+                type: "button",
+                class: answered ? (i === stop.right ? "right" : i === this.guess ? "wrong" : "") : "",
+                disabled: answered,
+                onclick: () => this.answer(i),
+              },
+              answered && i === stop.right ? `✓ ${words}` : answered && i === this.guess ? `✗ ${words}` : words,
+            ),
+        ),
       ),
       answered
-        ? h("p", { class: "seen", tabindex: "-1", role: "status" }, h("strong", {}, this.guess === stop.right ? "As you said. " : "Watch. "), stop.seen)
+        ? h(
+            "p",
+            { class: "seen", tabindex: "-1", role: "status" },
+            h("strong", {}, this.guess === stop.right ? "As you said. " : "Watch. "),
+            stop.seen,
+          )
         : h("p", { class: "soft" }, "Guess first; then it plays."),
-      h("div", { class: "tour-foot" },
+      h(
+        "div",
+        { class: "tour-foot" },
         h("button", { type: "button", disabled: this.at === 0, onclick: () => this.go(this.at - 1) }, "Back"),
-        h("button", { type: "button", class: answered ? "primary" : "", onclick: () => (last ? this.close() : this.go(this.at + 1)) }, last ? "Finish" : "Next")),
+        h(
+          "button",
+          {
+            type: "button",
+            class: answered ? "primary" : "",
+            onclick: () => (last ? this.close() : this.go(this.at + 1)),
+          },
+          last ? "Finish" : "Next",
+        ),
+      ),
     );
   }
 }
