@@ -20,9 +20,7 @@ def open_page(browser: Any) -> Iterator[Open]:
 
     def opened(address: str = "", *, width: int = 1280, height: int = 800, **options: Any) -> Any:
         context = browser.new_context(
-            viewport={"width": width, "height": height},
-            accept_downloads=True,
-            **{"reduced_motion": "reduce", **options},
+            viewport={"width": width, "height": height}, **{"reduced_motion": "reduce", **options}
         )
         contexts.append(context)
         page = context.new_page()

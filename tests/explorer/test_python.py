@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 import sys
 from dataclasses import replace
 from html import unescape
@@ -133,3 +135,15 @@ def test_the_command_opens_or_writes_the_page(tmp_path: Path, monkeypatch: pytes
     assert isinstance(refused.exception, ss.StoreError)
     assert (tmp_path / "mine.html").read_text() == "my page"
     assert len(opened) == 2
+
+
+def test_the_commands_of_the_document_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("webbrowser.open", lambda address: True)
+    document = (Path(__file__).parents[2] / "docs" / "explore.md").read_text()
+    commands = re.findall(r"^scansnap (.*)$", document, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        outcome = CliRunner().invoke(app, shlex.split(command))
+        assert outcome.exit_code == 0, outcome.output
+    assert (tmp_path / "explorer.html").exists()
