@@ -5,11 +5,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: reproduce test check format benchmark documents clean
+WEB := web/node_modules/.ready
+
+.PHONY: reproduce test check explorer format benchmark documents clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,text]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,text,notebook]'
 	touch $(READY)
 
 ## Make every synthetic figure, check every claim and put it all on one page; then the long statistical checks.
@@ -26,6 +28,14 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+$(WEB): web/package-lock.json
+	cd web && npm ci --silent --no-audit --no-fund --ignore-scripts
+	touch $(WEB)
+
+## The explorer's page: types, unit tests, and whether it is what its sources build.  Needs Node; users of it do not.
+explorer: $(WEB)
+	cd web && npm run --silent check && npm run --silent test && npm run --silent up-to-date
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -44,4 +54,4 @@ documents: $(READY)
 	$(BIN)/python docs/make_figures.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) web/node_modules web/build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

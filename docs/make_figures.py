@@ -20,9 +20,9 @@ IMAGES = HERE / "images" / "figures"
 OPENING = f"""# The paper's synthetic figures
 
 Every figure is drawn from new runs, and what the paper says about it is tested. `scansnap figure 6` makes one (PNG and
-PDF; `--store` for its numbers, `--json`), and `scansnap reproduce` makes all of them on one page, a single file with a
-slider through training. This document is written by `docs/make_figures.py`. Figures 6, 11 and 12 have {NUM_SEEDS} seeds
-per cell here and on the page; `scansnap figure` makes them with ten, as published.
+PDF; `--store` for its numbers, `--json`), and `scansnap reproduce` makes all of them on one page, a single file with
+the [explorer](explore.md) in it. This document is written by `docs/make_figures.py`. Figures 6, 11 and 12 have
+{NUM_SEEDS} seeds per cell here and on the page; `scansnap figure` makes them with ten, as published.
 
 Tests are one-sided, over seeds that both sides share, at the level of 5%, corrected by Holm's method where one
 statement has many comparisons. A statement *holds*, *fails* (some comparison is significantly the other way round), or

@@ -7,6 +7,8 @@ import os
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests.browser import browser  # noqa: F401
+
 settings.register_profile("scansnap", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 settings.load_profile("scansnap")
 torch.set_num_threads(1)  # tests run side by side

@@ -20,10 +20,18 @@ COMMANDS = {
     "sweep": "sweep:command",
     "verify": "verify:command",
     "figure": "figure:command",
+    "explore": "explore:command",
     "reproduce": "reproduce:command",
 }
-TEXT_COMMANDS = {"train": "text:train", "show": "text:show"}
 """Where each command lives: `module:function`."""
+
+GROUPS = {
+    "text": (
+        "Train transformers on text and follow their attention.",
+        {"train": "text:train", "show": "text:show"},
+    ),
+}
+"""Commands of two words: what they are about, and where each lives."""
 
 app = typer.Typer(
     cls=group_of(COMMANDS),
@@ -36,13 +44,10 @@ app = typer.Typer(
         "default_map": dict.fromkeys(("help", "install_completion", "show_completion"), False),
     },
 )
-text = typer.Typer(
-    cls=group_of(TEXT_COMMANDS),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Train transformers on text and follow their attention.",
-)
-app.add_typer(text, name="text")
+for name, (about, commands) in GROUPS.items():
+    app.add_typer(
+        typer.Typer(cls=group_of(commands), no_args_is_help=True, rich_markup_mode=None, help=about), name=name
+    )
 
 
 def _show_version(asked: bool) -> None:

@@ -105,6 +105,8 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
         raise InputError("the classes file must hold the keys vocab_size and class at its top level.")
     _check_keys(content, FILE_KEYS, required=("vocab_size", "class"), where="the classes file")
     names = content.get("token_names")
+    if names is not None and not isinstance(names, list):
+        raise InputError(f"token_names is {names!r:.60}: give a list of names, one per token.")
     ids = {name: i for i, name in enumerate(names)} if names else {}
     if names and len(ids) != len(names):
         ids = {}  # repeated names cannot stand for a token

@@ -13,12 +13,12 @@ from scansnap.base.errors import StoreError
 from scansnap.claims import Verdict, verify
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
+from scansnap.explorer.page import address_of, page_of
 from scansnap.figures import catalog, syn_medium_runs
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.style import readable
 from scansnap.figures.trend import Trend
 from scansnap.report import html
-from scansnap.report.scrubber import scrubber_data
 from scansnap.results.provenance import provenance
 from scansnap.text.corpus.corpus import read_corpus
 
@@ -125,7 +125,7 @@ def render(sections: list[Section], verdicts: list[Verdict], seconds: float) -> 
         counts=html.counted(verdicts),
         assumptions=_assumptions(),
         environment=provenance(),
-        scrubber=scrubber_data(),
+        explorer=page_of(address_of("syn-small", SYN_SMALL), "embedded"),
         seconds=seconds,
     )
 

@@ -1,0 +1,109 @@
+"""The explorer's page with an experiment in it.
+
+The page keeps its whole state in its address, after #, under the library's own names:
+
+    #classes=syn-small&lr_y=1&lr_z=1&steps=100&batch_size=none&seq_len=inf
+
+`classes` is a name, or a classes file as JSON.  A page that is written to a file, or shown inside another one, has its
+first address in its head instead, where no browser cuts or drops it.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from scansnap.base.errors import InputError
+from scansnap.base.options import from_names, options_of
+from scansnap.data.classes_file import classes_to_mapping
+from scansnap.data.named_classes import as_source
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source import DataSource
+from scansnap.dynamics.options import TrainOptions
+
+PAGE = Path(__file__).with_name("explorer.html")
+
+OPTIONS = ("lr_y", "lr_z", "seeds", "steps", "batch_size", "seq_len", "optimizer", "momentum", "decoder_gradient",
+           "init", "residual", "normalization")  # fmt: skip
+"""The options of `train` that the explorer has."""
+
+UNSEEN = ("record", "record_every", "dtype", "device")
+"""Options that change no number of a run but its rounding: the page records what it shows, in float64."""
+
+NAMES = ("syn-small", "syn-medium-1", "syn-medium-3", "syn-medium-5", "syn-medium-10", "single-common")
+"""The classes that the page knows by name."""
+
+USUAL = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100}
+"""What the page begins with where `train` has no default."""
+
+
+def page_of(address: str, view: Literal["", "embedded"] = "") -> str:
+    """The page, opened at an address; the embedded view leaves out what explains it."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, value in (("address", address), ("view", view)):
+        place = f'<meta name="scansnap-{name}" content="'
+        text = text.replace(f'{place}">', f'{place}{html.escape(value)}">', 1)
+    return text
+
+
+def address_of(classes: DataSource | str, options: TrainOptions | Mapping[str, Any]) -> str:
+    """The address of an experiment; options that are not given are the page's."""
+    named = isinstance(classes, str) and classes in NAMES
+    words = {"classes": classes if named else _written(_shown(as_source(classes)))}
+    for name, value in _checked(options).items():
+        words[name] = _word(value)
+    return "#" + "&".join(f"{name}={quote(str(word), safe=',:')}" for name, word in words.items())
+
+
+def _shown(source: DataSource) -> SequenceClasses:
+    """Classes that the page can draw from as the library does."""
+    if type(source) is not SequenceClasses:
+        raise InputError(
+            f"classes is {type(source).__name__}: the explorer shows SequenceClasses, whose tokens are drawn "
+            "independently of each other and of their position."
+        )
+    return source
+
+
+def _written(classes: SequenceClasses) -> str:
+    """A classes file as JSON, as short as can be."""
+    return json.dumps(classes_to_mapping(classes), ensure_ascii=False, separators=(",", ":"))
+
+
+def _checked(options: TrainOptions | Mapping[str, Any]) -> dict[str, Any]:
+    """The options to be written, checked as `train` checks them."""
+    if isinstance(options, TrainOptions):
+        every, stated = options, set(OPTIONS)
+    else:
+        every, stated = from_names(TrainOptions, {**USUAL, **options}), set(options)
+    usual = from_names(TrainOptions, USUAL)
+    for name in options_of(TrainOptions):
+        if name not in OPTIONS and name not in UNSEEN and getattr(every, name) != getattr(usual, name):
+            raise InputError(f"{name} is given, which the explorer has not: it has {', '.join(OPTIONS)}.")
+    values = {name: _single(name, getattr(every, name)) for name in OPTIONS if name in stated}
+    return {name: value for name, value in values.items() if (name, value) != ("momentum", None)}
+
+
+def _single(name: str, value: Any) -> str | float | None:
+    """The value of one run, made of built-in parts."""
+    if isinstance(value, tuple) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, str | int | float | None):
+        raise InputError(f"{name} is {value!r:.60}: the explorer shows one run, of built-in parts.")
+    return value
+
+
+def _word(value: str | float | bool | None) -> str:
+    """A value as the command line writes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,155 @@
+"""What the explorer says of a run besides its numbers: theory, phases, maps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap import theory
+from scansnap.results.snap import find_snap
+from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
+
+pytestmark = needs_node
+
+TIMES = [0.0, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5]
+
+
+def test_theory_is_the_librarys() -> None:
+    """Lemma 6's h, Eq. 33's h*, Theorem 4's times and growth factor in both forms, to 1e-9."""
+    rng = np.random.default_rng(3)
+    settings = []
+    for _ in range(50):
+        count, distinct = int(rng.integers(2, 12)), int(rng.integers(1, 8))
+        size = int(rng.integers(count * (distinct + 1) + 2, 3000))
+        classes = ss.single_common(num_classes=count, num_distinct=distinct, vocab_size=size)
+        settings.append((classes, {"lr_y": 10 ** rng.uniform(-2, 1), "lr_z": 10 ** rng.uniform(-2, 1)}))
+    cases = [{"classes": plain(c), "options": for_engine(**rates), "times": TIMES} for c, rates in settings]
+    for (classes, rates), answer in zip(settings, ask("theory", cases), strict=True):
+        count, size, times = classes.num_classes, classes.vocab_size, np.array(TIMES)
+        sizes: dict[str, Any] = {"vocab_size": size, "num_classes": count, "lr_y": rates["lr_y"]}
+        assert answer["scanEnd"] == pytest.approx(theory.scan_end(**sizes), rel=1e-12)
+        assert answer["snapStart"] == pytest.approx(theory.snap_start(**sizes), rel=1e-12)
+        growth = answer["decoderGrowth"]
+        h = theory.decoder_growth(times / count, vocab_size=size, lr_y=rates["lr_y"])
+        np.testing.assert_allclose(growth["published"], h, rtol=1e-9)
+        steps = theory.decoder_growth_steps(10**4, vocab_size=size, lr_y=rates["lr_y"] / count)
+        np.testing.assert_allclose(growth["exact"][:6], steps[times[:6].astype(int)], rtol=1e-9)
+        direction = theory.directions(classes.probs)
+        overlap = float(theory.overlaps(direction).max())
+        share = float(direction[0][classes.distinct_tokens(0)].max()) ** 2
+        for form, weight in (("published", 1.0), ("exact", 1 / count)):
+            constant = theory.phase_constant(overlap, num_classes=count, form=form)
+            bound = theory.growth_bound(times, **sizes, lr_z=rates["lr_z"], constant=constant, form=form)
+            expected = theory.growth_factor_bounds(bound, share**0.5, weight=weight).least
+            np.testing.assert_allclose(answer["growthFactor"][form], expected, rtol=1e-9)
+
+
+def test_the_predicted_winner_is_theorem_3s() -> None:
+    """From zero and from random starts, and none where two tokens are level."""
+    rng = np.random.default_rng(4)
+    settings = [
+        (draw_classes(rng), str(rng.choice(["zeros", "uniform"])), int(rng.integers(2**53))) for _ in range(100)
+    ]
+    level = ss.SequenceClasses.from_supports(
+        tokens=[[0, 1, 2], [0, 3]], probs=[[0.2, 0.4, 0.4], [0.5, 0.5]], query=[4, 4], next_token=[5, 6], vocab_size=7
+    )
+    settings.append((level, "zeros", 0))
+    cases = [
+        {"classes": plain(c), "options": for_engine(init=init, seeds=seed), "times": []} for c, init, seed in settings
+    ]
+    answers = ask("theory", cases)
+    for (classes, init, seed), answer in zip(settings, answers, strict=True):
+        start = ss.train(classes, lr_y=1, lr_z=1, steps=0, seeds=seed, init=init, dtype="float64")
+        for n, winner in enumerate(answer["predictedWinner"]):
+            own = classes.distinct_tokens(n)
+            places = np.searchsorted(classes.contextual_tokens, own)
+            logits = start["attention_logits"].sel(query=classes.query[n]).values.ravel()[places]
+            leader = theory.dominant(classes.probs[n, own], logits)
+            assert winner == (None if leader is None else places[leader])
+    assert answers[-1]["predictedWinner"] == [None, 2 + 1]
+    assert "queries" in answers[0]["why"] or "common tokens" in answers[0]["why"] or "differ" in answers[0]["why"]
+
+
+def test_a_snap_is_the_librarys() -> None:
+    rng = np.random.default_rng(5)
+    series = []
+    for _ in range(300):
+        count = int(rng.integers(2, 40))
+        steps = np.cumsum(rng.integers(1, 9, count)) if rng.random() < 0.5 else np.arange(count) * 4
+        moved = rng.uniform(0, 0.2, count) * np.exp(-rng.uniform(0, 1) * np.arange(count))
+        moved[rng.integers(0, count) :] *= rng.choice([1, 0.01, np.nan], p=[0.5, 0.4, 0.1])
+        series.append((steps, moved))
+    cases = [
+        {"steps": steps.tolist(), "moved": [None if np.isnan(m) else m for m in moved.tolist()]}
+        for steps, moved in series
+    ]
+    statuses = set()
+    for (steps, moved), answer in zip(series, ask("snap", cases), strict=True):
+        snap = find_snap(steps, moved)
+        assert (answer["step"], answer["status"]) == (snap.step, snap.status)
+        statuses.add(snap.status)
+    assert statuses == {"frozen", "not yet", "never moved", "too short"}
+
+
+def test_phases_in_words() -> None:
+    """The phases of Syn-Small, and the step of the snap as the library finds it in the same records."""
+    classes = ss.syn_small()
+    options = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": None, "seq_len": math.inf}
+    steps = [2, 20, 80, 120, 300, 1000]
+    cases = [{"classes": plain(classes), "options": for_engine(**options), "steps": s} for s in steps]
+    answers = ask("phase", cases)
+    assert answers[0] == {"name": "start", "words": "start: attention has hardly moved"}
+    assert answers[1] == {"name": "scanning", "words": "scanning: common tokens are losing"}
+    assert answers[2] == {"name": "snapping", "words": "snapping: attention moves at 12% of its fastest"}
+    for count, answer in zip(steps, answers, strict=True):
+        gap = 2 ** max(0, int(math.log2(count)) - 7)
+        result = ss.train(classes, **options, steps=count // gap * gap, record_every=gap, dtype="float64")
+        snaps = ss.measure.snaps(result)["snap_step"].values
+        assert (answer["name"] == "snapped") == bool(np.isfinite(snaps).all())
+        if answer["name"] == "snapped":
+            assert answer["step"] == snaps.max()
+            assert answer["words"] == f"snapped at step {int(snaps.max()):,}"
+    assert answers[-1]["name"] == "snapped"
+
+
+def test_divergence_is_the_librarys() -> None:
+    """From the step at which the library's loss is no number any more, the engine's frames hold none."""
+    classes = ss.syn_medium(num_query=1)
+    options = {"lr_y": 1e308, "lr_z": 1.0, "momentum": 0.9, "init": "uniform", "batch_size": None, "seq_len": math.inf}
+    case = {"classes": plain(classes), "options": for_engine(**options)}
+    frames = ask("train", [{**case, "steps": list(range(41))}])[0]
+    lost = np.isnan(ss.train(classes, **options, steps=40, dtype="float64")["loss"].values.ravel())
+    assert lost.any()
+    assert [frame["loss"] is None for frame in frames] == lost.tolist()
+    assert ask("phase", [{**case, "steps": 40}])[0]["name"] == "diverged"
+
+
+def test_a_map_is_the_librarys() -> None:
+    """Entropy, winner's share and snap over (eta_Y, eta_Z), and over (eta_Y/eta_Z, K) with classes of one query."""
+    rates, ratios, counts, steps = [0.5, 2.0], [1.0, 10.0], [2, 5], 400
+    classes = ss.syn_small()
+    axes = {"lr_y,lr_z": (rates, rates), "ratio,K": (ratios, counts)}
+    cases = [
+        {"classes": plain(classes), "options": for_engine(lr_z=0.5),
+         "map": {"axes": name, "quantity": quantity, "x": x, "y": y, "steps": steps}}
+        for name, (x, y) in axes.items()
+        for quantity in ("entropy", "winner", "snap")
+    ]  # fmt: skip
+    answers = iter(ask("map", cases))
+    options: dict[str, Any] = {"batch_size": None, "seq_len": math.inf, "steps": steps, "dtype": "float64"}
+    for name, (x, y) in axes.items():
+        entropy, winner, snap = (np.array(next(answers), float) for _ in range(3))
+        for row, column in np.ndindex(2, 2):
+            size = max(classes.vocab_size, 10 + 11 * y[row] + 1)
+            cell = ss.synthetic(num_query=1, next_per_query=y[row], vocab_size=size) if name == "ratio,K" else classes
+            lr_y, lr_z = (x[column] * 0.5, 0.5) if name == "ratio,K" else (x[column], y[row])
+            result = ss.train(cell, lr_y=lr_y, lr_z=lr_z, **options, record_every=4)
+            snaps = ss.measure.snaps(result)["snap_step"].mean().item()
+            last = result.isel(step=-1)
+            assert entropy[row, column] == pytest.approx(last["entropy"].mean().item(), rel=1e-9)
+            assert winner[row, column] == pytest.approx(ss.measure.top_k_mass(last).mean().item(), rel=1e-9)
+            assert snap[row, column] == pytest.approx(snaps, nan_ok=True)
