@@ -13,7 +13,8 @@ import scansnap
 
 SOURCE = Path(scansnap.__file__).parent
 ORDER = (
-    "base", "data", "model", "results", "dynamics", "theory", "claims", "sweeps", "text", "figures", "report", "cli",
+    "base", "data", "model", "results", "dynamics", "theory", "claims", "sweeps", "monitor", "text", "figures",
+    "report", "cli",
 )  # fmt: skip
 
 

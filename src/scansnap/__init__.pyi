@@ -53,6 +53,8 @@ from scansnap.model.normalization import NORMALIZATIONS as NORMALIZATIONS
 from scansnap.model.normalization import Normalization as Normalization
 from scansnap.model.regular import RegularTransformer as RegularTransformer
 from scansnap.model.rows import TokenRows as TokenRows
+from scansnap.monitor.watch import Watch as Watch
+from scansnap.monitor.watch import watch as watch
 from scansnap.results import measure as measure
 from scansnap.results.quantities import QUANTITIES as QUANTITIES
 from scansnap.results.quantities import Quantity as Quantity

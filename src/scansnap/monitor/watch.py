@@ -1,0 +1,166 @@
+"""`watch`: follows the attention of any model while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import xarray as xr
+from torch import nn
+
+from scansnap.base.errors import InputError, brief, unknown
+from scansnap.monitor.dataset import Labels, Look, describe, make_dataset
+from scansnap.monitor.observer import Observer
+from scansnap.monitor.probe import Probe
+from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
+
+Sink = Callable[[int, Mapping[str, float]], None]
+Words = Callable[[int], str] | Sequence[str]
+
+
+def watch(
+    model: nn.Module,
+    *,
+    probe: Any,
+    every: int = 50,
+    store: str | Path | None = None,
+    record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
+    rows: int | None = 256,
+    tokens: Words | None = None,
+    errors: Literal["record", "raise"] = "record",
+    sinks: Sequence[Sink] = (),
+) -> Watch:
+    """Follow the attention of a model while it trains; the model is not modified.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any model; compiled and distributed ones too.
+    probe : tensor, tuple, mapping, list or function
+        What the model is called with at every look, such as a batch: see docs/watch.md.
+    every : int
+        Steps between looks.
+    store : path, optional
+        Where looks are written as they are made.
+    record : sequence
+        Names of quantities, or `HeadQuantity` objects.
+    rows : int, optional
+        Rows of attention that are measured in each head at a look; None measures all.
+    tokens : function or sequence, optional
+        The words of token ids, for pictures.
+    errors : "record" or "raise"
+        Whether a look that fails is recorded as missing, or raises.
+    sinks : sequence
+        Functions that are called with the step and the numbers of each look.
+    """
+    return Watch(model, probe, every, store, record, rows, tokens, errors, sinks)
+
+
+class Watch:
+    """Looks at a model every so many steps; made by `watch`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        probe: Any,
+        every: int,
+        store: str | Path | None,
+        record: Sequence[str | HeadQuantity],
+        rows: int | None,
+        tokens: Words | None,
+        errors: str,
+        sinks: Sequence[Sink],
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model is {type(model).__name__}: give a torch.nn.Module.")
+        if not isinstance(every, int) or every < 1:
+            raise InputError(f"every is {every!r:.60}: give a whole number of steps, at least 1.")
+        if rows is not None and (not isinstance(rows, int) or rows < 1):
+            raise InputError(f"rows is {rows!r:.60}: give a whole number of rows, at least 1, or None for all.")
+        if errors not in ("record", "raise"):
+            raise unknown("way to treat errors", errors, ("record", "raise"))
+        self.every = every
+        self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._observer = Observer(model, Probe(probe, rows, device), quantities(record))
+        self._looks: list[Look] = []
+        self._step = 0
+        self._refusal: InputError | None = None
+        self._begin()
+
+    def step(self, step: int | None = None) -> None:
+        """Count a step, and look if it is one of every so many; `step` is its number where the count is not enough."""
+        self._step = step = self._step + 1 if step is None else step
+        if step % self.every == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Look now."""
+        if self._refusal is not None:
+            raise self._refusal
+        try:
+            measured = self._observer.look()
+            look = Look(self._step, measured.values, measured.pattern)
+        except Exception as error:
+            if self._raises:
+                raise
+            look = Look(self._step, {}, reason=brief(error))
+        if self._looks and self._looks[-1].step == self._step:
+            self._looks.pop()
+        self._looks.append(look)
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """The names of the modules whose attention is seen, in the order of a forward pass."""
+        if self._refusal is not None:
+            raise self._refusal
+        return tuple(self._observer.layers)
+
+    @property
+    def dataset(self) -> xr.Dataset:
+        """All looks so far."""
+        return make_dataset(self._labels(), self._observer.record, self._looks)
+
+    def close(self) -> None:
+        """End the watch."""
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        """Look before the first step; a model in which nothing is seen is refused when it is first used."""
+        self._refusal = None
+        try:
+            self._observer.learn()
+        except InputError as refusal:
+            self._refusal = refusal
+            return
+        self.look()
+
+    def _labels(self) -> Labels:
+        observer = self._observer
+        rows, keys = observer.shown
+        ids = observer.probe.token_ids()
+        words = self._word
+        return Labels(
+            list(observer.layers),
+            [layer.kind for layer in observer.layers.values()],
+            observer.heads,
+            rows,
+            keys,
+            [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],
+            describe(
+                type(self._model).__name__, str(observer.probe), observer.record, every=self.every,
+                rows=observer.probe.rows or 0,
+            ),
+        )  # fmt: skip
+
+    def _word(self, token: int) -> str:
+        if self._tokens is None:
+            return str(token)
+        return str(self._tokens(token) if callable(self._tokens) else self._tokens[token])
