@@ -1,7 +1,7 @@
 """Looks on disk: a zarr store that grows by one look at a time while training goes on.
 
 A look costs training time, so it is appended by writing files: in zarr's format 2 a chunk is a file of bytes, and a
-look at 12 by 12 heads takes 8 ms of processor time where resizing and writing the arrays through zarr takes 45.  Quantities
+look at 12 by 12 heads takes 8 ms of processor time where resizing and writing the arrays by zarr takes 45.  Quantities
 lie in chunks of `BLOCK` looks, of which the last is written again with each look; a pattern has a chunk of its own.
 
 What is there is what `.zmetadata` says, the file in which zarr consolidates the shapes of all arrays and which
@@ -85,6 +85,28 @@ class LookStore:
             ) from None
         self.last_step = step
 
+    def check(self, look: xr.Dataset) -> None:
+        """Refuse a look at another model, at another probe or with other quantities than those that are there."""
+        stored = read_looks(self.path)
+        for name in SAME:
+            if stored.attrs.get(name) != look.attrs.get(name):
+                raise StoreError(
+                    f"{self.path} holds looks with {name} {stored.attrs.get(name)!r:.60} and not "
+                    f"{look.attrs.get(name)!r:.60}: give the same to continue it, or another store."
+                )
+        for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):
+            raise StoreError(
+                f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': record the same "
+                "quantities to continue it, or give another store."
+            )
+        for variable in [*stored.coords, *stored.data_vars]:
+            old, new = stored.variables[variable], look.variables[variable]
+            if old.shape[1:] != new.shape[1:] if "step" in old.dims else not old.equals(new):
+                raise StoreError(
+                    f"{self.path} holds looks at another model, with another '{variable}': give the same model to "
+                    "continue it, or another store."
+                )
+
     def close(self) -> None:
         """Let others write, and let readers that do not consolidate see the looks."""
         for array in self._arrays.values():
@@ -94,7 +116,7 @@ class LookStore:
     def _begin(self, look: xr.Dataset) -> None:
         """Create the store for looks like this one, or check that it is for such looks."""
         if self.path.exists():
-            _check_same(self.path, read_looks(self.path), look)
+            self.check(look)
         else:
             empty = look.isel(step=slice(0)).assign_attrs(kind=KIND)
             for name, values in empty.variables.items():
@@ -136,28 +158,6 @@ class _Array:
         self._chunk[place] = values
         _replace(file, self._codec.encode(self._chunk))
         self.layout["shape"][0] += 1
-
-
-def _check_same(path: Path, stored: xr.Dataset, look: xr.Dataset) -> None:
-    """Refuse to add a look at another model, at another probe or with other quantities."""
-    for name in SAME:
-        if stored.attrs.get(name) != look.attrs.get(name):
-            raise StoreError(
-                f"{path} holds looks with {name} {stored.attrs.get(name)!r:.60} and not {look.attrs.get(name)!r:.60}: "
-                "give the same to continue it, or another store."
-            )
-    for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):
-        raise StoreError(
-            f"{path} was begun {'with' if name in stored.variables else 'without'} '{name}': record the same "
-            "quantities to continue it, or give another store."
-        )
-    for name in [*stored.coords, *stored.data_vars]:
-        old, new = stored.variables[name], look.variables[name]
-        if old.shape[1:] != new.shape[1:] if "step" in old.dims else not old.equals(new):
-            raise StoreError(
-                f"{path} holds looks at another model, with another '{name}': give the same model to continue it, or "
-                "another store."
-            )
 
 
 def _replace(file: Path, data: bytes) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,13 +13,15 @@ import torch
 import xarray as xr
 from torch import nn
 
-from scansnap.base.errors import InputError, brief, unknown
-from scansnap.monitor.dataset import Labels, Look, describe, make_dataset
+from scansnap.base.errors import InputError, StoreError, brief, unknown
+from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
+from scansnap.monitor.sinks import Sink, numbers
+from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.verdicts import HeadVerdict, judge
 
-Sink = Callable[[int, Mapping[str, float]], None]
 Words = Callable[[int], str] | Sequence[str]
 
 
@@ -43,7 +48,7 @@ def watch(
     every : int
         Steps between looks.
     store : path, optional
-        Where looks are written as they are made.
+        Where looks are written as they are made (zarr); one that is there is continued, from the step of its last look.
     record : sequence
         Names of quantities, or `HeadQuantity` objects.
     rows : int, optional
@@ -85,8 +90,9 @@ class Watch:
         self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._observer = Observer(model, Probe(probe, rows, device), quantities(record))
-        self._looks: list[Look] = []
-        self._step = 0
+        self._store = None if store is None else LookStore(store)
+        self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
+        self._step = self._looks[-1].step if self._looks else 0
         self._refusal: InputError | None = None
         self._begin()
 
@@ -100,16 +106,7 @@ class Watch:
         """Look now."""
         if self._refusal is not None:
             raise self._refusal
-        try:
-            measured = self._observer.look()
-            look = Look(self._step, measured.values, measured.pattern)
-        except Exception as error:
-            if self._raises:
-                raise
-            look = Look(self._step, {}, reason=brief(error))
-        if self._looks and self._looks[-1].step == self._step:
-            self._looks.pop()
-        self._looks.append(look)
+        self._add(self._measured())
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -120,11 +117,20 @@ class Watch:
 
     @property
     def dataset(self) -> xr.Dataset:
-        """All looks so far."""
-        return make_dataset(self._labels(), self._observer.record, self._looks)
+        """All looks so far; with a store, those that it holds."""
+        if self._store is not None and self._store.last_step is not None:
+            return read_looks(self._store.path)
+        return make_dataset(self._labels, self._observer.record, self._looks)
+
+    @property
+    def verdicts(self) -> list[HeadVerdict]:
+        """What the looks so far say of each head, most pressing first."""
+        return judge(self._numbers)
 
     def close(self) -> None:
-        """End the watch."""
+        """End the watch, and let others write to its store."""
+        if self._store is not None:
+            self._store.close()
 
     def __enter__(self) -> Watch:
         return self
@@ -135,13 +141,51 @@ class Watch:
     def _begin(self) -> None:
         """Look before the first step; a model in which nothing is seen is refused when it is first used."""
         self._refusal = None
+        self.__dict__.pop("_labels", None)
         try:
             self._observer.learn()
         except InputError as refusal:
             self._refusal = refusal
             return
-        self.look()
+        if self._store is None or self._store.last_step is None:
+            self.look()
+        else:  # what moves until the next look is measured from here
+            self._store.check(make_dataset(self._labels, self._observer.record, [self._measured()]))
 
+    def _measured(self) -> Look:
+        try:
+            measured = self._observer.look()
+            return Look(self._step, measured.values, measured.pattern)
+        except Exception as error:
+            if self._raises:
+                raise
+            return Look(self._step, {}, reason=brief(error))
+
+    def _add(self, look: Look) -> None:
+        """Keep a look, write it to the store and tell the sinks; what goes wrong there does not end the training."""
+        if self._looks and self._looks[-1].step == look.step and self._store is None:
+            self._looks.pop()
+        try:
+            if self._store is not None:
+                self._store.append(make_dataset(self._labels, self._observer.record, [look]))
+                look = replace(look, pattern=None)  # it is in the store
+            self._looks.append(look)
+            for sink in self._sinks:
+                sink(look.step, numbers(self._numbers))
+        except Exception as error:
+            if self._raises:
+                raise
+            sentence = (
+                str(error) if isinstance(error, StoreError) else f"a sink failed at step {look.step}: {brief(error)}"
+            )
+            warnings.warn(sentence, stacklevel=4)
+
+    @property
+    def _numbers(self) -> xr.Dataset:
+        """All looks so far, without their patterns."""
+        return make_dataset(self._labels, self._observer.record, self._looks, patterns=False)
+
+    @cached_property
     def _labels(self) -> Labels:
         observer = self._observer
         rows, keys = observer.shown
