@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import torch
 import xarray as xr
-from torch import nn
+from torch import Tensor, nn
 
 from scansnap.base.errors import InputError, brief, unknown
 from scansnap.monitor.dataset import Labels, Look, describe, make_dataset
 from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
+from scansnap.monitor.sight import Announced
 
 Sink = Callable[[int, Mapping[str, float]], None]
 Words = Callable[[int], str] | Sequence[str]
@@ -110,6 +111,22 @@ class Watch:
         if self._looks and self._looks[-1].step == self._step:
             self._looks.pop()
         self._looks.append(look)
+
+    def attention(
+        self,
+        *modules: nn.Module,
+        queries_and_keys: Callable[..., tuple[Tensor, Tensor]] | None = None,
+        scale: float | None = None,
+        is_causal: bool = False,
+    ) -> None:
+        """Announce modules whose attention is written by hand.
+
+        What such a module gives to softmax are its logits.  Where it has no softmax over keys, `queries_and_keys` is a
+        function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d); the
+        logits are their products times `scale`, 1/sqrt(d) by default.
+        """
+        self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
+        self._begin()
 
     @property
     def seen(self) -> tuple[str, ...]:
