@@ -14,6 +14,7 @@ from torch import nn
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import uncompiled, undisturbed
+from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.probe import SHOWN, Piece, Probe
 from scansnap.monitor.quantities import HeadQuantity
 from scansnap.monitor.sight import AllSeen, Announced, Sight
@@ -42,6 +43,7 @@ class Observer:
 
     def __init__(self, model: nn.Module, probe: Probe, record: Sequence[HeadQuantity]) -> None:
         self._model = uncompiled(model)
+        self.is_sharded = is_sharded(self._model)
         self.probe, self.record = probe, tuple(record)
         self.layers: dict[str, SeenLayer] = {}
         self.announced: list[Announced] = []
@@ -64,8 +66,6 @@ class Observer:
         tally = Tally(self.probe, self.record, {}, learns=True)
         piece = next(self.probe.pieces(self._at_most, repeat=False))
         self._pass(piece, tally)
-        if tally.failure is not None:
-            raise tally.failure
         if not tally.layers:
             raise InputError(
                 f"no attention was seen in {type(self._model).__name__}: where it is written by hand, announce the "
@@ -81,41 +81,42 @@ class Observer:
                 if not self.layers:
                     self.learn()
                 return self._look()
-            except (InputError, FailedLook):
-                self._forget()
-                raise
-            except Exception:
-                self._forget()
+            except Exception as error:
+                for layer in self.layers.values():
+                    layer.has_before = False  # what was followed may not be whole
                 windows = self._at_most or self.probe.windows
-                if windows == 1 or self.probe.batch_dim is None:
+                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
                     raise
                 self._at_most = math.ceil(windows / 2)
 
-    def _forget(self) -> None:
-        """What was followed is not whole after a failure."""
-        for layer in self.layers.values():
-            layer.has_before = False
-
     def _look(self) -> Measured:
-        tally = Tally(self.probe, self.record, self.layers, ends_early=not _is_interlocked(self._model))
+        ends_early = not self.is_sharded and not _has_hooks(self._model)
+        tally = Tally(self.probe, self.record, self.layers, ends_early=ends_early)
         for piece in self.probe.pieces(self._at_most):
             self._pass(piece, tally)
-            if tally.failure is not None:
-                raise tally.failure
         for layer in self.layers.values():
             layer.has_before = layer.before is not None
         return self._collect(tally)
 
     def _pass(self, piece: Piece, tally: Tally) -> None:
+        """Run the model on a piece; all processes fail if one of them does."""
         tally.start(piece)
-        names = {id(module): name for name, module in self._model.named_modules()}
+        names = {id(module): plain_name(name) for name, module in self._model.named_modules()}
         sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
-        with undisturbed(self._model), seen_by(sight, self._model):
+        with undisturbed(self._model, self.is_sharded), seen_by(sight, self._model):
             try:
                 with sight:
                     piece.call(self._model)
             except AllSeen:
                 pass
+            except Exception as error:
+                tally.failure = tally.failure or error
+        if self.is_sharded:
+            free_gathered(self._model)
+            if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:
+                tally.failure = RuntimeError("the look failed in another process")
+        if tally.failure is not None:
+            raise tally.failure
 
     def _collect(self, tally: Tally) -> Measured:
         device = next(iter(tally.sums.values())).totals.device
@@ -140,6 +141,6 @@ class Observer:
         return Measured({quantity.name: numbers[j] for j, quantity in enumerate(self.record)}, pattern.cpu().numpy())
 
 
-def _is_interlocked(model: nn.Module) -> bool:
-    """Whether a forward pass must run to its end: other processes or hooks count on what comes after."""
+def _has_hooks(model: nn.Module) -> bool:
+    """Whether hooks may count on a forward pass that runs to its end."""
     return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
