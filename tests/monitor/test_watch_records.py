@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import xarray as xr
+from torch import nn
 
 import scansnap as ss
 from tests.monitor.small_model import SmallModel, train
@@ -83,3 +84,22 @@ def test_a_model_before_training_raises_no_alarm() -> None:
         torch.manual_seed(seed)
         watch = ss.watch(SmallModel(heads=4, length=16), probe=PROBE)
         assert not [verdict for verdict in watch.verdicts if verdict.severity == "alarm"]
+
+
+class OwnAttention(nn.Module):
+    """Written by hand: it is seen once it is announced."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.transpose(1, 2)).softmax(-1) @ x
+
+
+def test_modules_announced_before_the_first_step_are_in_the_store(tmp_path) -> None:
+    model = SmallModel()
+    model.blocks.append(OwnAttention())
+    model.norms.append(nn.LayerNorm(16))
+    with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
+        assert watch.dataset.sizes["layer"] == 2
+        watch.attention(model.blocks[2])
+        train(model, 2, watch)
+        assert watch.dataset["module"].values.tolist() == ["blocks.0", "blocks.1", "blocks.2"]
+        assert watch.dataset["step"].values.tolist() == [0, 2]

@@ -4,6 +4,8 @@ Inside, the model is in evaluation mode, without gradients and uncompiled.  Afte
 can change is as it was, bit for bit: the random state of torch on the CPU and on the model's devices, of numpy and of
 Python; every attribute of every module, among them the buffers, also where the pass replaced them; the contents of
 buffers and of other tensors that modules hold.  Parameters and their gradients are only read.
+
+Of a model whose parameters are sharded, the wrapper's own attributes are left alone: buffers and flags are put back.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ import torch
 from torch import Tensor, nn
 
 UNTOUCHED = ("_parameters", "_modules")
-"""Attributes of a module that are not put back: a forward pass does not change them, except where a wrapper moves
-parameters between processes, and then they must stay where they are."""
+"""Attributes of a module that are not put back: a forward pass does not change them."""
+
+OF_SHARDS = ("training", "_buffers")
+"""Attributes that are put back where a wrapper of sharded parameters keeps others for itself."""
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -35,13 +39,13 @@ def uncompiled(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
+def undisturbed(model: nn.Module, is_sharded: bool = False) -> Iterator[None]:
     """Evaluation mode without gradients inside; all that a forward pass can change is put back after."""
     modules = list(model.modules())
     devices = {p.device for p in model.parameters()} | {b.device for b in model.buffers()}
     with ExitStack() as stack:
         stack.enter_context(_random_numbers(devices))
-        stack.enter_context(_attributes(modules))
+        stack.enter_context(_attributes(modules, OF_SHARDS if is_sharded else None))
         stack.enter_context(torch.no_grad())
         if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
             stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -70,11 +74,11 @@ def _random_numbers(devices: set[torch.device]) -> Iterator[None]:
 
 
 @contextmanager
-def _attributes(modules: list[nn.Module]) -> Iterator[None]:
-    states = [_ModuleState(module) for module in modules]
+def _attributes(modules: list[nn.Module], only: tuple[str, ...] | None) -> Iterator[None]:
+    states = [_ModuleState(module, only) for module in modules]
     tensors: dict[int, tuple[Tensor, int, Tensor]] = {}
-    for module in modules:
-        for value in (*module._buffers.values(), *module.__dict__.values()):
+    for module, state in zip(modules, states, strict=True):
+        for value in (*module._buffers.values(), *state.attributes.values()):
             if isinstance(value, Tensor) and id(value) not in tensors:
                 tensors[id(value)] = (value, value._version, value.detach().clone())
     try:
@@ -91,18 +95,21 @@ def _attributes(modules: list[nn.Module]) -> Iterator[None]:
 class _ModuleState:
     """The attributes of a module, and what those hold that are lists, dictionaries or sets."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self._attributes = {name: value for name, value in module.__dict__.items() if name not in UNTOUCHED}
+    def __init__(self, module: nn.Module, only: tuple[str, ...] | None) -> None:
+        self._state, self._only = module.__dict__, only
+        self.attributes = {name: value for name, value in self._state.items() if self._is_ours(name)}
         self._contents = [
-            (value, value.copy()) for value in self._attributes.values() if isinstance(value, list | dict | set)
+            (value, value.copy()) for value in self.attributes.values() if isinstance(value, list | dict | set)
         ]
 
+    def _is_ours(self, name: str) -> bool:
+        return name not in UNTOUCHED if self._only is None else name in self._only
+
     def restore(self) -> None:
-        state = self._module.__dict__
-        for name in [name for name in state if name not in self._attributes and name not in UNTOUCHED]:
+        state = self._state
+        for name in [name for name in state if name not in self.attributes and self._is_ours(name)]:
             del state[name]
-        for name, value in self._attributes.items():
+        for name, value in self.attributes.items():
             if name not in state or state[name] is not value:
                 state[name] = value
         for container, content in self._contents:

@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from scansnap.base.errors import InputError, ScanSnapError
+from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import uncompiled, undisturbed
 from scansnap.monitor.probe import SHOWN, Piece, Probe
+from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.quantities import HeadQuantity
-from scansnap.monitor.sight import AllSeen, LayerSums, SeenLayer, Sight
+from scansnap.monitor.sight import AllSeen, Announced, Sight
+from scansnap.monitor.tally import SeenLayer, Tally
 
 
 class FailedLook(ScanSnapError):
-    """A look that has no result; the message is its reason."""
+    """A look without a result, which smaller pieces would not change; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,17 @@ class Measured:
 class Observer:
     """Looks at a model on a probe.
 
-    A look holds the tensors of a forward pass over one piece of the probe without gradients, 20 bytes for each of the
-    `AT_ONCE` weights that are computed at once, the keys of one layer in float32, and 4 bytes for each of at most
-    `FOLLOWED` weights that are kept from look to look.
+    A look holds the tensors of a forward pass over one piece of the probe without gradients; 20 bytes for each of the
+    `AT_ONCE` weights that are computed at once; the keys of one layer in float32; a copy of the model's buffers; and 4
+    bytes for each of at most `FOLLOWED` weights that are kept from look to look.
     """
 
     def __init__(self, model: nn.Module, probe: Probe, record: Sequence[HeadQuantity]) -> None:
         self._model = uncompiled(model)
+        self.is_sharded = is_sharded(self._model)
         self.probe, self.record = probe, tuple(record)
         self.layers: dict[str, SeenLayer] = {}
+        self.announced: list[Announced] = []
         self._at_most: int | None = None  # windows in a piece
 
     @property
@@ -58,82 +63,84 @@ class Observer:
 
     def learn(self) -> None:
         """See which modules attend, and how; refused if none is seen."""
+        tally = Tally(self.probe, self.record, {}, learns=True)
         piece = next(self.probe.pieces(self._at_most, repeat=False))
-        layers: dict[str, SeenLayer] = {}
-        sight = self._pass(piece, layers, learns=True)
-        if sight.failure is not None:
-            raise sight.failure
-        if not layers:
+        self._pass(piece, tally)
+        if not tally.layers:
             raise InputError(
-                f"no attention was seen in {type(self._model).__name__}: it is seen where a model calls "
-                "scaled_dot_product_attention; announce attention that is written by hand with watch.attention(module)."
+                f"no attention was seen in {type(self._model).__name__}: where it is written by hand, announce the "
+                "modules that compute it with watch.attention(module)."
             )
-        self.layers = layers
+        self.layers = tally.layers
+        self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
 
     def look(self) -> Measured:
-        """Measure, in smaller and smaller pieces if there is no memory for more."""
+        """Measure, in smaller and smaller pieces if that fails."""
         while True:
             try:
                 if not self.layers:
                     self.learn()
                 return self._look()
-            except InputError:
-                raise
             except Exception as error:
                 for layer in self.layers.values():
-                    layer.has_before = False
+                    layer.has_before = False  # what was followed may not be whole
                 windows = self._at_most or self.probe.windows
-                if isinstance(error, FailedLook) or windows == 1 or self.probe.batch_dim is None:
+                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
                     raise
                 self._at_most = math.ceil(windows / 2)
 
     def _look(self) -> Measured:
-        sums: dict[str, LayerSums] = {}
+        ends_early = not self.is_sharded and not _has_hooks(self._model)
+        tally = Tally(self.probe, self.record, self.layers, ends_early=ends_early)
         for piece in self.probe.pieces(self._at_most):
-            sight = self._pass(piece, self.layers, sums)
-            if sight.failure is not None:
-                raise sight.failure
+            self._pass(piece, tally)
         for layer in self.layers.values():
             layer.has_before = layer.before is not None
-        return self._collect(sums)
+        return self._collect(tally)
 
-    def _pass(
-        self, piece: Piece, layers: dict[str, SeenLayer], sums: dict[str, LayerSums] | None = None, learns: bool = False
-    ) -> Sight:
-        names = {id(module): name for name, module in self._model.named_modules()}
-        sight = Sight(
-            names, self.probe, piece, self.record, layers, {} if sums is None else sums, learns, ends=not learns
-        )
-        with undisturbed(self._model):
+    def _pass(self, piece: Piece, tally: Tally) -> None:
+        """Run the model on a piece; all processes fail if one of them does."""
+        tally.start(piece)
+        names = {id(module): plain_name(name) for name, module in self._model.named_modules()}
+        sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
+        with undisturbed(self._model, self.is_sharded), seen_by(sight, self._model):
             try:
                 with sight:
-                    if self.probe.function is not None:
-                        self.probe.function(self._model)
-                    else:
-                        piece.call(self._model)
+                    piece.call(self._model)
             except AllSeen:
                 pass
-        return sight
+            except Exception as error:
+                tally.failure = tally.failure or error
+        if self.is_sharded:
+            free_gathered(self._model)
+            if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:
+                tally.failure = RuntimeError("the look failed in another process")
+        if tally.failure is not None:
+            raise tally.failure
 
-    def _collect(self, sums: dict[str, LayerSums]) -> Measured:
-        shape = len(self.record), len(self.layers), self.heads
-        device = next(iter(sums.values())).totals.device
-        values = torch.full(shape, math.nan, dtype=torch.float64, device=device)
-        pattern = torch.full((*shape[1:], *self.shown), math.nan, device=device)
+    def _collect(self, tally: Tally) -> Measured:
+        device = next(iter(tally.sums.values())).totals.device
+        shape = len(self.layers), self.heads
+        values = torch.full((len(self.record), *shape), math.nan, dtype=torch.float64, device=device)
+        pattern = torch.full((*shape, *self.shown), math.nan, device=device)
         is_bad = torch.zeros(len(self.layers), dtype=torch.bool, device=device)
+        is_mean = torch.tensor([quantity.reduction == "mean" for quantity in self.record], device=device)
         for i, name in enumerate(self.layers):
-            if name not in sums:
+            if name not in tally.sums:
                 continue
-            layer = sums[name]
-            means = layer.totals / layer.counts  # 0/0 is NaN where no row counts
-            for j, quantity in enumerate(self.record):
-                row = layer.totals[j].masked_fill(layer.counts[j] == 0, math.nan)
-                values[j, i, : layer.totals.shape[1]] = row if quantity.reduction == "max" else means[j]
-            is_bad[i] = layer.is_bad
-            if layer.pattern is not None:
-                heads, rows, keys = layer.pattern.shape
-                pattern[i, :heads, :rows, :keys] = layer.pattern
+            sums = tally.sums[name]
+            counts = torch.where(is_mean[:, None], sums.counts, (sums.counts > 0).double())
+            values[:, i, : sums.totals.shape[1]] = torch.where(counts > 0, sums.totals / counts, math.nan)
+            is_bad[i] = sums.is_bad
+            if sums.pattern is not None:
+                heads, rows, keys = sums.pattern.shape
+                pattern[i, :heads, :rows, :keys] = sums.pattern
         if bad := is_bad.nonzero().flatten().tolist():
             raise FailedLook(f"the attention logits of {list(self.layers)[bad[0]]} are not finite")
         numbers = values.cpu().numpy()
         return Measured({quantity.name: numbers[j] for j, quantity in enumerate(self.record)}, pattern.cpu().numpy())
+
+
+def _has_hooks(model: nn.Module) -> bool:
+    """Whether hooks may count on a forward pass that runs to its end."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -1,9 +1,10 @@
 """What the model is shown at every look: fixed windows, and some with random tokens that repeat.
 
 A probe is what the model is called with: a tensor, a tuple of arguments, a mapping of keyword arguments, a list of
-these, or a function of the model that calls it.  A sample of the rows is measured, the same at every look: each
-window's positions are cut into equal parts and one position is drawn from each, so that a mean over rows is unbiased and varies
-less than with independent draws.
+these, or a function of the model that calls it.
+
+A sample of the rows is measured, the same at every look: each window's positions are cut into equal parts and one
+position is drawn from each, so that a mean over rows is unbiased and varies less than with independent draws.
 
 Whether a head finds an earlier occurrence of the current token is measured on a window x_0 ... x_{L-1} x_0 ... x_{L-1}
 of tokens drawn at random, without repetition where the probe has enough, from those that occur in the probe.  Such
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,28 +49,40 @@ class Piece:
     repeated: int  # further windows of repeated tokens, at the end
     follow: bool = True  # whether its rows are followed from look to look
 
-    def call(self, model: nn.Module) -> Any:
-        """The model's answer."""
-        return model(*self.args, **self.kwargs)
+    function: Callable[[nn.Module], Any] | None = None  # calls the model in its own way
+
+    def call(self, model: nn.Module) -> None:
+        """Run the model."""
+        if self.function is None:
+            model(*self.args, **self.kwargs)
+        else:
+            self.function(model)
 
 
 class Probe:
     """The windows of a probe, and which rows of theirs are measured."""
 
-    def __init__(self, probe: Any, rows: int | None, device: torch.device) -> None:
+    def __init__(self, probe: Any, rows: int | None, device: torch.device, followed: int | None = None) -> None:
+        """`followed` is the number of first windows whose attention is followed from look to look; all if None."""
         self.rows, self.device = rows, device
+        self._followed = followed
         self.function: Callable[[nn.Module], Any] | None = probe if callable(probe) else None
         parts = [] if self.function else probe if isinstance(probe, list) else [probe]
         if not self.function and not parts:
             raise InputError("the probe is an empty list: give the model's input, a batch as it is trained on.")
         self._calls = [_arguments(part, device) for part in parts]
-        self.batch_dim: int | None = 0  # which axis of the tensors counts windows; None where that is not known
+        self.batch_dim: int | None = None if self.function else 0  # which axis counts windows; None if not known
         self._positions: dict[tuple[int, int, int], Tensor] = {}
 
     @property
     def windows(self) -> int:
         """The number of windows, without repeated ones."""
         return sum(self._count(call) for call in self._calls) or 1
+
+    @property
+    def followed_windows(self) -> int:
+        """The number of windows whose attention is followed from look to look."""
+        return self.windows if self._followed is None else min(self._followed, self.windows)
 
     def __str__(self) -> str:
         if self.function is not None:
@@ -82,22 +96,33 @@ class Probe:
     def pieces(self, at_most: int | None, *, repeat: bool = True) -> Iterator[Piece]:
         """The probe in pieces of at most so many windows, the last of each call with the repeated windows."""
         if self.function is not None:
-            yield Piece((), {}, 0, 1, 0)
+            yield Piece((), {}, 0, 1, 0, function=self.function)
             return
         start = 0
         for args, kwargs in self._calls:
             count = self._count((args, kwargs))
             size = count if at_most is None or self.batch_dim is None else max(1, min(at_most, count))
-            for first in range(0, count, size):
-                last = min(first + size, count)
+            cuts = sorted({*range(0, count, size), min(max(0, self.followed_windows - start), count), count})
+            for first, last in pairwise(cuts):
                 part: tuple[tuple[Any, ...], dict[str, Any]] = (args, kwargs)
-                if size < count:
+                if len(cuts) > 2:
                     part = self._cut(part, first, last)
                 repeated = 0
                 if repeat and start == 0 and last == count:
                     part, repeated = self._with_repeated(part, count)
-                yield Piece(part[0], part[1], start + first, last - first, repeated)
+                follow = start + first < self.followed_windows
+                yield Piece(part[0], part[1], start + first, last - first, repeated, follow)
             start += count
+
+    def find_windows(self, piece: Piece, layers: Sequence[tuple[int, int]]) -> None:
+        """Find which axis counts windows from the windows and queries that layers attend with."""
+        if self.batch_dim is None:
+            return
+        count = piece.windows
+        if any(windows % count == 0 for windows, _ in layers):
+            return
+        shapes = {tuple(value.shape[:2]) for _, value in _tensors(piece.args, piece.kwargs)}
+        self.batch_dim = 1 if any((queries, windows) in shapes for windows, queries in layers) else None
 
     def positions(self, piece: Piece, batch: int, length: int) -> Tensor:
         """The rows (batch, r) of a piece that are measured; any first columns of them are spread over the windows too.
@@ -224,7 +249,7 @@ def _map(
 
 
 def _spread_order(count: int) -> NDArray[np.int64]:
-    """0 ... count - 1 in an order whose every beginning is spread evenly: by the fractional parts of i · golden ratio."""
+    """0 ... count - 1 in an order whose every beginning is spread evenly, by multiples of the golden ratio."""
     golden = (5**0.5 - 1) / 2
     ranks = np.argsort(np.argsort((np.arange(count) * golden) % 1.0, kind="stable"))
     return ranks.astype(np.int64)

@@ -55,6 +55,12 @@ class Rows:
         """The values of rows with more than `count` keys, NaN for the others."""
         return values.masked_fill(self.keys <= count, math.nan)
 
+    def of_windows(self, windows: slice) -> Rows:
+        """The rows of some windows."""
+        return Rows(
+            self.weights[windows], self.logits[windows], self.positions[windows], self.first[windows], self.is_self
+        )
+
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
         return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]

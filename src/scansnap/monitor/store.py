@@ -12,6 +12,7 @@ kill cut short was never there: the next one is written over it.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,11 @@ class LookStore:
                 f"cannot write {self.path}: {error.strerror or error}; the looks before step {step:,} are kept."
             ) from None
         self.last_step = step
+
+    def clear(self) -> None:
+        """Begin anew, without the looks that are there."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.last_step, self._arrays = None, {}
 
     def check(self, look: xr.Dataset) -> None:
         """Refuse a look at another model, at another probe or with other quantities than those that are there."""

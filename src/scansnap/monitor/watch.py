@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 import torch
 import xarray as xr
-from torch import nn
+from torch import Tensor, nn
 
 from scansnap.base.errors import InputError, StoreError, brief, unknown
 from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
+from scansnap.monitor.sight import Announced
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
 from scansnap.monitor.verdicts import HeadVerdict, judge
@@ -93,12 +94,14 @@ class Watch:
         self._store = None if store is None else LookStore(store)
         self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
         self._step = self._looks[-1].step if self._looks else 0
+        self._began = not self._looks  # nothing is recorded but the look before the first step
         self._refusal: InputError | None = None
         self._begin()
 
     def step(self, step: int | None = None) -> None:
         """Count a step, and look if it is one of every so many; `step` is its number where the count is not enough."""
         self._step = step = self._step + 1 if step is None else step
+        self._began = False
         if step % self.every == 0:
             self.look()
 
@@ -107,6 +110,24 @@ class Watch:
         if self._refusal is not None:
             raise self._refusal
         self._add(self._measured())
+
+    def attention(
+        self,
+        *modules: nn.Module,
+        queries_and_keys: Callable[..., tuple[Tensor, Tensor]] | None = None,
+        scale: float | None = None,
+        is_causal: bool = False,
+    ) -> None:
+        """Announce modules whose attention is written by hand.
+
+        What such a module gives to softmax are its logits.  Where it has no softmax over keys, `queries_and_keys` is a
+        function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d); the
+        logits are their products times `scale`, 1/sqrt(d) by default.
+        """
+        self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
+        if self._store is not None and self._began:
+            self._store.clear()
+        self._begin()
 
     @property
     def seen(self) -> tuple[str, ...]:
