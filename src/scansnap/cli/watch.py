@@ -46,9 +46,12 @@ def show(
 
         write_watch_page(page, looks)
     if json:
-        from scansnap.monitor.verdicts import judge
+        from scansnap.monitor.verdicts import judge_heads
 
-        facts = {"steps": looks["step"].values.tolist(), "verdicts": [asdict(verdict) for verdict in judge(looks)]}
+        facts = {
+            "steps": looks["step"].values.tolist(),
+            "verdicts": [asdict(verdict) for verdict in judge_heads(looks)],
+        }
         print(json_module.dumps({**facts, "page": str(page) if page else None}))
     elif page is not None:
         print(f"page: {page}   ({looks.sizes['step']} looks; open it in a browser)")

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.monitor.store import read_looks
-from scansnap.monitor.verdicts import Severity, judge
+from scansnap.monitor.verdicts import Severity, judge_heads
 
 STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern": "default"}
 
@@ -107,7 +107,7 @@ def short(value: float) -> str:
 
 def _verdicts(looks: xr.Dataset) -> list[RenderableType]:
     """The evidence for some heads of each kind of verdict, most pressing first, and the number of the others."""
-    verdicts = judge(looks)
+    verdicts = judge_heads(looks)
     if not verdicts:
         return [Text("no verdict on any head yet")]
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")

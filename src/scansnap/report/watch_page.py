@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
-from scansnap.monitor.verdicts import HeadVerdict, judge
+from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.report import html
 from scansnap.report.claims_page import check_page
 
@@ -37,7 +37,7 @@ def render_watch(dataset: xr.Dataset) -> str:
     """The page as text."""
     if not dataset.sizes.get("step"):
         raise InputError("there are no looks yet: start the training, and make the page after its first step.")
-    verdicts = judge(dataset)
+    verdicts = judge_heads(dataset)
     return html.render(
         "watch_page.html.jinja",
         groups=[(name, list(group)) for name, group in groupby(verdicts, lambda verdict: verdict.name)],
