@@ -43,7 +43,9 @@ class Labels:
     attributes: Mapping[str, Any]
 
 
-def make_dataset(labels: Labels, record: Sequence[HeadQuantity], looks: Sequence[Look]) -> xr.Dataset:
+def make_dataset(
+    labels: Labels, record: Sequence[HeadQuantity], looks: Sequence[Look], *, patterns: bool = True
+) -> xr.Dataset:
     """The looks as a Dataset; NaN where a look failed, or a layer has fewer heads or tokens than others."""
     shape = len(labels.modules), labels.heads
     variables: dict[str, Any] = {
@@ -54,12 +56,12 @@ def make_dataset(labels: Labels, record: Sequence[HeadQuantity], looks: Sequence
         )
         for quantity in record
     }
-    patterns = _stack([look.pattern for look in looks], (*shape, labels.rows, labels.keys), np.float32)
-    variables["pattern"] = (
-        (*HEADS, "row", "key"),
-        patterns,
-        {"long_name": "attention among the first tokens of the first window of the probe", "units": "1"},
-    )
+    if patterns:
+        variables["pattern"] = (
+            (*HEADS, "row", "key"),
+            _stack([look.pattern for look in looks], (*shape, labels.rows, labels.keys), np.float32),
+            {"long_name": "attention among the first tokens of the first window of the probe", "units": "1"},
+        )
     tokens = [*labels.tokens, *[""] * labels.rows][: labels.rows]
     return xr.Dataset(
         variables,
@@ -77,6 +79,17 @@ def make_dataset(labels: Labels, record: Sequence[HeadQuantity], looks: Sequence
         },
         attrs=dict(labels.attributes),
     )
+
+
+def looks_of(dataset: xr.Dataset) -> list[Look]:
+    """The looks that a Dataset holds, without their patterns."""
+    names = [str(name) for name, values in dataset.data_vars.items() if values.dims == HEADS]
+    values = {name: dataset[name].values for name in names}
+    rows = zip(dataset["step"].values.tolist(), dataset["reason"].values.tolist(), strict=True)
+    return [
+        Look(step, {} if reason else {name: values[name][i] for name in names}, reason=reason)
+        for i, (step, reason) in enumerate(rows)
+    ]
 
 
 def describe(model: str, probe: str, record: Sequence[HeadQuantity], **more: Any) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,11 +15,17 @@ from torch import nn
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import uncompiled, undisturbed
-from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.probe import SHOWN, Piece, Probe
+from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.quantities import HeadQuantity
 from scansnap.monitor.sight import AllSeen, Announced, Sight
 from scansnap.monitor.tally import SeenLayer, Tally
+
+Result = TypeVar("Result")
+
+ROUNDING = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-3 if torch.cuda.is_available() else 1e-4}
+"""By how much outputs may differ, relative to the largest: a few units in the last place; with TF32, as GPUs may use
+for float32, those of its 10 bits."""
 
 
 class FailedLook(ScanSnapError):
@@ -63,6 +70,44 @@ class Observer:
 
     def learn(self) -> None:
         """See which modules attend, and how; refused if none is seen."""
+        self._in_pieces(self._learn)
+
+    def look(self) -> Measured:
+        """Measure, in smaller and smaller pieces if that fails."""
+        return self._in_pieces(self._look)
+
+    def agreement(self) -> str:
+        """In words, how far outputs that the weights give are from those that the model computed at the first look."""
+        errors = [layer.error for layer in self.layers.values() if not math.isnan(layer.error)]
+        if not errors:
+            return "not compared with the model's own outputs"
+        return f"the weights give the model's own outputs up to {max(errors):.1g} of the largest"
+
+    def disagreement(self) -> str:
+        """What is wrong if some output is not what the weights give; empty if all are."""
+        wrong = [layer for layer in self.layers.values() if layer.error > ROUNDING.get(layer.dtype, 1e-3)]
+        if not wrong:
+            return ""
+        return (
+            f"the attention seen in {wrong[0].name} does not give what the model computed: its output is off by "
+            f"{wrong[0].error:.1g} of the largest, more than rounding in {str(wrong[0].dtype).removeprefix('torch.')}; "
+            f"do not trust the numbers of {len(wrong)} of {len(self.layers)} layers."
+        )
+
+    def _in_pieces(self, action: Callable[[], Result]) -> Result:
+        """Do something, again in smaller and smaller pieces if it fails."""
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                for layer in self.layers.values():
+                    layer.has_before = False  # what was followed may not be whole
+                windows = self._at_most or self.probe.windows
+                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
+                    raise
+                self._at_most = math.ceil(windows / 2)
+
+    def _learn(self) -> None:
         tally = Tally(self.probe, self.record, {}, learns=True)
         piece = next(self.probe.pieces(self._at_most, repeat=False))
         self._pass(piece, tally)
@@ -73,21 +118,6 @@ class Observer:
             )
         self.layers = tally.layers
         self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
-
-    def look(self) -> Measured:
-        """Measure, in smaller and smaller pieces if that fails."""
-        while True:
-            try:
-                if not self.layers:
-                    self.learn()
-                return self._look()
-            except Exception as error:
-                for layer in self.layers.values():
-                    layer.has_before = False  # what was followed may not be whole
-                windows = self._at_most or self.probe.windows
-                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
-                    raise
-                self._at_most = math.ceil(windows / 2)
 
     def _look(self) -> Measured:
         ends_early = not self.is_sharded and not _has_hooks(self._model)

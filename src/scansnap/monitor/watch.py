@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,14 +13,17 @@ import torch
 import xarray as xr
 from torch import Tensor, nn
 
-from scansnap.base.errors import InputError, brief, unknown
-from scansnap.monitor.dataset import Labels, Look, describe, make_dataset
+from scansnap.base.errors import InputError, StoreError, brief, unknown
+from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
+from scansnap.monitor.processes import is_first
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
 from scansnap.monitor.sight import Announced
+from scansnap.monitor.sinks import Sink, numbers
+from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.verdicts import HeadVerdict, judge
 
-Sink = Callable[[int, Mapping[str, float]], None]
 Words = Callable[[int], str] | Sequence[str]
 
 
@@ -44,7 +50,7 @@ def watch(
     every : int
         Steps between looks.
     store : path, optional
-        Where looks are written as they are made.
+        Where looks are written as they are made (zarr); one that is there is continued, from the step of its last look.
     record : sequence
         Names of quantities, or `HeadQuantity` objects.
     rows : int, optional
@@ -86,8 +92,10 @@ class Watch:
         self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._observer = Observer(model, Probe(probe, rows, device), quantities(record))
-        self._looks: list[Look] = []
-        self._step = 0
+        self._sits_out = not is_first() and not self._observer.is_sharded
+        self._store = None if store is None or not is_first() else LookStore(store)
+        self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
+        self._step = self._start = self._looks[-1].step if self._looks else 0
         self._refusal: InputError | None = None
         self._begin()
 
@@ -99,18 +107,11 @@ class Watch:
 
     def look(self) -> None:
         """Look now."""
+        if self._sits_out:
+            return
         if self._refusal is not None:
             raise self._refusal
-        try:
-            measured = self._observer.look()
-            look = Look(self._step, measured.values, measured.pattern)
-        except Exception as error:
-            if self._raises:
-                raise
-            look = Look(self._step, {}, reason=brief(error))
-        if self._looks and self._looks[-1].step == self._step:
-            self._looks.pop()
-        self._looks.append(look)
+        self._add(self._measured())
 
     def attention(
         self,
@@ -125,7 +126,13 @@ class Watch:
         function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d); the
         logits are their products times `scale`, 1/sqrt(d) by default.
         """
+        if self._step != self._start:
+            raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
         self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
+        if not self._start:  # what was seen without these modules is seen again with them
+            self._looks.clear()
+            if self._store is not None:
+                self._store.clear()
         self._begin()
 
     @property
@@ -137,11 +144,20 @@ class Watch:
 
     @property
     def dataset(self) -> xr.Dataset:
-        """All looks so far."""
-        return make_dataset(self._labels(), self._observer.record, self._looks)
+        """All looks so far; with a store, those that it holds."""
+        if self._store is not None and self._store.last_step is not None:
+            return read_looks(self._store.path)
+        return make_dataset(self._labels, self._observer.record, self._looks)
+
+    @property
+    def verdicts(self) -> list[HeadVerdict]:
+        """What the looks so far say of each head, most pressing first."""
+        return judge(self._numbers)
 
     def close(self) -> None:
-        """End the watch."""
+        """End the watch, and let others write to its store."""
+        if self._store is not None:
+            self._store.close()
 
     def __enter__(self) -> Watch:
         return self
@@ -151,14 +167,61 @@ class Watch:
 
     def _begin(self) -> None:
         """Look before the first step; a model in which nothing is seen is refused when it is first used."""
+        if self._sits_out:
+            return
         self._refusal = None
+        self.__dict__.pop("_labels", None)
         try:
             self._observer.learn()
         except InputError as refusal:
             self._refusal = refusal
             return
-        self.look()
+        except Exception as error:
+            raise InputError(
+                f"{type(self._model).__name__} cannot be run on the probe ({brief(error)}): give what it is called "
+                "with in training: a tensor, a tuple of arguments, a mapping of keyword arguments, or a function of it."
+            ) from error
+        if disagreement := self._observer.disagreement():
+            warnings.warn(disagreement, stacklevel=5)
+        if self._store is None or self._store.last_step is None:
+            self.look()
+        else:  # what moves until the next look is measured from here
+            self._store.check(make_dataset(self._labels, self._observer.record, [self._measured()]))
 
+    def _measured(self) -> Look:
+        try:
+            measured = self._observer.look()
+            return Look(self._step, measured.values, measured.pattern)
+        except Exception as error:
+            if self._raises:
+                raise
+            return Look(self._step, {}, reason=brief(error))
+
+    def _add(self, look: Look) -> None:
+        """Keep a look, write it to the store and tell the sinks; what goes wrong there does not end the training."""
+        if self._looks and self._looks[-1].step == look.step and self._store is None:
+            self._looks.pop()
+        try:
+            if self._store is not None:
+                self._store.append(make_dataset(self._labels, self._observer.record, [look]))
+                look = replace(look, pattern=None)  # it is in the store
+            self._looks.append(look)
+            for sink in self._sinks:
+                sink(look.step, numbers(self._numbers))
+        except Exception as error:
+            if self._raises:
+                raise
+            sentence = (
+                str(error) if isinstance(error, StoreError) else f"a sink failed at step {look.step}: {brief(error)}"
+            )
+            warnings.warn(sentence, stacklevel=4)
+
+    @property
+    def _numbers(self) -> xr.Dataset:
+        """All looks so far, without their patterns."""
+        return make_dataset(self._labels, self._observer.record, self._looks, patterns=False)
+
+    @cached_property
     def _labels(self) -> Labels:
         observer = self._observer
         rows, keys = observer.shown
@@ -173,7 +236,7 @@ class Watch:
             [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],
             describe(
                 type(self._model).__name__, str(observer.probe), observer.record, every=self.every,
-                rows=observer.probe.rows or 0,
+                rows=observer.probe.rows or 0, check=observer.agreement(),
             ),
         )  # fmt: skip
 
