@@ -10,13 +10,14 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import uncompiled, undisturbed
 from scansnap.monitor.probe import SHOWN, Piece, Probe
 from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
+from scansnap.monitor.projections import Projections, find_projections
 from scansnap.monitor.quantities import HeadQuantity
 from scansnap.monitor.sight import AllSeen, Announced, Sight
 from scansnap.monitor.tally import SeenLayer, Tally
@@ -131,7 +132,7 @@ class Observer:
     def _pass(self, piece: Piece, tally: Tally) -> None:
         """Run the model on a piece; all processes fail if one of them does."""
         tally.start(piece)
-        names = {id(module): plain_name(name) for name, module in self._model.named_modules()}
+        names = {id(module): name for name, module in self._modules().items()}
         sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
         with undisturbed(self._model, self.is_sharded), seen_by(sight, self._model):
             try:
@@ -165,10 +166,37 @@ class Observer:
             if sums.pattern is not None:
                 heads, rows, keys = sums.pattern.shape
                 pattern[i, :heads, :rows, :keys] = sums.pattern
+        self._add_projected(values)
         if bad := is_bad.nonzero().flatten().tolist():
             raise FailedLook(f"the attention logits of {list(self.layers)[bad[0]]} are not finite")
         numbers = values.cpu().numpy()
         return Measured({quantity.name: numbers[j] for j, quantity in enumerate(self.record)}, pattern.cpu().numpy())
+
+    def _modules(self) -> dict[str, nn.Module]:
+        """The model's modules by name; the model itself has that of its class."""
+        return {plain_name(name) or type(m).__name__: m for name, m in self._model.named_modules()}
+
+    def _add_projected(self, values: Tensor) -> None:
+        """Fill in the quantities of projections, of layers of the same shape together."""
+        wanted = [j for j, quantity in enumerate(self.record) if quantity.sample == "projections"]
+        if not wanted:
+            return
+        modules = self._modules()
+        alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
+        for i, layer in enumerate(self.layers.values()):
+            module = modules.get(layer.name)
+            shown = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
+            if shown:
+                alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))
+        for group in alike.values():
+            layers = [i for i, _ in group]
+            stacked = Projections(
+                torch.stack([shown.query.detach() for _, shown in group]),
+                torch.stack([shown.key.detach() for _, shown in group]),
+            )
+            for j in wanted:
+                numbers = self.record[j].compute(stacked)
+                values[j, layers, : numbers.shape[1]] = numbers.to(values)
 
 
 def _has_hooks(model: nn.Module) -> bool:

@@ -35,6 +35,8 @@ class SeenLayer:
     heads: int
     queries: int
     keys: int
+    key_heads: int
+    width: int
     dtype: torch.dtype
     error: float = math.nan  # of the output that the weights give, relative to the largest number in it
     before: Tensor | None = None  # weights of the rows that are followed, at the look before
@@ -104,7 +106,7 @@ class Tally:
         windows, heads, queries, keys = call.sizes
         rows = self.probe.positions(self._piece, windows, queries)[:, :CHECKED]
         kind = "cross" if "cross" in name.lower() else call.kind(rows)
-        self.layers[name] = SeenLayer(name, kind, windows, heads, queries, keys, call.dtype)
+        self.layers[name] = SeenLayer(name, kind, windows, heads, queries, keys, call.key_heads, call.width, call.dtype)
 
     def _measure(self, layer: SeenLayer, call: AttentionCall) -> None:
         windows, _, queries, keys = call.sizes
@@ -147,7 +149,7 @@ class Tally:
         sums.is_bad |= ~(probe.logits.amax() < math.inf)
         for i, quantity in enumerate(self.record):
             rows = samples.get(quantity.sample)
-            if rows is None:
+            if rows is None:  # or it is no quantity of rows
                 continue
             values = quantity.compute(rows)
             does_count = ~values.isnan()
