@@ -44,7 +44,7 @@ def see(
 ) -> Collector:
     """The attention of a model's forward pass."""
     collector = Collector()
-    names = {id(module): name for name, module in model.named_modules()}
+    names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
     sight = Sight(names, windows, announced, collector)
     with undisturbed(model), seen_by(sight, model), sight:
         model(*args, **kwargs)

@@ -49,6 +49,16 @@ class AttentionCall(ABC):
     def dtype(self) -> torch.dtype:
         """The type of the model's queries and keys, or logits."""
 
+    @property
+    def key_heads(self) -> int:
+        """The number of heads that have keys of their own."""
+        return self.sizes[1]
+
+    @property
+    def width(self) -> int:
+        """The channels of a query, where they are known, or 0."""
+        return 0
+
     @abstractmethod
     def logits(self, rows: Tensor) -> Tensor:
         """Logits (B, H, r, S) of the rows (B, r) in float32, -inf where a key is hidden."""
@@ -101,6 +111,14 @@ class ProductCall(AttentionCall):
     @property
     def dtype(self) -> torch.dtype:
         return self.query.dtype
+
+    @property
+    def key_heads(self) -> int:
+        return self.key.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.query.shape[3]
 
     def logits(self, rows: Tensor) -> Tensor:
         windows, heads, _, keys = self.sizes

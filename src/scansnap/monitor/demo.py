@@ -20,74 +20,12 @@ from torch.nn import functional as F
 
 from scansnap.monitor.watch import Watch, watch
 
-WORDS = tuple(
-    [
-        "ant",
-        "arm",
-        "axe",
-        "bag",
-        "bat",
-        "bed",
-        "bee",
-        "boy",
-        "bus",
-        "cap",
-        "car",
-        "cat",
-        "cow",
-        "cup",
-        "day",
-        "dog",
-        "ear",
-        "egg",
-        "elm",
-        "eye",
-        "fan",
-        "fig",
-        "fox",
-        "gas",
-        "gem",
-        "gum",
-        "hat",
-        "hen",
-        "ice",
-        "ink",
-        "jam",
-        "jar",
-        "key",
-        "kid",
-        "leg",
-        "lip",
-        "map",
-        "mud",
-        "net",
-        "nut",
-        "oak",
-        "oil",
-        "owl",
-        "pan",
-        "pea",
-        "pen",
-        "pig",
-        "pot",
-        "rat",
-        "rib",
-        "rug",
-        "sea",
-        "sky",
-        "sun",
-        "tea",
-        "tie",
-        "toe",
-        "toy",
-        "van",
-        "war",
-        "wax",
-        "web",
-        "zoo",
-    ]
-)
-"""The vocabulary: sixty-four words, so that the patterns can be read."""
+VOCABULARY = """
+ant arm axe bag bat bed bee boy bus cap car cat cow cup day dog ear egg elm eye fan fig fox gas gem gum hat hen ice ink
+jam jar key kid leg lip map mud net nut oak oil owl pan pea pen pig pot rat rib rug sea sky sun tea tie toe toy van war
+wax web yak zoo
+"""
+WORDS = VOCABULARY.split()
 
 LENGTH, VERSE = 48, (8, 32)
 """Words in a window, and the shortest and longest verse."""

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import uncompiled, undisturbed
 from scansnap.monitor.probe import SHOWN, Piece, Probe
 from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
+from scansnap.monitor.projections import Projections, find_projections
 from scansnap.monitor.quantities import HeadQuantity
 from scansnap.monitor.sight import AllSeen, Announced, Sight
 from scansnap.monitor.tally import SeenLayer, Tally
+
+Result = TypeVar("Result")
+
+ROUNDING = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-3 if torch.cuda.is_available() else 1e-4}
+"""By how much outputs may differ, relative to the largest: a few units in the last place; with TF32, as GPUs may use
+for float32, those of its 10 bits."""
 
 
 class FailedLook(ScanSnapError):
@@ -63,6 +71,44 @@ class Observer:
 
     def learn(self) -> None:
         """See which modules attend, and how; refused if none is seen."""
+        self._in_pieces(self._learn)
+
+    def look(self) -> Measured:
+        """Measure, in smaller and smaller pieces if that fails."""
+        return self._in_pieces(self._look)
+
+    def agreement(self) -> str:
+        """In words, how far outputs that the weights give are from those that the model computed at the first look."""
+        errors = [layer.error for layer in self.layers.values() if not math.isnan(layer.error)]
+        if not errors:
+            return "not compared with the model's own outputs"
+        return f"the weights give the model's own outputs up to {max(errors):.1g} of the largest"
+
+    def disagreement(self) -> str:
+        """What is wrong if some output is not what the weights give; empty if all are."""
+        wrong = [layer for layer in self.layers.values() if layer.error > ROUNDING.get(layer.dtype, 1e-3)]
+        if not wrong:
+            return ""
+        return (
+            f"the attention seen in {wrong[0].name} does not give what the model computed: its output is off by "
+            f"{wrong[0].error:.1g} of the largest, more than rounding in {str(wrong[0].dtype).removeprefix('torch.')}; "
+            f"do not trust the numbers of {len(wrong)} of {len(self.layers)} layers."
+        )
+
+    def _in_pieces(self, action: Callable[[], Result]) -> Result:
+        """Do something, again in smaller and smaller pieces if it fails."""
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                for layer in self.layers.values():
+                    layer.has_before = False  # what was followed may not be whole
+                windows = self._at_most or self.probe.windows
+                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
+                    raise
+                self._at_most = math.ceil(windows / 2)
+
+    def _learn(self) -> None:
         tally = Tally(self.probe, self.record, {}, learns=True)
         piece = next(self.probe.pieces(self._at_most, repeat=False))
         self._pass(piece, tally)
@@ -73,21 +119,6 @@ class Observer:
             )
         self.layers = tally.layers
         self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
-
-    def look(self) -> Measured:
-        """Measure, in smaller and smaller pieces if that fails."""
-        while True:
-            try:
-                if not self.layers:
-                    self.learn()
-                return self._look()
-            except Exception as error:
-                for layer in self.layers.values():
-                    layer.has_before = False  # what was followed may not be whole
-                windows = self._at_most or self.probe.windows
-                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
-                    raise
-                self._at_most = math.ceil(windows / 2)
 
     def _look(self) -> Measured:
         ends_early = not self.is_sharded and not _has_hooks(self._model)
@@ -101,7 +132,7 @@ class Observer:
     def _pass(self, piece: Piece, tally: Tally) -> None:
         """Run the model on a piece; all processes fail if one of them does."""
         tally.start(piece)
-        names = {id(module): plain_name(name) for name, module in self._model.named_modules()}
+        names = {id(module): name for name, module in self._modules().items()}
         sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
         with undisturbed(self._model, self.is_sharded), seen_by(sight, self._model):
             try:
@@ -135,10 +166,37 @@ class Observer:
             if sums.pattern is not None:
                 heads, rows, keys = sums.pattern.shape
                 pattern[i, :heads, :rows, :keys] = sums.pattern
+        self._add_projected(values)
         if bad := is_bad.nonzero().flatten().tolist():
             raise FailedLook(f"the attention logits of {list(self.layers)[bad[0]]} are not finite")
         numbers = values.cpu().numpy()
         return Measured({quantity.name: numbers[j] for j, quantity in enumerate(self.record)}, pattern.cpu().numpy())
+
+    def _modules(self) -> dict[str, nn.Module]:
+        """The model's modules by name; the model itself has that of its class."""
+        return {plain_name(name) or type(m).__name__: m for name, m in self._model.named_modules()}
+
+    def _add_projected(self, values: Tensor) -> None:
+        """Fill in the quantities of projections, of layers of the same shape together."""
+        wanted = [j for j, quantity in enumerate(self.record) if quantity.sample == "projections"]
+        if not wanted:
+            return
+        modules = self._modules()
+        alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
+        for i, layer in enumerate(self.layers.values()):
+            module = modules.get(layer.name)
+            shown = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
+            if shown:
+                alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))
+        for group in alike.values():
+            layers = [i for i, _ in group]
+            stacked = Projections(
+                torch.stack([shown.query.detach() for _, shown in group]),
+                torch.stack([shown.key.detach() for _, shown in group]),
+            )
+            for j in wanted:
+                numbers = self.record[j].compute(stacked)
+                values[j, layers, : numbers.shape[1]] = numbers.to(values)
 
 
 def _has_hooks(model: nn.Module) -> bool:

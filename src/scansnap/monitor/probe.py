@@ -25,9 +25,6 @@ from torch import Tensor, nn
 
 from scansnap.base.errors import InputError
 
-SEED = 0
-"""Of the sampled rows and of the repeated tokens."""
-
 PER_REPEATED = 8
 """Windows of the probe for each window of repeated tokens."""
 
@@ -62,9 +59,14 @@ class Piece:
 class Probe:
     """The windows of a probe, and which rows of theirs are measured."""
 
-    def __init__(self, probe: Any, rows: int | None, device: torch.device, followed: int | None = None) -> None:
-        """`followed` is the number of first windows whose attention is followed from look to look; all if None."""
-        self.rows, self.device = rows, device
+    def __init__(
+        self, probe: Any, rows: int | None, device: torch.device, *, followed: int | None = None, seed: int = 0
+    ) -> None:
+        """`followed` is the number of first windows whose attention is followed from look to look; all if None.
+
+        The seed is that of the sampled rows and of the repeated tokens.
+        """
+        self.rows, self.device, self._seed = rows, device, seed
         self._followed = followed
         self.function: Callable[[nn.Module], Any] | None = probe if callable(probe) else None
         parts = [] if self.function else probe if isinstance(probe, list) else [probe]
@@ -132,7 +134,7 @@ class Probe:
         share = max(1, batch // (piece.windows + piece.repeated))
         key = share, length, piece.repeated
         if key not in self._positions:
-            rng = np.random.default_rng([SEED, length])
+            rng = np.random.default_rng([self._seed, length])
             count = self.windows * share
             size = length if self.rows is None else max(1, min(length, self.rows // count))
             edges = np.ceil(np.linspace(0, length, size + 1)).astype(np.int64)
@@ -161,7 +163,7 @@ class Probe:
             return None
         pool = ids.unique().cpu().numpy()
         pool = pool[pool >= 0]  # labels that are ignored are negative
-        rng = np.random.default_rng([SEED, length, count])
+        rng = np.random.default_rng([self._seed, length, count])
         half = length // 2
         drawn = np.stack([rng.choice(pool, half, replace=len(pool) < half) for _ in range(count)])
         return torch.from_numpy(drawn[:, np.arange(length) % half]).to(self.device)

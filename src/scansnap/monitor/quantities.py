@@ -17,16 +17,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from scansnap.base.errors import InputError
 from scansnap.base.open_list import OpenList
+from scansnap.monitor.projections import Projections, largest_singular_values
 
 Reduction = Literal["mean", "max"]
-Sample = Literal["probe", "followed", "repeated"]
+Sample = Literal["probe", "followed", "repeated", "projections"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class HeadQuantity:
     """A number for each head at each look."""
 
     name: str
-    compute: Callable[[Rows], Tensor]  # (B, H, r), NaN for rows that do not count
+    compute: Callable[[Any], Tensor]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
     long_name: str
     units: str = "1"
     reduction: Reduction = "mean"
@@ -88,14 +89,15 @@ HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
 
 def quantity(
     *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
-) -> Callable[[Callable[[Rows], Tensor]], HeadQuantity]:
+) -> Callable[[Callable[[Any], Tensor]], HeadQuantity]:
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
     `sample` says which rows it is given: those of the probe; those that are followed from look to look, with the
-    weights `before`; or those of windows of repeated random tokens, with their `tokens`.
+    weights `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections"
+    is given the `Projections` of layers instead.
     """
 
-    def make(compute: Callable[[Rows], Tensor]) -> HeadQuantity:
+    def make(compute: Callable[[Any], Tensor]) -> HeadQuantity:
         return HeadQuantity(compute.__name__, compute, long_name, units, reduction, sample)
 
     return make
@@ -193,6 +195,13 @@ def moved(rows: Rows) -> Tensor:
     if rows.before is None:
         return torch.full_like(rows.weights[..., 0], math.nan)
     return rows.of_more_than(1, 0.5 * (rows.weights - rows.before).abs().sum(-1))
+
+
+@HEAD_QUANTITIES.register("qk_singular_value")
+@quantity(long_name="largest singular value of W_QK", sample="projections")
+def qk_singular_value(projections: Projections) -> Tensor:
+    """The largest singular value of W_Q' W_K; NaN where a module does not show its projections."""
+    return largest_singular_values(projections)
 
 
 def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]:

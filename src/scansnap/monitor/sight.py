@@ -177,7 +177,7 @@ class Sight(TorchFunctionMode):
 
     def _layer_name(self, module: nn.Module | None) -> str:
         """The module's name, with the number of the call if it has attended before in this pass."""
-        name = self._names.get(id(module), "") or type(module).__name__
+        name = self._names.get(id(module), "outside of modules")
         self._calls[name] = number = self._calls.get(name, 0) + 1
         return name if number == 1 else f"{name} (call {number})"
 

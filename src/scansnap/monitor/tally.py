@@ -35,6 +35,8 @@ class SeenLayer:
     heads: int
     queries: int
     keys: int
+    key_heads: int
+    width: int
     dtype: torch.dtype
     error: float = math.nan  # of the output that the weights give, relative to the largest number in it
     before: Tensor | None = None  # weights of the rows that are followed, at the look before
@@ -104,7 +106,7 @@ class Tally:
         windows, heads, queries, keys = call.sizes
         rows = self.probe.positions(self._piece, windows, queries)[:, :CHECKED]
         kind = "cross" if "cross" in name.lower() else call.kind(rows)
-        self.layers[name] = SeenLayer(name, kind, windows, heads, queries, keys, call.dtype)
+        self.layers[name] = SeenLayer(name, kind, windows, heads, queries, keys, call.key_heads, call.width, call.dtype)
 
     def _measure(self, layer: SeenLayer, call: AttentionCall) -> None:
         windows, _, queries, keys = call.sizes
@@ -113,20 +115,21 @@ class Tally:
         is_real = self.probe.real_tokens(self._piece, windows, queries, decoder=in_decoder)
         real_keys = self.probe.real_tokens(self._piece, windows, keys, decoder=in_decoder and layer.kind != "cross")
         first = rows.new_zeros(windows) if real_keys is None else real_keys.int().argmax(1)
+        is_usual = (queries, keys) == (layer.queries, layer.keys)
         start = 0
         for some in call.pieces(rows):
             logits = call.logits(some)
             if is_real is not None:  # what padding attends to does not count
                 logits.masked_fill_(~is_real.take_along_dim(some, 1)[:, None, :, None], -math.inf)
-            self._add(layer, Rows(call.weights(logits), logits, some, first, layer.kind != "cross"), start)
+            self._add(layer, Rows(call.weights(logits), logits, some, first, layer.kind != "cross"), start, is_usual)
             start += some.shape[1]
-        if self._piece.start == 0:
+        if self._piece.start == 0 and is_usual:
             shown = torch.arange(min(SHOWN, queries), device=rows.device)[None]
             window = call.first_window()
             self.sums[layer.name].pattern = window.weights(window.logits(shown))[0, ..., : min(SHOWN, keys)]
 
-    def _add(self, layer: SeenLayer, seen: Rows, start: int) -> None:
-        """Add some rows; `start` counts those of each window before them."""
+    def _add(self, layer: SeenLayer, seen: Rows, start: int, is_usual: bool) -> None:
+        """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
         sums = self.sums.get(layer.name)
         if sums is None:
             zeros = torch.zeros(len(self.record), layer.heads, dtype=torch.float64, device=seen.weights.device)
@@ -136,14 +139,17 @@ class Tally:
         piece = self._piece
         own = len(seen.weights) * piece.windows // (piece.windows + piece.repeated)
         probe = seen.of_windows(slice(own))
-        samples = {"probe": probe, "followed": self._followed(layer, probe, start) if piece.follow else None}
+        samples = {
+            "probe": probe,
+            "followed": self._followed(layer, probe, start) if piece.follow and is_usual else None,
+        }
         if piece.repeated and layer.kind != "cross":
             tokens = self.probe.repeated_tokens(layer.keys, piece.repeated)
             samples["repeated"] = replace(seen.of_windows(slice(own, None)), tokens=tokens)
         sums.is_bad |= ~(probe.logits.amax() < math.inf)
         for i, quantity in enumerate(self.record):
             rows = samples.get(quantity.sample)
-            if rows is None:
+            if rows is None:  # or it is no quantity of rows
                 continue
             values = quantity.compute(rows)
             does_count = ~values.isnan()

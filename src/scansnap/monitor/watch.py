@@ -17,6 +17,7 @@ from scansnap.base.errors import InputError, StoreError, brief, unknown
 from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
+from scansnap.monitor.processes import is_first
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
 from scansnap.monitor.sight import Announced
 from scansnap.monitor.sinks import Sink, numbers
@@ -95,23 +96,25 @@ class Watch:
         self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._observer = Observer(model, Probe(probe, rows, device), quantities(record))
-        self._store = None if store is None else LookStore(store)
+        self._sits_out = not is_first() and not self._observer.is_sharded
+        self._store = None if store is None or not is_first() else LookStore(store)
         self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
         last = self._looks[-1].step if self._looks else None
-        self._step = start if start is not None else last or 0
-        self._began = last is None  # nothing is recorded but the look before the first step
+        self._step = self._start = start if start is not None else last or 0
+        self._is_fresh = last is None  # nothing is recorded but the look before the first step
         self._refusal: InputError | None = None
         self._begin()
 
     def step(self, step: int | None = None) -> None:
         """Count a step, and look if it is one of every so many; `step` is its number where the count is not enough."""
         self._step = step = self._step + 1 if step is None else step
-        self._began = False
         if step % self.every == 0:
             self.look()
 
     def look(self) -> None:
         """Look now."""
+        if self._sits_out:
+            return
         if self._refusal is not None:
             raise self._refusal
         self._add(self._measured())
@@ -129,9 +132,13 @@ class Watch:
         function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d); the
         logits are their products times `scale`, 1/sqrt(d) by default.
         """
+        if self._step != self._start:
+            raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
         self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
-        if self._store is not None and self._began:
-            self._store.clear()
+        if self._is_fresh:  # what was seen without these modules is seen again with them
+            self._looks.clear()
+            if self._store is not None:
+                self._store.clear()
         self._begin()
 
     @property
@@ -166,6 +173,8 @@ class Watch:
 
     def _begin(self) -> None:
         """Look before the first step; a model in which nothing is seen is refused when it is first used."""
+        if self._sits_out:
+            return
         self._refusal = None
         self.__dict__.pop("_labels", None)
         try:
@@ -173,6 +182,13 @@ class Watch:
         except InputError as refusal:
             self._refusal = refusal
             return
+        except Exception as error:
+            raise InputError(
+                f"{type(self._model).__name__} cannot be run on the probe ({brief(error)}): give what it is called "
+                "with in training: a tensor, a tuple of arguments, a mapping of keyword arguments, or a function of it."
+            ) from error
+        if disagreement := self._observer.disagreement():
+            warnings.warn(disagreement, stacklevel=5)
         look = self._measured()  # what moves until the next look is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(self._labels, self._observer.record, [look]))
@@ -228,7 +244,7 @@ class Watch:
             [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],
             describe(
                 type(self._model).__name__, str(observer.probe), observer.record, every=self.every,
-                rows=observer.probe.rows or 0,
+                rows=observer.probe.rows or 0, check=observer.agreement(),
             ),
         )  # fmt: skip
 
