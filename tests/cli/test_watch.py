@@ -44,7 +44,10 @@ def test_show_once(command, store, capsys) -> None:
 
 def test_show_a_page(command, store, capsys, tmp_path) -> None:
     assert command("watch", "show", store, "--page", tmp_path / "page.html") == 0
-    assert capsys.readouterr().out.startswith(f"page: {tmp_path / 'page.html'}   (3 looks")
+    assert capsys.readouterr().out.splitlines() == [
+        "3 looks; heads by verdict: 4 sink; 4 sparse",
+        f"page: {tmp_path / 'page.html'}   (open it in a browser)",
+    ]
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
 
 
@@ -63,3 +66,47 @@ def test_refusals(command, store, capsys, tmp_path) -> None:
     ):
         assert command("watch", *words) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_a_short_demonstration(command, capsys, tmp_path) -> None:
+    words = (
+        "watch",
+        "demo",
+        "--steps",
+        "100",
+        "--every",
+        "50",
+        "--page",
+        tmp_path / "page.html",
+        "--store",
+        tmp_path / "a.zarr",
+    )
+    assert command(*words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("step 100 of 100: loss 4.")
+    assert lines[1].startswith("no induction head has formed by step 100")
+    assert lines[2].startswith("3 looks; heads by verdict: ")
+    assert (tmp_path / "page.html").exists()
+    assert command(*words) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_checkpoints(command, capsys, tmp_path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=256, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    )
+    for step in (100, 200):
+        model.save_pretrained(tmp_path / "run" / f"checkpoint-{step}")
+    (tmp_path / "text.txt").write_text("a text that is read by the model at each of its checkpoints")
+    capsys.readouterr()
+    words = ("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "text.txt")
+    assert command(*words, "--page", tmp_path / "page.html") == 0
+    shown = capsys.readouterr()
+    assert "has no tokenizer: each byte" in shown.err
+    assert shown.out.startswith("2 looks; heads by verdict: ")
+    assert f"looks: {tmp_path / 'run-attention.zarr'}" in shown.out
+    assert command(*words, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == [100, 200]
+    assert command("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "none.txt") == 2
+    assert "cannot be read" in capsys.readouterr().err

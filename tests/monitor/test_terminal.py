@@ -12,7 +12,7 @@ from rich.console import Console
 
 import scansnap as ss
 from scansnap.monitor.store import LookStore, read_looks
-from scansnap.monitor.terminal import follow, short, view
+from scansnap.monitor.terminal import follow, heading, short, view
 from tests.monitor.looks import anywhere, even, first, look, missing
 
 
@@ -35,7 +35,8 @@ def write(path: Path, parts: list[xr.Dataset]) -> LookStore:
 
 def printed(path: Path, quantity: str = "normalized_entropy") -> str:
     console = Console(file=io.StringIO(), width=120)
-    console.print(view(read_looks(path), path, quantity))
+    looks = read_looks(path)
+    console.print(view(looks, quantity, heading(looks, path)))
     return console.file.getvalue()
 
 
@@ -88,5 +89,5 @@ def test_refusals(tmp_path, parts) -> None:
     write(tmp_path / "a.zarr", parts)
     with pytest.raises(ss.InputError, match="unknown quantity 'entrophy': did you mean 'entropy'"):
         printed(tmp_path / "a.zarr", "entrophy")
-    with pytest.raises(ss.InputError, match="has no looks yet"):
-        view(parts[0].isel(step=slice(0)), tmp_path, "entropy")
+    with pytest.raises(ss.InputError, match="there are no looks yet"):
+        view(parts[0].isel(step=slice(0)), "entropy", "")

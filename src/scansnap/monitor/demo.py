@@ -10,14 +10,17 @@ suddenly, and the loss falls with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
+import xarray as xr
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from scansnap.monitor.verdicts import MOST
 from scansnap.monitor.watch import Watch, watch
 
 VOCABULARY = """
@@ -31,43 +34,74 @@ LENGTH, VERSE = 48, (8, 32)
 """Words in a window, and the shortest and longest verse."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where the training of the demonstration is."""
-
-    step: int
-    loss: float  # mean since the last look
-    watch: Watch
-
-
 def train_demo(
     *,
     steps: int = 800,
     every: int = 10,
     store: str | Path | None = None,
     seed: int = 0,
-    on_look: Callable[[Progress], None] = lambda progress: None,
-) -> Watch:
-    """Train the model for so many steps and watch it; `on_look` is called after each look."""
+    on_look: Callable[[int, float, Watch], None] = lambda step, loss, watching: None,
+) -> tuple[Watch, dict[int, float]]:
+    """Train the model for so many steps and watch it; the watch, and the mean loss since the look before by step.
+
+    `on_look` is called after each look with the step, that loss and the watch.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = SmallGPT(len(WORDS))
     texts = torch.Generator().manual_seed(seed + 1)
     watching = watch(model, probe=verses(8, texts), every=every, store=store, tokens=WORDS)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses = []
-    for step in range(1, steps + 1):
-        ids = verses(32, texts)
-        loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        watching.step()
-        losses.append(loss.item())
-        if step % every == 0:
-            on_look(Progress(step, math.fsum(losses) / len(losses), watching))
-            losses.clear()
-    return watching
+    losses: dict[int, float] = {}
+    recent: list[float] = []
+    with one_thread():
+        for step in range(1, steps + 1):
+            ids = verses(32, texts)
+            loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watching.step()
+            recent.append(loss.item())
+            if step % every == 0:
+                losses[step] = math.fsum(recent) / len(recent)
+                recent.clear()
+                on_look(step, losses[step], watching)
+    watching.close()
+    return watching, losses
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Products as small as these take longer on several threads than on one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def story(looks: xr.Dataset, losses: dict[int, float]) -> str:
+    """In words, what was seen to form, and when."""
+    scores = looks["prefix_matching"].transpose("step", "layer", "head").values
+    _, layer, head = np.unravel_index(int(scores[-1:].argmax()), scores[-1:].shape)
+    score, steps = scores[:, layer, head], looks["step"].values.tolist()
+    where = f"layer {layer}, head {head}"
+    if score[-1] < MOST or not losses:
+        return (
+            f"no induction head has formed by step {steps[-1]:,}: {where} looks at what followed the same word before "
+            f"with {score[-1]:.0%} of its attention; train for longer"
+        )
+    last_below = {limit: steps[int(np.flatnonzero(score < limit)[-1])] for limit in (0.1, MOST)}
+    loss = {limit: losses.get(step, math.nan) for limit, step in last_below.items()}
+    previous = looks["previous_token"].values[-1, 0]
+    return (
+        f"{where} became an induction head: until step {last_below[0.1]:,} less than 10% of its attention was on what "
+        f"followed the same word before, after step {last_below[MOST]:,} more than half, at the end {score[-1]:.0%}\n"
+        f"the loss fell from {loss[0.1]:.2f} to {loss[MOST]:.2f} between these steps and is {losses[max(losses)]:.2f}; "
+        f"in layer 0, head {int(previous.argmax())} looks most at the word before ({previous.max():.0%})"
+    )
 
 
 def verses(count: int, generator: torch.Generator) -> Tensor:

@@ -35,21 +35,22 @@ def follow(
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         try:
             while True:
-                live.update(view(read_looks(store), store, quantity), refresh=True)
+                looks = read_looks(store)
+                live.update(view(looks, quantity, heading(looks, store)), refresh=True)
                 sleep(refresh)
         except KeyboardInterrupt:
             return
 
 
-def view(looks: xr.Dataset, store: Path, quantity: str) -> RenderableType:
+def view(looks: xr.Dataset, quantity: str, heading: str) -> RenderableType:
     """What the terminal shows: where the training is, the map, and the verdicts, most pressing first."""
     names = [str(name) for name, values in looks.data_vars.items() if values.dims == ("step", "layer", "head")]
     if quantity not in names:
         raise unknown("quantity", quantity, names)
     if not looks.sizes["step"]:
-        raise InputError(f"{store} has no looks yet: they come with the training's first steps.")
+        raise InputError("there are no looks yet: they come with the training's first steps.")
     whole = np.flatnonzero(looks["status"].values == "ok")
-    parts: list[RenderableType] = [Text(_where(looks, store), style="bold")]
+    parts: list[RenderableType] = [Text(heading, style="bold")]
     if len(whole) < looks.sizes["step"]:
         failed = looks.isel(step=np.flatnonzero(looks["status"].values != "ok")[-1])
         count = looks.sizes["step"] - len(whole)
@@ -60,12 +61,14 @@ def view(looks: xr.Dataset, store: Path, quantity: str) -> RenderableType:
     return Group(*parts, Text(), *_verdicts(looks))
 
 
-def _where(looks: xr.Dataset, store: Path) -> str:
-    """The last look and when the next is due."""
-    steps, every = looks["step"].values, int(looks.attrs.get("every", 0))
+def heading(looks: xr.Dataset, store: Path) -> str:
+    """The last look, how long ago it was, and when the next is due."""
+    steps, every = looks["step"].values.tolist(), int(looks.attrs.get("every", 0))
+    if not steps:
+        return f"{looks.attrs.get('model', '')}: no look yet"
     age = timedelta(seconds=round(max(0.0, time.time() - (store / ".zmetadata").stat().st_mtime)))
-    after = f"; next at step {(int(steps[-1]) // every + 1) * every:,}" if every else ""
-    return f"{looks.attrs.get('model', '')}: look {len(steps):,} at step {int(steps[-1]):,}, {age} ago{after}"
+    after = f"; next at step {(steps[-1] // every + 1) * every:,}" if every else ""
+    return f"{looks.attrs.get('model', '')}: look {len(steps):,} at step {steps[-1]:,}, {age} ago{after}"
 
 
 def _title(looks: xr.Dataset, quantity: str) -> str:
