@@ -63,6 +63,14 @@ def test_many_heads_of_a_kind_are_counted(tmp_path) -> None:
     assert "17 more" in text
 
 
+def test_many_heads_fit_on_a_line(tmp_path) -> None:
+    write(tmp_path / "a.zarr", [look(0, np.broadcast_to(even(8), (2, 32, 8, 8)))])
+    console = Console(file=io.StringIO(), width=80)
+    console.print(view(read_looks(tmp_path / "a.zarr"), "entropy", ""))
+    rows = [line for line in console.file.getvalue().splitlines() if "██" in line]
+    assert [row.count("█") for row in rows] == [64, 64]
+
+
 def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:
     """Until it is interrupted."""
     store = write(tmp_path / "a.zarr", parts[:1])

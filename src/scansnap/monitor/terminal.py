@@ -24,6 +24,9 @@ STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern
 LOW, HIGH = (0xED, 0xF2, 0xF6), (0x08, 0x45, 0x6F)
 """The colors of the smallest and the largest number, as on the page."""
 
+DENSE = 16
+"""With more heads than this, cells have no numbers, so that they fit on a line."""
+
 SHOWN_HEADS = 3
 """Heads that are shown of each kind of verdict; the others are counted."""
 
@@ -83,22 +86,25 @@ def _map(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Table:
     low, high = (float(measured.min()), float(measured.max())) if len(measured) else (0.0, 1.0)
     if low >= 0 and high <= 1:
         low, high = 0.0, 1.0
+    dense = values.shape[1] > DENSE
     table = Table(box=None, padding=0, show_edge=False, header_style="dim")
-    table.add_column("", style="dim", justify="right")
+    table.add_column("", style="dim", justify="right", no_wrap=True)
     for head in range(values.shape[1]):
-        table.add_column(f"{head} ", justify="right")
+        table.add_column("" if dense and head % 4 else str(head), justify="left" if dense else "right", no_wrap=True)
     for layer, row in enumerate(values):
-        cells = [_cell(value, (value - low) / (high - low) if high > low else 0.5) for value in row]
+        cells = [_cell(value, (value - low) / (high - low) if high > low else 0.5, dense) for value in row]
         table.add_row(f"layer {layer} ", *cells)
     return table
 
 
-def _cell(value: float, level: float) -> Text:
+def _cell(value: float, level: float, dense: bool) -> Text:
     if not np.isfinite(value):
-        return Text(" ·  ", style="dim")
+        return Text("··" if dense else " ·", style="dim")
     red, green, blue = (round(a + level * (b - a)) for a, b in zip(LOW, HIGH, strict=True))
-    ink = "white" if level > 0.55 else "black"
-    return Text(f" {short(value)} ", style=f"{ink} on rgb({red},{green},{blue})")
+    color = f"rgb({red},{green},{blue})"
+    if dense:
+        return Text("██", style=color)
+    return Text(f"  {short(value)}", style=f"{'#ffffff' if level > 0.55 else '#000000'} on {color}")
 
 
 def short(value: float) -> str:
