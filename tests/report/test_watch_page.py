@@ -103,6 +103,14 @@ def test_it_works_in_a_browser(watched: xr.Dataset, tmp_path, width: int) -> Non
     assert report["reachable"]
 
 
+@needs_browser
+def test_keys_of_another_sequence_have_numbers(watched: xr.Dataset, tmp_path) -> None:
+    crossed = watched.assign_coords(attention_kind=("layer", ["causal", "cross"]))
+    names = """await pause(500);
+    return { keys: [...document.querySelectorAll("#pattern .keys .token")].map((token) => token.textContent) };"""
+    assert in_browser(render_watch(crossed), names, tmp_path, 800)["keys"] == [str(i) for i in range(LENGTH)]
+
+
 def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
     text = render_watch(watched)
     page = re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.DOTALL)

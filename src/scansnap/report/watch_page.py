@@ -60,6 +60,7 @@ def page_data(dataset: xr.Dataset, verdicts: list[HeadVerdict]) -> dict[str, Any
     return {
         "steps": looks["step"].values.tolist(),
         "layers": looks["module"].values.tolist(),
+        "kinds": looks["attention_kind"].values.tolist(),
         "heads": looks.sizes["head"],
         "quantities": [
             {"name": name, "label": values.attrs.get("long_name", name), "units": values.attrs.get("units", "1")}
