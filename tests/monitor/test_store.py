@@ -72,8 +72,11 @@ def test_nothing_is_replaced(tmp_path) -> None:
     parts = looks(4)
     write(tmp_path / "a.zarr", parts)
     file = LookStore(tmp_path / "a.zarr")
-    with pytest.raises(ss.StoreError, match=r"looks up to step 30, so the look at step 20 was not added: count on"):
-        file.append(parts[2])
+    for part in parts[2:]:
+        with pytest.raises(
+            ss.StoreError, match=r"looks up to step 30, so the look at step \d0 was not added: count on"
+        ):
+            file.append(part)
     file.close()
     assert read_looks(tmp_path / "a.zarr").load().equals(together(parts))
 

@@ -121,6 +121,8 @@ def test_exploding_logits() -> None:
     assert not logits([40.0 + 0.01 * i for i in range(20)])  # rising, but nowhere near
     assert not logits([*doubling[:-1], 0.99 * doubling[-2]])  # has stopped
     assert not logits([33.0, 60.0])  # two looks are no trend
+    assert not logits([33.0, 60.0, 40.0, 60.0, 90.0])  # nor are three
+    assert logits([33.0, 32.0] * 12 + [34.0 * 1.25**i for i in range(8)])  # what was before does not matter
     assert not logits(40 + np.random.default_rng(3).normal(size=(20, 500)))  # 500 heads whose logits jitter around 40
 
 
@@ -143,9 +145,9 @@ def test_missing_looks_are_left_out() -> None:
 
 
 def test_since_when() -> None:
-    turns = series([heads(first(12, w)) for w in (0.9, 0.1, 0.8, 0.9)])
+    turns = series([heads(first(12, w)) for w in (0.1, 0.9, 0.1, 0.8, 0.9)])
     (sink,) = [v for v in judge_heads(turns) if v.name == "sink"]
-    assert sink.since == 100
+    assert sink.since == 150
     assert str(sink).startswith("notice: layer 0, head 0 is sink: 92% of its attention is on the first token (evenly: ")
 
 
@@ -170,9 +172,15 @@ def test_random_heads_raise_no_alarm() -> None:
             assert length < 16 or {v.name for v in given} <= {"uniform"}
 
 
+def test_one_key_has_no_share() -> None:
+    """Where a row has one key only, all weight on it says nothing."""
+    with np.errstate(all="raise"):
+        assert np.isnan(beyond_even(np.ones(2), np.ones(2))).all()
+
+
 def test_a_verdict_of_ones_own() -> None:
     @HEAD_VERDICTS.register("wandering")
-    @head_verdict("notice", needs="moved")
+    @head_verdict("alarm", needs="moved")
     def wandering(head: HeadHistory):
         return head.as_long_as(head["moved"] > 0.4, f"{head.now('moved'):.0%} moved")
 
@@ -180,7 +188,7 @@ def test_a_verdict_of_ones_own() -> None:
     try:
         hops = series([heads(anywhere(24, 0.9, rng)) for _ in range(3)])
         assert [v.evidence[-5:] for v in judge_heads(hops, ["wandering"])] == ["moved"]
-        assert "wandering" in names(hops)
+        assert judge_heads(hops)[0].name == "wandering"  # the last of the list, but the most pressing
     finally:
         del HEAD_VERDICTS._makers["wandering"]
     with pytest.raises(ss.InputError, match="unknown severity 'panic'"):
