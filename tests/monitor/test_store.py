@@ -112,15 +112,15 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
     parts = looks(3)
     file = LookStore(tmp_path / "a.zarr")
     file.append(parts[0])
-    replace, calls = store._replace, []
+    write, calls = store._write, []
 
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, data: bytes, place: int | None = None) -> None:
         calls.append(path)
         if len(calls) == 5:
             raise OSError(errno.ENOSPC, "No space left on device")
-        replace(path, data)
+        write(path, data, place)
 
-    monkeypatch.setattr(store, "_replace", full)
+    monkeypatch.setattr(store, "_write", full)
     with pytest.raises(ss.StoreError, match="No space left on device; the looks before step 10 are kept"):
         file.append(parts[1])
     assert read_looks(tmp_path / "a.zarr").load().equals(parts[0])
@@ -150,24 +150,23 @@ class Cut:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         self.left = number
-        write_bytes, replace = Path.write_bytes, Path.replace
+        write, replace = store._write, Path.replace
 
-        def half_write(file: Path, data: bytes) -> int:
-            write_bytes(file, data[: len(data) // (1 if self.left else 2)])
-            return self._count()
+        def half_write(file: Path, data: bytes, place: int | None = None) -> None:
+            write(file, data[: len(data) // (1 if self.left else 2)], place)
+            self._count()
 
         def move(file: Path, target: Path) -> Path:
             self._count()
             return replace(file, target)
 
-        monkeypatch.setattr(Path, "write_bytes", half_write)
+        monkeypatch.setattr(store, "_write", half_write)
         monkeypatch.setattr(Path, "replace", move)
 
-    def _count(self) -> int:
+    def _count(self) -> None:
         if self.left == 0:
             raise Killed
         self.left -= 1
-        return 0
 
 
 def test_killed_at_any_moment(tmp_path, monkeypatch) -> None:
@@ -192,7 +191,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch) -> None:
             again.append(part)
         assert read_looks(path).load().equals(together(parts))
         cuts += 1
-    assert cuts == 2 * 6 + 1  # five arrays and the metadata, each written and moved, and once to the end
+    assert cuts == 5 + 2 + 1  # five arrays; the metadata, written and moved; and once to the end
 
 
 WRITER = """

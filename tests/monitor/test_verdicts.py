@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.monitor.verdicts import VERDICTS, HeadHistory, HeadVerdict, beyond_even, judge, verdict
+from scansnap.monitor.verdicts import HEAD_VERDICTS, HeadHistory, HeadVerdict, beyond_even, head_verdict, judge_heads
 from tests.monitor.looks import Weights, anywhere, even, first, look, missing, previous, series, softmax
 
 LENGTHS = (6, 24, 96)
@@ -19,7 +19,7 @@ def heads(*weights: Weights) -> Weights:
 
 
 def names(dataset: xr.Dataset, head: int = 0) -> set[str]:
-    return {v.name for v in judge(dataset) if v.head == head}
+    return {v.name for v in judge_heads(dataset) if v.head == head}
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -105,7 +105,7 @@ def logits(values: list[float] | Weights, every: int = 50) -> list[HeadVerdict]:
     """Verdicts on heads whose largest logits are `values` (step) or (step, head)."""
     heads_at = np.atleast_2d(np.asarray(values, float).T).T
     looks = [look(i * every, heads(*[even(4)] * len(row)), logit=row) for i, row in enumerate(heads_at)]
-    return judge(xr.concat(looks, "step", data_vars="minimal"), ["exploding-logits"])
+    return judge_heads(xr.concat(looks, "step", data_vars="minimal"), ["exploding-logits"])
 
 
 def test_exploding_logits() -> None:
@@ -128,7 +128,7 @@ def test_frozen_is_what_measure_snaps_says() -> None:
     rng = np.random.default_rng(4)
     moving = [softmax(i * rng.normal(size=(16, 16))) for i in range(6)]
     stopped = series([heads(w) for w in [*moving, *[moving[-1]] * 6]])
-    (frozen,) = [v for v in judge(stopped) if v.name == "frozen"]
+    (frozen,) = [v for v in judge_heads(stopped) if v.name == "frozen"]
     assert frozen.since == int(ss.measure.snaps(stopped)["snap_step"].item()) == 250
     assert frozen.evidence == str(ss.measure.snaps(stopped)["evidence"].item())
     assert "frozen" not in names(series([heads(w) for w in moving]))
@@ -138,13 +138,13 @@ def test_missing_looks_are_left_out() -> None:
     good = series([heads(first(12, 0.8))] * 3)
     hole = xr.concat([good, missing(good, 500, "out of memory")], "step", data_vars="minimal", coords="minimal",
                      compat="override")  # fmt: skip
-    assert [str(v) for v in judge(hole)] == [str(v) for v in judge(good)] != []
-    assert judge(missing(good, 0, "out of memory")) == []
+    assert [str(v) for v in judge_heads(hole)] == [str(v) for v in judge_heads(good)] != []
+    assert judge_heads(missing(good, 0, "out of memory")) == []
 
 
 def test_since_when() -> None:
     turns = series([heads(first(12, w)) for w in (0.9, 0.1, 0.8, 0.9)])
-    (sink,) = [v for v in judge(turns) if v.name == "sink"]
+    (sink,) = [v for v in judge_heads(turns) if v.name == "sink"]
     assert sink.since == 100
     assert str(sink).startswith("notice: layer 0, head 0 is sink: 92% of its attention is on the first token (evenly: ")
 
@@ -152,9 +152,9 @@ def test_since_when() -> None:
 def test_the_most_pressing_first() -> None:
     rng = np.random.default_rng(5)
     mixed = look(0, heads(previous(24, 0.9), even(24), anywhere(24, 0.99, rng)))
-    severities = [v.severity for v in judge(mixed)]
+    severities = [v.severity for v in judge_heads(mixed)]
     assert severities == sorted(severities, key=["alarm", "notice", "pattern"].index)
-    assert [v.severity for v in judge(mixed, ["previous-token"])] == ["pattern"]
+    assert [v.severity for v in judge_heads(mixed, ["previous-token"])] == ["pattern"]
 
 
 def test_random_heads_raise_no_alarm() -> None:
@@ -165,27 +165,27 @@ def test_random_heads_raise_no_alarm() -> None:
         for scale in (0.02, 0.1, 0.3, 1.0):
             noise = scale * rng.normal(size=(2, 1, 250, length, length))
             dataset = series([softmax(part) for part in noise], logit=float(noise.max()), prefix=1 / length)
-            given = judge(dataset)
+            given = judge_heads(dataset)
             assert not [v for v in given if v.severity == "alarm"]
             assert length < 16 or {v.name for v in given} <= {"uniform"}
 
 
 def test_a_verdict_of_ones_own() -> None:
-    @VERDICTS.register("wandering")
-    @verdict("notice", needs="moved")
+    @HEAD_VERDICTS.register("wandering")
+    @head_verdict("notice", needs="moved")
     def wandering(head: HeadHistory):
         return head.as_long_as(head["moved"] > 0.4, f"{head.now('moved'):.0%} moved")
 
     rng = np.random.default_rng(7)
     try:
         hops = series([heads(anywhere(24, 0.9, rng)) for _ in range(3)])
-        assert [v.evidence[-5:] for v in judge(hops, ["wandering"])] == ["moved"]
+        assert [v.evidence[-5:] for v in judge_heads(hops, ["wandering"])] == ["moved"]
         assert "wandering" in names(hops)
     finally:
-        del VERDICTS._makers["wandering"]
+        del HEAD_VERDICTS._makers["wandering"]
     with pytest.raises(ss.InputError, match="unknown severity 'panic'"):
-        verdict("panic", needs="moved")(lambda head: None)  # type: ignore[arg-type]
+        head_verdict("panic", needs="moved")(lambda head: None)  # type: ignore[arg-type]
     with pytest.raises(ss.InputError, match="unknown verdict 'sunk'"):
-        judge(hops, ["sunk"])
+        judge_heads(hops, ["sunk"])
     with pytest.raises(ss.InputError, match="give looks of a watch"):
-        judge(xr.Dataset({"a": ("x", [1.0])}))
+        judge_heads(xr.Dataset({"a": ("x", [1.0])}))

@@ -5,17 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 import xarray as xr
+from torch import nn
 
 import scansnap as ss
-from tests.monitor.small_model import SmallModel, train
+from tests.monitor.small_models import GPT, ids
+from tests.monitor.small_models import train as train_model
 
-PROBE = torch.arange(32).reshape(2, 16) % 20
+PROBE = ids(2)
+
+
+def train(model: nn.Module, steps: int, watch: ss.Watch | None = None) -> None:
+    train_model(model, steps, each=lambda step: watch.step() if watch else None)
 
 
 def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
     """Over a restart in the middle: the same looks, and the second process counts on."""
     torch.manual_seed(0)
-    model = SmallModel()
+    model = GPT()
     whole = ss.watch(model, probe=PROBE, every=2)
     begin = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr")
     for _ in range(3):
@@ -40,7 +46,7 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
 
 
 def test_a_watch_goes_on_from_the_last_look(tmp_path) -> None:
-    model = SmallModel()
+    model = GPT()
     with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
         train(model, 4, watch)
     with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
@@ -51,15 +57,15 @@ def test_a_watch_goes_on_from_the_last_look(tmp_path) -> None:
 
 
 def test_another_model_is_refused_at_once(tmp_path) -> None:
-    with ss.watch(SmallModel(), probe=PROBE, store=tmp_path / "a.zarr"):
+    with ss.watch(GPT(), probe=PROBE, store=tmp_path / "a.zarr"):
         pass
     with pytest.raises(ss.StoreError, match="another model"):
-        ss.watch(SmallModel(layers=3), probe=PROBE, store=tmp_path / "a.zarr")
+        ss.watch(GPT(layers=3), probe=PROBE, store=tmp_path / "a.zarr")
 
 
 def test_sinks_are_told_of_every_look_and_cannot_end_the_training() -> None:
     told: dict[int, dict[str, float]] = {}
-    model = SmallModel()
+    model = GPT()
     train(
         model,
         4,
@@ -81,5 +87,23 @@ def test_a_model_before_training_raises_no_alarm() -> None:
     """Sixty random models, 480 heads: alarms on fewer than 1% of heads, with 99% confidence."""
     for seed in range(60):
         torch.manual_seed(seed)
-        watch = ss.watch(SmallModel(heads=4, length=16), probe=PROBE)
+        watch = ss.watch(GPT(heads=4), probe=PROBE)
         assert not [verdict for verdict in watch.verdicts if verdict.severity == "alarm"]
+
+
+class OwnAttention(nn.Module):
+    """Written by hand: it is seen once it is announced."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.transpose(1, 2)).softmax(-1) @ x
+
+
+def test_modules_announced_before_the_first_step_are_in_the_store(tmp_path) -> None:
+    model = GPT()
+    model.blocks.append(OwnAttention())
+    with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
+        assert watch.dataset.sizes["layer"] == 2
+        watch.attention(model.blocks[2])
+        train(model, 2, watch)
+        assert watch.dataset["module"].values.tolist() == ["blocks.0.attn", "blocks.1.attn", "blocks.2"]
+        assert watch.dataset["step"].values.tolist() == [0, 2]

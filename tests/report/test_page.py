@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,31 +13,21 @@ import scansnap as ss
 from scansnap.figures import catalog, fig_7
 from scansnap.report.page import reproduce
 from scansnap.report.scrubber import scrubber_data
+from tests.browser import in_browser, needs_browser
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-WATCHER = """<script>
-const problems = [];
-window.addEventListener("error", (event) => problems.push(String(event.message)));
-console.error = (...words) => problems.push(words.join(" "));
-</script>"""
-
-PROBE = """<script>
+PROBE = """
 const slider = document.getElementById("step");
 const heights = () => [...document.querySelectorAll("#scrubber rect")].map((bar) => bar.getAttribute("height"));
 const before = heights();
 slider.value = slider.max;
 slider.dispatchEvent(new Event("input"));
 const after = heights();
-const loaded = performance.getEntriesByType("resource").map((entry) => entry.name)
-  .filter((name) => !name.startsWith("data:"));
-const wide = document.documentElement.scrollWidth > window.innerWidth + 1;
-document.body.setAttribute("data-report", JSON.stringify({
-  problems, loaded, wide, label: document.getElementById("step-label").textContent, bars: after.length,
+return {
+  label: document.getElementById("step-label").textContent, bars: after.length,
   moved: after.filter((height, i) => height !== before[i]).length,
   images: [...document.images].every((image) => image.naturalWidth > 100),
-}));
-</script>"""
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -88,23 +75,11 @@ def test_nothing_is_loaded_from_elsewhere(page: Path) -> None:
     assert set(re.findall(r"https?://[^\s\"'<]+", text)) <= {"http://www.w3.org/2000/svg"}
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+@needs_browser
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_works_in_a_browser(page: Path, tmp_path: Path, width: int) -> None:
     """At phone and desk width: no errors, nothing loaded, nothing wider than the screen, and a slider that works."""
-    text = page.read_text().replace("<head>", "<head>" + WATCHER).replace("</body>", PROBE + "</body>")
-    (tmp_path / "probed.html").write_text(text)
-    done = subprocess.run(
-        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom",
-         "--virtual-time-budget=4000", f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path / 'probed.html'}"],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    reported = re.search(r'data-report="([^"]*)"', done.stdout)
-    assert reported, done.stderr[-2000:]
-    report = json.loads(reported.group(1).replace("&quot;", '"').replace("&amp;", "&"))
-    assert report["problems"] == []
-    assert report["loaded"] == []
-    assert not report["wide"]
+    report = in_browser(page.read_text(), PROBE, tmp_path, width)
     assert report["images"]
     assert report["label"] == "step 100"
     assert report["bars"] == 80

@@ -20,7 +20,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.base.errors import InputError
-from scansnap.monitor.verdicts import VERDICTS, judge
+from scansnap.monitor.verdicts import HEAD_VERDICTS, judge_heads
 
 Sink = Callable[[int, Mapping[str, float]], None]
 
@@ -37,8 +37,8 @@ def numbers(dataset: xr.Dataset) -> dict[str, float]:
     }
     if not means:  # the look is missing
         return {}
-    names = [verdict.name for verdict in judge(dataset)]
-    return {**means, **{f"heads/{name}": float(names.count(name)) for name in VERDICTS}}
+    names = [verdict.name for verdict in judge_heads(dataset)]
+    return {**means, **{f"heads/{name}": float(names.count(name)) for name in HEAD_VERDICTS}}
 
 
 def tensorboard(folder: str | Path, *, prefix: str = "attention/") -> Sink:

@@ -3,8 +3,8 @@
 A verdict is a function of one head's history that gives its evidence, or None where the verdict does not hold.  The
 built-in ones are made the way a user makes their own:
 
-    @VERDICTS.register("wandering")
-    @verdict("notice", needs="moved")
+    @HEAD_VERDICTS.register("wandering")
+    @head_verdict("notice", needs="moved")
     def wandering(head):
         return head.as_long_as(head["moved"] > 0.5, f"{head.now('moved'):.0%} of its attention moved since a look ago")
 
@@ -96,7 +96,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictKind:
     """A kind of verdict: `judge` gives a finding if it holds of a head whose history has all that it `needs`."""
 
     judge: Callable[[HeadHistory], Finding | None]
@@ -109,15 +109,15 @@ class Verdict:
             raise unknown("severity", self.severity, get_args(Severity))
 
 
-VERDICTS: OpenList[Verdict] = OpenList("verdict", "judge")
+HEAD_VERDICTS: OpenList[VerdictKind] = OpenList("verdict", "judge")
 
 
-def verdict(
+def head_verdict(
     severity: Severity, *, needs: str | Sequence[str]
-) -> Callable[[Callable[[HeadHistory], Finding | None]], Verdict]:
+) -> Callable[[Callable[[HeadHistory], Finding | None]], VerdictKind]:
     """A decorator that turns a function of a `HeadHistory` into a kind of verdict."""
     names = (needs,) if isinstance(needs, str) else tuple(needs)
-    return lambda judge: Verdict(judge, severity, names)
+    return lambda judge: VerdictKind(judge, severity, names)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class HeadVerdict:
         return f"{self.severity}: layer {self.layer}, head {self.head} is {self.name}: {self.evidence}"
 
 
-def judge(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadVerdict]:
+def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadVerdict]:
     """Every verdict that holds at the last look, most pressing first.
 
     `dataset` has the looks of a watch, those so far or all of them; `kinds` selects verdicts by name.  A verdict that
@@ -144,7 +144,7 @@ def judge(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadV
     """
     if not {"step", "layer", "head"} <= set(dataset.dims):
         raise InputError(f"the dataset has the dimensions {', '.join(map(str, dataset.dims))}: give looks of a watch.")
-    rules = {name: VERDICTS.member(name) for name in (VERDICTS if kinds is None else kinds)}
+    rules = {name: HEAD_VERDICTS.member(name) for name in (HEAD_VERDICTS if kinds is None else kinds)}
     verdicts = [
         HeadVerdict(name, rule.severity, history.layer, history.head, history.module, finding.since, finding.evidence)
         for history in _histories(dataset)
@@ -178,12 +178,12 @@ def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArr
 def _named(head: HeadHistory) -> bool:
     """Whether the key that most of the attention lies on has a name of its own."""
     names = ("sink", "previous-token", "induction-like")
-    rules = [VERDICTS.member(name) for name in names]
+    rules = [HEAD_VERDICTS.member(name) for name in names]
     return any(set(rule.needs) <= set(head.values) and rule.judge(head) is not None for rule in rules)
 
 
-@VERDICTS.register("exploding-logits")
-@verdict("alarm", needs="largest_logit")
+@HEAD_VERDICTS.register("exploding-logits")
+@head_verdict("alarm", needs="largest_logit")
 def exploding_logits(head: HeadHistory) -> Finding | None:
     """Logits beyond `ROUNDED`, or above `RISING` and on the way there.
 
@@ -212,8 +212,8 @@ def exploding_logits(head: HeadHistory) -> Finding | None:
     )
 
 
-@VERDICTS.register("collapsed")
-@verdict("alarm", needs=("top_1", "even_weight", "entropy"))
+@HEAD_VERDICTS.register("collapsed")
+@head_verdict("alarm", needs=("top_1", "even_weight", "entropy"))
 def collapsed(head: HeadHistory) -> Finding | None:
     """All attention on one key in each row, a key that has no name of its own.
 
@@ -228,8 +228,8 @@ def collapsed(head: HeadHistory) -> Finding | None:
     )  # fmt: skip
 
 
-@VERDICTS.register("uniform")
-@verdict("notice", needs=("entropy", "normalized_entropy"))
+@HEAD_VERDICTS.register("uniform")
+@head_verdict("notice", needs=("entropy", "normalized_entropy"))
 def uniform(head: HeadHistory) -> Finding | None:
     """Attention spread evenly over all keys: the head takes a plain mean.  Before training most heads do."""
     share = head["normalized_entropy"]
@@ -240,23 +240,23 @@ def uniform(head: HeadHistory) -> Finding | None:
     )
 
 
-@VERDICTS.register("sink")
-@verdict("notice", needs=("first_token", "even_weight"))
+@HEAD_VERDICTS.register("sink")
+@head_verdict("notice", needs=("first_token", "even_weight"))
 def sink(head: HeadHistory) -> Finding | None:
     """Most attention on the first token, whatever it is: the head does little."""
     return _lies_on(head, "first_token", "the first token")
 
 
-@VERDICTS.register("frozen")
-@verdict("notice", needs="moved")
+@HEAD_VERDICTS.register("frozen")
+@head_verdict("notice", needs="moved")
 def frozen(head: HeadHistory) -> Finding | None:
     """Attention that moved and then stopped: `results/snap.py`, as for text."""
     snap = find_snap(head.steps, head["moved"])
     return None if snap.step is None else Finding(int(snap.step), str(snap))
 
 
-@VERDICTS.register("induction-like")
-@verdict("pattern", needs="prefix_matching")
+@HEAD_VERDICTS.register("induction-like")
+@head_verdict("pattern", needs="prefix_matching")
 def induction_like(head: HeadHistory) -> Finding | None:
     """Most attention on the token after an earlier occurrence of the same token, in random tokens repeated once.
 
@@ -270,15 +270,15 @@ def induction_like(head: HeadHistory) -> Finding | None:
     )
 
 
-@VERDICTS.register("previous-token")
-@verdict("pattern", needs=("previous_token", "even_weight"))
+@HEAD_VERDICTS.register("previous-token")
+@head_verdict("pattern", needs=("previous_token", "even_weight"))
 def previous_token(head: HeadHistory) -> Finding | None:
     """Most attention on the token before."""
     return _lies_on(head, "previous_token", "the previous token")
 
 
-@VERDICTS.register("sparse")
-@verdict("pattern", needs=("normalized_entropy", "effective_keys", "top_5"))
+@HEAD_VERDICTS.register("sparse")
+@head_verdict("pattern", needs=("normalized_entropy", "effective_keys", "top_5"))
 def sparse(head: HeadHistory) -> Finding | None:
     """Attention on few keys."""
     return head.as_long_as(

@@ -22,7 +22,7 @@ from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantitie
 from scansnap.monitor.sight import Announced
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
-from scansnap.monitor.verdicts import HeadVerdict, judge
+from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 
 Words = Callable[[int], str] | Sequence[str]
 
@@ -38,6 +38,7 @@ def watch(
     tokens: Words | None = None,
     errors: Literal["record", "raise"] = "record",
     sinks: Sequence[Sink] = (),
+    start: int | None = None,
 ) -> Watch:
     """Follow the attention of a model while it trains; the model is not modified.
 
@@ -61,8 +62,10 @@ def watch(
         Whether a look that fails is recorded as missing, or raises.
     sinks : sequence
         Functions that are called with the step and the numbers of each look.
+    start : int, optional
+        The steps that the model has been trained for; by default the step of the last look in the store, or 0.
     """
-    return Watch(model, probe, every, store, record, rows, tokens, errors, sinks)
+    return Watch(model, probe, every, store, record, rows, tokens, errors, sinks, start)
 
 
 class Watch:
@@ -79,6 +82,7 @@ class Watch:
         tokens: Words | None,
         errors: str,
         sinks: Sequence[Sink],
+        start: int | None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model is {type(model).__name__}: give a torch.nn.Module.")
@@ -95,7 +99,9 @@ class Watch:
         self._sits_out = not is_first() and not self._observer.is_sharded
         self._store = None if store is None or not is_first() else LookStore(store)
         self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
-        self._step = self._start = self._looks[-1].step if self._looks else 0
+        last = self._looks[-1].step if self._looks else None
+        self._step = self._start = start if start is not None else last or 0
+        self._is_fresh = last is None  # nothing is recorded but the look before the first step
         self._refusal: InputError | None = None
         self._begin()
 
@@ -130,7 +136,7 @@ class Watch:
         if self._step != self._start:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
         self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
-        if not self._start:  # what was seen without these modules is seen again with them
+        if self._is_fresh:  # what was seen without these modules is seen again with them
             self._looks.clear()
             if self._store is not None:
                 self._store.clear()
@@ -153,7 +159,7 @@ class Watch:
     @property
     def verdicts(self) -> list[HeadVerdict]:
         """What the looks so far say of each head, most pressing first."""
-        return judge(self._numbers)
+        return judge_heads(self._numbers)
 
     def close(self) -> None:
         """End the watch, and let others write to its store."""
@@ -184,10 +190,12 @@ class Watch:
             ) from error
         if disagreement := self._observer.disagreement():
             warnings.warn(disagreement, stacklevel=5)
-        if self._store is None or self._store.last_step is None:
-            self.look()
-        else:  # what moves until the next look is measured from here
-            self._store.check(make_dataset(self._labels, self._observer.record, [self._measured()]))
+        look = self._measured()  # what moves until the next look is measured from here
+        if self._store is not None and self._store.last_step is not None:
+            self._store.check(make_dataset(self._labels, self._observer.record, [look]))
+            if look.step <= self._store.last_step:
+                return
+        self._add(look)
 
     def _measured(self) -> Look:
         try:
