@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from scansnap.monitor.calls import AttentionCall
+from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import undisturbed
-from scansnap.monitor.sight import Announced, Sight
+from scansnap.monitor.sight import Announced, Expected, Sight
 
 
 class Collector:
@@ -25,18 +25,19 @@ class Collector:
     def add(self, name: str, call: AttentionCall) -> None:
         rows = self._rows(call)
         self.calls[name] = call
-        self.weights[name] = call.weights(call.logits(rows))
+        self.weights[name] = call.weights_of(rows)
 
-    def check(self, name: str, returned: Callable[[Tensor], Tensor], expected: Callable[[Tensor], Tensor]) -> None:
+    def check(self, name: str, returned: Expected, expected: Expected) -> None:
         rows = self._rows(self.calls[name])
         self.errors[name] = float((returned(rows) - expected(rows)).abs().max())
 
     def is_complete(self) -> bool:
         return False
 
-    def _rows(self, call: AttentionCall) -> Tensor:
+    def _rows(self, call: AttentionCall) -> ChosenRows:
         windows, _, queries, _ = call.sizes
-        return torch.arange(queries).expand(windows, -1)
+        every = ChosenRows.all(windows, queries, torch.device("cpu"))
+        return ChosenRows(every.positions.contiguous())
 
 
 def see(

@@ -224,9 +224,9 @@ def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytes
         looks.append(watch.dataset)
     for name in looks[0].data_vars:
         np.testing.assert_allclose(looks[1][name], looks[0][name], rtol=1e-6, err_msg=str(name))
-    monkeypatch.setattr(tally, "FOLLOWED", 2 * 3 * 2 * LENGTH * 4)  # four of twelve rows
+    monkeypatch.setattr(tally, "FOLLOWED", 2 * 3 * 2 * LENGTH * 4)  # four of eight rows
     trained = model()
-    watch = ss.watch(trained, probe=ids(), rows=None, errors="raise")
+    watch = ss.watch(trained, probe=ids(), rows=24, errors="raise")
     trained.blocks[0].attn.c_attn.weight.data.mul_(1.5)  # type: ignore[union-attr, operator]
     watch.step(50)
     np.testing.assert_allclose(watch.dataset["moved"][1], looks[0]["moved"][1], rtol=0.5)

@@ -6,8 +6,8 @@ Row t of a head with query q_t and keys k_s has the logits
 
 and the weights p_ts = exp z_ts / (Σ_s' exp z_ts' + exp a), where a is the logit of a sink that is no key, for models
 that have one.  Terms that a model does not have are absent.  Queries and keys are taken as the model computed them and
-multiplied in float32, so that in bfloat16 the weights are exact for the rounded queries and keys that the model's
-kernel read.
+multiplied in float32, or in float64 if they are, so that in bfloat16 the weights are exact for the rounded queries and
+keys that the model's kernel read.
 
 The T x T weights of a head are never formed: rows are computed in pieces of at most `AT_ONCE` numbers.
 """
@@ -24,9 +24,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 25}
+from scansnap.monitor.chosen_rows import ChosenRows
+
+AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Attention weights that a look computes at once.  It holds about five arrays of this size: logits, weights, a mask and
-what a quantity makes of them, 20 bytes for each weight: 40 MiB on a CPU, 640 MiB on a GPU."""
+what a quantity makes of them, 20 bytes for each weight: 80 MiB on a CPU, 640 MiB on a GPU."""
 
 HIDDEN = -9000.0
 """A number at most this, added to a logit, hides a key as -inf does: e^-9000 is zero in every format."""
@@ -60,29 +62,38 @@ class AttentionCall(ABC):
         return 0
 
     @abstractmethod
-    def logits(self, rows: Tensor) -> Tensor:
-        """Logits (B, H, r, S) of the rows (B, r) in float32, -inf where a key is hidden."""
+    def logits(self, rows: ChosenRows) -> Tensor:
+        """Logits (B, H, r, S) of the rows (B, r), -inf where a key is hidden."""
+
+    def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
+        """The number of keys that are not hidden from each row (B, H, r)."""
+        return (logits > -math.inf).sum(3)
 
     @abstractmethod
     def first_window(self) -> AttentionCall:
         """The attention of the first window alone."""
 
-    def weights(self, logits: Tensor) -> Tensor:
+    def weights(self, logits: Tensor, seen_keys: Tensor) -> Tensor:
         """Attention weights (B, H, r, S) from logits; zero where all keys are hidden."""
-        return torch.nan_to_num(logits.softmax(3), 0.0)
+        return logits.softmax(3).masked_fill_((seen_keys == 0)[..., None], 0.0)
 
-    def pieces(self, rows: Tensor) -> Iterator[Tensor]:
+    def weights_of(self, rows: ChosenRows) -> Tensor:
+        """Attention weights (B, H, r, S) of the rows (B, r)."""
+        logits = self.logits(rows)
+        return self.weights(logits, self.seen_keys(rows, logits))
+
+    def pieces(self, rows: ChosenRows) -> Iterator[ChosenRows]:
         """The rows (B, r) in pieces of at most `AT_ONCE` weights each."""
         windows, heads, _, keys = self.sizes
-        at_once = AT_ONCE.get(rows.device.type, AT_ONCE["cuda"])
-        yield from rows.split(max(1, at_once // max(1, windows * heads * keys)), 1)
+        at_once = AT_ONCE.get(rows.positions.device.type, AT_ONCE["cuda"])
+        yield from rows.split(max(1, at_once // max(1, windows * heads * keys)))
 
-    def kind(self, rows: Tensor) -> Kind:
+    def kind(self, rows: ChosenRows) -> Kind:
         """Whether keys come from elsewhere, or from the same tokens up to the query, or from all of them."""
         _, _, queries, keys = self.sizes
         if self.is_cross:
             return "cross"
-        later = torch.arange(keys, device=rows.device) > rows[:, None, :, None]
+        later = _later(keys, rows)
         if bool(later.any()) and bool((self.logits(rows).isneginf() | ~later).all()):
             return "causal"
         return "self" if queries == keys else "cross"
@@ -120,40 +131,45 @@ class ProductCall(AttentionCall):
     def width(self) -> int:
         return self.query.shape[3]
 
-    def logits(self, rows: Tensor) -> Tensor:
+    def logits(self, rows: ChosenRows) -> Tensor:
         windows, heads, _, keys = self.sizes
-        query = self.query.take_along_dim(rows[:, None, :, None], 2).float() * self.scale
-        groups = self.key.shape[1]
+        pairs = windows * self.key_heads
+        query, key = precise(rows.of(self.query)), precise(self.key)
         with exact_products():
-            logits = query.reshape(windows, groups, -1, query.shape[-1]) @ self.key.float().transpose(2, 3)
-        logits = logits.view(windows, heads, -1, keys)
+            logits = query.reshape(pairs, -1, self.width) @ key.reshape(pairs, keys, -1).transpose(1, 2)
+        logits = logits.view(windows, heads, -1, keys).mul_(self.scale)
         if self.softcap is not None:
             logits = (logits / self.softcap).tanh_() * self.softcap
         if self.modify is not None:
-            logits = self.modify(logits, rows)
+            logits = self.modify(logits, rows.positions)
         if self.is_causal:
-            logits.masked_fill_(torch.arange(keys, device=rows.device) > rows[:, None, :, None], -math.inf)
+            logits.masked_fill_(_later(keys, rows), -math.inf)
         for mask in (self.bias, self.mask):
             if mask is not None:
-                logits = _masked(logits, _rows_of(mask, rows))
+                logits = _masked(logits, rows.of(mask))
         return logits
 
-    def weights(self, logits: Tensor) -> Tensor:
-        if self.sink is None:
-            return super().weights(logits)
-        total = torch.logaddexp(logits.logsumexp(3, keepdim=True), self.sink.float()[:, None, None])
-        return (logits - total).exp_()
+    def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
+        if self.mask is None and self.bias is None and self.modify is None:
+            keys = rows.positions + 1 if self.is_causal else torch.full_like(rows.positions, self.sizes[3])
+            return keys.clamp(max=self.sizes[3])[:, None].expand(logits.shape[:3])
+        return super().seen_keys(rows, logits)
 
-    def output(self, rows: Tensor) -> Tensor:
-        """What the rows read, (B, H, r, e) in float32."""
+    def weights(self, logits: Tensor, seen_keys: Tensor) -> Tensor:
+        if self.sink is not None:
+            total = torch.logaddexp(logits.logsumexp(3, keepdim=True), precise(self.sink)[:, None, None])
+            return (logits - total).exp_()
+        if self.mask is None and self.bias is None and self.modify is None:
+            return logits.softmax(3)  # every row sees a key
+        return super().weights(logits, seen_keys)
+
+    def output(self, rows: ChosenRows) -> Tensor:
+        """What the rows read, (B, H, r, e)."""
         assert self.value is not None
         windows, groups, keys, width = self.value.shape
-        value = self.value.float()
+        value = precise(self.value)
         with exact_products():
-            parts = [
-                self.weights(self.logits(piece)).reshape(windows, groups, -1, keys) @ value
-                for piece in self.pieces(rows)
-            ]
+            parts = [self.weights_of(piece).reshape(windows, groups, -1, keys) @ value for piece in self.pieces(rows)]
         return torch.cat([part.view(windows, self.sizes[1], -1, width) for part in parts], 2)
 
     def first_window(self) -> ProductCall:
@@ -177,23 +193,28 @@ class ScoredCall(AttentionCall):
     def dtype(self) -> torch.dtype:
         return self.scores.dtype
 
-    def logits(self, rows: Tensor) -> Tensor:
-        logits = self.scores.take_along_dim(rows[:, None, :, None], 2).float()
+    def logits(self, rows: ChosenRows) -> Tensor:
+        logits = precise(rows.of(self.scores))
         return logits.masked_fill(logits <= HIDDEN, -math.inf)
 
     def first_window(self) -> ScoredCall:
         return replace(self, scores=self.scores[:1])
 
 
-def _rows_of(mask: Tensor, rows: Tensor) -> Tensor:
-    """The rows (B, r) of a mask that broadcasts to (B, H, T, S)."""
-    return mask if mask.shape[2] == 1 else mask.take_along_dim(rows[:, None, :, None], 2)
+def _later(keys: int, rows: ChosenRows) -> Tensor:
+    """Which keys come after each row."""
+    return torch.arange(keys, device=rows.positions.device) > rows.column
 
 
 def _masked(logits: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype == torch.bool:
         return logits.masked_fill_(~mask, -math.inf)
     return (logits + mask).masked_fill_(mask <= HIDDEN, -math.inf)
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """In float32, or float64 if it is."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._higher_order_ops.flex_attention import flex_attention as _operator
 
 from scansnap.monitor.calls import ProductCall
+from scansnap.monitor.chosen_rows import ChosenRows
 
 FLEX: Any = _operator
 """The operator that `flex_attention` calls in the end."""
@@ -62,7 +63,7 @@ def flex_call(
 def flex_result(call: ProductCall) -> tuple[Tensor, ...]:
     """What the operator returns: the output, and the logarithm of each row's sum and its maximum in units of ln 2."""
     windows, _, length, _ = call.sizes
-    rows = torch.arange(length, device=call.query.device).expand(windows, -1)
+    rows = ChosenRows.all(windows, length, call.query.device)
     logits = [(z.logsumexp(3), z.amax(3)) for z in map(call.logits, call.pieces(rows))]
     sums, largest = (torch.cat(parts, 2) / math.log(2) for parts in zip(*logits, strict=True))
     result = call.output(rows).to(call.query.dtype), sums, largest

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from scansnap.monitor.calls import ProductCall
+from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.sight import Sight, as_autocast
 
 NAME = "scansnap_watch"
@@ -96,7 +96,7 @@ def _attend(
         sink=s_aux,
         is_cross=bool(getattr(module, "is_cross_attention", False)),
     )
-    rows = torch.arange(length, device=query.device).expand(query.shape[0], -1)
+    rows = ChosenRows.all(query.shape[0], length, query.device)
 
     def run() -> Tensor:
         """(B, T, H, e)."""
@@ -108,7 +108,7 @@ def _attend(
             return output
         return call.output(rows).to(call.query.dtype).transpose(1, 2).contiguous()
 
-    def returned(result: Tensor, chosen: Tensor) -> Tensor:
-        return result.transpose(1, 2).take_along_dim(chosen[:, None, :, None], 2)
+    def returned(result: Tensor, chosen: ChosenRows) -> Tensor:
+        return chosen.of(result.transpose(1, 2))
 
     return _looking.get().see(module, call, run, returned=returned, expected=call.output), None

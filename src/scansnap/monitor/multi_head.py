@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from scansnap.monitor.calls import ProductCall
+from scansnap.monitor.chosen_rows import ChosenRows
 
 
 def multi_head_call(
@@ -43,7 +44,7 @@ def multi_head_call(
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
-) -> tuple[ProductCall, Callable[[Tensor], Tensor]]:
+) -> tuple[ProductCall, Callable[[ChosenRows], Tensor]]:
     """The call that arguments of `multi_head_attention_forward` make, and what it then returns for rows (B, r)."""
     is_cross = query is not key and (query.shape != key.shape or query.data_ptr() != key.data_ptr())
     if query.ndim == 2:
@@ -84,7 +85,7 @@ def multi_head_call(
         is_cross=is_cross,
     )
 
-    def expected(rows: Tensor) -> Tensor:
+    def expected(rows: ChosenRows) -> Tensor:
         mixed = replace(call, value=project(2, value, bias_v, static_v)).output(rows)
         dtype = out_proj_weight.dtype
         return functional.linear(mixed.transpose(1, 2).flatten(2).to(dtype), out_proj_weight, out_proj_bias)
@@ -92,11 +93,11 @@ def multi_head_call(
     return call, expected
 
 
-def multi_head_rows(result: Any, rows: Tensor) -> Tensor:
+def multi_head_rows(result: Any, rows: ChosenRows) -> Tensor:
     """What `multi_head_attention_forward` returned for rows (B, r)."""
     output = result[0]
     output = output[:, None] if output.ndim == 2 else output
-    return output.transpose(0, 1).take_along_dim(rows[:, :, None], 1)
+    return rows.of(output.transpose(0, 1)[:, None])[:, 0]
 
 
 def _seen(mask: Tensor | None, windows: int, more: int) -> Tensor | None:

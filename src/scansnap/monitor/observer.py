@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -49,13 +49,23 @@ class Observer:
     bytes for each of at most `FOLLOWED` weights that are kept from look to look.
     """
 
-    def __init__(self, model: nn.Module, probe: Probe, record: Sequence[HeadQuantity]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        probe: Probe,
+        record: Sequence[HeadQuantity],
+        *,
+        shows: bool = True,
+        at_most: int | None = None,
+    ) -> None:
+        """`shows` keeps patterns; a piece has `at_most` windows."""
+        self._shows, self._at_most = shows, at_most
+        self._repeats = any(quantity.sample == "repeated" for quantity in record)
         self._model = uncompiled(model)
         self.is_sharded = is_sharded(self._model)
         self.probe, self.record = probe, tuple(record)
         self.layers: dict[str, SeenLayer] = {}
         self.announced: list[Announced] = []
-        self._at_most: int | None = None  # windows in a piece
 
     @property
     def heads(self) -> int:
@@ -95,6 +105,14 @@ class Observer:
             f"do not trust the numbers of {len(wrong)} of {len(self.layers)} layers."
         )
 
+    def followed(self, windows: int) -> Tensor:
+        """Attention of the first windows at the last look, where all rows are followed (layer, head, window, T, S)."""
+        weights = []
+        for layer in self.layers.values():
+            assert layer.before is not None
+            weights.append(layer.before[:windows].transpose(0, 1))
+        return torch.stack(weights)
+
     def _in_pieces(self, action: Callable[[], Result]) -> Result:
         """Do something, again in smaller and smaller pieces if it fails."""
         while True:
@@ -111,7 +129,7 @@ class Observer:
     def _learn(self) -> None:
         tally = Tally(self.probe, self.record, {}, learns=True)
         piece = next(self.probe.pieces(self._at_most, repeat=False))
-        self._pass(piece, tally)
+        self._pass([piece], tally)
         if not tally.layers:
             raise InputError(
                 f"no attention was seen in {type(self._model).__name__}: where it is written by hand, announce the "
@@ -121,33 +139,37 @@ class Observer:
         self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
 
     def _look(self) -> Measured:
-        ends_early = not self.is_sharded and not _has_hooks(self._model)
-        tally = Tally(self.probe, self.record, self.layers, ends_early=ends_early)
-        for piece in self.probe.pieces(self._at_most):
-            self._pass(piece, tally)
+        if not self.layers:
+            self._learn()
+        tally = Tally(
+            self.probe, self.record, self.layers, shows=self._shows,
+            ends_early=not self.is_sharded and not _has_hooks(self._model),
+        )  # fmt: skip
+        self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
         for layer in self.layers.values():
             layer.has_before = layer.before is not None
         return self._collect(tally)
 
-    def _pass(self, piece: Piece, tally: Tally) -> None:
-        """Run the model on a piece; all processes fail if one of them does."""
-        tally.start(piece)
+    def _pass(self, pieces: Iterable[Piece], tally: Tally) -> None:
+        """Run the model on pieces of the probe; all processes fail if one of them does."""
         names = {id(module): name for name, module in self._modules().items()}
-        sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
-        with undisturbed(self._model, self.is_sharded), seen_by(sight, self._model):
-            try:
-                with sight:
-                    piece.call(self._model)
-            except AllSeen:
-                pass
-            except Exception as error:
-                tally.failure = tally.failure or error
-        if self.is_sharded:
-            free_gathered(self._model)
-            if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:
-                tally.failure = RuntimeError("the look failed in another process")
-        if tally.failure is not None:
-            raise tally.failure
+        with undisturbed(self._model, self.is_sharded):
+            for piece in pieces:
+                tally.start(piece)
+                sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
+                try:
+                    with seen_by(sight, self._model), sight:
+                        piece.call(self._model)
+                except AllSeen:
+                    pass
+                except Exception as error:
+                    tally.failure = tally.failure or error
+                if self.is_sharded:
+                    free_gathered(self._model)
+                    if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:
+                        tally.failure = RuntimeError("the look failed in another process")
+                if tally.failure is not None:
+                    raise tally.failure
 
     def _collect(self, tally: Tally) -> Measured:
         device = next(iter(tally.sums.values())).totals.device

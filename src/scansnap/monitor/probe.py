@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from scansnap.base.errors import InputError
+from scansnap.monitor.chosen_rows import ChosenRows
 
 PER_REPEATED = 8
 """Windows of the probe for each window of repeated tokens."""
@@ -126,24 +127,26 @@ class Probe:
         shapes = {tuple(value.shape[:2]) for _, value in _tensors(piece.args, piece.kwargs)}
         self.batch_dim = 1 if any((queries, windows) in shapes for windows, queries in layers) else None
 
-    def positions(self, piece: Piece, batch: int, length: int) -> Tensor:
-        """The rows (batch, r) of a piece that are measured; any first columns of them are spread over the windows too.
+    def positions(self, piece: Piece, batch: int, length: int) -> ChosenRows:
+        """The rows of a piece that are measured; of those that are sampled, any first ones are spread out too.
 
         A model may cut each window into several, so that `batch` is a multiple of the piece's windows.
         """
+        if self.rows is None:
+            return ChosenRows.all(batch, length, self.device)
         share = max(1, batch // (piece.windows + piece.repeated))
         key = share, length, piece.repeated
         if key not in self._positions:
             rng = np.random.default_rng([self._seed, length])
             count = self.windows * share
-            size = length if self.rows is None else max(1, min(length, self.rows // count))
+            size = max(1, min(length, self.rows // count))
             edges = np.ceil(np.linspace(0, length, size + 1)).astype(np.int64)
             drawn = rng.integers(edges[:-1], edges[1:], (count + piece.repeated * share, size))
             self._positions[key] = torch.from_numpy(drawn[:, _spread_order(size)]).to(self.device)
         drawn_rows = self._positions[key]
         own = drawn_rows[piece.start * share : (piece.start + piece.windows) * share]
         rows = torch.cat([own, drawn_rows[self.windows * share :]]) if piece.repeated else own
-        return rows if len(rows) == batch else rows[:1].expand(batch, -1)
+        return ChosenRows(rows if len(rows) == batch else rows[:1].expand(batch, -1))
 
     def token_ids(self) -> Tensor | None:
         """The token ids (windows, T) of the first call, if it has any."""

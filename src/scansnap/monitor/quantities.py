@@ -34,8 +34,9 @@ Sample = Literal["probe", "followed", "repeated", "projections"]
 class Rows:
     """Attention of some rows of one layer: B windows, H heads, r rows, S keys."""
 
-    weights: Tensor  # (B, H, r, S) float32
-    logits: Tensor  # (B, H, r, S) float32, -inf where a key is hidden
+    weights: Tensor  # (B, H, r, S)
+    logits: Tensor  # (B, H, r, S), -inf where a key is hidden
+    keys: Tensor  # (B, H, r): the number of keys that are not hidden; 0 for padding, which does not count
     positions: Tensor  # (B, r): which tokens the rows are
     first: Tensor  # (B,): the first token of each window that is not padding
     is_self: bool  # whether keys and queries are the same tokens
@@ -43,9 +44,9 @@ class Rows:
     tokens: Tensor | None = None  # (B, S): token ids, where keys are tokens with known ids
 
     @cached_property
-    def keys(self) -> Tensor:
-        """The number of keys that are not hidden from each row (B, H, r)."""
-        return (self.logits > -math.inf).sum(-1)
+    def entropy(self) -> Tensor:
+        """-Σ_s p_ts ln p_ts of each row (B, H, r)."""
+        return torch.special.entr(self.weights).sum(-1)
 
     @cached_property
     def largest(self) -> Tensor:
@@ -56,11 +57,13 @@ class Rows:
         """The values of rows with more than `count` keys, NaN for the others."""
         return values.masked_fill(self.keys <= count, math.nan)
 
-    def of_windows(self, windows: slice) -> Rows:
-        """The rows of some windows."""
+    def part(self, windows: slice, rows: slice = slice(None)) -> Rows:
+        """Some rows of some windows."""
+        per_head = (windows, slice(None), rows)
         return Rows(
-            self.weights[windows], self.logits[windows], self.positions[windows], self.first[windows], self.is_self
-        )
+            self.weights[per_head], self.logits[per_head], self.keys[per_head], self.positions[windows, rows],
+            self.first[windows], self.is_self,
+        )  # fmt: skip
 
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
@@ -107,18 +110,14 @@ def quantity(
 @quantity(long_name="entropy of attention, mean over rows of more than one key", units="nats")
 def entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts."""
-    return rows.of_more_than(1, _entropy(rows))
+    return rows.of_more_than(1, rows.entropy)
 
 
 @HEAD_QUANTITIES.register("normalized_entropy")
 @quantity(long_name="entropy of attention relative to the largest that its row allows")
 def normalized_entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts / ln n_t: 1 for uniform attention, whose entropy ln n_t is the largest, and 0 for one key."""
-    return rows.of_more_than(1, _entropy(rows) / rows.keys.log())
-
-
-def _entropy(rows: Rows) -> Tensor:
-    return torch.special.entr(rows.weights).sum(-1)
+    return rows.of_more_than(1, rows.entropy / rows.keys.log())
 
 
 @HEAD_QUANTITIES.register("effective_keys")

@@ -19,13 +19,17 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from scansnap.monitor.calls import AttentionCall, ProductCall, ScoredCall
+from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.flex import FLEX, flex_call, flex_result
 from scansnap.monitor.multi_head import multi_head_call, multi_head_rows
 
 SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
 
-Rows = Callable[[Any, Tensor], Tensor]
-"""From what the model's attention returned, what it says for rows (B, r)."""
+Returned = Callable[[Any, ChosenRows], Tensor]
+"""From what the model's attention returned, what it says for some rows."""
+
+Expected = Callable[[ChosenRows], Tensor]
+"""What the weights make it say."""
 
 
 class AllSeen(BaseException):
@@ -38,8 +42,8 @@ class Receiver(Protocol):
     def add(self, name: str, call: AttentionCall) -> None:
         """Take a call by the module of this name."""
 
-    def check(self, name: str, returned: Callable[[Tensor], Tensor], expected: Callable[[Tensor], Tensor]) -> None:
-        """Compare what the model's attention returned with what is expected, for rows (B, r)."""
+    def check(self, name: str, returned: Expected, expected: Expected) -> None:
+        """Compare what the model's attention returned with what is expected, for some rows."""
 
     def is_complete(self) -> bool:
         """Whether nothing more is to be seen in this pass."""
@@ -47,10 +51,13 @@ class Receiver(Protocol):
 
 @dataclass(frozen=True)
 class Announced:
-    """Attention that is written by hand: what its module's softmax is given, or queries and keys from its input."""
+    """Attention that is written by hand: what its module's softmax is given, or queries and keys from its input.
+
+    With a function for these, which may also return what is added to the logits, nothing that the module calls counts.
+    """
 
     module: nn.Module
-    queries_and_keys: Callable[..., tuple[Tensor, Tensor]] | None = None
+    queries_and_keys: Callable[..., tuple[Any, ...]] | None = None
     scale: float | None = None
     is_causal: bool = False
 
@@ -65,6 +72,7 @@ class Sight(TorchFunctionMode):
         self._names, self._windows, self._receiver = names, windows, receiver
         self._announced = announced
         self._by_softmax = {id(a.module) for a in announced if a.queries_and_keys is None}
+        self._by_input = {id(a.module) for a in announced if a.queries_and_keys is not None}
         self._calls: dict[str, int] = {}
         self._is_busy = False
         self._hooks = ExitStack()
@@ -81,7 +89,9 @@ class Sight(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         view = None if self._is_busy else self._views.get(func)
-        return func(*args, **kwargs) if view is None else view(func, args, kwargs)
+        if view is None or (self._by_input and any(id(m) in self._by_input for m in self._modules())):
+            return func(*args, **kwargs)
+        return view(func, args, kwargs)
 
     def __enter__(self) -> Sight:
         for announced in self._announced:
@@ -101,8 +111,8 @@ class Sight(TorchFunctionMode):
         call: AttentionCall,
         run: Callable[[], Any],
         *,
-        returned: Rows | None = None,
-        expected: Callable[[Tensor], Tensor] | None = None,
+        returned: Returned | None = None,
+        expected: Expected | None = None,
     ) -> Any:
         """Tell of a call, and return what the model computes with it.
 
@@ -126,8 +136,8 @@ class Sight(TorchFunctionMode):
         call, dropout = fused_call(*args, **kwargs)
         shaped = with_heads(call, self._windows)
 
-        def returned(result: Tensor, rows: Tensor) -> Tensor:
-            return result.reshape(*shaped.sizes[:3], -1).take_along_dim(rows[:, None, :, None], 2)
+        def returned(result: Tensor, rows: ChosenRows) -> Tensor:
+            return rows.of(result.reshape(*shaped.sizes[:3], -1))
 
         return self.see(
             next(self._modules(), None), shaped, lambda: func(*args, **kwargs),
@@ -158,10 +168,11 @@ class Sight(TorchFunctionMode):
             assert announced.queries_and_keys is not None
             was_busy, self._is_busy = self._is_busy, True
             try:
-                query, key = announced.queries_and_keys(module, *args, **kwargs)
+                query, key, *added = announced.queries_and_keys(module, *args, **kwargs)
             finally:
                 self._is_busy = was_busy
-            call, _ = fused_call(query, key, key, scale=announced.scale, is_causal=announced.is_causal)
+            bias = added[0] if added else None
+            call, _ = fused_call(query, key, key, bias, 0.0, announced.is_causal, announced.scale)
             self.see(module, with_heads(call, self._windows), lambda: None)
 
         return tell

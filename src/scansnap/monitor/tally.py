@@ -7,19 +7,21 @@ weights outlive it, except those of the rows that are followed from look to look
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from scansnap.monitor.calls import AttentionCall, Kind
+from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.probe import SHOWN, Piece, Probe
 from scansnap.monitor.quantities import HeadQuantity, Rows
+from scansnap.monitor.sight import Expected
 
 FOLLOWED = 1 << 25
-"""Weights of all layers that are kept from look to look to see what moved: 128 MiB in float32.  Where all rows have
-more, fewer rows are followed."""
+"""The most weights of all layers that are kept from look to look to see what moved: 128 MiB in float32.  Where the
+sampled rows have more, fewer of them are followed; where all rows are asked for, all are followed."""
 
 CHECKED = 16
 """Rows of each window by which a layer is learned and checked at the first look."""
@@ -62,6 +64,7 @@ class Tally:
     layers: dict[str, SeenLayer]
     learns: bool = False
     ends_early: bool = False  # whether a pass ends with the last attention
+    shows: bool = True  # whether patterns are kept
     failure: Exception | None = None
     sums: dict[str, _Sums] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
@@ -84,12 +87,12 @@ class Tally:
         except Exception as error:
             self.failure = error
 
-    def check(self, name: str, returned: Callable[[Tensor], Tensor], expected: Callable[[Tensor], Tensor]) -> None:
+    def check(self, name: str, returned: Expected, expected: Expected) -> None:
         """At the first look, compare what the model's attention returned with what the weights make it."""
         if not self.learns or self.failure is not None:
             return
         layer = self.layers[name]
-        rows = self.probe.positions(self._piece, layer.windows, layer.queries)[:, :CHECKED]
+        rows = self.probe.positions(self._piece, layer.windows, layer.queries).first(CHECKED)
         try:
             theirs, ours = returned(rows).float(), expected(rows).float()
         except Exception as error:
@@ -104,7 +107,7 @@ class Tally:
 
     def _learn(self, name: str, call: AttentionCall) -> None:
         windows, heads, queries, keys = call.sizes
-        rows = self.probe.positions(self._piece, windows, queries)[:, :CHECKED]
+        rows = self.probe.positions(self._piece, windows, queries).first(CHECKED)
         kind = "cross" if "cross" in name.lower() else call.kind(rows)
         self.layers[name] = SeenLayer(name, kind, windows, heads, queries, keys, call.key_heads, call.width, call.dtype)
 
@@ -114,19 +117,21 @@ class Tally:
         in_decoder = "decoder" in layer.name
         is_real = self.probe.real_tokens(self._piece, windows, queries, decoder=in_decoder)
         real_keys = self.probe.real_tokens(self._piece, windows, keys, decoder=in_decoder and layer.kind != "cross")
-        first = rows.new_zeros(windows) if real_keys is None else real_keys.int().argmax(1)
+        first = rows.positions.new_zeros(windows) if real_keys is None else real_keys.int().argmax(1)
         is_usual = (queries, keys) == (layer.queries, layer.keys)
         start = 0
         for some in call.pieces(rows):
             logits = call.logits(some)
+            seen_keys = call.seen_keys(some, logits)
+            weights = call.weights(logits, seen_keys)
             if is_real is not None:  # what padding attends to does not count
-                logits.masked_fill_(~is_real.take_along_dim(some, 1)[:, None, :, None], -math.inf)
-            self._add(layer, Rows(call.weights(logits), logits, some, first, layer.kind != "cross"), start, is_usual)
-            start += some.shape[1]
-        if self._piece.start == 0 and is_usual:
-            shown = torch.arange(min(SHOWN, queries), device=rows.device)[None]
-            window = call.first_window()
-            self.sums[layer.name].pattern = window.weights(window.logits(shown))[0, ..., : min(SHOWN, keys)]
+                seen_keys = seen_keys * is_real.take_along_dim(some.positions, 1)[:, None]
+            seen = Rows(weights, logits, seen_keys, some.positions, first, layer.kind != "cross")
+            self._add(layer, seen, start, is_usual)
+            start += some.positions.shape[1]
+        if self.shows and self._piece.start == 0 and is_usual:
+            shown = ChosenRows.all(1, min(SHOWN, queries), rows.positions.device)
+            self.sums[layer.name].pattern = call.first_window().weights_of(shown)[0, ..., : min(SHOWN, keys)]
 
     def _add(self, layer: SeenLayer, seen: Rows, start: int, is_usual: bool) -> None:
         """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
@@ -138,15 +143,15 @@ class Tally:
             self.sums[layer.name] = sums = _Sums(totals, zeros, zeros.new_zeros((), dtype=torch.bool))
         piece = self._piece
         own = len(seen.weights) * piece.windows // (piece.windows + piece.repeated)
-        probe = seen.of_windows(slice(own))
+        probe = seen.part(slice(own))
         samples = {
             "probe": probe,
             "followed": self._followed(layer, probe, start) if piece.follow and is_usual else None,
         }
         if piece.repeated and layer.kind != "cross":
             tokens = self.probe.repeated_tokens(layer.keys, piece.repeated)
-            samples["repeated"] = replace(seen.of_windows(slice(own, None)), tokens=tokens)
-        sums.is_bad |= ~(probe.logits.amax() < math.inf)
+            samples["repeated"] = replace(seen.part(slice(own, None)), tokens=tokens)
+        sums.is_bad |= probe.entropy.isnan().any()  # softmax of NaN or infinity is NaN
         for i, quantity in enumerate(self.record):
             rows = samples.get(quantity.sample)
             if rows is None:  # or it is no quantity of rows
@@ -166,19 +171,13 @@ class Tally:
         share = windows // self._piece.windows
         if layer.before is None:
             total = self.probe.followed_windows * share
-            most = FOLLOWED // (len(self.layers) * total * heads * keys)
-            every = self.probe.positions(self._piece, layer.windows, layer.queries).shape[1]
+            every = self.probe.positions(self._piece, layer.windows, layer.queries).positions.shape[1]
+            most = every if self.probe.rows is None else FOLLOWED // (len(self.layers) * total * heads * keys)
             layer.before = seen.weights.new_empty(total, heads, max(1, min(every, most)), keys)
         number = min(layer.before.shape[2] - start, rows)
         if number <= 0:
             return None
         place = layer.before[self._piece.start * share :][:windows, :, start : start + number]
-        now = replace(
-            seen,
-            weights=seen.weights[:, :, :number],
-            logits=seen.logits[:, :, :number],
-            positions=seen.positions[:, :number],
-            before=place.clone() if layer.has_before else None,
-        )
+        now = replace(seen.part(slice(None), slice(number)), before=place.clone() if layer.has_before else None)
         place.copy_(now.weights)
         return now

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 import xarray as xr
-from torch import Tensor, nn
+from torch import nn
 
 from scansnap.base.errors import InputError, StoreError, brief, unknown
 from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
@@ -122,15 +122,16 @@ class Watch:
     def attention(
         self,
         *modules: nn.Module,
-        queries_and_keys: Callable[..., tuple[Tensor, Tensor]] | None = None,
+        queries_and_keys: Callable[..., tuple[Any, ...]] | None = None,
         scale: float | None = None,
         is_causal: bool = False,
     ) -> None:
         """Announce modules whose attention is written by hand.
 
         What such a module gives to softmax are its logits.  Where it has no softmax over keys, `queries_and_keys` is a
-        function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d); the
-        logits are their products times `scale`, 1/sqrt(d) by default.
+        function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d), and
+        if need be what is added to the logits or a boolean mask, True where a key is seen; the logits are the products
+        times `scale`, 1/sqrt(d) by default.
         """
         if self._step != self._start:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
