@@ -11,7 +11,7 @@ WEB := web/node_modules/.ready
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,text,notebook]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,text,notebook,watch]'
 	touch $(READY)
 
 ## Make every synthetic figure, check every claim and put it all on one page; then the long statistical checks.

@@ -160,7 +160,6 @@ def recording(corpus: Corpus, device: str, layers: int, precision: str, count: i
         step = timed(updates.update, columns, b * count, count, device)
         start = time.perf_counter()
         watch.measure()
-        watch.change()
         spent = time.perf_counter() - start
         if b:  # the first is a warm-up
             shares.append((spent / (every * step), spent, step))

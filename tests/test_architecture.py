@@ -13,8 +13,8 @@ import scansnap
 
 SOURCE = Path(scansnap.__file__).parent
 ORDER = (
-    "base", "data", "model", "results", "dynamics", "theory", "claims", "sweeps", "text", "figures", "explorer",
-    "report", "cli",
+    "base", "data", "model", "results", "dynamics", "theory", "claims", "sweeps", "monitor", "text", "figures",
+    "explorer", "report", "cli",
 )  # fmt: skip
 
 

@@ -127,6 +127,44 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
     assert (tmp_path / "mine.png").exists()
 
 
+def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
+    """The commands of docs/watch.md, as they stand there, on two checkpoints of a small model."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=256, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    )
+    for step in (5, 10):
+        model.save_pretrained(tmp_path / "run" / f"checkpoint-{step}")
+    (tmp_path / "text.txt").write_text((ROOT / "README.md").read_text())
+    for command in "".join(blocks((ROOT / "docs" / "watch.md").read_text(), "bash")).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code in (0, None), command
+    assert {path.name for path in tmp_path.glob("*.html")} == {"demo.html", "looks.html", "run.html"}
+
+
+def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
+    from scansnap.monitor import verdicts
+
+    rows = {
+        row.split(" | ")[0].strip("| "): row
+        for row in (ROOT / "docs" / "watch.md").read_text().splitlines()
+        if row.startswith("| ")
+    }
+    assert set(verdicts.HEAD_VERDICTS) <= set(rows)
+    for name, limits in {
+        "exploding-logits": (verdicts.ROUNDED, verdicts.RISING), "collapsed": (verdicts.ONE_KEY,),
+        "uniform": (verdicts.EVEN,), "sink": (verdicts.MOST,), "induction-like": (verdicts.MOST,),
+        "previous-token": (verdicts.MOST,), "sparse": (verdicts.FEW_KEYS,),
+    }.items():  # fmt: skip
+        assert f"| {name} | {verdicts.HEAD_VERDICTS.member(name).severity} |" in rows[name]
+        assert all(re.search(rf"\b{limit:g}\b", rows[name]) for limit in limits), name
+
+
 def test_every_disagreement_has_a_demonstration() -> None:
     """Each row of the table names a claim, and the claims that fail are all there."""
     from scansnap.claims import claims

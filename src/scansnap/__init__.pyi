@@ -54,6 +54,15 @@ from scansnap.model.normalization import NORMALIZATIONS as NORMALIZATIONS
 from scansnap.model.normalization import Normalization as Normalization
 from scansnap.model.regular import RegularTransformer as RegularTransformer
 from scansnap.model.rows import TokenRows as TokenRows
+from scansnap.monitor.lightning import LightningWatch as LightningWatch
+from scansnap.monitor.trainer import TrainerWatch as TrainerWatch
+from scansnap.monitor.verdicts import HEAD_VERDICTS as HEAD_VERDICTS
+from scansnap.monitor.verdicts import HeadHistory as HeadHistory
+from scansnap.monitor.verdicts import HeadVerdict as HeadVerdict
+from scansnap.monitor.verdicts import head_verdict as head_verdict
+from scansnap.monitor.verdicts import judge_heads as judge_heads
+from scansnap.monitor.watch import Watch as Watch
+from scansnap.monitor.watch import watch as watch
 from scansnap.results import measure as measure
 from scansnap.results.quantities import QUANTITIES as QUANTITIES
 from scansnap.results.quantities import Quantity as Quantity

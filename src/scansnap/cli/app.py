@@ -30,6 +30,10 @@ GROUPS = {
         "Train transformers on text and follow their attention.",
         {"train": "text:train", "show": "text:show"},
     ),
+    "watch": (
+        "Watch the attention of models while they train.",
+        {"show": "watch:show", "checkpoints": "watch:checkpoints", "demo": "watch:demo"},
+    ),
 }
 """Commands of two words: what they are about, and where each lives."""
 

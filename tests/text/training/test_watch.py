@@ -48,17 +48,23 @@ def test_means_are_over_the_rows_of_all_windows(corpus: Corpus, monkeypatch) -> 
 def test_change_is_the_attention_that_moved(corpus: Corpus) -> None:
     model, windows = model_and_windows(corpus)
     watch = Watch(model, windows)
-    assert not watch.change().any()
+    assert np.isnan(watch.measure()["moved"]).all()
+    assert not watch.measure()["moved"].any()
     before = [w.clone() for w in model.attention(watch.sample)]
     with torch.no_grad():
         model.layers[0].query.weight *= -1
     after = model.attention(watch.sample)
-    change = watch.change()
+    change = watch.measure()["moved"]
     for layer in range(2):
         moved = 0.5 * (after[layer] - before[layer]).abs().sum(-1)[:, :, 1:].mean((0, 2))
         np.testing.assert_allclose(change[layer], moved.numpy(), rtol=1e-5)
     assert (change[0] > 0.05).all()
-    assert not watch.change().any()
+    pattern = watch.pattern(3)
+    for layer in range(2):
+        np.testing.assert_allclose(pattern[layer], after[layer][:3].transpose(0, 1), rtol=1e-5, atol=1e-7)
+    again = Watch(model, windows)
+    again.restore(watch.state())
+    assert not again.measure()["moved"].any()
 
 
 def test_measuring_does_not_change_the_model(corpus: Corpus) -> None:
@@ -66,7 +72,7 @@ def test_measuring_does_not_change_the_model(corpus: Corpus) -> None:
     model.train()
     state = torch.get_rng_state()
     watch = Watch(model, windows)
-    first, second = watch.measure(), watch.measure()
+    _, first, second = watch.measure(), watch.measure(), watch.measure()
     assert all(np.array_equal(first[name], second[name]) for name in first)  # no dropout
     assert model.training
     assert torch.equal(state, torch.get_rng_state())

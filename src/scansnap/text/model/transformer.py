@@ -56,10 +56,15 @@ class Layer(nn.Module):
 
     def attention(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """The weights (B, H, T, T) of queries, on the second-last axis, on keys."""
+        query, key, bias = self.queries_and_keys(x, bias)
+        return _weights(query, key, bias)
+
+    def queries_and_keys(self, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries and keys (B, H, T, d/H), and what is added to their products."""
         if self.is_pre_norm:
             x = self.norm_attention(x)
         query, key = self._project(x, self.query, self.key)
-        return _weights(query, key, bias)
+        return query, key, bias
 
     def _attend(self, x: Tensor, bias: Tensor | None, weights: Tensor | None) -> Tensor:
         if weights is not None:

@@ -19,6 +19,7 @@ from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_thread
 from scansnap.dynamics.verb import Call, verb
+from scansnap.monitor.observer import FailedLook
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
 from scansnap.text.corpus.corpus import Corpus
@@ -187,17 +188,19 @@ class TextTraining:
                 self._diverged = step - len(values) + int(bad[0])
                 return None
             measured["loss"] = values.mean()
+        is_finite = True
         if self._ranks.is_first:
-            measured |= self._watch.measure()
-        if not self._ranks.broadcast(bool(np.isfinite(measured.get("entropy", np.zeros(()))).all())):
+            try:
+                measured |= self._watch.measure()
+            except FailedLook:
+                is_finite = False
+        if not self._ranks.broadcast(is_finite):
             self._diverged = step  # the last update produced NaN or infinity
             return None
         if not self._ranks.is_first:
             return measured
-        if record:
-            measured["moved"] = self._watch.change()
         if count := self._size["window"]:
-            measured["pattern"] = self._watch.pattern[:, :, :count].cpu().numpy()
+            measured["pattern"] = self._watch.pattern(count)
         if self.plan.evaluates(record):
             rows = LOGITS_AT_ONCE[self._windows.device.type] // self.corpus.vocab_size
             measured["valid_loss"] = np.array(self._updates.evaluate(self._windows, rows))
@@ -211,7 +214,7 @@ class TextTraining:
         step, state = checkpoint
         record = int(state.pop("record"))
         losses = list(torch.from_numpy(state.pop("losses")).to(self._ranks.device))
-        self._watch.pattern = torch.from_numpy(state.pop("watched")).to(self._ranks.device)
+        self._watch.restore(state.pop("watched"))
         self._updates.restore(state)
         self._records.skip_to(record)
         return step, record, losses
@@ -219,7 +222,7 @@ class TextTraining:
     def _checkpoint(self, store: RunStore, step: int, record: int, losses: list[torch.Tensor]) -> None:
         self._records.flush(record)
         loss_values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
-        state = {"record": np.array(record), "losses": loss_values, "watched": self._watch.pattern.cpu().numpy()}
+        state = {"record": np.array(record), "losses": loss_values, "watched": self._watch.state()}
         store.write_checkpoint(step, {**state, **self._updates.state()})
 
     def _finish(self) -> xr.Dataset:

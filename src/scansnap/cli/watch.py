@@ -1,0 +1,166 @@
+"""`scansnap watch show`, `scansnap watch checkpoints` and `scansnap watch demo`."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scansnap.base.errors import InputError
+from scansnap.cli import common
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from scansnap.monitor.watch import Watch
+
+PAGE_OPTION = typer.Option("--page", help="Write verdicts, maps, lines and patterns to one page (.html).")
+QUANTITY_OPTION = typer.Option("--quantity", help="The quantity on the map.")
+
+
+def show(
+    store: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) writes.")],
+    quantity: Annotated[str, QUANTITY_OPTION] = "normalized_entropy",
+    once: Annotated[bool, typer.Option("--once", help="Print the last look and end.")] = False,
+    refresh: Annotated[float, typer.Option("--refresh", help="Seconds between glances at the store.")] = 2.0,
+    page: Annotated[Path | None, PAGE_OPTION] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Show the looks of a watch: live in the terminal while training goes on, until interrupted, or as a page."""
+    from rich.console import Console
+
+    from scansnap.monitor.store import read_looks
+    from scansnap.monitor.terminal import follow, heading, view
+
+    if not refresh > 0:
+        raise InputError(f"--refresh is {refresh:g}: give a number of seconds above 0.")
+    looks = read_looks(store)
+    if page is not None or json:
+        _report(looks, page, json)
+    elif once:
+        Console().print(view(looks, quantity, heading(looks, store)))
+    else:
+        follow(store, quantity, Console(), refresh=refresh)
+
+
+def checkpoints(
+    folder: Annotated[
+        Path, typer.Argument(help="A folder of Hugging Face checkpoints named for their steps, as checkpoint-500.")
+    ],
+    probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each look.")],
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="Where to write the looks (zarr), and to go on; beside the folder if not stated."),
+    ] = None,
+    page: Annotated[Path | None, PAGE_OPTION] = None,
+    windows: Annotated[int, typer.Option("--windows", min=1, help="Windows of the text.")] = 8,
+    length: Annotated[int, typer.Option("--length", min=4, help="Tokens of a window, at most.")] = 128,
+    device: Annotated[str, typer.Option("--device", help="Where the model runs: cpu or cuda.")] = "cpu",
+    allow_pickles: Annotated[
+        bool,
+        typer.Option("--allow-pickles", help="Open pickled weights too: they can run any code of whoever made them."),
+    ] = False,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Look once at each checkpoint that a training has left, and make the same record and page as a watch of it.
+
+    Weights are read from safetensors, and no code of a checkpoint is run.
+    """
+    from scansnap.base.progress import progress_bar
+    from scansnap.monitor.checkpoints import find_checkpoints, watch_checkpoints
+
+    try:
+        text = probe.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"--probe is '{probe}', which cannot be read ({error.strerror}): give a text file.") from None
+    series = find_checkpoints(folder)
+    path = store or folder.with_name(f"{folder.resolve().name}-attention.zarr")
+    with progress_bar("looking at checkpoints", len(series), False if json else None) as show_progress:
+        looks = watch_checkpoints(
+            folder, text, store=path, windows=windows, length=length, allow_pickles=allow_pickles, device=device,
+            on_checkpoint=lambda number, count, step: show_progress(len(series) - count + number, f"(step {step:,})"),
+            on_note=lambda sentence: print(sentence, file=sys.stderr),
+        )  # fmt: skip
+    _report(looks, page, json)
+    if not json:
+        print(f"looks: {path}   (show them with scansnap watch show {path} --once)")
+
+
+def demo(
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of training.")] = 800,
+    every: Annotated[int, typer.Option("--every", min=1, help="Steps between looks.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the weights and the texts.")] = 0,
+    store: Annotated[Path | None, typer.Option("--store", help="Where to write the looks (zarr).")] = None,
+    page: Annotated[Path, PAGE_OPTION] = Path("results/watch-demo.html"),
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Train a small GPT on verses that repeat, and see induction heads form: half a minute on a CPU.
+
+    In a terminal the map shows prefix matching while it trains: how much each head looks at what followed the same word
+    before.
+    """
+    from scansnap.monitor.demo import story, train_demo
+    from scansnap.report.claims_page import check_page
+
+    check_page(page)
+    if store is not None and store.exists():
+        raise InputError(f"--store is '{store}', which exists already: give another name.")
+    began = time.perf_counter()
+    with _demo_view(steps, quiet=json) as on_look:
+        watching, losses = train_demo(steps=steps, every=every, store=store, seed=seed, on_look=on_look)
+    looks = watching.dataset
+    if not json:
+        print(story(looks, losses))
+    _report(looks, page, json)
+    if not json:
+        print(f"trained and watched in {time.perf_counter() - began:.0f} s")
+
+
+@contextmanager
+def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Watch], None]]:
+    """What shows each look of the demonstration: the whole screen of a terminal, or now and then a line."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from scansnap.monitor.terminal import view
+
+    console = Console()
+    with Live(console=console, auto_refresh=False, screen=True) if console.is_terminal else nullcontext() as live:
+
+        def show_look(step: int, loss: float, watching: Watch) -> None:
+            heading = f"step {step:,} of {steps:,}: loss {loss:.2f}"
+            if live is not None and not quiet:
+                live.update(view(watching.dataset, "prefix_matching", heading), refresh=True)
+            elif not quiet and step % 100 < watching.every:
+                last = watching.dataset["prefix_matching"].values[-1, -1]
+                print(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
+
+        yield show_look
+
+
+def _report(looks: xr.Dataset, page: Path | None, json: bool) -> None:
+    """Write the page, and print verdicts."""
+    from scansnap.monitor.verdicts import judge_heads
+
+    verdicts = judge_heads(looks)
+    if page is not None:
+        from scansnap.report.watch_page import write_watch_page
+
+        write_watch_page(page, looks)
+    if json:
+        plain = [asdict(verdict) for verdict in verdicts]
+        facts = {"steps": looks["step"].values.tolist(), "verdicts": plain, "page": str(page) if page else None}
+        print(json_module.dumps(facts))
+        return
+    names = [verdict.name for verdict in verdicts]
+    counts = [f"{names.count(name)} {name}" for name in dict.fromkeys(names)]
+    print(f"{looks.sizes['step']} looks; heads by verdict: {'; '.join(counts) or 'none'}")
+    if page is not None:
+        print(f"page: {page}   (open it in a browser)")

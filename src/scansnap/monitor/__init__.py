@@ -1,0 +1,1 @@
+"""A monitor of attention in any PyTorch model while it trains."""

@@ -1,0 +1,229 @@
+"""One attention that a model computed, and its exact weights for some of its rows.
+
+Row t of a head with query q_t and keys k_s has the logits
+
+    z_ts = modify(cap · tanh(scale · <q_t, k_s> / cap)) + bias_ts,        -inf where a mask hides key s,
+
+and the weights p_ts = exp z_ts / (Σ_s' exp z_ts' + exp a), where a is the logit of a sink that is no key, for models
+that have one.  Terms that a model does not have are absent.  Queries and keys are taken as the model computed them and
+multiplied in float32, or in float64 if they are, so that in bfloat16 the weights are exact for the rounded queries and
+keys that the model's kernel read.
+
+The T x T weights of a head are never formed: rows are computed in pieces of at most `AT_ONCE` numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from scansnap.monitor.chosen_rows import ChosenRows
+
+AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
+"""Attention weights that a look computes at once.  It holds about five arrays of this size: logits, weights, a mask and
+what a quantity makes of them, 20 bytes for each weight: 80 MiB on a CPU, 640 MiB on a GPU."""
+
+HIDDEN = -9000.0
+"""A number at most this, added to a logit, hides a key as -inf does: e^-9000 is zero in every format."""
+
+Kind = Literal["self", "causal", "cross"]
+
+
+class AttentionCall(ABC):
+    """One attention of B windows and H heads, with T queries and S keys."""
+
+    is_cross: bool
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, int, int, int]:
+        """B, H, T, S."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """The type of the model's queries and keys, or logits."""
+
+    @property
+    def key_heads(self) -> int:
+        """The number of heads that have keys of their own."""
+        return self.sizes[1]
+
+    @property
+    def width(self) -> int:
+        """The channels of a query, where they are known, or 0."""
+        return 0
+
+    @abstractmethod
+    def logits(self, rows: ChosenRows) -> Tensor:
+        """Logits (B, H, r, S) of the rows (B, r), -inf where a key is hidden."""
+
+    def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
+        """The number of keys that are not hidden from each row (B, H, r)."""
+        return (logits > -math.inf).sum(3)
+
+    @abstractmethod
+    def first_window(self) -> AttentionCall:
+        """The attention of the first window alone."""
+
+    def weights(self, logits: Tensor, seen_keys: Tensor) -> Tensor:
+        """Attention weights (B, H, r, S) from logits; zero where all keys are hidden."""
+        return logits.softmax(3).masked_fill_((seen_keys == 0)[..., None], 0.0)
+
+    def weights_of(self, rows: ChosenRows) -> Tensor:
+        """Attention weights (B, H, r, S) of the rows (B, r)."""
+        logits = self.logits(rows)
+        return self.weights(logits, self.seen_keys(rows, logits))
+
+    def pieces(self, rows: ChosenRows) -> Iterator[ChosenRows]:
+        """The rows (B, r) in pieces of at most `AT_ONCE` weights each."""
+        windows, heads, _, keys = self.sizes
+        at_once = AT_ONCE.get(rows.positions.device.type, AT_ONCE["cuda"])
+        yield from rows.split(max(1, at_once // max(1, windows * heads * keys)))
+
+    def kind(self, rows: ChosenRows) -> Kind:
+        """Whether keys come from elsewhere, or from the same tokens up to the query, or from all of them."""
+        _, _, queries, keys = self.sizes
+        if self.is_cross:
+            return "cross"
+        later = _later(keys, rows)
+        if bool(later.any()) and bool((self.logits(rows).isneginf() | ~later).all()):
+            return "causal"
+        return "self" if queries == keys else "cross"
+
+
+@dataclass(frozen=True)
+class ProductCall(AttentionCall):
+    """Attention by products of queries and keys, of which there are G heads, where G divides H."""
+
+    query: Tensor  # (B, H, T, d)
+    key: Tensor  # (B, G, S, d)
+    value: Tensor | None  # (B, G, S, e)
+    scale: float
+    mask: Tensor | None = None  # broadcasts to (B, H, T, S): True where a key is seen, or added to the logits
+    bias: Tensor | None = None  # the same, added to the logits
+    is_causal: bool = False  # query t sees keys 0 ... t
+    softcap: float | None = None
+    sink: Tensor | None = None  # (H,)
+    modify: Callable[[Tensor, Tensor], Tensor] | None = None  # of logits (B, H, r, S) and rows (B, r)
+    is_cross: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        return *self.query.shape[:3], self.key.shape[2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.query.dtype
+
+    @property
+    def key_heads(self) -> int:
+        return self.key.shape[1]
+
+    @property
+    def width(self) -> int:
+        return self.query.shape[3]
+
+    def logits(self, rows: ChosenRows) -> Tensor:
+        windows, heads, _, keys = self.sizes
+        pairs = windows * self.key_heads
+        query, key = precise(rows.of(self.query)), precise(self.key)
+        with exact_products():
+            logits = query.reshape(pairs, -1, self.width) @ key.reshape(pairs, keys, -1).transpose(1, 2)
+        logits = logits.view(windows, heads, -1, keys).mul_(self.scale)
+        if self.softcap is not None:
+            logits = (logits / self.softcap).tanh_() * self.softcap
+        if self.modify is not None:
+            logits = self.modify(logits, rows.positions)
+        if self.is_causal:
+            logits.masked_fill_(_later(keys, rows), -math.inf)
+        for mask in (self.bias, self.mask):
+            if mask is not None:
+                logits = _masked(logits, rows.of(mask))
+        return logits
+
+    def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
+        if self.mask is None and self.bias is None and self.modify is None:
+            keys = rows.positions + 1 if self.is_causal else torch.full_like(rows.positions, self.sizes[3])
+            return keys.clamp(max=self.sizes[3])[:, None].expand(logits.shape[:3])
+        return super().seen_keys(rows, logits)
+
+    def weights(self, logits: Tensor, seen_keys: Tensor) -> Tensor:
+        if self.sink is not None:
+            total = torch.logaddexp(logits.logsumexp(3, keepdim=True), precise(self.sink)[:, None, None])
+            return (logits - total).exp_()
+        if self.mask is None and self.bias is None and self.modify is None:
+            return logits.softmax(3)  # every row sees a key
+        return super().weights(logits, seen_keys)
+
+    def output(self, rows: ChosenRows) -> Tensor:
+        """What the rows read, (B, H, r, e)."""
+        assert self.value is not None
+        windows, groups, keys, width = self.value.shape
+        value = precise(self.value)
+        with exact_products():
+            parts = [self.weights_of(piece).reshape(windows, groups, -1, keys) @ value for piece in self.pieces(rows)]
+        return torch.cat([part.view(windows, self.sizes[1], -1, width) for part in parts], 2)
+
+    def first_window(self) -> ProductCall:
+        mask, bias = (None if t is None else t[:1] for t in (self.mask, self.bias))
+        return replace(self, query=self.query[:1], key=self.key[:1], value=None, mask=mask, bias=bias)
+
+
+@dataclass(frozen=True)
+class ScoredCall(AttentionCall):
+    """Attention whose logits the model computed itself, before its softmax."""
+
+    scores: Tensor  # (B, H, T, S)
+    is_cross: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        windows, heads, queries, keys = self.scores.shape
+        return windows, heads, queries, keys
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.scores.dtype
+
+    def logits(self, rows: ChosenRows) -> Tensor:
+        logits = precise(rows.of(self.scores))
+        return logits.masked_fill(logits <= HIDDEN, -math.inf)
+
+    def first_window(self) -> ScoredCall:
+        return replace(self, scores=self.scores[:1])
+
+
+def _later(keys: int, rows: ChosenRows) -> Tensor:
+    """Which keys come after each row."""
+    return torch.arange(keys, device=rows.positions.device) > rows.column
+
+
+def _masked(logits: Tensor, mask: Tensor) -> Tensor:
+    if mask.dtype == torch.bool:
+        return logits.masked_fill_(~mask, -math.inf)
+    return (logits + mask).masked_fill_(mask <= HIDDEN, -math.inf)
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """In float32, or float64 if it is."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of float32 without TF32 and without autocast."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)

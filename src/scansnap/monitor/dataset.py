@@ -1,0 +1,107 @@
+"""The labeled form of looks.
+
+Dimensions are step, layer and head; `pattern` also has row and key.  A layer is one attention of the model, in the
+order in which a forward pass computes them, with the module's name as its coordinate `module`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.monitor.quantities import HeadQuantity
+from scansnap.results.dataset import attributes
+
+HEADS = ("step", "layer", "head")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look has measured; `values` is empty where it failed for the `reason`."""
+
+    step: int
+    values: Mapping[str, NDArray[np.float64]]  # (layer, head)
+    pattern: NDArray[np.float32] | None = None  # (layer, head, row, key)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the layers and tokens are called, and the attributes of the result."""
+
+    modules: Sequence[str]
+    kinds: Sequence[str]
+    heads: int
+    rows: int
+    keys: int
+    tokens: Sequence[str]  # of the rows of a pattern, which may have more than these
+    attributes: Mapping[str, Any]
+
+
+def make_dataset(
+    labels: Labels, record: Sequence[HeadQuantity], looks: Sequence[Look], *, patterns: bool = True
+) -> xr.Dataset:
+    """The looks as a Dataset; NaN where a look failed, or a layer has fewer heads or tokens than others."""
+    shape = len(labels.modules), labels.heads
+    variables: dict[str, Any] = {
+        quantity.name: (
+            HEADS,
+            _stack([look.values.get(quantity.name) for look in looks], shape, np.float64),
+            {"long_name": quantity.long_name, "units": quantity.units},
+        )
+        for quantity in record
+    }
+    if patterns:
+        variables["pattern"] = (
+            (*HEADS, "row", "key"),
+            _stack([look.pattern for look in looks], (*shape, labels.rows, labels.keys), np.float32),
+            {"long_name": "attention among the first tokens of the first window of the probe", "units": "1"},
+        )
+    tokens = [*labels.tokens, *[""] * labels.rows][: labels.rows]
+    return xr.Dataset(
+        variables,
+        coords={
+            "step": ("step", np.array([look.step for look in looks], np.int64), {"units": "steps"}),
+            "layer": np.arange(shape[0]),
+            "module": ("layer", np.array(labels.modules, np.str_)),
+            "attention_kind": ("layer", np.array(labels.kinds, "U6")),
+            "head": np.arange(shape[1]),
+            "row": np.arange(labels.rows),
+            "key": np.arange(labels.keys),
+            "token": ("row", np.array(tokens, np.str_)),
+            "status": ("step", np.array(["missing" if look.reason else "ok" for look in looks], "U7")),
+            "reason": ("step", np.array([look.reason for look in looks], np.str_)),
+        },
+        attrs=dict(labels.attributes),
+    )
+
+
+def looks_of(dataset: xr.Dataset) -> list[Look]:
+    """The looks that a Dataset holds, without their patterns."""
+    names = [str(name) for name, values in dataset.data_vars.items() if values.dims == HEADS]
+    values = {name: dataset[name].values for name in names}
+    rows = zip(dataset["step"].values.tolist(), dataset["reason"].values.tolist(), strict=True)
+    return [
+        Look(step, {} if reason else {name: values[name][i] for name in names}, reason=reason)
+        for i, (step, reason) in enumerate(rows)
+    ]
+
+
+def describe(model: str, probe: str, record: Sequence[HeadQuantity], **more: Any) -> dict[str, Any]:
+    """The attributes of a result."""
+    options = {"record": [*(quantity.name for quantity in record), "pattern"], **more}
+    return attributes("watch", "attention of a model in training", options, model=model, probe=probe, **more)
+
+
+def _stack(values: Sequence[NDArray[Any] | None], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """One array of all looks, NaN for those that have no value."""
+    result = np.full((len(values), *shape), np.nan, dtype)
+    for i, value in enumerate(values):
+        if value is not None:
+            result[i] = value
+    return result

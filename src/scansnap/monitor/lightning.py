@@ -1,0 +1,43 @@
+"""A watch for Lightning:
+
+Trainer(callbacks=[ss.LightningWatch(probe=batch, store="attention.zarr")])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scansnap.base.errors import InputError
+from scansnap.monitor.watch import Watch, watch
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    raise InputError("LightningWatch needs lightning, which is not installed here: pip install lightning.") from None
+
+
+class LightningWatch(Callback):
+    """Looks at the module that Lightning trains, with its steps: the updates of its optimizers.
+
+    It takes what `ss.watch` takes but the model, which is called with the probe as the module's `forward` is.  The
+    watch is its attribute `watch` from the begin of the training on.
+    """
+
+    def __init__(self, *, probe: Any, **options: Any) -> None:
+        self._options = {"probe": probe, **options}
+        self.watch: Watch | None = None
+        self._step = 0
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._step = trainer.global_step
+        self.watch = watch(pl_module, **{"start": self._step, **self._options})
+
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        assert self.watch is not None
+        if trainer.global_step != self._step:  # batches that are accumulated are no step
+            self._step = trainer.global_step
+            self.watch.step(self._step)
+
+    def on_train_end(self, *_: Any) -> None:
+        assert self.watch is not None
+        self.watch.close()

@@ -1,0 +1,137 @@
+"""A pass over the probe that leaves no trace in the training.
+
+Inside, the model is in evaluation mode, without gradients and uncompiled.  Afterwards everything that a forward pass
+can change is as it was, bit for bit: the random state of torch on the CPU and on the model's devices, of numpy and of
+Python; every attribute of every module, among them the buffers, also where the pass replaced them; the contents of
+buffers and of other tensors that modules hold.  Parameters and their gradients are only read.
+
+Of a model whose parameters are sharded, the wrapper's own attributes are left alone: buffers and flags are put back.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+UNTOUCHED = ("_parameters", "_modules")
+"""Attributes of a module that are not put back: a forward pass does not change them."""
+
+OF_SHARDS = ("training", "_buffers")
+"""Attributes that are put back where a wrapper of sharded parameters keeps others for itself."""
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The module that wrappers of torch.compile and of data-parallel training hold."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+@contextmanager
+def undisturbed(model: nn.Module, is_sharded: bool = False) -> Iterator[None]:
+    """Evaluation mode without gradients inside; all that a forward pass can change is put back after."""
+    modules = list(model.modules())
+    devices = {p.device for p in model.parameters()} | {b.device for b in model.buffers()}
+    with ExitStack() as stack:
+        stack.enter_context(_random_numbers(devices))
+        stack.enter_context(_attributes(modules, OF_SHARDS if is_sharded else None))
+        stack.enter_context(torch.no_grad())
+        if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        for kind in {device.type for device in devices} | {"cpu"}:
+            if torch.is_autocast_enabled(kind):  # its cache would hand weights without gradients to the training
+                dtype = torch.get_autocast_dtype(kind)
+                stack.enter_context(torch.autocast(kind, dtype, cache_enabled=False))
+        for module in modules:
+            module.training = False
+        yield
+
+
+@contextmanager
+def _random_numbers(devices: set[torch.device]) -> Iterator[None]:
+    accelerators = [device for device in devices if device.type not in ("cpu", "meta")]
+    states = [(device, torch.get_device_module(device).get_rng_state(device)) for device in accelerators]
+    torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
+        for device, state in states:
+            torch.get_device_module(device).set_rng_state(state, device)
+
+
+@contextmanager
+def _attributes(modules: list[nn.Module], only: tuple[str, ...] | None) -> Iterator[None]:
+    states = [_ModuleState(module, only) for module in modules]
+    tensors: dict[int, tuple[Tensor, int, Tensor]] = {}
+    for module, state in zip(modules, states, strict=True):
+        for value in (*module._buffers.values(), *state.attributes.values()):
+            if isinstance(value, Tensor) and id(value) not in tensors:
+                tensors[id(value)] = (value, value._version, value.detach().clone())
+    try:
+        yield
+    finally:
+        for state in states:
+            state.restore()
+        with torch.no_grad():
+            for tensor, version, copy in tensors.values():
+                if tensor._version != version:
+                    tensor.copy_(copy)
+
+
+class _ModuleState:
+    """The attributes of a module, and what those hold that are lists, dictionaries or sets."""
+
+    def __init__(self, module: nn.Module, only: tuple[str, ...] | None) -> None:
+        self._state, self._only = module.__dict__, only
+        self.attributes = {name: value for name, value in self._state.items() if self._is_ours(name)}
+        self._contents = [
+            (value, value.copy()) for value in self.attributes.values() if isinstance(value, list | dict | set)
+        ]
+
+    def _is_ours(self, name: str) -> bool:
+        return name not in UNTOUCHED if self._only is None else name in self._only
+
+    def restore(self) -> None:
+        state = self._state
+        for name in [name for name in state if name not in self.attributes and self._is_ours(name)]:
+            del state[name]
+        for name, value in self.attributes.items():
+            if name not in state or state[name] is not value:
+                state[name] = value
+        for container, content in self._contents:
+            if not _same(container, content):
+                _refill(container, content)
+
+
+def _same(container: Any, content: Any) -> bool:
+    """Whether two containers hold the same objects; their equality is not asked, since tensors have none."""
+    if len(container) != len(content):
+        return False
+    if isinstance(container, dict):
+        pairs = zip(container.items(), content.items(), strict=True)
+        return all(a == b and x is y for (a, x), (b, y) in pairs)
+    if isinstance(container, set):
+        return bool(container == content)
+    return all(x is y for x, y in zip(container, content, strict=True))
+
+
+def _refill(container: Any, content: Any) -> None:
+    if isinstance(container, list):
+        container[:] = content
+    else:
+        container.clear()
+        container.update(content)

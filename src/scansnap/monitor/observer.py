@@ -1,0 +1,226 @@
+"""Looks at a model: passes over the probe in pieces, summed to a number for each quantity, layer and head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from scansnap.base.errors import InputError, ScanSnapError
+from scansnap.monitor.hugging_face import seen_by
+from scansnap.monitor.look import uncompiled, undisturbed
+from scansnap.monitor.probe import SHOWN, Piece, Probe
+from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
+from scansnap.monitor.projections import Projections, find_projections
+from scansnap.monitor.quantities import HeadQuantity
+from scansnap.monitor.sight import AllSeen, Announced, Sight
+from scansnap.monitor.tally import SeenLayer, Tally
+
+Result = TypeVar("Result")
+
+ROUNDING = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-3 if torch.cuda.is_available() else 1e-4}
+"""By how much outputs may differ, relative to the largest: a few units in the last place; with TF32, as GPUs may use
+for float32, those of its 10 bits."""
+
+
+class FailedLook(ScanSnapError):
+    """A look without a result, which smaller pieces would not change; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a look measured."""
+
+    values: dict[str, NDArray[np.float64]]  # (layer, head)
+    pattern: NDArray[np.float32]  # (layer, head, row, key)
+
+
+class Observer:
+    """Looks at a model on a probe.
+
+    A look holds the tensors of a forward pass over one piece of the probe without gradients; 20 bytes for each of the
+    `AT_ONCE` weights that are computed at once; the keys of one layer in float32; a copy of the model's buffers; and 4
+    bytes for each of at most `FOLLOWED` weights that are kept from look to look.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        probe: Probe,
+        record: Sequence[HeadQuantity],
+        *,
+        shows: bool = True,
+        at_most: int | None = None,
+    ) -> None:
+        """`shows` keeps patterns; a piece has `at_most` windows."""
+        self._shows, self._at_most = shows, at_most
+        self._repeats = any(quantity.sample == "repeated" for quantity in record)
+        self._model = uncompiled(model)
+        self.is_sharded = is_sharded(self._model)
+        self.probe, self.record = probe, tuple(record)
+        self.layers: dict[str, SeenLayer] = {}
+        self.announced: list[Announced] = []
+
+    @property
+    def heads(self) -> int:
+        """The most heads of a layer."""
+        return max((layer.heads for layer in self.layers.values()), default=0)
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """The rows and keys of a pattern."""
+        queries = max((layer.queries for layer in self.layers.values()), default=0)
+        keys = max((layer.keys for layer in self.layers.values()), default=0)
+        return min(SHOWN, queries), min(SHOWN, keys)
+
+    def learn(self) -> None:
+        """See which modules attend, and how; refused if none is seen."""
+        self._in_pieces(self._learn)
+
+    def look(self) -> Measured:
+        """Measure, in smaller and smaller pieces if that fails."""
+        return self._in_pieces(self._look)
+
+    def agreement(self) -> str:
+        """In words, how far outputs that the weights give are from those that the model computed at the first look."""
+        errors = [layer.error for layer in self.layers.values() if not math.isnan(layer.error)]
+        if not errors:
+            return "not compared with the model's own outputs"
+        return f"the weights give the model's own outputs up to {max(errors):.1g} of the largest"
+
+    def disagreement(self) -> str:
+        """What is wrong if some output is not what the weights give; empty if all are."""
+        wrong = [layer for layer in self.layers.values() if layer.error > ROUNDING.get(layer.dtype, 1e-3)]
+        if not wrong:
+            return ""
+        return (
+            f"the attention seen in {wrong[0].name} does not give what the model computed: its output is off by "
+            f"{wrong[0].error:.1g} of the largest, more than rounding in {str(wrong[0].dtype).removeprefix('torch.')}; "
+            f"do not trust the numbers of {len(wrong)} of {len(self.layers)} layers."
+        )
+
+    def followed(self, windows: int) -> Tensor:
+        """Attention of the first windows at the last look, where all rows are followed (layer, head, window, T, S)."""
+        weights = []
+        for layer in self.layers.values():
+            assert layer.before is not None
+            weights.append(layer.before[:windows].transpose(0, 1))
+        return torch.stack(weights)
+
+    def _in_pieces(self, action: Callable[[], Result]) -> Result:
+        """Do something, again in smaller and smaller pieces if it fails."""
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                for layer in self.layers.values():
+                    layer.has_before = False  # what was followed may not be whole
+                windows = self._at_most or self.probe.windows
+                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
+                    raise
+                self._at_most = math.ceil(windows / 2)
+
+    def _learn(self) -> None:
+        tally = Tally(self.probe, self.record, {}, learns=True)
+        piece = next(self.probe.pieces(self._at_most, repeat=False))
+        self._pass([piece], tally)
+        if not tally.layers:
+            raise InputError(
+                f"no attention was seen in {type(self._model).__name__}: where it is written by hand, announce the "
+                "modules that compute it with watch.attention(module)."
+            )
+        self.layers = tally.layers
+        self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
+
+    def _look(self) -> Measured:
+        if not self.layers:
+            self._learn()
+        tally = Tally(
+            self.probe, self.record, self.layers, shows=self._shows,
+            ends_early=not self.is_sharded and not _has_hooks(self._model),
+        )  # fmt: skip
+        self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
+        for layer in self.layers.values():
+            layer.has_before = layer.before is not None
+        return self._collect(tally)
+
+    def _pass(self, pieces: Iterable[Piece], tally: Tally) -> None:
+        """Run the model on pieces of the probe; all processes fail if one of them does."""
+        names = {id(module): name for name, module in self._modules().items()}
+        with undisturbed(self._model, self.is_sharded):
+            for piece in pieces:
+                tally.start(piece)
+                sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
+                try:
+                    with seen_by(sight, self._model), sight:
+                        piece.call(self._model)
+                except AllSeen:
+                    pass
+                except Exception as error:
+                    tally.failure = tally.failure or error
+                if self.is_sharded:
+                    free_gathered(self._model)
+                    if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:
+                        tally.failure = RuntimeError("the look failed in another process")
+                if tally.failure is not None:
+                    raise tally.failure
+
+    def _collect(self, tally: Tally) -> Measured:
+        device = next(iter(tally.sums.values())).totals.device
+        shape = len(self.layers), self.heads
+        values = torch.full((len(self.record), *shape), math.nan, dtype=torch.float64, device=device)
+        pattern = torch.full((*shape, *self.shown), math.nan, device=device)
+        is_bad = torch.zeros(len(self.layers), dtype=torch.bool, device=device)
+        is_mean = torch.tensor([quantity.reduction == "mean" for quantity in self.record], device=device)
+        for i, name in enumerate(self.layers):
+            if name not in tally.sums:
+                continue
+            sums = tally.sums[name]
+            counts = torch.where(is_mean[:, None], sums.counts, (sums.counts > 0).double())
+            values[:, i, : sums.totals.shape[1]] = torch.where(counts > 0, sums.totals / counts, math.nan)
+            is_bad[i] = sums.is_bad
+            if sums.pattern is not None:
+                heads, rows, keys = sums.pattern.shape
+                pattern[i, :heads, :rows, :keys] = sums.pattern
+        self._add_projected(values)
+        if bad := is_bad.nonzero().flatten().tolist():
+            raise FailedLook(f"the attention logits of {list(self.layers)[bad[0]]} are not finite")
+        numbers = values.cpu().numpy()
+        return Measured({quantity.name: numbers[j] for j, quantity in enumerate(self.record)}, pattern.cpu().numpy())
+
+    def _modules(self) -> dict[str, nn.Module]:
+        """The model's modules by name; the model itself has that of its class."""
+        return {plain_name(name) or type(m).__name__: m for name, m in self._model.named_modules()}
+
+    def _add_projected(self, values: Tensor) -> None:
+        """Fill in the quantities of projections, of layers of the same shape together."""
+        wanted = [j for j, quantity in enumerate(self.record) if quantity.sample == "projections"]
+        if not wanted:
+            return
+        modules = self._modules()
+        alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
+        for i, layer in enumerate(self.layers.values()):
+            module = modules.get(layer.name)
+            shown = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
+            if shown:
+                alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))
+        for group in alike.values():
+            layers = [i for i, _ in group]
+            stacked = Projections(
+                torch.stack([shown.query.detach() for _, shown in group]),
+                torch.stack([shown.key.detach() for _, shown in group]),
+            )
+            for j in wanted:
+                numbers = self.record[j].compute(stacked)
+                values[j, layers, : numbers.shape[1]] = numbers.to(values)
+
+
+def _has_hooks(model: nn.Module) -> bool:
+    """Whether hooks may count on a forward pass that runs to its end."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

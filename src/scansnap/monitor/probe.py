@@ -1,0 +1,260 @@
+"""What the model is shown at every look: fixed windows, and some with random tokens that repeat.
+
+A probe is what the model is called with: a tensor, a tuple of arguments, a mapping of keyword arguments, a list of
+these, or a function of the model that calls it.
+
+A sample of the rows is measured, the same at every look: each window's positions are cut into equal parts and one
+position is drawn from each, so that a mean over rows is unbiased and varies less than with independent draws.
+
+Whether a head finds an earlier occurrence of the current token is measured on a window x_0 ... x_{L-1} x_0 ... x_{L-1}
+of tokens drawn at random, without repetition where the probe has enough, from those that occur in the probe.  Such
+windows are shown together with the others, so that they cost no pass of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from scansnap.base.errors import InputError
+from scansnap.monitor.chosen_rows import ChosenRows
+
+PER_REPEATED = 8
+"""Windows of the probe for each window of repeated tokens."""
+
+TOKEN_IDS = ("input_ids", "decoder_input_ids", "labels")
+"""Keyword arguments that hold token ids; `labels` are shifted to the right by models that make their input of them."""
+
+SHOWN = 48
+"""Tokens of the first window whose attention is kept."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some windows of the probe, as the model is called with them."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    start: int  # number of the first window in the whole probe
+    windows: int
+    repeated: int  # further windows of repeated tokens, at the end
+    follow: bool = True  # whether its rows are followed from look to look
+
+    function: Callable[[nn.Module], Any] | None = None  # calls the model in its own way
+
+    def call(self, model: nn.Module) -> None:
+        """Run the model."""
+        if self.function is None:
+            model(*self.args, **self.kwargs)
+        else:
+            self.function(model)
+
+
+class Probe:
+    """The windows of a probe, and which rows of theirs are measured."""
+
+    def __init__(
+        self, probe: Any, rows: int | None, device: torch.device, *, followed: int | None = None, seed: int = 0
+    ) -> None:
+        """`followed` is the number of first windows whose attention is followed from look to look; all if None.
+
+        The seed is that of the sampled rows and of the repeated tokens.
+        """
+        self.rows, self.device, self._seed = rows, device, seed
+        self._followed = followed
+        self.function: Callable[[nn.Module], Any] | None = probe if callable(probe) else None
+        parts = [] if self.function else probe if isinstance(probe, list) else [probe]
+        if not self.function and not parts:
+            raise InputError("the probe is an empty list: give the model's input, a batch as it is trained on.")
+        self._calls = [_arguments(part, device) for part in parts]
+        self.batch_dim: int | None = None if self.function else 0  # which axis counts windows; None if not known
+        self._positions: dict[tuple[int, int, int], Tensor] = {}
+
+    @property
+    def windows(self) -> int:
+        """The number of windows, without repeated ones."""
+        return sum(self._count(call) for call in self._calls) or 1
+
+    @property
+    def followed_windows(self) -> int:
+        """The number of windows whose attention is followed from look to look."""
+        return self.windows if self._followed is None else min(self._followed, self.windows)
+
+    def __str__(self) -> str:
+        if self.function is not None:
+            return f"the function {getattr(self.function, '__qualname__', type(self.function).__qualname__)}"
+        shapes = [
+            ", ".join(f"{name} {tuple(value.shape)}" for name, value in _tensors(*call)) or "no tensors"
+            for call in self._calls
+        ]
+        return "; ".join(shapes)
+
+    def pieces(self, at_most: int | None, *, repeat: bool = True) -> Iterator[Piece]:
+        """The probe in pieces of at most so many windows, the last of each call with the repeated windows."""
+        if self.function is not None:
+            yield Piece((), {}, 0, 1, 0, function=self.function)
+            return
+        start = 0
+        for args, kwargs in self._calls:
+            count = self._count((args, kwargs))
+            size = count if at_most is None or self.batch_dim is None else max(1, min(at_most, count))
+            cuts = sorted({*range(0, count, size), min(max(0, self.followed_windows - start), count), count})
+            for first, last in pairwise(cuts):
+                part: tuple[tuple[Any, ...], dict[str, Any]] = (args, kwargs)
+                if len(cuts) > 2:
+                    part = self._cut(part, first, last)
+                repeated = 0
+                if repeat and start == 0 and last == count:
+                    part, repeated = self._with_repeated(part, count)
+                follow = start + first < self.followed_windows
+                yield Piece(part[0], part[1], start + first, last - first, repeated, follow)
+            start += count
+
+    def find_windows(self, piece: Piece, layers: Sequence[tuple[int, int]]) -> None:
+        """Find which axis counts windows from the windows and queries that layers attend with."""
+        if self.batch_dim is None:
+            return
+        count = piece.windows
+        if any(windows % count == 0 for windows, _ in layers):
+            return
+        shapes = {tuple(value.shape[:2]) for _, value in _tensors(piece.args, piece.kwargs)}
+        self.batch_dim = 1 if any((queries, windows) in shapes for windows, queries in layers) else None
+
+    def positions(self, piece: Piece, batch: int, length: int) -> ChosenRows:
+        """The rows of a piece that are measured; of those that are sampled, any first ones are spread out too.
+
+        A model may cut each window into several, so that `batch` is a multiple of the piece's windows.
+        """
+        if self.rows is None:
+            return ChosenRows.all(batch, length, self.device)
+        share = max(1, batch // (piece.windows + piece.repeated))
+        key = share, length, piece.repeated
+        if key not in self._positions:
+            rng = np.random.default_rng([self._seed, length])
+            count = self.windows * share
+            size = max(1, min(length, self.rows // count))
+            edges = np.ceil(np.linspace(0, length, size + 1)).astype(np.int64)
+            drawn = rng.integers(edges[:-1], edges[1:], (count + piece.repeated * share, size))
+            self._positions[key] = torch.from_numpy(drawn[:, _spread_order(size)]).to(self.device)
+        drawn_rows = self._positions[key]
+        own = drawn_rows[piece.start * share : (piece.start + piece.windows) * share]
+        rows = torch.cat([own, drawn_rows[self.windows * share :]]) if piece.repeated else own
+        return ChosenRows(rows if len(rows) == batch else rows[:1].expand(batch, -1))
+
+    def token_ids(self) -> Tensor | None:
+        """The token ids (windows, T) of the first call, if it has any."""
+        if not self._calls:
+            return None
+        args, kwargs = self._calls[0]
+        for value in (*(kwargs.get(name) for name in TOKEN_IDS), *args):
+            if isinstance(value, Tensor):
+                is_ids = value.ndim == 2 and not value.is_floating_point() and value.dtype != torch.bool
+                return (value.T if self.batch_dim else value) if is_ids else None
+        return None
+
+    def repeated_tokens(self, length: int, count: int) -> Tensor | None:
+        """`count` windows (count, length) of random tokens that repeat after half of it."""
+        ids = self.token_ids()
+        if ids is None or length < 4:
+            return None
+        pool = ids.unique().cpu().numpy()
+        pool = pool[pool >= 0]  # labels that are ignored are negative
+        rng = np.random.default_rng([self._seed, length, count])
+        half = length // 2
+        drawn = np.stack([rng.choice(pool, half, replace=len(pool) < half) for _ in range(count)])
+        return torch.from_numpy(drawn[:, np.arange(length) % half]).to(self.device)
+
+    def real_tokens(self, piece: Piece, batch: int, length: int, *, decoder: bool) -> Tensor | None:
+        """Which tokens (batch, length) are not padding, where the model is told; of an encoder or of its decoder."""
+        for name, value in piece.kwargs.items():
+            if isinstance(value, Tensor) and value.shape == (batch, length):
+                if name.startswith(("decoder", "tgt", "memory")) != decoder:
+                    continue
+                if name.endswith("key_padding_mask") and value.dtype == torch.bool:
+                    return ~value
+                if name.endswith("attention_mask"):
+                    return value.bool()
+        return None
+
+    def _count(self, call: tuple[tuple[Any, ...], dict[str, Any]]) -> int:
+        tensors = _tensors(*call)
+        return tensors[0][1].shape[self.batch_dim] if self.batch_dim is not None and tensors else 1
+
+    def _cut(self, call: tuple[tuple[Any, ...], dict[str, Any]], first: int, last: int) -> Any:
+        count = self._count(call)
+        return _map(call, lambda _, value: value.narrow(self.batch_dim or 0, first, last - first), self._has(count))
+
+    def _has(self, count: int) -> Callable[[Tensor], bool]:
+        dim = self.batch_dim
+        return lambda value: dim is not None and value.ndim > dim and value.shape[dim] == count
+
+    def _with_repeated(self, call: Any, count: int) -> tuple[Any, int]:
+        """The call with windows of repeated tokens after its own."""
+        number = max(1, count // PER_REPEATED)
+        if self.batch_dim is None or self.token_ids() is None:
+            return call, 0
+        dim = self.batch_dim
+        ids = self.token_ids()
+        assert ids is not None
+
+        def extend(name: str, value: Tensor) -> Tensor:
+            tail = value.narrow(dim, 0, 1).expand(*(number if i == dim else -1 for i in range(value.ndim)))
+            if value.ndim == 2 and (name in TOKEN_IDS or (name == "0" and value.dtype == ids.dtype)):
+                length = value.shape[1 - dim]
+                tokens = self.repeated_tokens(length + (name == "labels"), number)
+                if tokens is not None:
+                    tokens = tokens[:, 1:] if name == "labels" else tokens
+                    tail = (tokens.T if dim else tokens).to(value.dtype)
+            elif value.ndim == 2 and name.endswith("attention_mask"):
+                tail = torch.ones_like(tail)
+            elif value.ndim == 2 and name.endswith("key_padding_mask"):
+                tail = torch.zeros_like(tail)
+            return torch.cat([value, tail], dim)
+
+        windows = self._count(call)
+        return _map(call, extend, self._has(windows)), number
+
+
+def _arguments(part: Any, device: torch.device) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and keyword arguments that a part of a probe means, copied to the model's device."""
+    if isinstance(part, Tensor):
+        call: Any = ((part,), {})
+    elif isinstance(part, tuple):
+        call = (part, {})
+    elif isinstance(part, Mapping):
+        call = ((), dict(part))
+    else:
+        raise InputError(
+            f"the probe is {type(part).__name__}: give a tensor, a tuple of arguments, a mapping of keyword arguments, "
+            "a list of these, or a function of the model."
+        )
+    return _map(call, lambda _, value: value.detach().to(device, copy=True), lambda _: True)
+
+
+def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    named = [*((str(i), value) for i, value in enumerate(args)), *kwargs.items()]
+    return [(name, value) for name, value in named if isinstance(value, Tensor) and value.ndim]
+
+
+def _map(
+    call: tuple[tuple[Any, ...], dict[str, Any]], change: Callable[[str, Tensor], Tensor], of: Callable[[Tensor], bool]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def changed(name: str, value: Any) -> Any:
+        return change(name, value) if isinstance(value, Tensor) and of(value) else value
+
+    args, kwargs = call
+    return tuple(changed(str(i), v) for i, v in enumerate(args)), {k: changed(k, v) for k, v in kwargs.items()}
+
+
+def _spread_order(count: int) -> NDArray[np.int64]:
+    """0 ... count - 1 in an order whose every beginning is spread evenly, by multiples of the golden ratio."""
+    golden = (5**0.5 - 1) / 2
+    ranks = np.argsort(np.argsort((np.arange(count) * golden) % 1.0, kind="stable"))
+    return ranks.astype(np.int64)

@@ -1,0 +1,213 @@
+"""What is recorded of each head, an open list; a user's own quantity is made the same way as these.
+
+Row t of a head gives key s the weight p_ts; n_t keys are not hidden from it.  A quantity is a number for each row, and
+its mean over windows and rows, or its maximum, is recorded.  It is NaN for rows that it says nothing of: a row of one
+key has no choice, so it does not count; the weight on the k largest keys counts rows of more than k keys.
+
+    @quantity(long_name="attention on the last eight keys")
+    def recent(rows):
+        return rows.weights[..., -8:].sum(-1)
+
+    ss.watch(model, probe=batch, record=("entropy", recent))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from scansnap.base.errors import InputError
+from scansnap.base.open_list import OpenList
+from scansnap.monitor.projections import Projections, largest_singular_values
+
+Reduction = Literal["mean", "max"]
+Sample = Literal["probe", "followed", "repeated", "projections"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Attention of some rows of one layer: B windows, H heads, r rows, S keys."""
+
+    weights: Tensor  # (B, H, r, S)
+    logits: Tensor  # (B, H, r, S), -inf where a key is hidden
+    keys: Tensor  # (B, H, r): the number of keys that are not hidden; 0 for padding, which does not count
+    positions: Tensor  # (B, r): which tokens the rows are
+    first: Tensor  # (B,): the first token of each window that is not padding
+    is_self: bool  # whether keys and queries are the same tokens
+    before: Tensor | None = None  # the weights at the look before
+    tokens: Tensor | None = None  # (B, S): token ids, where keys are tokens with known ids
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """-Σ_s p_ts ln p_ts of each row (B, H, r)."""
+        return torch.special.entr(self.weights).sum(-1)
+
+    @cached_property
+    def largest(self) -> Tensor:
+        """The five largest weights of each row (B, H, r, 5), largest first."""
+        return self.weights.topk(min(5, self.weights.shape[-1]), -1).values
+
+    def of_more_than(self, count: int, values: Tensor) -> Tensor:
+        """The values of rows with more than `count` keys, NaN for the others."""
+        return values.masked_fill(self.keys <= count, math.nan)
+
+    def part(self, windows: slice, rows: slice = slice(None)) -> Rows:
+        """Some rows of some windows."""
+        per_head = (windows, slice(None), rows)
+        return Rows(
+            self.weights[per_head], self.logits[per_head], self.keys[per_head], self.positions[windows, rows],
+            self.first[windows], self.is_self,
+        )  # fmt: skip
+
+    def on(self, keys: Tensor) -> Tensor:
+        """The weight on one key of each row; `keys` (B, r)."""
+        return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]
+
+
+@dataclass(frozen=True)
+class HeadQuantity:
+    """A number for each head at each look."""
+
+    name: str
+    compute: Callable[[Any], Tensor]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
+    long_name: str
+    units: str = "1"
+    reduction: Reduction = "mean"
+    sample: Sample = "probe"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__wrapped__", self.compute)
+        if not self.name.isidentifier():
+            raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
+
+
+HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
+
+
+def quantity(
+    *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
+) -> Callable[[Callable[[Any], Tensor]], HeadQuantity]:
+    """A decorator that turns a function of `Rows` into a quantity with the function's name.
+
+    `sample` says which rows it is given: those of the probe; those that are followed from look to look, with the
+    weights `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections"
+    is given the `Projections` of layers instead.
+    """
+
+    def make(compute: Callable[[Any], Tensor]) -> HeadQuantity:
+        return HeadQuantity(compute.__name__, compute, long_name, units, reduction, sample)
+
+    return make
+
+
+@HEAD_QUANTITIES.register("entropy")
+@quantity(long_name="entropy of attention, mean over rows of more than one key", units="nats")
+def entropy(rows: Rows) -> Tensor:
+    """-Σ_s p_ts ln p_ts."""
+    return rows.of_more_than(1, rows.entropy)
+
+
+@HEAD_QUANTITIES.register("normalized_entropy")
+@quantity(long_name="entropy of attention relative to the largest that its row allows")
+def normalized_entropy(rows: Rows) -> Tensor:
+    """-Σ_s p_ts ln p_ts / ln n_t: 1 for uniform attention, whose entropy ln n_t is the largest, and 0 for one key."""
+    return rows.of_more_than(1, rows.entropy / rows.keys.log())
+
+
+@HEAD_QUANTITIES.register("effective_keys")
+@quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key")
+def effective_keys(rows: Rows) -> Tensor:
+    """1/Σ_s p_ts²: n for equal weights on n keys."""
+    return rows.of_more_than(1, 1 / rows.weights.square().sum(-1))
+
+
+@HEAD_QUANTITIES.register("top_1")
+@quantity(long_name="largest attention weight, mean over rows of more than one key")
+def top_1(rows: Rows) -> Tensor:
+    """max_s p_ts."""
+    return rows.of_more_than(1, rows.largest[..., 0])
+
+
+@HEAD_QUANTITIES.register("top_5")
+@quantity(long_name="sum of the five largest attention weights, mean over rows of more than five keys")
+def top_5(rows: Rows) -> Tensor:
+    """The sum of the five largest p_ts of a row."""
+    return rows.of_more_than(5, rows.largest.sum(-1))
+
+
+@HEAD_QUANTITIES.register("even_weight")
+@quantity(long_name="weight of each key if attention were even, mean over rows of more than one key")
+def even_weight(rows: Rows) -> Tensor:
+    """1/n_t: what the weights on single keys are to be compared with."""
+    return rows.of_more_than(1, 1 / rows.keys)
+
+
+@HEAD_QUANTITIES.register("largest_logit")
+@quantity(long_name="largest attention logit before softmax", reduction="max")
+def largest_logit(rows: Rows) -> Tensor:
+    """max_s z_ts, after the scale and soft-capping; over the rows that are looked at."""
+    return rows.of_more_than(0, rows.logits.amax(-1))
+
+
+@HEAD_QUANTITIES.register("first_token")
+@quantity(long_name="attention on the first token, mean over rows of more than one key")
+def first_token(rows: Rows) -> Tensor:
+    """p_t0; in a padded window, on the first token that is not padding."""
+    return rows.of_more_than(1, rows.on(rows.first[:, None].expand_as(rows.positions)))
+
+
+@HEAD_QUANTITIES.register("previous_token")
+@quantity(long_name="attention on the token before, mean over rows of more than one key")
+def previous_token(rows: Rows) -> Tensor:
+    """p_t,t-1, for t > 0; NaN where the keys are other tokens than the queries."""
+    weight = rows.of_more_than(1, rows.on((rows.positions - 1).clamp(min=0)))
+    return weight.masked_fill(rows.positions[:, None] == 0, math.nan) if rows.is_self else weight * math.nan
+
+
+@HEAD_QUANTITIES.register("prefix_matching")
+@quantity(long_name="attention on tokens that follow an earlier occurrence of the same token", sample="repeated")
+def prefix_matching(rows: Rows) -> Tensor:
+    """Σ_s p_ts over 0 < s <= t with x_{s-1} = x_t, s - 1 < t, for rows whose token x_t has occurred before.
+
+    Measured on random tokens repeated once, where nothing but the repetition predicts anything: an induction head looks
+    one past where the token was seen before.
+    """
+    if rows.tokens is None or not rows.is_self:
+        return torch.full_like(rows.weights[..., 0], math.nan)
+    now = rows.tokens.take_along_dim(rows.positions, 1)  # (B, r)
+    earlier = rows.tokens[:, None, :-1] == now[:, :, None]  # (B, r, S - 1): x_{s-1} = x_t
+    earlier &= torch.arange(rows.tokens.shape[1] - 1, device=now.device) < rows.positions[:, :, None]
+    weight = (rows.weights[..., 1:] * earlier[:, None]).sum(-1)
+    return rows.of_more_than(1, weight).masked_fill(~earlier.any(-1)[:, None], math.nan)
+
+
+@HEAD_QUANTITIES.register("moved")
+@quantity(long_name="share of attention that moved since the last look", sample="followed")
+def moved(rows: Rows) -> Tensor:
+    """½ Σ_s |p_ts - p'_ts| with the weights p' of the look before; NaN at the first look."""
+    if rows.before is None:
+        return torch.full_like(rows.weights[..., 0], math.nan)
+    return rows.of_more_than(1, 0.5 * (rows.weights - rows.before).abs().sum(-1))
+
+
+@HEAD_QUANTITIES.register("qk_singular_value")
+@quantity(long_name="largest singular value of W_QK", sample="projections")
+def qk_singular_value(projections: Projections) -> Tensor:
+    """The largest singular value of W_Q' W_K; NaN where a module does not show its projections."""
+    return largest_singular_values(projections)
+
+
+def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]:
+    """The quantities that `record` names, each once."""
+    members = [HEAD_QUANTITIES.member(wanted) for wanted in record]
+    names = [member.name for member in members]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"record has '{name}' twice: name each quantity once.")
+    return tuple(members)

@@ -1,0 +1,255 @@
+"""`watch`: follows the attention of any model while it trains."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import xarray as xr
+from torch import nn
+
+from scansnap.base.errors import InputError, StoreError, brief, unknown
+from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
+from scansnap.monitor.observer import Observer
+from scansnap.monitor.probe import Probe
+from scansnap.monitor.processes import is_first
+from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
+from scansnap.monitor.sight import Announced
+from scansnap.monitor.sinks import Sink, numbers
+from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.verdicts import HeadVerdict, judge_heads
+
+Words = Callable[[int], str] | Sequence[str]
+
+
+def watch(
+    model: nn.Module,
+    *,
+    probe: Any,
+    every: int = 50,
+    store: str | Path | None = None,
+    record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
+    rows: int | None = 256,
+    tokens: Words | None = None,
+    errors: Literal["record", "raise"] = "record",
+    sinks: Sequence[Sink] = (),
+    start: int | None = None,
+) -> Watch:
+    """Follow the attention of a model while it trains; the model is not modified.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any model; compiled and distributed ones too.
+    probe : tensor, tuple, mapping, list or function
+        What the model is called with at every look, such as a batch: see docs/watch.md.
+    every : int
+        Steps between looks.
+    store : path, optional
+        Where looks are written as they are made (zarr); one that is there is continued, from the step of its last look.
+    record : sequence
+        Names of quantities, or `HeadQuantity` objects.
+    rows : int, optional
+        Rows of attention that are measured in each head at a look; None measures all.
+    tokens : function or sequence, optional
+        The words of token ids, for pictures.
+    errors : "record" or "raise"
+        Whether a look that fails is recorded as missing, or raises.
+    sinks : sequence
+        Functions that are called with the step and the numbers of each look.
+    start : int, optional
+        The steps that the model has been trained for; by default the step of the last look in the store, or 0.
+    """
+    return Watch(model, probe, every, store, record, rows, tokens, errors, sinks, start)
+
+
+class Watch:
+    """Looks at a model every so many steps; made by `watch`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        probe: Any,
+        every: int,
+        store: str | Path | None,
+        record: Sequence[str | HeadQuantity],
+        rows: int | None,
+        tokens: Words | None,
+        errors: str,
+        sinks: Sequence[Sink],
+        start: int | None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model is {type(model).__name__}: give a torch.nn.Module.")
+        if not isinstance(every, int) or every < 1:
+            raise InputError(f"every is {every!r:.60}: give a whole number of steps, at least 1.")
+        if rows is not None and (not isinstance(rows, int) or rows < 1):
+            raise InputError(f"rows is {rows!r:.60}: give a whole number of rows, at least 1, or None for all.")
+        if errors not in ("record", "raise"):
+            raise unknown("way to treat errors", errors, ("record", "raise"))
+        self.every = every
+        self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._observer = Observer(model, Probe(probe, rows, device), quantities(record))
+        self._sits_out = not is_first() and not self._observer.is_sharded
+        self._store = None if store is None or not is_first() else LookStore(store)
+        self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
+        last = self._looks[-1].step if self._looks else None
+        self._step = self._start = start if start is not None else last or 0
+        self._is_fresh = last is None  # nothing is recorded but the look before the first step
+        self._refusal: InputError | None = None
+        self._begin()
+
+    def step(self, step: int | None = None) -> None:
+        """Count a step, and look if it is one of every so many; `step` is its number where the count is not enough."""
+        self._step = step = self._step + 1 if step is None else step
+        if step % self.every == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Look now."""
+        if self._sits_out:
+            return
+        if self._refusal is not None:
+            raise self._refusal
+        self._add(self._measured())
+
+    def attention(
+        self,
+        *modules: nn.Module,
+        queries_and_keys: Callable[..., tuple[Any, ...]] | None = None,
+        scale: float | None = None,
+        is_causal: bool = False,
+    ) -> None:
+        """Announce modules whose attention is written by hand.
+
+        What such a module gives to softmax are its logits.  Where it has no softmax over keys, `queries_and_keys` is a
+        function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d), and
+        if need be what is added to the logits or a boolean mask, True where a key is seen; the logits are the products
+        times `scale`, 1/sqrt(d) by default.
+        """
+        if self._step != self._start:
+            raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
+        self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
+        if self._is_fresh:  # what was seen without these modules is seen again with them
+            self._looks.clear()
+            if self._store is not None:
+                self._store.clear()
+        self._begin()
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """The names of the modules whose attention is seen, in the order of a forward pass."""
+        if self._refusal is not None:
+            raise self._refusal
+        return tuple(self._observer.layers)
+
+    @property
+    def dataset(self) -> xr.Dataset:
+        """All looks so far; with a store, those that it holds."""
+        if self._store is not None and self._store.last_step is not None:
+            return read_looks(self._store.path)
+        return make_dataset(self._labels, self._observer.record, self._looks)
+
+    @property
+    def verdicts(self) -> list[HeadVerdict]:
+        """What the looks so far say of each head, most pressing first."""
+        return judge_heads(self._numbers)
+
+    def close(self) -> None:
+        """End the watch, and let others write to its store."""
+        if self._store is not None:
+            self._store.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        """Look before the first step; a model in which nothing is seen is refused when it is first used."""
+        if self._sits_out:
+            return
+        self._refusal = None
+        self.__dict__.pop("_labels", None)
+        try:
+            self._observer.learn()
+        except InputError as refusal:
+            self._refusal = refusal
+            return
+        except Exception as error:
+            raise InputError(
+                f"{type(self._model).__name__} cannot be run on the probe ({brief(error)}): give what it is called "
+                "with in training: a tensor, a tuple of arguments, a mapping of keyword arguments, or a function of it."
+            ) from error
+        if disagreement := self._observer.disagreement():
+            warnings.warn(disagreement, stacklevel=5)
+        look = self._measured()  # what moves until the next look is measured from here
+        if self._store is not None and self._store.last_step is not None:
+            self._store.check(make_dataset(self._labels, self._observer.record, [look]))
+            if look.step <= self._store.last_step:
+                return
+        self._add(look)
+
+    def _measured(self) -> Look:
+        try:
+            measured = self._observer.look()
+            return Look(self._step, measured.values, measured.pattern)
+        except Exception as error:
+            if self._raises:
+                raise
+            return Look(self._step, {}, reason=brief(error))
+
+    def _add(self, look: Look) -> None:
+        """Keep a look, write it to the store and tell the sinks; what goes wrong there does not end the training."""
+        if self._looks and self._looks[-1].step == look.step and self._store is None:
+            self._looks.pop()
+        try:
+            if self._store is not None:
+                self._store.append(make_dataset(self._labels, self._observer.record, [look]))
+                look = replace(look, pattern=None)  # it is in the store
+            self._looks.append(look)
+            for sink in self._sinks:
+                sink(look.step, numbers(self._numbers))
+        except Exception as error:
+            if self._raises:
+                raise
+            sentence = (
+                str(error) if isinstance(error, StoreError) else f"a sink failed at step {look.step}: {brief(error)}"
+            )
+            warnings.warn(sentence, stacklevel=4)
+
+    @property
+    def _numbers(self) -> xr.Dataset:
+        """All looks so far, without their patterns."""
+        return make_dataset(self._labels, self._observer.record, self._looks, patterns=False)
+
+    @cached_property
+    def _labels(self) -> Labels:
+        observer = self._observer
+        rows, keys = observer.shown
+        ids = observer.probe.token_ids()
+        words = self._word
+        return Labels(
+            list(observer.layers),
+            [layer.kind for layer in observer.layers.values()],
+            observer.heads,
+            rows,
+            keys,
+            [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],
+            describe(
+                type(self._model).__name__, str(observer.probe), observer.record, every=self.every,
+                rows=observer.probe.rows or 0, check=observer.agreement(),
+            ),
+        )  # fmt: skip
+
+    def _word(self, token: int) -> str:
+        if self._tokens is None:
+            return str(token)
+        return str(self._tokens(token) if callable(self._tokens) else self._tokens[token])

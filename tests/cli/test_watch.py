@@ -1,0 +1,112 @@
+"""`scansnap watch`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from scansnap.cli.app import main
+from scansnap.monitor.store import LookStore
+from tests.monitor.looks import first, look
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Runs the program and gives its status."""
+
+    def run(*words: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["scansnap", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return int(stop.value.code or 0)
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path):
+    looks = LookStore(tmp_path / "a.zarr")
+    for i in range(3):
+        looks.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12))).assign_attrs(version_scansnap="0"))
+    looks.close()
+    return tmp_path / "a.zarr"
+
+
+def test_show_once(command, store, capsys) -> None:
+    assert command("watch", "show", store, "--once", "--quantity", "first_token") == 0
+    shown = capsys.readouterr().out
+    assert "look 3 at step 100" in shown
+    assert "sink" in shown
+
+
+def test_show_a_page(command, store, capsys, tmp_path) -> None:
+    assert command("watch", "show", store, "--page", tmp_path / "page.html") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "3 looks; heads by verdict: 4 sink; 4 sparse",
+        f"page: {tmp_path / 'page.html'}   (open it in a browser)",
+    ]
+    assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
+
+
+def test_show_json(command, store, capsys) -> None:
+    assert command("watch", "show", store, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["steps"] == [0, 50, 100]
+    assert {verdict["name"] for verdict in facts["verdicts"]} >= {"sink"}
+
+
+def test_refusals(command, store, capsys, tmp_path) -> None:
+    for words, sentence in (
+        (["show", tmp_path / "none.zarr"], "does not exist"),
+        (["show", store, "--refresh", "0"], "give a number of seconds above 0"),
+        (["show", store, "--once", "--quantity", "entrophy"], "did you mean 'entropy'"),
+    ):
+        assert command("watch", *words) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_a_short_demonstration(command, capsys, tmp_path) -> None:
+    words = (
+        "watch",
+        "demo",
+        "--steps",
+        "100",
+        "--every",
+        "50",
+        "--page",
+        tmp_path / "page.html",
+        "--store",
+        tmp_path / "a.zarr",
+    )
+    assert command(*words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("step 100 of 100: loss 4.")
+    assert lines[1].startswith("no induction head has formed by step 100")
+    assert lines[2].startswith("3 looks; heads by verdict: ")
+    assert (tmp_path / "page.html").exists()
+    assert command(*words) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_checkpoints(command, capsys, tmp_path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=256, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    )
+    for step in (100, 200):
+        model.save_pretrained(tmp_path / "run" / f"checkpoint-{step}")
+    (tmp_path / "text.txt").write_text("a text that is read by the model at each of its checkpoints")
+    capsys.readouterr()
+    words = ("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "text.txt")
+    assert command(*words, "--page", tmp_path / "page.html") == 0
+    shown = capsys.readouterr()
+    assert "has no tokenizer: each byte" in shown.err
+    assert shown.out.startswith("2 looks; heads by verdict: ")
+    assert f"looks: {tmp_path / 'run-attention.zarr'}" in shown.out
+    assert command(*words, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == [100, 200]
+    assert command("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "none.txt") == 2
+    assert "cannot be read" in capsys.readouterr().err

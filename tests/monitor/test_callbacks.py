@@ -1,0 +1,112 @@
+"""Watches in Hugging Face's Trainer and in Lightning, with small models made on the spot."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import scansnap as ss
+from scansnap.monitor.store import read_looks
+from tests.monitor.small_models import GPT
+
+IDS = torch.randint(0, 20, (24, 16), generator=torch.Generator().manual_seed(0))
+
+
+def hugging_face_trainer(folder, *, callback=None, steps: int = 6, model=None):
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    rows = [{"input_ids": row, "labels": row} for row in IDS]
+    arguments = TrainingArguments(
+        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, report_to=[], save_strategy="steps",
+        save_steps=4, logging_strategy="no", disable_tqdm=True, use_cpu=True, gradient_accumulation_steps=2,
+    )  # fmt: skip
+    return Trainer(
+        model=model or GPT2LMHeadModel(config), args=arguments, train_dataset=rows,
+        callbacks=[callback] if callback else None,
+    )  # fmt: skip
+
+
+def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
+    """With dropout: the same weights, bit for bit, with and without; looks at the trainer's own steps; and a training
+    that goes on from a checkpoint goes on with its looks."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    callback = ss.TrainerWatch(probe={"input_ids": IDS[:2]}, every=2, store=tmp_path / "a.zarr")
+    watched = hugging_face_trainer(tmp_path / "watched", callback=callback)
+    watched.train()
+    plain = hugging_face_trainer(tmp_path / "plain")
+    plain.train()
+    for name, weight in plain.model.state_dict().items():
+        assert torch.equal(weight, watched.model.state_dict()[name]), name
+    looks = read_looks(tmp_path / "a.zarr")
+    assert looks["step"].values.tolist() == [0, 2, 4, 6]
+    assert looks["module"].values.tolist() == ["transformer.h.0.attn", "transformer.h.1.attn"]
+    assert callback.watch is not None
+    assert callback.watch.verdicts == ss.judge_heads(looks)
+
+    again = ss.TrainerWatch(probe={"input_ids": IDS[:2]}, every=2, store=tmp_path / "a.zarr")
+    resumed = hugging_face_trainer(tmp_path / "watched", callback=again, steps=10)
+    with pytest.warns(UserWarning, match="looks up to step 6, so the look at step 6 was not added"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "watched" / "checkpoint-4"))
+    assert read_looks(tmp_path / "a.zarr")["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def lightning_fit(folder, *, callback=None) -> torch.nn.Module:
+    import lightning.pytorch as lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = GPT(dropout=0.1)
+
+        def forward(self, ids):
+            return self.net(ids)
+
+        def training_step(self, batch, _):
+            (ids,) = batch
+            return torch.nn.functional.cross_entropy(self(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+    torch.manual_seed(0)
+    module = Module()
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_steps=6, accumulate_grad_batches=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, default_root_dir=str(folder),
+        callbacks=[callback] if callback else None,
+    )  # fmt: skip
+    trainer.fit(module, DataLoader(TensorDataset(IDS), batch_size=4, shuffle=True))
+    return module
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_in_lightning(tmp_path) -> None:
+    """With dropout, shuffling and accumulation: the same weights with and without, and looks at updates."""
+    pytest.importorskip("lightning", reason="lightning is not installed")
+    callback = ss.LightningWatch(probe=IDS[:2], every=2, store=tmp_path / "a.zarr")
+    watched = lightning_fit(tmp_path, callback=callback)
+    plain = lightning_fit(tmp_path)
+    for name, weight in plain.state_dict().items():
+        assert torch.equal(weight, watched.state_dict()[name]), name
+    looks = read_looks(tmp_path / "a.zarr")
+    assert looks["step"].values.tolist() == [0, 2, 4, 6]
+    assert looks["module"].values.tolist() == ["net.blocks.0.attn", "net.blocks.1.attn"]
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [("TrainerWatch", "trainer", "transformers"), ("LightningWatch", "lightning", "lightning")],
+)
+def test_a_missing_package_is_a_sentence(name: str, module: str, package: str, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, f"{package}.pytorch", None)
+    monkeypatch.delitem(sys.modules, f"scansnap.monitor.{module}", raising=False)
+    with pytest.raises(ss.InputError, match=f"{name} needs {package}, which is not installed here: pip install"):
+        importlib.import_module(f"scansnap.monitor.{module}")

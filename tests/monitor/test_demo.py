@@ -1,0 +1,58 @@
+"""The demonstration: what it says is what it saw."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from scansnap.monitor.demo import LENGTH, VERSE, WORDS, story, train_demo, verses
+from tests.monitor.looks import even, series
+
+
+def test_verses_repeat() -> None:
+    """From the second verse on, each word is the one that followed the word before, and no word is twice in a verse."""
+    for row in verses(200, torch.Generator().manual_seed(0)).tolist():
+        length = next(i for i in range(1, LENGTH) if row[i] == row[0])
+        assert VERSE[0] <= length <= VERSE[1]
+        assert len(set(row[:length])) == length
+        assert all(row[i] == row[i - length] for i in range(length, LENGTH))
+    assert len(set(WORDS)) == 64
+
+
+def test_a_short_demonstration_says_that_nothing_has_formed(tmp_path) -> None:
+    heard: list[int] = []
+    random_state, threads = torch.get_rng_state(), torch.get_num_threads()
+    watching, losses = train_demo(steps=20, store=tmp_path / "a.zarr", on_look=lambda step, *_: heard.append(step))
+    assert heard == list(losses) == [10, 20]
+    assert torch.equal(random_state, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+    assert watching.dataset["step"].values.tolist() == [0, 10, 20]
+    assert set(watching.dataset["token"].values.tolist()) <= set(WORDS)
+    assert story(watching.dataset, losses).startswith("no induction head has formed by step 20: layer ")
+
+
+def test_the_story_tells_when_it_formed() -> None:
+    scores = [0.02, 0.05, 0.3, 0.7, 0.9]
+    looks = series([np.stack([np.stack([even(8)] * 2)] * 2)] * 5)
+    for i, score in enumerate(scores):
+        looks["prefix_matching"][i, 1, 1] = score
+    losses = {50 * i: loss for i, loss in enumerate((4.0, 3.9, 3.0, 2.0, 1.5)) if i}
+    said = story(looks, losses)
+    assert said.startswith("layer 1, head 1 became an induction head: until step 50 less than 10%")
+    assert "after step 100 more than half, at the end 90%" in said
+    assert "fell from 3.90 to 3.00 between these steps and is 1.50" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_induction_heads_form(seed: int) -> None:
+    """As the documentation says, at other seeds too: half a minute each."""
+    watching, losses = train_demo(seed=seed)
+    score = watching.dataset["prefix_matching"].values.max((1, 2))
+    steps = watching.dataset["step"].values
+    assert score[steps == 250].item() < 0.1
+    assert score[steps == 600].item() > 0.8
+    assert losses[250] > 3.7
+    assert losses[800] < 1.9
+    assert {verdict.name for verdict in watching.verdicts} >= {"induction-like"}

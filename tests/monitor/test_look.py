@@ -1,0 +1,131 @@
+"""Training with and without a watch is the same, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import scansnap as ss
+from scansnap.monitor.look import undisturbed
+from tests.monitor.small_models import GPT, Restless, ids, train
+
+STEPS = 4
+
+
+def make(kind: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(3)
+    return kind().train()
+
+
+def equal(ours: list[Tensor], theirs: list[Tensor]) -> bool:
+    return len(ours) == len(theirs) and all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    "kind", [GPT, lambda: GPT(checkpoints=True), Restless], ids=["dropout", "recompute", "buffers"]
+)
+def test_training_is_the_same_bit_for_bit(kind: Callable[[], nn.Module], inside: bool, autocast: bool) -> None:
+    alone = train(make(kind), STEPS, autocast=autocast, inside=inside)
+    model = make(kind)
+    watch = ss.watch(model, probe=ids(), every=1, errors="raise")
+    watched = train(model, STEPS, autocast=autocast, inside=inside, each=lambda step: watch.step())
+    assert equal(alone, watched)
+    assert watch.dataset.sizes["step"] == STEPS + 1
+    assert model.training
+
+
+def test_compiled_training_is_the_same_and_is_not_compiled_again() -> None:
+    def compiled() -> tuple[nn.Module, Callable[[], int]]:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        return torch.compile(make(GPT), backend="aot_eager"), lambda: torch._dynamo.utils.counters["frames"]["total"]
+
+    model, frames = compiled()
+    alone = train(model, STEPS)
+    count = frames()
+    assert count > 0
+    model, frames = compiled()
+    watch = ss.watch(model, probe=ids(), every=1, errors="raise")
+    assert equal(alone, train(model, STEPS, each=lambda step: watch.step()))
+    assert frames() == count
+    assert watch.seen == ("blocks.0.attn", "blocks.1.attn")
+
+
+def test_modules_that_were_compiled_in_place_are_seen() -> None:
+    torch._dynamo.reset()
+    model = make(GPT)
+    for block in model.blocks:  # type: ignore[union-attr]
+        block.compile(backend="aot_eager")
+    alone = train(copy.deepcopy(make(GPT)), 2)
+    watch = ss.watch(model, probe=ids(), every=1, errors="raise")
+    watched = train(model, 2, each=lambda step: watch.step())
+    assert watch.seen == ("blocks.0.attn", "blocks.1.attn")
+    for ours, theirs in zip(watched, alone, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_everything_is_put_back() -> None:
+    model = make(Restless)
+    model.blocks[0].eval()  # type: ignore[index, operator]
+    random.seed(1), np.random.seed(1)  # noqa: NPY002
+    before = copy.deepcopy(model)
+    buffers = {name: id(buffer) for name, buffer in model.named_buffers()}
+    flags = [module.training for module in model.modules()]
+    states: list[Any] = [torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()]  # noqa: NPY002
+    with undisturbed(model):
+        assert not any(module.training for module in model.modules())
+        assert not torch.is_grad_enabled()
+        model(ids())
+        torch.rand(3), random.random(), np.random.rand(3)  # noqa: NPY002
+        model.extra = 1
+        del model.noise
+        model.register_buffer("new", torch.zeros(1))
+    assert torch.is_grad_enabled()
+    assert flags == [module.training for module in model.modules()]
+    assert {name: id(buffer) for name, buffer in model.named_buffers()} == buffers
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.state_dict().values(), before.state_dict().values(), strict=True)
+    )
+    assert torch.equal(model.last, before.last)  # type: ignore[arg-type]
+    assert (model.passes, model.seen, model.noise, hasattr(model, "extra")) == (0, [], 0.1, False)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1:] == [random.getstate(), np.random.get_state()[1].tolist()]  # noqa: NPY002
+
+
+def test_everything_is_put_back_after_an_error() -> None:
+    model = make(Restless)
+    with pytest.raises(IndexError), undisturbed(model):
+        model(ids() + 1000)
+    assert model.training
+    assert model.count == 0
+
+
+def test_no_hooks_and_no_gradients_are_left() -> None:
+    model = make(GPT)
+    watch = ss.watch(model, probe=ids(), errors="raise")
+    watch.look()
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    assert not any(getattr(module, name) for module in model.modules() for name in hooks)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_tf32_and_autocast_are_as_they_were() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            ss.watch(make(GPT), probe=ids(), errors="raise")
+            assert torch.is_autocast_enabled("cpu")
+            assert torch.is_autocast_cache_enabled()
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -1,0 +1,109 @@
+"""The largest singular value of W_QK, against that of the product formed and decomposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import scansnap as ss
+from scansnap.monitor.projections import Projections, largest_singular_values
+from tests.monitor.seeing import see
+from tests.monitor.small_models import GPT, ids
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 8, 32), (6, 2, 8, 32), (4, 1, 16, 24), (2, 2, 8, 4)])
+def test_singular_values(shape: tuple[int, int, int, int]) -> None:
+    heads, groups, width, channels = shape
+    torch.manual_seed(0)
+    query, key = torch.randn(3, heads, width, channels), torch.randn(3, groups, width, channels)
+    product = query.mT @ key.repeat_interleave(heads // groups, 1)
+    exact = torch.linalg.svdvals(product.double())[..., 0]
+    torch.testing.assert_close(largest_singular_values(Projections(query, key)).double(), exact, rtol=1e-5, atol=0)
+
+
+def test_singular_values_that_lie_close() -> None:
+    """Singular values 1 and 0.9999, and eigenvectors that no axis is near to."""
+    torch.manual_seed(0)
+    u, v = (torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0] for _ in range(2))
+    diagonal = torch.tensor([1.0, 0.9999, 0.5, 0.1, 1e-3, 1e-6, 0, 0], dtype=torch.float64)
+    query, key = (u * diagonal.sqrt()).T, (v * diagonal.sqrt()).T  # query' key = u diagonal v'
+    found = largest_singular_values(Projections(query[None].float(), key[None].float()))
+    np.testing.assert_allclose(found, 1.0, rtol=1e-4)
+
+
+def test_zero_projections() -> None:
+    zero = torch.zeros(2, 4, 8)
+    assert not torch.nan_to_num(largest_singular_values(Projections(zero, zero))).any()
+
+
+def spectral(query: Tensor, key: Tensor) -> Tensor:
+    return torch.linalg.svdvals(query.mT @ key)[..., 0]
+
+
+def test_projections_of_torch_and_of_fused_layers() -> None:
+    torch.manual_seed(0)
+    model = GPT()
+    looks = ss.watch(model, probe=ids(), errors="raise").dataset["qk_singular_value"].values[0]
+    for layer, block in enumerate(model.blocks):
+        query, key, _ = block.attn.c_attn.weight.detach().view(3, 2, 8, 16)  # type: ignore[union-attr, operator]
+        np.testing.assert_allclose(looks[layer], spectral(query, key), rtol=1e-5)
+    for more in ({}, {"kdim": 16, "vdim": 6}):
+        attention = nn.MultiheadAttention(16, 2, batch_first=True, **more)
+        probe = (torch.randn(2, 5, 16), torch.randn(2, 5, 16), torch.randn(2, 5, more.get("vdim", 16)))
+        looks = ss.watch(attention, probe=probe, errors="raise").dataset["qk_singular_value"].values[0]
+        query, key = (
+            (attention.q_proj_weight, attention.k_proj_weight) if more else attention.in_proj_weight.chunk(3)[:2]
+        )
+        exact = spectral(query.detach().view(2, 8, 16), key.detach().view(2, 8, 16))
+        np.testing.assert_allclose(looks[0], exact, rtol=1e-5)
+
+
+def test_a_layer_that_shows_no_projections_has_none() -> None:
+    class Hidden(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    looks = ss.watch(Hidden(), probe=torch.randn(2, 2, 5, 4), errors="raise").dataset
+    assert np.isnan(looks["qk_singular_value"].values).all()
+    assert np.isnan(looks["prefix_matching"].values).all()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "gpt_neox", "bert", "t5"])
+def test_projections_of_hugging_face_models_make_the_queries(name: str) -> None:
+    """Found projections, applied to the input of the attention module, give the queries and keys that are seen."""
+    pytest.importorskip("transformers")
+    from scansnap.monitor.projections import find_projections
+    from tests.monitor import test_hugging_face as models
+
+    bert = models.of("BertConfig", "BertForMaskedLM", models.SIZES)
+    maker = {"bert": bert, "t5": models.t5}.get(name) or models.DECODERS[name]
+    model: Any = models.make(maker, "sdpa")
+    inputs = {}
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith("bias"):
+            parameter.data.zero_()
+
+    def keep(module: nn.Module, args: Any, kwargs: Any) -> None:
+        inputs[names[id(module)]] = args[0] if args else kwargs["hidden_states"]
+
+    names = {id(module): module_name for module_name, module in model.named_modules()}
+    probe = {"input_ids": models.ids(), **({"decoder_input_ids": models.ids()} if name == "t5" else {})}
+    seen = see(model, **probe)
+    modules = dict(model.named_modules())
+    handles = [modules[layer].register_forward_pre_hook(keep, with_kwargs=True) for layer in seen.calls]
+    model.eval()(**probe)
+    for handle in handles:
+        handle.remove()
+    first, call = next(iter(seen.calls.items()))
+    shown = find_projections(modules[first], call.sizes[1], call.key_heads, call.width)
+    assert shown is not None
+    query = torch.einsum("btD,hdD->bhtd", inputs[first], shown.query)
+    key = torch.einsum("btD,hdD->bhtd", inputs[first], shown.key)
+    # The first token is not rotated, and rotation keeps lengths.
+    torch.testing.assert_close(query[:, :, 0], call.query[:, :, 0], atol=1e-5, rtol=1e-4)  # type: ignore[attr-defined]
+    torch.testing.assert_close(key[:, :, 0], call.key[:, :, 0], atol=1e-5, rtol=1e-4)  # type: ignore[attr-defined]
+    torch.testing.assert_close(key.norm(dim=3), call.key.norm(dim=3), atol=1e-5, rtol=1e-4)  # type: ignore[attr-defined]

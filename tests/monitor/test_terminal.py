@@ -1,0 +1,101 @@
+"""The live view: what it shows, and that it follows a store that grows."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from rich.console import Console
+
+import scansnap as ss
+from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.terminal import follow, heading, short, view
+from tests.monitor.looks import anywhere, even, first, look, missing
+
+
+@pytest.fixture
+def parts() -> list[xr.Dataset]:
+    """A head collapses at step 100; the others stay even."""
+    heads = [
+        np.stack([even(24), first(24, 0.6), anywhere(24, sharp, np.random.default_rng(0))]) for sharp in (0, 0, 0.99)
+    ]
+    looks = [look(50 * i, weights[None]) for i, weights in enumerate(heads)]
+    return [*looks, missing(looks[0], 150, "out of memory")]
+
+
+def write(path: Path, parts: list[xr.Dataset]) -> LookStore:
+    store = LookStore(path)
+    for part in parts:
+        store.append(part)
+    return store
+
+
+def printed(path: Path, quantity: str = "normalized_entropy") -> str:
+    console = Console(file=io.StringIO(), width=120)
+    looks = read_looks(path)
+    console.print(view(looks, quantity, heading(looks, path)))
+    return console.file.getvalue()
+
+
+def test_what_it_shows(tmp_path, parts) -> None:
+    write(tmp_path / "a.zarr", parts)
+    text = printed(tmp_path / "a.zarr")
+    lines = text.splitlines()
+    assert lines[0].startswith("GPT: look 4 at step 150, 0:00:0")
+    assert lines[0].endswith("ago; next at step 200")
+    assert lines[1] == "missing looks: 1, the last at step 150 (out of memory)"
+    (row,) = [line for line in lines if line.startswith(" layer 0")]
+    shares = parts[2]["normalized_entropy"].values[0, 0]
+    assert row.split()[2:] == [short(value) for value in shares]
+    severities = [line.split()[0] for line in lines if line.startswith(("alarm", "notice", "pattern"))]
+    assert severities == sorted(severities)
+    assert severities[0] == "alarm"
+    assert "\x1b" not in text  # a file has no colors
+
+
+def test_many_heads_of_a_kind_are_counted(tmp_path) -> None:
+    write(tmp_path / "a.zarr", [look(0, np.broadcast_to(even(8), (4, 5, 8, 8)))])
+    text = printed(tmp_path / "a.zarr", "entropy")
+    assert text.count("notice") == 3
+    assert "17 more" in text
+
+
+def test_many_heads_fit_on_a_line(tmp_path) -> None:
+    write(tmp_path / "a.zarr", [look(0, np.broadcast_to(even(8), (2, 32, 8, 8)))])
+    console = Console(file=io.StringIO(), width=80)
+    console.print(view(read_looks(tmp_path / "a.zarr"), "entropy", ""))
+    rows = [line for line in console.file.getvalue().splitlines() if "██" in line]
+    assert [row.count("█") for row in rows] == [64, 64]
+
+
+def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:
+    """Until it is interrupted."""
+    store = write(tmp_path / "a.zarr", parts[:1])
+    console = Console(file=io.StringIO(), width=120)
+    waiting = list(parts[1:])
+
+    def train_on(seconds: float) -> None:
+        assert seconds == 0.5
+        if not waiting:
+            raise KeyboardInterrupt
+        store.append(waiting.pop(0))
+
+    follow(tmp_path / "a.zarr", "entropy", console, refresh=0.5, sleep=train_on)
+    assert "look 4 at step 150" in console.file.getvalue()
+
+
+def test_numbers_are_short() -> None:
+    assert [short(x) for x in (0.0, 0.034, 0.994, 0.996, 1.0, 9.96, 42.0, 1234.5, -0.5)] == [
+        ".00", ".03", ".99", "1.0", "1.0", " 10", " 42", "1234", "-.50"
+    ]  # fmt: skip
+
+
+def test_refusals(tmp_path, parts) -> None:
+    write(tmp_path / "a.zarr", parts)
+    with pytest.raises(ss.InputError, match="unknown quantity 'entrophy': did you mean 'entropy'"):
+        printed(tmp_path / "a.zarr", "entrophy")
+    with pytest.raises(ss.InputError, match="there are no looks yet"):
+        view(parts[0].isel(step=slice(0)), "entropy", "")

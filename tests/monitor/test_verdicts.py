@@ -1,0 +1,199 @@
+"""Verdicts on heads that are of a kind, on heads that are just not, and on random ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import scansnap as ss
+from scansnap.monitor.verdicts import HEAD_VERDICTS, HeadHistory, HeadVerdict, beyond_even, head_verdict, judge_heads
+from tests.monitor.looks import Weights, anywhere, even, first, look, missing, previous, series, softmax
+
+LENGTHS = (6, 24, 96)
+
+
+def heads(*weights: Weights) -> Weights:
+    """One layer with these heads."""
+    return np.stack(weights)[None]
+
+
+def names(dataset: xr.Dataset, head: int = 0) -> set[str]:
+    return {v.name for v in judge_heads(dataset) if v.head == head}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_each_head_is_called_what_it_is(length: int) -> None:
+    """At every length of window, since an even share is taken off."""
+    rng = np.random.default_rng(length)
+    once = look(0, heads(even(length), first(length, 0.6), previous(length, 0.6), anywhere(length, 0.99, rng)))
+    assert names(once, 0) == {"uniform"}
+    assert "sink" in names(once, 1)
+    assert "previous-token" not in names(once, 1) or length == 6  # the second row's previous token is the first
+    assert "previous-token" in names(once, 2)
+    assert "collapsed" in names(once, 3)
+    assert "sparse" in names(once, 3)
+    assert "uniform" not in names(once, 1) | names(once, 2) | names(once, 3)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("name", "kind"), [("sink", first), ("previous-token", previous)])
+def test_a_head_is_named_from_half_on(length: int, name: str, kind) -> None:
+    """The weight beyond an even share is the threshold, exactly."""
+    assert name in names(look(0, heads(kind(length, 0.51))))
+    assert name not in names(look(0, heads(kind(length, 0.49))))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_one_hot_rows_are_a_collapse_unless_they_have_a_name(length: int) -> None:
+    rng = np.random.default_rng(0)
+    assert "collapsed" not in names(look(0, heads(first(length, 0.999))))
+    assert "collapsed" not in names(look(0, heads(previous(length, 0.999))))
+    key = rng.integers(0, np.arange(1, length + 1))
+    for weight, holds in ((0.96, True), (0.90, False)):
+        once = look(0, heads(anywhere(length, weight, np.random.default_rng(key[-1]))))
+        sharp = float(beyond_even(once["top_1"].values, once["even_weight"].values).item())
+        assert sharp == pytest.approx(weight, abs=0.01)
+        assert ("collapsed" in names(once)) == holds
+    assert "collapsed" not in names(look(0, heads(anywhere(length, 0.99, rng)), prefix=0.9))
+
+
+def test_the_gradient_left_to_a_collapsed_head_is_bounded_as_said() -> None:
+    """The trace of the softmax's Jacobian, by finite differences, against 2 (1 - top_1) of an even row's."""
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        logits = rng.normal(size=12) * rng.uniform(0.1, 6)
+        p = np.exp(logits) / np.exp(logits).sum()
+        trace = 0.0
+        for i in range(12):
+            moved = logits.copy()
+            moved[i] += 1e-6
+            trace += (np.exp(moved[i]) / np.exp(moved).sum() - p[i]) / 1e-6
+        even_trace = 1 - 1 / 12
+        share = (p.max() - 1 / 12) / (1 - 1 / 12)
+        assert trace / even_trace <= 2 * (1 - share) + 1e-4
+
+
+def test_uniform_means_that_a_tenth_would_have_to_move() -> None:
+    """Pinsker's bound on attention at the threshold, and both sides of it."""
+    rng = np.random.default_rng(2)
+    noise = rng.normal(size=(64, 64))
+    for scale, holds in ((0.15, True), (0.3, False)):
+        weights = softmax(scale * noise)
+        assert ("uniform" in names(look(0, heads(weights)))) == holds
+        if holds:
+            moved = 0.5 * np.abs(weights - even(64)).sum(-1)[1:].mean()
+            assert moved < 0.1
+
+
+def test_sparse_means_the_square_root_of_the_keys() -> None:
+    for keys, holds in ((4, True), (30, False)):
+        weights = np.zeros((64, 64))
+        for row in range(64):
+            seen = min(row + 1, keys)
+            weights[row, row + 1 - seen : row + 1] = 1 / seen
+        assert ("sparse" in names(look(0, heads(weights)))) == holds
+
+
+def test_induction_is_read_from_the_repeated_probe() -> None:
+    assert "induction-like" in names(look(0, heads(even(8)), prefix=0.55))
+    assert "induction-like" not in names(look(0, heads(even(8)), prefix=0.45))
+    assert names(look(0, heads(even(8)), prefix=np.nan)) == {"uniform"}
+
+
+def logits(values: list[float] | Weights, every: int = 50) -> list[HeadVerdict]:
+    """Verdicts on heads whose largest logits are `values` (step) or (step, head)."""
+    heads_at = np.atleast_2d(np.asarray(values, float).T).T
+    looks = [look(i * every, heads(*[even(4)] * len(row)), logit=row) for i, row in enumerate(heads_at)]
+    return judge_heads(xr.concat(looks, "step", data_vars="minimal"), ["exploding-logits"])
+
+
+def test_exploding_logits() -> None:
+    """Exploded, on the way, and all that is neither."""
+    (exploded,) = logits([10.0, 300.0, 400.0])
+    assert exploded.since == 50
+    assert exploded.severity == "alarm"
+    doubling = [2.0 * 2 ** (i / 4) for i in range(20)]  # 54 at the last
+    (rising,) = logits(doubling)
+    assert "it reaches 256 in 450 steps" in rising.evidence  # log2(256/53.8) = 2.25 doublings of 200 steps
+    assert not logits(doubling[:16])  # below 32
+    assert not logits([40.0] * 20)
+    assert not logits([40.0 + 0.01 * i for i in range(20)])  # rising, but nowhere near
+    assert not logits([*doubling[:-1], 0.99 * doubling[-2]])  # has stopped
+    assert not logits([33.0, 60.0])  # two looks are no trend
+    assert not logits([33.0, 60.0, 40.0, 60.0, 90.0])  # nor are three
+    assert logits([33.0, 32.0] * 12 + [34.0 * 1.25**i for i in range(8)])  # what was before does not matter
+    assert not logits(40 + np.random.default_rng(3).normal(size=(20, 500)))  # 500 heads whose logits jitter around 40
+
+
+def test_frozen_is_what_measure_snaps_says() -> None:
+    rng = np.random.default_rng(4)
+    moving = [softmax(i * rng.normal(size=(16, 16))) for i in range(6)]
+    stopped = series([heads(w) for w in [*moving, *[moving[-1]] * 6]])
+    (frozen,) = [v for v in judge_heads(stopped) if v.name == "frozen"]
+    assert frozen.since == int(ss.measure.snaps(stopped)["snap_step"].item()) == 250
+    assert frozen.evidence == str(ss.measure.snaps(stopped)["evidence"].item())
+    assert "frozen" not in names(series([heads(w) for w in moving]))
+
+
+def test_missing_looks_are_left_out() -> None:
+    good = series([heads(first(12, 0.8))] * 3)
+    hole = xr.concat([good, missing(good, 500, "out of memory")], "step", data_vars="minimal", coords="minimal",
+                     compat="override")  # fmt: skip
+    assert [str(v) for v in judge_heads(hole)] == [str(v) for v in judge_heads(good)] != []
+    assert judge_heads(missing(good, 0, "out of memory")) == []
+
+
+def test_since_when() -> None:
+    turns = series([heads(first(12, w)) for w in (0.1, 0.9, 0.1, 0.8, 0.9)])
+    (sink,) = [v for v in judge_heads(turns) if v.name == "sink"]
+    assert sink.since == 150
+    assert str(sink).startswith("notice: layer 0, head 0 is sink: 92% of its attention is on the first token (evenly: ")
+
+
+def test_the_most_pressing_first() -> None:
+    rng = np.random.default_rng(5)
+    mixed = look(0, heads(previous(24, 0.9), even(24), anywhere(24, 0.99, rng)))
+    severities = [v.severity for v in judge_heads(mixed)]
+    assert severities == sorted(severities, key=["alarm", "notice", "pattern"].index)
+    assert [v.severity for v in judge_heads(mixed, ["previous-token"])] == ["pattern"]
+
+
+def test_random_heads_raise_no_alarm() -> None:
+    """4,000 heads of random logits of every size that initialization gives: no alarm at any length, and from 16 tokens
+    on no name of a mechanism either; the rates are then below 0.1% and 0.2% (with 98% confidence)."""
+    rng = np.random.default_rng(6)
+    for length in (2, 4, 16, 64):
+        for scale in (0.02, 0.1, 0.3, 1.0):
+            noise = scale * rng.normal(size=(2, 1, 250, length, length))
+            dataset = series([softmax(part) for part in noise], logit=float(noise.max()), prefix=1 / length)
+            given = judge_heads(dataset)
+            assert not [v for v in given if v.severity == "alarm"]
+            assert length < 16 or {v.name for v in given} <= {"uniform"}
+
+
+def test_one_key_has_no_share() -> None:
+    """Where a row has one key only, all weight on it says nothing."""
+    with np.errstate(all="raise"):
+        assert np.isnan(beyond_even(np.ones(2), np.ones(2))).all()
+
+
+def test_a_verdict_of_ones_own() -> None:
+    @HEAD_VERDICTS.register("wandering")
+    @head_verdict("alarm", needs="moved")
+    def wandering(head: HeadHistory):
+        return head.as_long_as(head["moved"] > 0.4, f"{head.now('moved'):.0%} moved")
+
+    rng = np.random.default_rng(7)
+    try:
+        hops = series([heads(anywhere(24, 0.9, rng)) for _ in range(3)])
+        assert [v.evidence[-5:] for v in judge_heads(hops, ["wandering"])] == ["moved"]
+        assert judge_heads(hops)[0].name == "wandering"  # the last of the list, but the most pressing
+    finally:
+        del HEAD_VERDICTS._makers["wandering"]
+    with pytest.raises(ss.InputError, match="unknown severity 'panic'"):
+        head_verdict("panic", needs="moved")(lambda head: None)  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match="unknown verdict 'sunk'"):
+        judge_heads(hops, ["sunk"])
+    with pytest.raises(ss.InputError, match="give looks of a watch"):
+        judge_heads(xr.Dataset({"a": ("x", [1.0])}))

@@ -1,0 +1,154 @@
+"""The page of a watch: complete, self-contained, alive in a real browser, and safe from what tokens are called."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import scansnap as ss
+from scansnap.report import watch_page
+from scansnap.report.watch_page import page_data, render_watch, write_watch_page
+from tests.browser import in_browser
+from tests.monitor.looks import anywhere, first, missing, previous, series, softmax
+
+LENGTH = 20
+HOSTILE = ["</script><script>document.title='taken'</script>", "<img src=x onerror=alert(1)>", "\n", " the",
+           "\u202eevil", "{{ 7*7 }}", "&lt;b&gt;", "`${1+1}`"]  # fmt: skip
+
+PROBE = """
+await pause(500);
+const key = (element, name) => element.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+const get = (id) => document.getElementById(id);
+const shades = () => [...document.querySelectorAll("#map .cell")].map((cell) => cell.style.background);
+const last = shades();
+const open = [...document.querySelectorAll("details[open] summary")].map((line) => line.textContent)
+  .map((text) => text.replace(/\\s+/g, " "));
+const chosen = get("chosen").textContent;
+const reading = get("reading").textContent;
+const tokens = [...document.querySelectorAll("#pattern .rows .token")].map((token) => token.textContent);
+get("step").value = 0;
+get("step").dispatchEvent(new Event("input"));
+const begin = shades(), label = get("step-label").textContent;
+const cell = document.querySelector("#map .cell[aria-selected=true]");
+cell.focus();
+key(cell, "ArrowUp");
+key(document.activeElement, "ArrowRight");
+const moved = get("chosen").textContent, focus = document.activeElement.getAttribute("aria-label");
+get("pattern").focus();
+key(get("pattern"), "ArrowUp");
+const row = get("reading").textContent;
+get("quantity").value = 2;
+get("quantity").dispatchEvent(new Event("change"));
+const high = get("high").textContent;
+get("play").click();
+await pause(1500);
+const canvas = document.querySelector("#pattern canvas");
+const pixels = new Set(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
+return { open, chosen, reading, tokens, label, moved, focus, row, high, title: document.title, cells: last.length,
+  played: get("step-label").textContent, changed: last.filter((shade, i) => shade !== begin[i]).length,
+  scripts: document.scripts.length, images: document.images.length, tones: pixels.size,
+  lines: [...document.querySelectorAll("#plot path")].filter((path) => path.getAttribute("d").includes("L")).length,
+  reachable: ["a", "summary", "select", "input", "button", "#pattern"]
+    .every((name) => document.querySelector(name).tabIndex >= 0),
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def watched() -> xr.Dataset:
+    """Two layers of three heads over twelve looks and one that failed; one head collapses, others find their token."""
+    noise = np.random.default_rng(0).normal(size=(2, 3, LENGTH, LENGTH))
+    patterns = []
+    for look in range(12):
+        weights = softmax(0.1 * look * noise)
+        weights[1, 1] = anywhere(LENGTH, min(0.99, look / 10), np.random.default_rng(1))
+        weights[0, 2] = first(LENGTH, 0.08 * look)
+        weights[0, 0] = previous(LENGTH, 0.08 * look)
+        patterns.append(weights)
+    looks = series(patterns)
+    failed = missing(looks, 600, "out of memory on <cuda:0>")
+    whole = xr.concat([looks, failed], "step", data_vars="minimal", coords="minimal", compat="override",
+                      combine_attrs="override")  # fmt: skip
+    names = [HOSTILE[i % len(HOSTILE)] for i in range(LENGTH)]
+    return whole.assign_coords(token=("row", names)).assign_attrs(version_scansnap="0.1.0", model="GPT<2>")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, width: int) -> None:
+    """Slider, keys, choice of quantity and play; tokens stay text, also those that would be code."""
+    report = in_browser(browser, render_watch(watched), PROBE, tmp_path, width, dark=width == 390)
+    assert report["open"][0] == "alarm: 1 head is collapsed"
+    assert report["chosen"] == "layer 1, head 1"  # the most pressing
+    assert re.match(r"At step 550, token 19 ␣the looks at .* 99%", report["reading"])
+    assert report["tokens"][:4] == [HOSTILE[0].replace(" ", "␣"), HOSTILE[1].replace(" ", "␣"), "↵", "␣the"]
+    assert report["tokens"][4] == "�evil"
+    assert report["title"] == "Attention of GPT<2>"
+    assert report["scripts"] == 2
+    assert report["images"] == 0
+    assert report["label"] == "step 0"
+    assert report["changed"] == report["cells"] == 6
+    assert report["lines"] == 6
+    assert report["moved"] == "layer 0, head 2"
+    assert report["focus"].startswith("layer 0, head 2:")
+    assert report["row"].startswith("At step 0, token 18")
+    assert float(report["high"]) > 1
+    assert report["played"] not in ("step 0", "")
+    assert report["tones"] > 4
+    assert report["reachable"]
+
+
+def test_keys_of_another_sequence_have_numbers(watched: xr.Dataset, browser: Any, tmp_path) -> None:
+    crossed = watched.assign_coords(attention_kind=("layer", ["causal", "cross"]))
+    names = """await pause(500);
+    return { keys: [...document.querySelectorAll("#pattern .keys .token")].map((token) => token.textContent) };"""
+    assert in_browser(browser, render_watch(crossed), names, tmp_path, 800)["keys"] == [str(i) for i in range(LENGTH)]
+
+
+def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
+    text = render_watch(watched)
+    page = re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.DOTALL)
+    assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", page) == []
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert len(page) < 100_000
+    assert "out of memory on &lt;cuda:0&gt;" in page
+    assert "<img src=x" not in text
+    assert "</script><script>document" not in text
+
+
+def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
+    data = page_data(watched, [])
+    assert data["steps"] == list(range(0, 600, 50))  # without the missing one
+    values = np.frombuffer(zlib.decompress(base64.b64decode(data["values"])), "<f4").reshape(-1, 12, 2, 3)
+    for i, quantity in enumerate(data["quantities"]):
+        expected = watched[quantity["name"]].values[:12]
+        assert np.allclose(values[i], expected, rtol=1e-6, equal_nan=True)
+    weights = np.frombuffer(zlib.decompress(base64.b64decode(data["pattern"]["weights"])), np.uint8)
+    shown = weights.reshape(12, 2, 3, LENGTH, LENGTH) / 255
+    assert np.abs(shown - watched["pattern"].values[:12]).max() < 0.002  # half of 1/255
+
+
+def test_many_looks_are_thinned(watched: xr.Dataset, monkeypatch) -> None:
+    """Evenly, with the first and the last; the page stays small."""
+    monkeypatch.setattr(watch_page, "SHOWN_LOOKS", 5)
+    monkeypatch.setattr(watch_page, "PATTERN_CELLS", 3 * 6 * LENGTH**2)
+    data = page_data(watched, [])
+    assert data["steps"] == [0, 150, 300, 400, 550]
+    assert data["pattern"]["looks"] == [0, 2, 4]
+
+
+def test_refusals(watched: xr.Dataset, tmp_path) -> None:
+    with pytest.raises(ss.InputError, match=r"ends in \.html"):
+        write_watch_page(tmp_path / "page.txt", watched)
+    (tmp_path / "mine.html").write_text("mine")
+    with pytest.raises(ss.StoreError, match="did not write"):
+        write_watch_page(tmp_path / "mine.html", watched)
+    with pytest.raises(ss.InputError, match="no looks yet"):
+        write_watch_page(tmp_path / "page.html", watched.isel(step=slice(0)))
+    write_watch_page(tmp_path / "page.html", watched)
+    write_watch_page(tmp_path / "page.html", watched.drop_vars("pattern"))
