@@ -1,6 +1,6 @@
 """What watching attention costs, and what asking the model for its attention would, paired in one run.
 
-    python benchmarks/watch.py [--repeats 5]                 # 6 layers of width 384 on two cores
+    python benchmarks/watch.py [--repeats 5] [--threads 2]   # 6 layers of width 384
     python benchmarks/watch.py --device cuda [--repeats 20]  # GPT-2 small in bfloat16, compiled
 
 In each repetition, in turn: some steps of training, a look, and steps with eager attention that returns its weights
@@ -87,7 +87,7 @@ def make(shape: dict[str, int], shows: bool, device: str) -> tuple[nn.Module, Ca
 
     config = GPT2Config(
         vocab_size=shape["vocabulary"], n_positions=shape["length"], n_embd=shape["width"], n_layer=shape["layers"],
-        n_head=shape["heads"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
+        n_head=shape["heads"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
         attn_implementation="eager" if shows else "sdpa",
     )  # fmt: skip
     more: dict[str, Any] = {"output_attentions": True} if shows else {}
@@ -99,7 +99,7 @@ class Training:
 
     def __init__(self, shape: dict[str, int], device: str, *, shows: bool = False) -> None:
         self.plain, self._logits = make(shape, shows, device)
-        self.model = torch.compile(self.plain) if device == "cuda" else self.plain
+        self.model: Any = torch.compile(self.plain) if device == "cuda" else self.plain
         self.optimizer = torch.optim.AdamW(self.plain.parameters(), 1e-4, fused=True)
         self._shape, self._device = shape, device
         self._generator = torch.Generator().manual_seed(1)
@@ -123,12 +123,13 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=2, help="on a CPU")
     options = parser.parse_args()
     device, shape = options.device, SHAPES[options.device]
     on_gpu = device == "cuda"
     clock = time.perf_counter if on_gpu else time.process_time
     if not on_gpu:
-        torch.set_num_threads(2)
+        torch.set_num_threads(options.threads)
 
     def timed(action: Callable[[], Any], count: int) -> float:
         if on_gpu:
@@ -163,8 +164,9 @@ def main() -> None:
     nothing = min(timeit.repeat(empty.step, number=100_000, repeat=5)) / 100_000
     where = torch.cuda.get_device_name() if on_gpu else f"{platform.machine()}, {torch.get_num_threads()} threads"
     library = "by hand" if find_spec("transformers") is None else "Hugging Face"
+    precision = "bfloat16, compiled" if on_gpu else "float32"
     print(f"GPT-2 ({library}), {shape['layers']} layers of width {shape['width']}, {shape['batch']} x {shape['length']} "
-          f"tokens, {'bfloat16, compiled' if on_gpu else 'float32'}; {where}; torch {torch.__version__}")  # fmt: skip
+          f"tokens, {precision}; {where}; torch {torch.__version__}")  # fmt: skip
     print(f"probe {shape['batch'] // 4} x {shape['length']} tokens, {options.rows} rows of each head; "
           f"{options.repeats} repetitions")  # fmt: skip
     print(f"step                           {1e3 * statistics.median(times['step']):9.2f} ms")
