@@ -2,8 +2,8 @@
 
 A look costs training time, so it is appended by writing files: a chunk of zarr's format 2 is a file of bytes.  A look
 at 12 by 12 heads takes 4 ms of processor time where resizing and writing the arrays through zarr takes 45.  Quantities
-lie in chunks of `BLOCK` looks, not compressed, into which the numbers of a look are written at their place; a pattern has
-a chunk of its own.
+lie in chunks of `BLOCK` looks, not compressed, into which the numbers of a look are written at their place; a pattern
+has a chunk of its own.
 
 What is there is what `.zmetadata` says, the file in which zarr consolidates the shapes of all arrays and which
 `xarray.open_zarr` reads.  It is replaced last and in one move, so a reader sees whole looks only, and a look that a
