@@ -75,7 +75,7 @@ class DeviceSampler:
         from scansnap.dynamics import triton_sampling
 
         (seeds, batch), (num_classes, width) = self._class_index.shape, self._support.shape
-        num_rows, power = self._counts.shape[-1], triton.next_power_of_2
+        table, num_rows, power = self._thresholds.shape[-1], self._counts.shape[-1], triton.next_power_of_2
         tables = (self._seeds, step, self._size, self._thresholds, self._class_thresholds, self._support)
         sizes = {"CLASSES": power(num_classes), "WIDTH": power(width), "num_warps": 1,
                  "BATCH": power(batch) if self.in_class_order else 0}  # fmt: skip
@@ -83,12 +83,12 @@ class DeviceSampler:
         if self._positions is None:
             padded = int(padded_length(self._length))
             triton_sampling.draw[(seeds * batch,)](
-                *tables, self._class_index, self._counts, batch, num_classes, width, num_rows, self._length,
+                *tables, self._class_index, self._counts, batch, num_classes, width, table, num_rows, self._length,
                 padded // 2, DRAWS=power(padded), **sizes,
             )  # fmt: skip
             return Batch(self._class_index, self._counts, self._weights, seed_of_run=self._seed_of_run)
         triton_sampling.draw_by_position[(seeds * batch,)](
-            *tables, self._positions, self._class_index, self._counts, batch, num_classes, width, num_rows,
+            *tables, self._positions, self._class_index, self._counts, batch, num_classes, width, table, num_rows,
             len(self._positions), DRAWS=min(AT_ONCE, power(self._length)), **sizes,
         )  # fmt: skip
         return Batch(self._class_index, self._counts.sum(2), self._weights, self._counts, seed_of_run=self._seed_of_run)

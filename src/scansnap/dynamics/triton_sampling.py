@@ -60,7 +60,7 @@ def draw_class(
 @triton.jit
 def draw(
     seeds, step, size, thresholds, class_thresholds, support, class_index, counts,
-    batch, num_classes, width, num_rows, length, half,
+    batch, num_classes, width, table, num_rows, length, half,
     CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
 ):  # fmt: skip
     """One program per sequence: `data.compiled_draws.draw_class`, `fill_draws` and `count_by_thresholds`."""
@@ -74,8 +74,8 @@ def draw(
     # A draw between the previous token's threshold and a token's own gives that token.
     tokens = tl.load(size + n)
     w = tl.arange(0, WIDTH)
-    lower = tl.load(thresholds + n * width + w - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
-    upper = tl.load(thresholds + n * width + w, mask=w < tokens - 1, other=2147483647)
+    lower = tl.load(thresholds + n * table + w - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
+    upper = tl.load(thresholds + n * table + w, mask=w < tokens - 1, other=2147483647)
     inside = (draws[None, :] >= lower[:, None]) & (draws[None, :] < upper[:, None])
     value = tl.sum(inside.to(tl.int32), axis=1)
     # The last token also takes the largest draw, which is below no threshold; padding draws equal it.
@@ -88,7 +88,7 @@ def draw(
 @triton.jit
 def draw_by_position(
     seeds, step, size, thresholds, class_thresholds, support, sizes, class_index, counts,
-    batch, num_classes, width, num_rows, num_buckets,
+    batch, num_classes, width, table, num_rows, num_buckets,
     CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
 ):  # fmt: skip
     """One program per sequence: `data.position_sampling.draw_positions` and `count_places`, bucket after bucket."""
@@ -100,9 +100,9 @@ def draw_by_position(
     first = 0  # distances before this bucket
     for g in range(num_buckets):
         positions = tl.load(sizes + g).to(tl.int32)
-        table = thresholds + (g * num_classes + n) * width + w
-        lower = tl.load(table - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
-        upper = tl.load(table, mask=w < tokens - 1, other=2147483647)
+        row = thresholds + (n * num_buckets + g) * table + w
+        lower = tl.load(row - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
+        upper = tl.load(row, mask=w < tokens - 1, other=2147483647)
         value = tl.zeros((WIDTH,), dtype=tl.int32)
         for d0 in range(0, positions, DRAWS):
             present = d0 + j < positions
