@@ -24,7 +24,7 @@ def open_page(browser: Any) -> Iterator[Open]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: problems.append(f"error in the page: {error}"))
         page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
         page.on(

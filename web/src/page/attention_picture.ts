@@ -190,14 +190,7 @@ function drawTime(pen: Pen, past: Box, box: Box, scene: Scene): void {
 }
 
 /** A disk for distinct tokens, an open diamond for common ones. */
-export function drawMark(
-  pen: Pen,
-  x: number,
-  y: number,
-  radius: number,
-  kind: "common" | "distinct",
-  color: string,
-): void {
+function drawMark(pen: Pen, x: number, y: number, radius: number, kind: "common" | "distinct", color: string): void {
   if (kind === "common") {
     const d = radius + 0.5;
     pen.line([x, y - d, x + d, y, x, y + d, x - d, y, x, y - d], { color, width: 1.6 });

@@ -110,16 +110,11 @@ export class ClassPanels {
         if (scene) drawAttention(pen, box, scene, rows, heat, this.events.scale());
       },
     );
-    const { canvas } = picture;
-    const look = (event: PointerEvent): void => {
+    picture.onPointer(({ x }) => {
       const scene = this.events.scene();
       const { past } = columnsOf(picture.box);
-      const place = (picture.where(event).x - past.x) / past.width;
+      const place = (x - past.x) / past.width;
       if (scene && place >= 0 && place <= 1.02) this.events.look(scene.time.at(place));
-    };
-    canvas.addEventListener("pointerdown", look);
-    canvas.addEventListener("pointermove", (event) => {
-      if (event.buttons) look(event);
     });
     const title = h(
       "button",

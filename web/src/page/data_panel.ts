@@ -6,7 +6,7 @@ import { ProbabilityEditor } from "./probability_editor.ts";
 import { type Data, type Sizes, type State, SIZES, checkedSizes, sizesOf } from "./state.ts";
 import { explain } from "./tooltip.ts";
 
-export const MOST_FILE = 1_000_000;
+const MOST_FILE = 1_000_000;
 
 const PRESETS: readonly (readonly [name: string, label: string, tip: string])[] = [
   ["words", "Words", "Two topics, in words: six that both share and six of each topic’s own."],
@@ -33,7 +33,7 @@ cooking: the cook fried the fish in butter
 cooking: the butter melted on the pan
 cooking: a small pan of butter on the stove`;
 
-export const CLASSES_EXAMPLE = `vocab_size = 7
+const CLASSES_EXAMPLE = `vocab_size = 7
 token_names = ["the", "cat", "dog", "sat", "ran", "mat", "bone"]
 
 [[class]]

@@ -4,6 +4,7 @@ import { drawCurves } from "./curve_picture.ts";
 import { lossChart, measureChart } from "./curves.ts";
 import { drawDecoder } from "./decoder_picture.ts";
 import { download } from "./dom.ts";
+import { phaseWords } from "./phase_line.ts";
 import { CanvasPen, type Pen, SvgPen } from "./pen.ts";
 import type { Scene } from "./scene.ts";
 import { growthChart } from "./theory_chart.ts";
@@ -18,7 +19,7 @@ function drawAll(pen: Pen, scene: Scene, shown: readonly number[], most: number,
   const columns = Math.min(2, shown.length);
   const width = (WIDTH - GAP * (columns + 1)) / columns;
   let y = 20;
-  pen.text(GAP, y, scene.phase.words, { color: palette.ink, size: 16, weight: 700 });
+  pen.text(GAP, y, phaseWords(scene.phase), { color: palette.ink, size: 16, weight: 700 });
   y += 26;
   for (let i = 0; i < shown.length; i += columns) {
     const line = shown.slice(i, i + columns).map((n) => scene.rows[n]);

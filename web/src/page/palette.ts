@@ -12,10 +12,8 @@ export interface Palette {
   wash: string;
   distinct: string;
   common: string;
-  accent: string;
   theory: string;
   exact: string;
-  good: string;
   /** Text on the strongest colors. */
   onHeat: string;
   /** Ramps of 256 RGBA colors from no attention to all of it, by kind. */
@@ -36,10 +34,8 @@ export function readPalette(root: Element): Palette {
     wash: color("wash"),
     distinct: color("distinct"),
     common: color("common"),
-    accent: color("accent"),
     theory: color("theory"),
     exact: color("exact"),
-    good: color("good"),
     onHeat: color("on-heat"),
     ramps: {
       distinct: ramp([paper, color("distinct"), color("distinct-high")]),
@@ -50,7 +46,7 @@ export function readPalette(root: Element): Palette {
 }
 
 /** #rrggbb as numbers. */
-export function channels(color: string): [number, number, number] {
+function channels(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1), 16);
   return [(value >> 16) & 255, (value >> 8) & 255, value & 255];
 }

@@ -50,6 +50,14 @@ export class Picture {
     return { x: 0, y: 0, width: this.width, height: this.height };
   }
 
+  /** Call with the place of a pointer that presses or drags. */
+  onPointer(use: (place: { x: number; y: number }) => void): void {
+    this.canvas.addEventListener("pointerdown", (event) => use(this.where(event)));
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (event.buttons) use(this.where(event));
+    });
+  }
+
   /** Where a pointer is, in the units of the drawing. */
   where(event: PointerEvent | MouseEvent): { x: number; y: number } {
     const place = this.canvas.getBoundingClientRect();

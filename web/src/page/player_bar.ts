@@ -16,7 +16,6 @@ export interface BarEvents {
 
 export interface BarState {
   playing: boolean;
-  step: number;
   end: number;
   records: number;
   record: number;

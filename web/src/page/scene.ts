@@ -26,8 +26,8 @@ export interface Scene {
   measure: Measure;
   focus: number;
   palette: Palette;
-  /** A run that was kept for comparison. */
-  kept: Scene | null;
+  /** A run that was kept for comparison, and its rates in words. */
+  kept: (Scene & { label: string }) | null;
 }
 
 /** Vertical lines that all pictures over time share: theory's phase times. */
