@@ -30,7 +30,7 @@ check: $(READY)
 	$(BIN)/mypy
 
 $(WEB): web/package-lock.json
-	cd web && npm ci --silent --no-audit --no-fund --ignore-scripts
+	cd web && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts
 	touch $(WEB)
 
 ## The explorer's page: types, unit tests, and whether it is what its sources build.  Needs Node; users of it do not.

@@ -76,8 +76,9 @@ def test_the_predicted_winner_is_theorem_3s() -> None:
 
 def test_a_snap_is_the_librarys() -> None:
     rng = np.random.default_rng(5)
-    series = []
-    for _ in range(300):
+    burst = np.array([0, 0.2, 0.1, *[0.001] * 8, 0.02])  # in a last record that came early, or in time
+    series = [(np.append(np.arange(0, 101, 10), last), burst) for last in (104, 105, 110)]
+    for _ in range(1000):
         count = int(rng.integers(2, 40))
         steps = np.cumsum(rng.integers(1, 9, count)) if rng.random() < 0.5 else np.arange(count) * 4
         moved = rng.uniform(0, 0.2, count) * np.exp(-rng.uniform(0, 1) * np.arange(count))

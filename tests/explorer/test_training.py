@@ -93,6 +93,15 @@ def test_steps_of_fixed_size_are_the_librarys() -> None:
     assert np.mean(compare(settings)) > STEPS / 2
 
 
+def test_a_token_alone_moves_no_attention() -> None:
+    """Sequences of one token and the query: every rule leaves the logits where they are."""
+    options = [for_engine(optimizer=rule, normalization=kind, residual=True, batch_size=4, seq_len=2)
+               for rule in ("sgd", "adam", "sign_sgd", "normalized_sgd") for kind in ("l2", "layer")]  # fmt: skip
+    cases = [{"classes": plain(ss.syn_small()), "options": each, "steps": [50]} for each in options]
+    for (frame,) in ask("train", cases):
+        assert not np.any(frame["attentionLogits"])
+
+
 @pytest.mark.parametrize("normalization", ["l2", "layer"])
 def test_the_random_start_is_the_librarys_bit_for_bit(normalization: str) -> None:
     """In vocabularies of many sizes, since 1/sqrt(M) must round as the library's."""
@@ -115,11 +124,22 @@ def test_random_words_are_the_librarys_bit_for_bit() -> None:
         assert [share for _, _, share in answer] == [uniform(key, j) for j in range(50)]
 
 
-@pytest.mark.parametrize("length", [2, 65, 128, 1280, 1281, 5000, 200_000])
+def rare_tokens() -> ss.SequenceClasses:
+    """Tokens that occur 0.2, 9.5 and 10.5 times in 2,000, around the mean where the way to draw binomials changes."""
+    return ss.SequenceClasses.from_supports(
+        tokens=[range(5), range(5)],
+        probs=[[1e-4, 0.00475, 0.00525, 0.3, 0.6899], [0.2, 0.2, 0.2, 0.2, 0.2]],
+        query=[5, 5],
+        next_token=[6, 7],
+        vocab_size=8,
+    )
+
+
+@pytest.mark.parametrize("length", [2, 21, 66, 128, 1280, 1281, 2001, 5000, 200_000])
 def test_sequences_are_the_librarys(length: int) -> None:
     """The same classes and counts for the same seed; 1,281 tokens and more are counted by binomials."""
     rng = np.random.default_rng(length)
-    settings = [draw_classes(rng) for _ in range(20)]
+    settings = [*(draw_classes(rng) for _ in range(19)), rare_tokens()]
     options = for_engine(batch_size=16, seq_len=length, seeds=int(rng.integers(2**53)))
     cases = [{"classes": plain(classes), "options": options, "step": 7} for classes in settings]
     for classes, answer in zip(settings, ask("sequences", cases), strict=True):

@@ -4,6 +4,7 @@ import { test } from "node:test";
 import type { Frame } from "../src/engine/index.ts";
 import { Axis, numberLabel, roundUp, timeAxis } from "../src/page/axis.ts";
 import { namedClasses } from "../src/page/examples.ts";
+import { recalls } from "../src/page/curves.ts";
 import { classRows, History } from "../src/page/history.ts";
 import { SvgPen } from "../src/page/pen.ts";
 import { usualSpeed, SPEEDS } from "../src/page/player.ts";
@@ -85,6 +86,24 @@ test("rows are a class's own tokens, common ones first", () => {
     tokenNames: null,
   };
   assert.equal(classRows(many)[0].rows.length + classRows(many)[0].hidden, 100);
+});
+
+test("recall counts the distinct tokens whose softmax over the whole vocabulary is above 1/M", () => {
+  const classes = { ...namedClasses()["syn-medium-3"], vocabSize: 400 };
+  const width = classes.tokens.length;
+  const rows = classRows(classes);
+  const attentionLogits = Float64Array.from({ length: 3 * width }, (_, i) => 3 * Math.sin(12.9898 * i));
+  const values = recalls({ rows, classes }, { ...frame(5, 1), attentionLogits });
+  rows.forEach((each, n) => {
+    const query = Math.floor(n / 2);
+    const whole = new Array<number>(classes.vocabSize).fill(0);
+    classes.tokens.forEach((token, l) => (whole[token] = attentionLogits[query * width + l]));
+    const total = whole.reduce((sum, z) => sum + Math.exp(z), 0);
+    const distinct = each.rows.filter((row) => row.kind === "distinct");
+    const above = distinct.filter((row) => Math.exp(whole[classes.tokens[row.token]]) / total > 1 / classes.vocabSize);
+    assert.equal(values[n], above.length / distinct.length);
+    assert.ok(values[n] > 0 && values[n] < 1);
+  });
 });
 
 test("an SVG holds names as text", () => {

@@ -8,10 +8,13 @@ import { type Box, type Scene, phaseTimes } from "./scene.ts";
 
 const TOP = 20;
 const BOTTOM = 20;
+/** Narrower pictures, of which there are many, have no names. */
+const SMALL = 280;
 
 /** The height that a class wants. */
 export function attentionHeight(rows: ClassRows, width: number): number {
   const count = Math.max(3, rows.rows.length);
+  if (width < SMALL) return TOP + BOTTOM + count * 6;
   const each = Math.min(width < 420 ? 22 : 27, Math.max(11, (width < 420 ? 290 : 340) / count));
   return TOP + BOTTOM + count * each;
 }
@@ -84,8 +87,8 @@ export function barScale(history: History, known: number): number {
 
 /** Where the parts of the picture stand, from left to right. */
 export function columnsOf(box: Box): { label: number; bars: Box; past: Box } {
-  const label = Math.min(120, Math.max(58, box.width * 0.17));
-  const bars = Math.max(70, (box.width - label) * (box.width < 420 ? 0.42 : 0.4));
+  const label = box.width < SMALL ? 14 : Math.min(120, Math.max(58, box.width * 0.17));
+  const bars = Math.max(60, (box.width - label) * (box.width < 420 ? 0.42 : 0.4));
   const y = box.y + TOP;
   const height = box.height - TOP - BOTTOM;
   return {
@@ -103,7 +106,11 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
   const width = scene.classes.tokens.length;
   const leader = winner(rows, frame.attention, width);
 
-  pen.text(bars.x, box.y + 8, "attention now", { color: palette.soft, size: 11, room: bars.width });
+  pen.text(bars.x, box.y + 8, box.width < SMALL ? "now" : "attention now", {
+    color: palette.soft,
+    size: 11,
+    room: bars.width,
+  });
   pen.text(past.x, box.y + 8, scene.time.log ? "over time (log) →" : "over time →", {
     color: palette.soft,
     size: 11,
@@ -122,7 +129,7 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
     }
     drawMark(pen, bars.x - 10, y + each / 2, Math.min(4.2, each * 0.32), row.kind, color);
     const starred = scene.forms !== "none" && isPredicted(scene.theory, rows.index, row.token);
-    if (each >= 8 || i % Math.ceil(10 / each) === 0) {
+    if (box.width >= SMALL) {
       pen.text(box.x + label - 20, y + each / 2, starred ? `★ ${row.name}` : row.name, {
         color: leads ? palette.ink : palette.soft,
         size: Math.min(each > 20 ? 13 : size, each),
@@ -136,7 +143,7 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
     const before = bars.x + (row.prob / most) * bars.width;
     if (before <= bars.x + bars.width + 1)
       pen.line([before, y + 1, before, y + each - 1], { color: palette.ink, width: 1.5 });
-    if (leads && share > 0.005) {
+    if (leads && share > 0.005 && box.width >= SMALL) {
       const inside = length > bars.width - 40;
       pen.text(inside ? bars.x + length - 4 : bars.x + length + 5, y + each / 2, share.toFixed(2), {
         color: inside ? palette.paper : palette.ink,

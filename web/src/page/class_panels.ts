@@ -50,7 +50,7 @@ export class ClassPanels {
 
   show(scene: Scene): void {
     const shown = this.shown(scene.rows.length, scene.focus);
-    const key = `${shown.join()}|${scene.rows.length}`;
+    const key = `${shown.join()}|${scene.rows.length}|${this.all}`;
     if (key !== this.key || this.panels[0]?.rows !== scene.rows[shown[0]]) this.build(scene, shown, key);
     const width = scene.classes.tokens.length;
     for (const panel of this.panels) {
@@ -96,7 +96,7 @@ export class ClassPanels {
         ),
       ),
     );
-    this.grid.dataset.count = String(shown.length);
+    this.grid.dataset.count = this.all ? "all" : String(shown.length);
     this.paginate(scene.rows.length, shown);
   }
 

@@ -120,7 +120,7 @@ function largestShares({ rows, classes }: Scene, { attention }: Frame): number[]
  * The share of a class's distinct tokens whose softmax of z_m over the vocabulary is above 1/M, where all begin.  Tokens
  * that are in no context stay where they start: at z = 0, or near it.
  */
-function recalls({ rows, classes }: Scene, { attentionLogits }: Frame): number[] {
+export function recalls({ rows, classes }: Pick<Scene, "rows" | "classes">, { attentionLogits }: Frame): number[] {
   const width = classes.tokens.length;
   const byQuery = queries(classes);
   const means = byQuery.map((_, m) => {

@@ -3,9 +3,17 @@ import { h } from "./dom.ts";
 import { CanvasPen, type Pen } from "./pen.ts";
 import type { Box } from "./scene.ts";
 
+const PICTURES = new WeakMap<Element, Picture>();
+
+/** Pictures that are out of sight are not drawn. */
+const inSight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) PICTURES.get(target)?.appear(isIntersecting);
+});
+
 export class Picture {
   readonly canvas: HTMLCanvasElement;
   private pen: CanvasPen | null = null;
+  private visible = true;
   private width = 0;
   private height = 0;
 
@@ -17,6 +25,15 @@ export class Picture {
     attributes: Record<string, string> = {},
   ) {
     this.canvas = h("canvas", { role: "img", "aria-label": label, ...attributes });
+    PICTURES.set(this.canvas, this);
+    inSight.observe(this.canvas);
+  }
+
+  /** Come into sight, or leave it. */
+  appear(visible: boolean): void {
+    const drawn = this.visible;
+    this.visible = visible;
+    if (visible && !drawn) this.draw();
   }
 
   /** A label that says what the picture shows now. */
@@ -26,7 +43,7 @@ export class Picture {
 
   draw(): void {
     const place = this.canvas.parentElement;
-    if (!place || place.clientWidth === 0) return;
+    if (!place || !this.visible || place.clientWidth === 0) return;
     const zoom = textZoom();
     const width = Math.max(160, place.clientWidth / zoom);
     const height = this.tall(width);

@@ -105,8 +105,8 @@ export const STOPS: readonly Stop[] = [
       "it picks a winner because gradients have sizes. Now it is your turn: change anything.",
     state: () =>
       stateWith(
-        { data: { kind: "preset", name: "words" }, steps: 400 },
-        { ...POPULATION, optimizer: "sign_sgd", lrY: 0.05, lrZ: 0.05 },
+        { data: { kind: "preset", name: "words" }, steps: 200 },
+        { ...POPULATION, optimizer: "sign_sgd", lrY: 0.05, lrZ: 0.01 },
       ),
   },
 ];
