@@ -83,15 +83,16 @@ def make(shape: dict[str, int], shows: bool, device: str) -> tuple[nn.Module, Ca
     torch.manual_seed(0)
     if find_spec("transformers") is None:
         return GPT(shape, shows).to(device), lambda model, ids: model(input_ids=ids)[0]
-    from transformers import GPT2Config, GPT2LMHeadModel
+    import transformers
 
-    config = GPT2Config(
+    library: Any = transformers
+    config = library.GPT2Config(
         vocab_size=shape["vocabulary"], n_positions=shape["length"], n_embd=shape["width"], n_layer=shape["layers"],
-        n_head=shape["heads"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
-        attn_implementation="eager" if shows else "sdpa",
+        n_head=shape["heads"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        use_cache=False, attn_implementation="eager" if shows else "sdpa",
     )  # fmt: skip
     more: dict[str, Any] = {"output_attentions": True} if shows else {}
-    return GPT2LMHeadModel(config).to(device), lambda model, ids: model(input_ids=ids, **more).logits
+    return library.GPT2LMHeadModel(config).to(device), lambda model, ids: model(input_ids=ids, **more).logits
 
 
 class Training:
@@ -165,8 +166,8 @@ def main() -> None:
     where = torch.cuda.get_device_name() if on_gpu else f"{platform.machine()}, {torch.get_num_threads()} threads"
     library = "by hand" if find_spec("transformers") is None else "Hugging Face"
     precision = "bfloat16, compiled" if on_gpu else "float32"
-    print(f"GPT-2 ({library}), {shape['layers']} layers of width {shape['width']}, {shape['batch']} x {shape['length']} "
-          f"tokens, {precision}; {where}; torch {torch.__version__}")  # fmt: skip
+    print(f"GPT-2 ({library}), {shape['layers']} layers of width {shape['width']}, batches of {shape['batch']} x "
+          f"{shape['length']} tokens, {precision}; {where}; torch {torch.__version__}")  # fmt: skip
     print(f"probe {shape['batch'] // 4} x {shape['length']} tokens, {options.rows} rows of each head; "
           f"{options.repeats} repetitions")  # fmt: skip
     print(f"step                           {1e3 * statistics.median(times['step']):9.2f} ms")

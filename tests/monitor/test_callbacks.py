@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -55,6 +56,16 @@ def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
     with pytest.warns(UserWarning, match="looks up to step 6, so the look at step 6 was not added"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "watched" / "checkpoint-4"))
     assert read_looks(tmp_path / "a.zarr")["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def test_tokens_are_called_what_the_trainers_tokenizer_calls_them() -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    tokenizer = SimpleNamespace(decode=lambda ids: "".join(chr(ord("a") + token) for token in ids))
+    callback = ss.TrainerWatch(probe=IDS[:2])
+    callback.on_train_begin(None, SimpleNamespace(global_step=7), None, model=GPT(), processing_class=tokenizer)
+    assert callback.watch is not None
+    assert callback.watch.dataset["token"].values.tolist() == list(tokenizer.decode(IDS[0].tolist()))
+    assert callback.watch.dataset["step"].values.tolist() == [7]
 
 
 def lightning_fit(folder, *, callback=None) -> torch.nn.Module:

@@ -14,7 +14,7 @@ from torch.nn import functional
 import scansnap as ss
 from scansnap.base.errors import InputError
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.quantities import HEAD_QUANTITIES, Rows, quantity
+from scansnap.monitor.quantities import HEAD_QUANTITIES, Rows, head_quantity
 from tests.monitor.small_models import GPT, ids
 
 LENGTH, WINDOWS, HEADS = 12, 3, 2
@@ -171,7 +171,7 @@ def test_sampled_rows_are_those_of_the_probe_and_unbiased() -> None:
 
 
 def test_a_quantity_of_the_users_own() -> None:
-    @quantity(long_name="attention on the last two keys", units="1")
+    @head_quantity(long_name="attention on the last two keys", units="1")
     def recent(rows: Rows) -> Tensor:
         return rows.weights[..., -2:].sum(-1)
 

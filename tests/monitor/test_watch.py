@@ -89,7 +89,7 @@ def test_probes_of_every_form_are_the_same() -> None:
         np.testing.assert_allclose(other["entropy"], looks[0]["entropy"], rtol=1e-6)
     both = ss.watch(named, probe=torch.cat([ids(), ids(seed=2)]), rows=None, errors="raise").dataset
     np.testing.assert_allclose(looks[3]["entropy"], both["entropy"], rtol=1e-6)
-    assert looks[0].attrs["probe"] == f"0 (3, {LENGTH})"
+    assert looks[0].attrs["probe"] == f"a tensor of 3 x {LENGTH}"
     for wrong in ([], "text", 3):
         with pytest.raises(InputError, match="probe"):
             ss.watch(named, probe=wrong)

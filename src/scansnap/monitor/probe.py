@@ -91,8 +91,7 @@ class Probe:
         if self.function is not None:
             return f"the function {getattr(self.function, '__qualname__', type(self.function).__qualname__)}"
         shapes = [
-            ", ".join(f"{name} {tuple(value.shape)}" for name, value in _tensors(*call)) or "no tensors"
-            for call in self._calls
+            ", ".join(_in_words(name, value) for name, value in _tensors(*call)) or "no tensors" for call in self._calls
         ]
         return "; ".join(shapes)
 
@@ -241,6 +240,10 @@ def _arguments(part: Any, device: torch.device) -> tuple[tuple[Any, ...], dict[s
 def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
     named = [*((str(i), value) for i, value in enumerate(args)), *kwargs.items()]
     return [(name, value) for name, value in named if isinstance(value, Tensor) and value.ndim]
+
+
+def _in_words(name: str, value: Tensor) -> str:
+    return f"{'a tensor' if name.isdigit() else name} of {' x '.join(map(str, value.shape))}"
 
 
 def _map(

@@ -4,7 +4,7 @@ Row t of a head gives key s the weight p_ts; n_t keys are not hidden from it.  A
 its mean over windows and rows, or its maximum, is recorded.  It is NaN for rows that it says nothing of: a row of one
 key has no choice, so it does not count; the weight on the k largest keys counts rows of more than k keys.
 
-    @quantity(long_name="attention on the last eight keys")
+    @head_quantity(long_name="attention on the last eight keys")
     def recent(rows):
         return rows.weights[..., -8:].sum(-1)
 
@@ -90,7 +90,7 @@ class HeadQuantity:
 HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
 
 
-def quantity(
+def head_quantity(
     *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
 ) -> Callable[[Callable[[Any], Tensor]], HeadQuantity]:
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
@@ -107,63 +107,63 @@ def quantity(
 
 
 @HEAD_QUANTITIES.register("entropy")
-@quantity(long_name="entropy of attention, mean over rows of more than one key", units="nats")
+@head_quantity(long_name="entropy of attention, mean over rows of more than one key", units="nats")
 def entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts."""
     return rows.of_more_than(1, rows.entropy)
 
 
 @HEAD_QUANTITIES.register("normalized_entropy")
-@quantity(long_name="entropy of attention relative to the largest that its row allows")
+@head_quantity(long_name="entropy of attention relative to the largest that its row allows")
 def normalized_entropy(rows: Rows) -> Tensor:
     """-Σ_s p_ts ln p_ts / ln n_t: 1 for uniform attention, whose entropy ln n_t is the largest, and 0 for one key."""
     return rows.of_more_than(1, rows.entropy / rows.keys.log())
 
 
 @HEAD_QUANTITIES.register("effective_keys")
-@quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key")
+@head_quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key")
 def effective_keys(rows: Rows) -> Tensor:
     """1/Σ_s p_ts²: n for equal weights on n keys."""
     return rows.of_more_than(1, 1 / rows.weights.square().sum(-1))
 
 
 @HEAD_QUANTITIES.register("top_1")
-@quantity(long_name="largest attention weight, mean over rows of more than one key")
+@head_quantity(long_name="largest attention weight, mean over rows of more than one key")
 def top_1(rows: Rows) -> Tensor:
     """max_s p_ts."""
     return rows.of_more_than(1, rows.largest[..., 0])
 
 
 @HEAD_QUANTITIES.register("top_5")
-@quantity(long_name="sum of the five largest attention weights, mean over rows of more than five keys")
+@head_quantity(long_name="sum of the five largest attention weights, mean over rows of more than five keys")
 def top_5(rows: Rows) -> Tensor:
     """The sum of the five largest p_ts of a row."""
     return rows.of_more_than(5, rows.largest.sum(-1))
 
 
 @HEAD_QUANTITIES.register("even_weight")
-@quantity(long_name="weight of each key if attention were even, mean over rows of more than one key")
+@head_quantity(long_name="weight of each key if attention were even, mean over rows of more than one key")
 def even_weight(rows: Rows) -> Tensor:
     """1/n_t: what the weights on single keys are to be compared with."""
     return rows.of_more_than(1, 1 / rows.keys)
 
 
 @HEAD_QUANTITIES.register("largest_logit")
-@quantity(long_name="largest attention logit before softmax", reduction="max")
+@head_quantity(long_name="largest attention logit before softmax", reduction="max")
 def largest_logit(rows: Rows) -> Tensor:
     """max_s z_ts, after the scale and soft-capping; over the rows that are looked at."""
     return rows.of_more_than(0, rows.logits.amax(-1))
 
 
 @HEAD_QUANTITIES.register("first_token")
-@quantity(long_name="attention on the first token, mean over rows of more than one key")
+@head_quantity(long_name="attention on the first token, mean over rows of more than one key")
 def first_token(rows: Rows) -> Tensor:
     """p_t0; in a padded window, on the first token that is not padding."""
     return rows.of_more_than(1, rows.on(rows.first[:, None].expand_as(rows.positions)))
 
 
 @HEAD_QUANTITIES.register("previous_token")
-@quantity(long_name="attention on the token before, mean over rows of more than one key")
+@head_quantity(long_name="attention on the token before, mean over rows of more than one key")
 def previous_token(rows: Rows) -> Tensor:
     """p_t,t-1, for t > 0; NaN where the keys are other tokens than the queries."""
     weight = rows.of_more_than(1, rows.on((rows.positions - 1).clamp(min=0)))
@@ -171,7 +171,7 @@ def previous_token(rows: Rows) -> Tensor:
 
 
 @HEAD_QUANTITIES.register("prefix_matching")
-@quantity(long_name="attention on tokens that follow an earlier occurrence of the same token", sample="repeated")
+@head_quantity(long_name="attention on tokens that follow an earlier occurrence of the same token", sample="repeated")
 def prefix_matching(rows: Rows) -> Tensor:
     """Σ_s p_ts over 0 < s <= t with x_{s-1} = x_t, s - 1 < t, for rows whose token x_t has occurred before.
 
@@ -188,7 +188,7 @@ def prefix_matching(rows: Rows) -> Tensor:
 
 
 @HEAD_QUANTITIES.register("moved")
-@quantity(long_name="share of attention that moved since the last look", sample="followed")
+@head_quantity(long_name="share of attention that moved since the last look", sample="followed")
 def moved(rows: Rows) -> Tensor:
     """½ Σ_s |p_ts - p'_ts| with the weights p' of the look before; NaN at the first look."""
     if rows.before is None:
@@ -197,7 +197,7 @@ def moved(rows: Rows) -> Tensor:
 
 
 @HEAD_QUANTITIES.register("qk_singular_value")
-@quantity(long_name="largest singular value of W_QK", sample="projections")
+@head_quantity(long_name="largest singular value of W_QK", sample="projections")
 def qk_singular_value(projections: Projections) -> Tensor:
     """The largest singular value of W_Q' W_K; NaN where a module does not show its projections."""
     return largest_singular_values(projections)

@@ -30,7 +30,8 @@ class TrainerWatch(TrainerCallback):
         self.watch: Watch | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        words = getattr(kwargs.get("processing_class"), "convert_ids_to_tokens", None)
+        decode = getattr(kwargs.get("processing_class"), "decode", None)
+        words = decode and (lambda token: decode([token]))
         self.watch = watch(kwargs["model"], **{"tokens": words, "start": state.global_step, **self._options})
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

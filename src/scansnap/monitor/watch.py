@@ -215,8 +215,9 @@ class Watch:
                 self._store.append(make_dataset(self._labels, self._observer.record, [look]))
                 look = replace(look, pattern=None)  # it is in the store
             self._looks.append(look)
+            told = numbers(self._numbers) if self._sinks else {}
             for sink in self._sinks:
-                sink(look.step, numbers(self._numbers))
+                sink(look.step, told)
         except Exception as error:
             if self._raises:
                 raise
