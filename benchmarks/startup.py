@@ -1,15 +1,16 @@
 """Processor time of whole commands, and which large modules they import.
 
-    python benchmarks/startup.py [--repeats 5] [--cold]
+    python benchmarks/startup.py [--repeats 5] [--cold | --parts]
 
 Each command is a process of its own in a folder of its own; printed is the median of the user and system time of
 `repeats` processes, after one that is not counted.  With --cold every process also begins without compiled code, as the
-first command on a new machine does.
+first command on a new machine does.  With --parts it is the parts of `train` that are timed, one after another.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -46,6 +47,36 @@ finally:
         file.write("\\n".join(sys.modules))
 """
 
+PARTS = {
+    "Python and the command": "import scansnap.cli.app, scansnap.cli.train",
+    "reading the options": "from pydantic import TypeAdapter; TypeAdapter(str)",
+    "pandas and xarray": "import pandas, xarray",
+    "numba": "import scansnap.dynamics.train, scansnap.dynamics.compiled.training_engine",
+    "what numba loads with code": "from numba.core.registry import cpu_target; cpu_target.target_context.refresh()",
+    "zarr": "import zarr, scansnap.results.store",
+    "training and storing": "import scansnap as ss; setting = ss.PUBLISHED['syn-small']; "
+    "result = ss.train(setting.classes, setting.options, store='run.zarr', progress=False)",
+    "matplotlib": "from scansnap.figures import attention_over_time as picture; import matplotlib.backends.backend_agg",
+    "drawing": "picture.draw(picture.prepare(result)).savefig('run.png', dpi=150)",
+}
+TIMED = """
+import json, os, sys, time
+os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"
+names, spent, before = {}, {}, 0.0
+for part, code in json.loads(sys.argv[1]).items():
+    exec(code, names)
+    spent[part], before = time.process_time() - before, time.process_time()
+print(json.dumps(spent))
+"""
+
+
+def measure_parts() -> dict[str, float]:
+    """Processor seconds of the parts of `train`, in one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-c", TIMED, json.dumps(PARTS)]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
 
 def measure(name: str, *, cold: bool = False) -> tuple[float, list[str]]:
     """Processor seconds of a command, and the large modules that it imported."""
@@ -71,7 +102,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--only", help="one of the commands")
+    parser.add_argument("--parts", action="store_true")
     arguments = parser.parse_args()
+    if arguments.parts:
+        measure_parts()
+        runs = [measure_parts() for _ in range(arguments.repeats)]
+        for part in PARTS:
+            print(f"{part:>28} {statistics.median(run[part] for run in runs):6.2f} s")
+        return
     names = [arguments.only] if arguments.only else COLD if arguments.cold else COMMANDS
     for name in names:
         if not arguments.cold:

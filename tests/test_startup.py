@@ -83,10 +83,9 @@ def test_one_layer_and_its_flow_need_no_torch(tmp_path: Path) -> None:
         "flow --preset syn-small",
         "sweep --preset syn-small --lr-y 1,2 --steps 2",
         "verify lemma_1",
-        "figure 4 --num-seeds 2 --picture figure.png",
         cwd=tmp_path,
     )
-    assert [status for _, status in results] == [0] * 6, results
+    assert [status for _, status in results] == [0] * 5, results
     assert "✓ lemma_1" in results[4][0]
 
 
