@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import scansnap as ss
 from scansnap.cli.app import app
 from scansnap.data.classes_file import classes_from_mapping
+from scansnap.explorer.page import address_of
 from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 
 pytestmark = needs_node
@@ -108,7 +109,7 @@ def test_class_files_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
         ({"0.tokens": ["the", "cow"]}, "'cow'"),
         ({"0.query": None}, "a token is null"),
         ({"0.query": -1}, "query holds token -1"),
-        ({"0.next_token": 6}, "belongs to classes 0 and 1"),
+        ({"0.next_token": 6, "0.query": 4}, "belongs to classes 0 and 1"),
         ({"0.weight": 0}, "weights must be positive finite numbers"),
         ({"0.weight": None}, "no weight"),
         ({"0.colour": 1}, "unknown key in class 0 'colour'"),
@@ -132,6 +133,14 @@ def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(change: dict[str, A
     if "positions" not in change:
         with pytest.raises(ss.InputError):
             classes_from_mapping(content)
+
+
+def test_a_next_token_of_two_queries_is_for_the_library() -> None:
+    (answer,) = ask("read", [{"text": FILE.replace('next_token = "mat"', 'next_token = "bone"')}])
+    assert "train others with the library" in answer["refused"]
+    pairs = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0]] * 2, query=[2, 3], next_token=[0, 0], vocab_size=4)
+    with pytest.raises(ss.InputError, match="follows several queries"):
+        address_of(pairs, {})
 
 
 def test_garbage_is_refused_in_a_sentence() -> None:

@@ -67,6 +67,11 @@ def _shown(source: DataSource) -> SequenceClasses:
             f"classes is {type(source).__name__}: the explorer shows SequenceClasses, whose tokens are drawn "
             "independently of each other and of their position."
         )
+    if not source.has_psi:
+        raise InputError(
+            "a next token of these classes follows several queries: the explorer shows the paper's form, in which the "
+            "next token determines the query; train others with the library."
+        )
     return source
 
 

@@ -114,8 +114,8 @@ export function checkClasses(classes: Classes): Classes {
   nextToken.forEach((token, n) => {
     const other = seen.get(token);
     if (other !== undefined) {
-      throw new InputError(`next token ${name(classes, token)} belongs to classes ${other} and ${n}: the next token `
-        + "determines its class and its query, so give each class a next token of its own.");
+      throw new InputError(`next token ${name(classes, token)} belongs to classes ${other} and ${n}: the explorer shows the `
+        + "paper's form, in which the next token determines the class and its query; train others with the library.");
     }
     seen.set(token, n);
   });
