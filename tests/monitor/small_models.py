@@ -93,7 +93,7 @@ def train(
     autocast: bool = False,
     inside: bool = False,
 ) -> list[Tensor]:
-    """Train, calling `each` after every update, or inside of autocast; all that training leaves."""
+    """Train, calling `each` after every update, or before it inside of autocast; all that training leaves."""
     torch.manual_seed(7)
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     losses = []
@@ -101,10 +101,9 @@ def train(
         batch = ids(4, LENGTH + 1, seed=step + 1)
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logits = model(batch[:, :-1])
-            if inside:
+            if inside:  # what a look leaves in autocast's cache would be used next
                 each(step)
-                logits = model(batch[:, :-1])
+            logits = model(batch[:, :-1])
         loss = functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
         loss.backward()
         optimizer.step()

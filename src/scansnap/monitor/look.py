@@ -50,7 +50,7 @@ def undisturbed(model: nn.Module, is_sharded: bool = False) -> Iterator[None]:
         if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         for kind in {device.type for device in devices} | {"cpu"}:
-            if torch.is_autocast_enabled(kind):  # its cache would hand weights without gradients to the training
+            if torch.is_autocast_enabled(kind):  # in older versions its cache would hand on weights without gradients
                 dtype = torch.get_autocast_dtype(kind)
                 stack.enter_context(torch.autocast(kind, dtype, cache_enabled=False))
         for module in modules:
