@@ -1,10 +1,11 @@
-"""Cost per step against M, K, T and the number of runs: a table and a picture.
+"""Cost per step against M, K, T, H, L and the number of runs: a table and a picture.
 
     python benchmarks/scaling.py [--picture docs/images/scaling.png]
 
 One quantity is varied at a time from a base of 20 classes of 20 tokens (10 common, 10 distinct; 10 queries), T = 128,
-batch 128, 16 runs, zero start, float32.  Each point is the median of five timings, in microseconds per run and step on
-all cores, and is repeated with a random start, where no output columns merge and M counts in full.
+batch 128, 16 runs, one head, one layer, zero start, float32.  Each point is the median of five timings, in microseconds
+of processor time per run and step (two cores take half as long), and is repeated with a random start, where no output
+columns merge and M counts in full.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from typing import Any
 import scansnap as ss
 from scansnap.dynamics.engine import Work, engine_for
 
-BASE: dict[str, Any] = {"vocab_size": 240, "num_classes": 20, "seq_len": 128, "runs": 16}
+BASE: dict[str, Any] = {"vocab_size": 240, "num_classes": 20, "seq_len": 128, "heads": 1, "layers": 1, "runs": 16}
 VARIED: dict[str, tuple[int, ...]] = {
     "vocab_size": (240, 1_000, 4_000, 16_000),
     "num_classes": (2, 6, 20, 60, 200),
     "seq_len": (16, 128, 512, 1_280, 1_281, 16_384, 1_000_000),
+    "heads": (1, 2, 4, 8),
+    "layers": (1, 2, 3),
     "runs": (1, 2, 4, 16, 64, 256),
 }
-LABELS = {"vocab_size": "vocabulary M", "num_classes": "classes K", "seq_len": "sequence length T", "runs": "runs"}
+LABELS = {
+    "vocab_size": "vocabulary M", "num_classes": "classes K", "seq_len": "sequence length T", "heads": "heads H",
+    "layers": "layers L", "runs": "runs",
+}  # fmt: skip
 
 
 def microseconds(setting: dict[str, Any], init: str) -> float:
@@ -35,19 +41,21 @@ def microseconds(setting: dict[str, Any], init: str) -> float:
     classes = ss.synthetic(num_query=num_classes // 2, next_per_query=2, vocab_size=max(used, setting["vocab_size"]))
     options = ss.TrainOptions(
         lr_y=1.0, lr_z=1.0, steps=10**6, seq_len=setting["seq_len"], momentum=0.9, init=init, record_every=None,
-        seeds=range(setting["runs"]), record=("loss",),
+        seeds=range(setting["runs"]), record=("loss",), heads=setting["heads"], layers=setting["layers"],
     )  # fmt: skip
     work = Work.checked(classes, options)
     engine = engine_for(work)(work, work.start(options.runs), options.runs)
     engine.advance(2)
     steps = max(20, 200 // setting["runs"])
-    if init == "uniform":
+    if setting["layers"] > 1:
+        steps = 3
+    elif init == "uniform":
         steps = max(2, steps * 240 // classes.vocab_size)
     spent = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         engine.advance(engine.step + steps)
-        spent.append((time.perf_counter() - began) / steps / setting["runs"])
+        spent.append((time.process_time() - began) / steps / setting["runs"])
     return 1e6 * statistics.median(spent)
 
 
@@ -69,14 +77,15 @@ def table() -> dict[str, list[tuple[int, float, float]]]:
 def draw(costs: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 3), layout="constrained")
-    for axes, (name, rows) in zip(figure.subplots(1, 4, sharey=True), costs.items(), strict=True):
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
+    for axes, (name, rows) in zip(figure.subplots(2, 3, sharey=True).flat, costs.items(), strict=True):
         values, zero, uniform = zip(*rows, strict=True)
         axes.loglog(values, zero, "o-", color="#0072B2", label="zero start")
         axes.loglog(values, uniform, "s--", color="#D55E00", label="random start")
         axes.set_xlabel(LABELS[name])
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("µs per run and step")
+    for axes in figure.axes[::3]:
+        axes.set_ylabel("µs per run and step")
     figure.axes[0].legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -4,10 +4,11 @@
 
 Syn-Medium with 3 queries, 100 updates, batch 128, T = 128, uniform start.  With positions, distinct tokens are near the
 query (`near_distinct`, a bucket for each position), with as many tokens and positions, and again with 16 positions; the
-basic setting beside them is the same classes without positions.  For each switch these are timed in turn,
-`repeats` times: the basic setting, the setting with the switch, both with `runs` seeds on all cores, and one run of the
-plain loop of the same architecture on all cores.  Printed are medians per run and medians of the paired ratios; heads
-also per head.  The plain loop of the modified gradient and of a prior is that of the basic setting, which is cheaper.
+basic setting beside them is the same classes without positions.  For each switch these are timed in turn, `repeats`
+times: the basic setting, the setting with the switch, both with `runs` seeds on all cores, and one run of the plain
+loop of the same architecture on one core.  On a CPU times are processor time, summed over cores, which other programs
+disturb least; two cores take half as long.  Printed are medians per run and medians of the paired ratios.  The plain
+loop of the modified gradient and of a prior is that of the basic setting, which is cheaper.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+import torch
 
 import scansnap as ss
 from plain_loop import train_plainly
@@ -42,10 +45,10 @@ SWITCHES: dict[str, dict[str, Any]] = {
 ONLY_OURS = ("attention_prior", "decoder_gradient")
 
 
-def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def without_positions(classes: ss.SequenceClasses) -> ss.SequenceClasses:
@@ -65,6 +68,8 @@ def main() -> None:
     asked = parser.parse_args()
     medium = ss.syn_medium(num_query=3)
     long, short = ss.near_distinct(num_positions=127, num_query=3, num_distinct=10, decay=0.97), ss.near_distinct()
+    clock = time.process_time if asked.device == "cpu" else time.perf_counter
+    torch.set_num_threads(1)
     print(f"{'switch':>22} {'basic':>10} {'switch':>10} {'ratio':>6} {'plain loop':>11} {'ratio':>6}")
     for name in asked.only:
         switch = SWITCHES[name]
@@ -82,7 +87,8 @@ def main() -> None:
         plain = partial(train_plainly, classes, **common, **plain_switch, seed=0)
         for work in (basic, switched, plain):
             work(steps=2)
-        times = [[seconds(partial(work, steps=100)) for work in (basic, switched, plain)] for _ in range(asked.repeats)]
+        works = [partial(work, steps=100) for work in (basic, switched, plain)]
+        times = [[seconds(work, clock) for work in works] for _ in range(asked.repeats)]
         per_run = [(a / asked.runs, b / asked.runs, c) for a, b, c in times]
         a, b, c = (statistics.median(pair[k] for pair in per_run) for k in range(3))
         dearer = statistics.median(pair[1] / pair[0] for pair in per_run)

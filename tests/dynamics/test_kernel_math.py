@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from scansnap.dynamics.compiled.loops import add_outer_products, largest, move_row, scaled_exp, weighted_sums
+from scansnap.dynamics.compiled.loops import CHUNK, add_outer_products, largest, move_row, scaled_exp, weighted_sums
 from scansnap.model.compact import LANES
 
 
@@ -16,9 +16,9 @@ def call_exp(x, shift, scale):
 
 
 @njit
-def call_products(y, v, slots, k, size, f, count, x, products):
+def call_products(y, v, slots, k, size, f, count, x, products, moves, rate, column_rate, decay):
     weighted_sums(y, slots, k, size, f, 0, count, x, 0)
-    add_outer_products(v, y, slots, k, size, f, 0, x, count, products)
+    add_outer_products(v, y, slots, k, size, f, 0, x, count, products, moves, rate, column_rate, decay)
 
 
 @njit
@@ -73,25 +73,39 @@ def test_largest_of_any_sign(dtype) -> None:
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(np.float32, 1e-5), (np.float64, 1e-14)])
 @pytest.mark.parametrize("size", [1, 2, 7])
-def test_products_of_any_number_of_sequences(dtype, rounding: float, size: int) -> None:
+@pytest.mark.parametrize("columns", [3 * LANES, CHUNK + 2 * LANES])
+@pytest.mark.parametrize("moving", [False, True], ids=["staying", "moving"])
+def test_products_of_any_number_of_sequences(dtype, rounding: float, moving: bool, columns: int, size: int) -> None:
+    """Rows 2 and 3 of the second class move if they are asked to, after the products have read them."""
     rng = np.random.default_rng(0)
+    moves = np.zeros((2, 7), np.bool_)
+    moves[1, 2:4] = True
+    rate, decay = dtype(0.5), dtype(0.25)
     support = np.stack([np.arange(7), rng.permutation(11)[:7]]).astype(np.int32)
     rows = support[1, :size]
     for count in range(1, 9):
-        y, v = rng.normal(size=(2, 11, 3 * LANES)).astype(dtype)
+        y, v = rng.normal(size=(2, 11, columns)).astype(dtype)
+        column_rate = rng.uniform(size=(1, columns)).astype(dtype)
         f = np.zeros((7, 8), dtype)
         f[:size, :count] = rng.normal(size=(size, count))
-        x = np.full((8, 3 * LANES), np.nan, dtype)
+        x = np.full((8, columns), np.nan, dtype)
         products = np.ones(7, dtype)
-        before = v.copy()
-        call_products(y, v, support, 1, size, f, count, x, products)
-        sums = f[:size, :count].T @ y[rows]
+        before, expected, moved = y.copy(), v.copy(), y.copy()
+        call_products(
+            y, v, support, 1, size, f, count, x, products, moves, rate, column_rate, decay if moving else dtype(-1)
+        )
+        sums = f[:size, :count].T @ before[rows]
         gradient = f[:size, :count] @ sums
-        expected = before.copy()
         expected[rows] += gradient
+        if moving and size > 3:
+            own = rows[2:4]
+            moved[own] += rate * column_rate * expected[own]
+            expected[own] *= decay
         assert np.allclose(x[:count], sums, rtol=0, atol=10 * rounding)
         assert np.allclose(v, expected, rtol=0, atol=100 * rounding)
-        assert np.allclose(products[:size], 1 + (y[rows] * gradient).sum(1), rtol=0, atol=1000 * rounding)
+        assert np.allclose(y, moved, rtol=0, atol=100 * rounding)
+        scale = columns / (3 * LANES)
+        assert np.allclose(products[:size], 1 + (before[rows] * gradient).sum(1), rtol=0, atol=1000 * scale * rounding)
         assert (products[size:] == 1).all()
 
 

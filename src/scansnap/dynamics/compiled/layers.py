@@ -62,7 +62,7 @@ from scansnap.dynamics.compiled.layer_loops import (
     two_outer_products,
     weigh,
 )
-from scansnap.dynamics.compiled.loops import inner_product, softmax_residual
+from scansnap.dynamics.compiled.loops import exclude, inner_product, softmax_residual
 
 GROUP = TILE
 """Sequences whose last layer is computed together."""
@@ -429,9 +429,9 @@ def _compile(stamp: int):
                 for s in range(count):
                     b = order[begin + s]
                     weight = batch.weights[r, b]
-                    scale, _, far, odds, hit = softmax_residual(
-                        room.logits, s, plan.next_column[room.kind[s]], plan.multiplicity, plan.num_columns
-                    )
+                    column = plan.next_column[room.kind[s]]
+                    own, other = exclude(room.logits, s, column, plan.num_columns)
+                    scale, _, far, odds, hit = softmax_residual(room.logits, s, column, own, other, plan.multiplicity)
                     scale_row(room.logits, s, weight * scale)
                     loss += weight * (far + math.log1p(odds))
                     correct += weight * hit

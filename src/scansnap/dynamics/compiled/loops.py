@@ -44,6 +44,9 @@ from scansnap.model.lanes import LANES
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""
 
+CHUNK = 512
+"""Columns of the residuals of eight sequences that stay in the first cache while all rows of a class pass by."""
+
 hot = inner(fastmath=FAST, error_model="numpy", forceinline=True)
 """For code in the innermost loops, always inlined: a separate function is optimized alone in the process that compiles
 it, but together with its caller in one that reads it from disk, and where sums may be reordered the two may round
@@ -67,16 +70,19 @@ def weighted_sums(y, slots, k, size, f, first, count, out, first_out):
 
 
 @hot
-def add_outer_products(v, y, slots, k, size, f, first, x, count, products):
-    """v[slots_w, j] += G_wj and products[first + w] += sum_j y[slots_w, j] G_wj with G_wj = sum_i f_wi x_ij."""
+def add_outer_products(v, y, slots, k, size, f, first, x, count, products, moves, rate, column_rate, decay):
+    """v[slots_w, j] += G_wj and products[first + w] += sum_j y[slots_w, j] G_wj with G_wj = sum_i f_wi x_ij.
+
+    Where moves[k, w] and decay >= 0, row and velocity then move as in `move_row`, while they are in registers.
+    """
     if count > 6:
-        _add_outer_products_8(v, y, slots, k, size, f, first, x, products)
+        _add_outer_products_8(v, y, slots, k, size, f, first, x, products, moves, rate, column_rate, decay)
     elif count > 4:
-        _add_outer_products_6(v, y, slots, k, size, f, first, x, products)
+        _add_outer_products_6(v, y, slots, k, size, f, first, x, products, moves, rate, column_rate, decay)
     elif count > 2:
-        _add_outer_products_4(v, y, slots, k, size, f, first, x, products)
+        _add_outer_products_4(v, y, slots, k, size, f, first, x, products, moves, rate, column_rate, decay)
     else:
-        _add_outer_products_2(v, y, slots, k, size, f, first, x, products)
+        _add_outer_products_2(v, y, slots, k, size, f, first, x, products, moves, rate, column_rate, decay)
 
 
 @hot
@@ -133,26 +139,35 @@ def _weighted_sums_of(count):
 
 
 def _add_outer_products_of(count):
-    """The outer products of all the sequences, two rows at a time to share the loads of x."""
+    """The outer products of all the sequences, two rows at a time to share the loads of x, a chunk of x at a time."""
 
     @hot
-    def add_outer_products(v, y, slots, k, size, f, first, x, products):
-        for w in range(0, size - 1, 2):
-            row_a, row_b = slots[k, w], slots[k, w + 1]
-            a, b = spread_each(f, first + w, LANES, count), spread_each(f, first + w + 1, LANES, count)
-            product_a, product_b = zero_each(y, LANES, 2)
-            for j in range(0, x.shape[1], LANES):
-                residuals = load_each(x, j, LANES, count)
-                product_a = _add_to_row(v, y, row_a, j, sum_of_products(a, residuals), product_a)
-                product_b = _add_to_row(v, y, row_b, j, sum_of_products(b, residuals), product_b)
-            products[first + w] += total(product_a)
-            products[first + w + 1] += total(product_b)
-        if size % 2:
-            row, a = slots[k, size - 1], spread_each(f, first + size - 1, LANES, count)
-            (product,) = zero_each(y, LANES, 1)
-            for j in range(0, x.shape[1], LANES):
-                product = _add_to_row(v, y, row, j, sum_of_products(a, load_each(x, j, LANES, count)), product)
-            products[first + size - 1] += total(product)
+    def add_outer_products(v, y, slots, k, size, f, first, x, products, moves, rate, column_rate, decay):
+        for begin in range(0, x.shape[1], CHUNK):
+            end = min(begin + CHUNK, x.shape[1])
+            for w in range(0, size - 1, 2):
+                row_a, row_b = slots[k, w], slots[k, w + 1]
+                a, b = spread_each(f, first + w, LANES, count), spread_each(f, first + w + 1, LANES, count)
+                product_a, product_b = zero_each(y, LANES, 2)
+                if decay >= 0 and moves[k, w]:
+                    for j in range(begin, end, LANES):
+                        residuals = load_each(x, j, LANES, count)
+                        part_a, part_b = sum_of_products(a, residuals), sum_of_products(b, residuals)
+                        product_a = _add_and_move(v, y, row_a, j, part_a, product_a, rate, column_rate, decay)
+                        product_b = _add_and_move(v, y, row_b, j, part_b, product_b, rate, column_rate, decay)
+                else:
+                    for j in range(begin, end, LANES):
+                        residuals = load_each(x, j, LANES, count)
+                        product_a = _add_to_row(v, y, row_a, j, sum_of_products(a, residuals), product_a)
+                        product_b = _add_to_row(v, y, row_b, j, sum_of_products(b, residuals), product_b)
+                products[first + w] += total(product_a)
+                products[first + w + 1] += total(product_b)
+            if size % 2:
+                row, a = slots[k, size - 1], spread_each(f, first + size - 1, LANES, count)
+                (product,) = zero_each(y, LANES, 1)
+                for j in range(begin, end, LANES):
+                    product = _add_to_row(v, y, row, j, sum_of_products(a, load_each(x, j, LANES, count)), product)
+                products[first + size - 1] += total(product)
 
     return add_outer_products
 
@@ -162,6 +177,16 @@ def _add_to_row(v, y, row, j, part, product):
     """v[row] += part from column j on; the product grows by that of the same columns of y with part."""
     store(v, row, j, add(load(v, row, j, LANES), part))
     return multiply_add(load(y, row, j, LANES), part, product)
+
+
+@hot
+def _add_and_move(v, y, row, j, part, product, rate, column_rate, decay):
+    """The same, then the step of `move_row`."""
+    velocity, before = add(load(v, row, j, LANES), part), load(y, row, j, LANES)
+    step = multiply(spread(rate, velocity), load(column_rate, 0, j, LANES))
+    store(y, row, j, multiply_add(step, velocity, before))
+    store(v, row, j, multiply(spread(decay, velocity), velocity))
+    return multiply_add(before, part, product)
 
 
 _weighted_sums_2, _weighted_sums_4, _weighted_sums_6, _weighted_sums_8 = map(_weighted_sums_of, (2, 4, 6, 8))
@@ -220,21 +245,26 @@ def _scaled_exp(x, i, shift, scale):
 
 
 @hot
-def softmax_residual(x, i, n, multiplicity, num_columns):
-    """x_i: logits -> the residual e_n - p of sequence i up to a factor, in place.
+def exclude(x, i, n, num_columns):
+    """Take the logit of n out of sequence i, and the padding; returns it, and the largest of the others."""
+    own = x[i, n]
+    x[i, n] = -np.inf
+    for j in range(num_columns, x.shape[1]):
+        x[i, j] = -np.inf
+    return own, largest(x, i)
 
-    Returns that factor; a = sum_j logits_j (e_n - p)_j; two numbers b and c >= 0 that make up the loss, b + log(1 + c);
-    and whether n alone has the largest logit.
+
+@hot
+def softmax_residual(x, i, n, own, other, multiplicity):
+    """x_i: logits without n's -> the residual e_n - p of sequence i up to a factor, in place.
+
+    `own` is the logit of n and `other` the largest of the others.  Returns that factor; a = sum_j logits_j (e_n - p)_j;
+    two numbers b and c >= 0 that make up the loss, b + log(1 + c); and whether n alone has the largest logit.
 
     1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
     rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
     """
     kind = x.dtype.type
-    own = x[i, n]
-    x[i, n] = -np.inf
-    for j in range(num_columns, x.shape[1]):
-        x[i, j] = -np.inf  # padding
-    other = largest(x, i)
     top = max(own, other)
     rest, moment = scaled_exp(x, i, top, multiplicity)
     x[i, n] = -rest

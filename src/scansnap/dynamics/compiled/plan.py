@@ -49,6 +49,7 @@ class KernelPlan(NamedTuple):
     residual: bool  # whether the query is added
     num_tokens: float  # M if the mean over tokens is subtracted, otherwise 0
     slots: NDArray[np.int32]  # (K H, W + 2) the rows of Y that a class reads, head by head
+    alone: NDArray[np.bool_]  # (K H, W + 2) slots, two by two, whose rows no other class reads
     own: NDArray[np.int64]  # (K,) which of its tokens is the class's query; -1 if none
     row_sign: NDArray[np.floating]  # (rows of Y,) -1 for rows that move against their gradient
     row_multiplicity: NDArray[np.floating]  # (rows of Y,) tokens that a row stands for; 0 for the sum of a block

@@ -22,12 +22,12 @@ from __future__ import annotations
 import math
 
 from scansnap.dynamics.compiled.loops import hot, move_row, rare
-from scansnap.dynamics.compiled.plan import ADAM_RULE, SIGN_RULE
+from scansnap.dynamics.compiled.plan import ADAM_RULE, SGD_RULE, SIGN_RULE
 
 
 @hot
 def touch_rows(plan, rule, y, v, age, k, size, lr, t, update, touched):
-    """Bring the rows in a class's slots up to date for step t, and list those that this step will move."""
+    """Bring the rows in a class's slots up to date for step t, and list those that `move_touched` will move."""
     kind = y.dtype.type
     for w in range(size):
         row = plan.slots[k, w]
@@ -41,8 +41,18 @@ def touch_rows(plan, rule, y, v, age, k, size, lr, t, update, touched):
         age[row] = t
         if update:
             age[row] = t + 1
-            touched[0] += 1
-            touched[touched[0]] = row
+            if not (moves_at_once(rule) and plan.alone[k, w]):
+                touched[0] += 1
+                touched[touched[0]] = row
+
+
+@hot
+def moves_at_once(rule):
+    """Whether rows that only one class reads move as soon as their gradient is complete, while they are in the cache.
+
+    Momentum needs the gradient alone; other rules, and Lemma 3's gradient, need that of the other classes first.
+    """
+    return rule.kind == SGD_RULE and not rule.modified
 
 
 @hot

@@ -28,7 +28,15 @@ from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.compiled.batches import draw_batch
 from scansnap.dynamics.compiled.borrow import borrow
 from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, store, total
-from scansnap.dynamics.compiled.loops import FAST, add_outer_products, add_row, hot, softmax_residual, weighted_sums
+from scansnap.dynamics.compiled.loops import (
+    FAST,
+    add_outer_products,
+    add_row,
+    exclude,
+    hot,
+    softmax_residual,
+    weighted_sums,
+)
 from scansnap.dynamics.compiled.modified import add_modification
 from scansnap.dynamics.compiled.plan import GROUP, SGD_RULE
 from scansnap.dynamics.compiled.portions import add_bias_gradient, add_portion_slopes, weigh_batch
@@ -43,7 +51,7 @@ from scansnap.dynamics.compiled.readout import (
     further_slots,
     mark_moving,
 )
-from scansnap.dynamics.compiled.rules import move_all, move_touched, touch_query, touch_rows
+from scansnap.dynamics.compiled.rules import move_all, move_touched, moves_at_once, touch_query, touch_rows
 
 
 @hot
@@ -68,12 +76,12 @@ def _forward(plan, scratch, y, z, n, weights, layer, begin, count):
 def _measure(plan, scratch, n, weight, count, loss, correct):
     """Logits -> residuals up to a factor, and the loss and accuracy with those of the sequences added."""
     x, factor = scratch.logits, scratch.factor
-    kind = x.dtype.type
+    kind, column = x.dtype.type, plan.next_column[n]
     odds = 0.0  # (1 + odds_1) (1 + odds_2) ... - 1: one logarithm for all of them
+    for i in range(count):  # before the first exponential: otherwise each sequence would wait for its largest logit
+        factor[0, i], factor[1, i] = exclude(x, i, column, plan.num_columns)
     for i in range(count):
-        scale, along, far, one_odds, hit = softmax_residual(
-            x, i, plan.next_column[n], plan.multiplicity, plan.num_columns
-        )
+        scale, along, far, one_odds, hit = softmax_residual(x, i, column, factor[0, i], factor[1, i], plan.multiplicity)
         factor[0, i] = kind(weight) * scale
         factor[1, i] = kind(weight) * along
         loss += weight * far
@@ -83,8 +91,13 @@ def _measure(plan, scratch, n, weight, count, loss, correct):
 
 
 @hot
-def _backward(plan, scratch, y, v, n, count, modified):
-    """Add to the gradient of Y, to `pull` and `bend`, and to the residuals of the class if they are asked for."""
+def _backward(plan, rule, scratch, y, v, n, count, lr_y, is_last):
+    """Add to the gradient of Y, to `pull` and `bend`, and to the residuals of the class if they are asked for.
+
+    With the last sequences of a class, rows that no other class reads also move.
+    """
+    kind = y.dtype.type
+    decay = kind(rule.momentum) if is_last and moves_at_once(rule) else kind(-1)
     f, x, bends, bend = scratch.f, scratch.logits, scratch.bends, scratch.bend
     size, stride, further, own = plan.size[n], plan.slots.shape[1], further_slots(plan), plan.own[n]
     scale, along = load(scratch.factor, 0, 0, GROUP), load(scratch.factor, 1, 0, GROUP)
@@ -106,8 +119,11 @@ def _backward(plan, scratch, y, v, n, count, modified):
                 part = load(f, first + w, 0, GROUP)
                 bend[first + w] += total(multiply(part, multiply_add(part, square, linear)))
                 store(f, first + w, 0, multiply(part, scale))
-        add_outer_products(v, y, plan.slots, n * plan.heads + head, size + further, f, first, x, count, scratch.pull)
-    if modified:
+        add_outer_products(
+            v, y, plan.slots, n * plan.heads + head, size + further, f, first, x, count, scratch.pull, plan.alone,
+            kind(lr_y), plan.column_rate, decay,
+        )  # fmt: skip
+    if rule.modified:
         for i in range(count):
             add_row(scratch.residuals, n, scratch.factor[0, i], x, i)
 
@@ -206,7 +222,7 @@ def _compile(stamp: int):
                                     bends_of(plan, scratch, y, n, head, count)
                             if learns_bias:
                                 add_portion_slopes(plan, scratch, y, n, weights, layer, s, first, count)
-                            _backward(plan, scratch, y, v, n, count, rule.modified)
+                            _backward(plan, rule, scratch, y, v, n, count, lr_y, first + count == end)
                         if update:
                             if rule.kind != SGD_RULE:
                                 mark_moving(plan, scratch, n, weights, layer, begin, end)

@@ -215,7 +215,14 @@ def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, 
         if residual and layout.own_row[n] in tokens:
             own[n] = np.flatnonzero(tokens == layout.own_row[n])[0]
     by_head = slots[:, None] + block * np.arange(heads, dtype=np.int32)[:, None]
+    by_head = by_head.reshape(-1, slots.shape[1])
     is_sum = np.arange(heads * block) % block >= rows
+    used = np.arange(slots.shape[1]) < (layout.size + int(residual) + int(centered)).repeat(heads)[:, None]
+    readers = np.bincount(by_head[used], minlength=heads * block)
+    alone = used & (readers == 1)[by_head] & ~is_sum[by_head]
+    alone[:, -1:] &= len(alone.T) % 2 == 0
+    for w in range(0, len(alone.T) - 1, 2):
+        alone[:, w : w + 2] = alone[:, w : w + 2].all(axis=1, keepdims=True)
     classes, width, class_probs, scale = layout.classes, layout.support.shape[1], pools.class_probs, pools.bucket_scale
     learned = classes.num_buckets if scale is None else 0
     bucket = bucket_of(classes) if draws_positions else np.repeat(np.arange(learned), width)
@@ -243,7 +250,8 @@ def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, 
         heads=heads,
         residual=residual,
         num_tokens=float(layout.classes.vocab_size if centered else 0),
-        slots=by_head.reshape(-1, slots.shape[1]),
+        slots=by_head,
+        alone=alone,
         own=own,
         row_sign=np.where(is_sum, -1, 1).astype(dtype),
         row_multiplicity=np.tile(np.append(layout.row_multiplicity, [0] * centered), heads).astype(dtype),
