@@ -83,6 +83,9 @@ def draw(costs: dict[str, list[tuple[int, float, float]]], path: Path) -> None:
         axes.loglog(values, zero, "o-", color="#0072B2", label="zero start")
         axes.loglog(values, uniform, "s--", color="#D55E00", label="random start")
         axes.set_xlabel(LABELS[name])
+        if max(values) < 10:
+            axes.set_xticks(values, [str(value) for value in values])
+            axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
     for axes in figure.axes[::3]:
         axes.set_ylabel("µs per run and step")
