@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -75,7 +75,7 @@ class HeadQuantity:
     """A number for each head at each look."""
 
     name: str
-    compute: Callable[[Any], Tensor]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
+    compute: Callable[..., Tensor]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
     long_name: str
     units: str = "1"
     reduction: Reduction = "mean"
@@ -92,7 +92,7 @@ HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
 
 def head_quantity(
     *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
-) -> Callable[[Callable[[Any], Tensor]], HeadQuantity]:
+) -> Callable[[Callable[..., Tensor]], HeadQuantity]:
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
     `sample` says which rows it is given: those of the probe; those that are followed from look to look, with the
@@ -100,7 +100,7 @@ def head_quantity(
     is given the `Projections` of layers instead.
     """
 
-    def make(compute: Callable[[Any], Tensor]) -> HeadQuantity:
+    def make(compute: Callable[..., Tensor]) -> HeadQuantity:
         return HeadQuantity(compute.__name__, compute, long_name, units, reduction, sample)
 
     return make

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import xarray as xr
@@ -30,7 +30,7 @@ Words = Callable[[int], str] | Sequence[str]
 def watch(
     model: nn.Module,
     *,
-    probe: Any,
+    probe: object,
     every: int = 50,
     store: str | Path | None = None,
     record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
@@ -74,7 +74,7 @@ class Watch:
     def __init__(
         self,
         model: nn.Module,
-        probe: Any,
+        probe: object,
         every: int,
         store: str | Path | None,
         record: Sequence[str | HeadQuantity],
@@ -122,7 +122,7 @@ class Watch:
     def attention(
         self,
         *modules: nn.Module,
-        queries_and_keys: Callable[..., tuple[Any, ...]] | None = None,
+        queries_and_keys: Callable[..., tuple[object, ...]] | None = None,
         scale: float | None = None,
         is_causal: bool = False,
     ) -> None:
