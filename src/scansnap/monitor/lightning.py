@@ -5,13 +5,13 @@ Trainer(callbacks=[ss.LightningWatch(probe=batch, store="attention.zarr")])
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from scansnap.base.errors import InputError
-from scansnap.monitor.watch import Watch, watch
+from scansnap.monitor.watch import Watch, WatchOptions, watch
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError:
     raise InputError("LightningWatch needs lightning, which is not installed here: pip install lightning.") from None
 
@@ -23,21 +23,22 @@ class LightningWatch(Callback):
     watch is its attribute `watch` from the begin of the training on.
     """
 
-    def __init__(self, *, probe: Any, **options: Any) -> None:
-        self._options = {"probe": probe, **options}
+    def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
+        self._probe, self._options = probe, options
         self.watch: Watch | None = None
         self._step = 0
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step = trainer.global_step
-        self.watch = watch(pl_module, **{"start": self._step, **self._options})
+        usual: WatchOptions = {"start": self._step}
+        self.watch = watch(pl_module, probe=self._probe, **(usual | self._options))
 
-    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: object, **__: object) -> None:
         assert self.watch is not None
         if trainer.global_step != self._step:  # batches that are accumulated are no step
             self._step = trainer.global_step
             self.watch.step(self._step)
 
-    def on_train_end(self, *_: Any) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.watch is not None
         self.watch.close()

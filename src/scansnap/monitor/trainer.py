@@ -5,13 +5,15 @@ trainer.add_callback(ss.TrainerWatch(probe=batch, store="attention.zarr"))
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
+
+from torch import nn
 
 from scansnap.base.errors import InputError
-from scansnap.monitor.watch import Watch, watch
+from scansnap.monitor.watch import Watch, WatchOptions, watch
 
 try:
-    from transformers import TrainerCallback
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ImportError:
     raise InputError(
         "TrainerWatch needs transformers, which is not installed here: pip install transformers."
@@ -25,19 +27,28 @@ class TrainerWatch(TrainerCallback):
     is its attribute `watch` from the begin of the training on.
     """
 
-    def __init__(self, *, probe: Any, **options: Any) -> None:
-        self._options = {"probe": probe, **options}
+    def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
+        self._probe, self._options = probe, options
         self.watch: Watch | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        decode = getattr(kwargs.get("processing_class"), "decode", None)
-        words = decode and (lambda token: decode([token]))
-        self.watch = watch(kwargs["model"], **{"tokens": words, "start": state.global_step, **self._options})
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        model, decode = kwargs["model"], getattr(kwargs.get("processing_class"), "decode", None)
+        assert isinstance(model, nn.Module)
+        usual: WatchOptions = {"start": state.global_step}
+        if decode is not None:
+            usual["tokens"] = lambda token: decode([token])
+        self.watch = watch(model, probe=self._probe, **(usual | self._options))
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         assert self.watch is not None
         self.watch.step(state.global_step)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
         assert self.watch is not None
         self.watch.close()

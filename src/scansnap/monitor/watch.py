@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 import torch
 import xarray as xr
@@ -25,6 +25,19 @@ from scansnap.monitor.store import LookStore, read_looks
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 
 Words = Callable[[int], str] | Sequence[str]
+
+
+class WatchOptions(TypedDict, total=False):
+    """What `watch` takes besides the model and the probe, for callbacks that make a watch."""
+
+    every: int
+    store: str | Path | None
+    record: Sequence[str | HeadQuantity]
+    rows: int | None
+    tokens: Words | None
+    errors: Literal["record", "raise"]
+    sinks: Sequence[Sink]
+    start: int | None
 
 
 def watch(
