@@ -10,7 +10,7 @@ import typer
 
 from scansnap.base.errors import ScanSnapError
 from scansnap.base.user_file import user_mistake
-from scansnap.cli import figure, flow, reproduce, sweep, text, train, verify
+from scansnap.cli import corpus, figure, flow, reproduce, sweep, text, train, verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("train")(train.command)
@@ -20,6 +20,7 @@ app.command("verify")(verify.command)
 app.command("figure")(figure.command)
 app.command("reproduce")(reproduce.command)
 app.add_typer(text.app, name="text")
+app.add_typer(corpus.app, name="corpus")
 
 
 def _show_version(asked: bool) -> None:
