@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scansnap.base.options import from_names
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION
@@ -47,12 +46,13 @@ def count(
     from scansnap.text.corpus.corpus import read_corpus
     from scansnap.text.counts.counting import count_corpus
 
-    options = from_names(CountOptions, read_flags(flags, CountOptions))
     show = False if json else None
     began = time.perf_counter()
     # counts that are there have their vocabulary
     corpus = text if output.exists() else read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=show)
-    counts = count_corpus(corpus, options, output=output, add=add, progress=show, **read_flags(flags, CountExecution))
+    counts = count_corpus(
+        corpus, output=output, add=add, progress=show, **read_flags(flags, CountOptions, CountExecution)
+    )
     seconds = time.perf_counter() - began
     if json:
         texts = [vars(text) for text in counts.texts]

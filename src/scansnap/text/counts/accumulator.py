@@ -61,13 +61,40 @@ def drain(accumulator, items, sums, start):
         while words:
             word = (j << 6) + _lowest_bit(words)
             words &= words - uint64(1)
-            marks = accumulator.marks[word]
-            accumulator.marks[word] = 0
-            while marks:
-                item = (word << 6) + _lowest_bit(marks)
-                marks &= marks - uint64(1)
-                items[place] = item
-                sums[place] = accumulator.sums[item]
-                accumulator.sums[item] = 0
-                place += 1
+            place = _drain_word(accumulator, word, items, sums, place)
+    return place
+
+
+@njit(forceinline=True)
+def drain_into(accumulator, total, items, sums, start):
+    """`drain`, and add every sum to another accumulator; marks are taken over 64 at a time."""
+    place = start
+    for j in range(len(accumulator.marked_words)):
+        words = accumulator.marked_words[j]
+        accumulator.marked_words[j] = 0
+        total.marked_words[j] |= words
+        while words:
+            word = (j << 6) + _lowest_bit(words)
+            words &= words - uint64(1)
+            total.marks[word] |= accumulator.marks[word]
+            first = place
+            place = _drain_word(accumulator, word, items, sums, place)
+            for i in range(first, place):
+                total.sums[items[i]] += sums[i]
+    return place
+
+
+@njit(forceinline=True)
+def _drain_word(accumulator, word, items, sums, start):
+    """`drain` for the 64 items of a word."""
+    place = start
+    marks = accumulator.marks[word]
+    accumulator.marks[word] = 0
+    while marks:
+        item = (word << 6) + _lowest_bit(marks)
+        marks &= marks - uint64(1)
+        items[place] = item
+        sums[place] = accumulator.sums[item]
+        accumulator.sums[item] = 0
+        place += 1
     return place

@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.options import documented, from_names, options_of, signature
@@ -23,18 +25,45 @@ from scansnap.results.provenance import provenance
 from scansnap.results.store import RunStore
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.corpus.tokenizers import WORDS
-from scansnap.text.counts.counts import FORMAT, INFO, KIND, TOKENIZER, VOCABULARY, Counts, read_counts
+from scansnap.text.counts.counts import FORMAT, INFO, KIND, MARGINS, TOKENIZER, VOCABULARY, Counts, read_counts
 from scansnap.text.counts.options import ALL, CountExecution, CountOptions
 from scansnap.text.counts.pieces import count_piece, merge_piece, runner
-from scansnap.text.counts.plan import BLOCK_ROWS, Plan, Text, cut_queries, cut_texts, describe, take
-from scansnap.text.counts.tables import is_written, read_part, write_columns
+from scansnap.text.counts.plan import Plan, Text, cut_queries, cut_texts, describe, margins, take
+from scansnap.text.counts.tables import is_written, write_columns
+
+P = ParamSpec("P")
 
 PLAN, COUNTED, RESULT, REPLACED = "plan.json", "counted", "result", "replaced"
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountCall(CountOptions, CountExecution):
+    """A call of `count_corpus`, for its signature."""
+
+    output: str | Path = "counts"
+    add: bool = False
+    progress: bool | None = None
+
+
+def _called_as(
+    call: Callable[P, CountCall],
+) -> Callable[[Callable[..., Counts]], Callable[Concatenate[Corpus | str | Path, P], Counts]]:
+    """A decorator that gives a function the options as typed keywords, and their documentation."""
+
+    def decorate(function: Callable[..., Counts]) -> Callable[Concatenate[Corpus | str | Path, P], Counts]:
+        own = inspect.signature(function)
+        named = [parameter for parameter in own.parameters.values() if parameter.name != "words"]
+        stated = signature(signature(own.replace(parameters=named), CountExecution), CountOptions)
+        function.__signature__ = stated  # type: ignore[attr-defined]
+        function.__doc__ = documented(documented(function.__doc__ or "", CountOptions, "{options}"), CountExecution)
+        return function
+
+    return decorate
+
+
+@_called_as(CountCall)
 def count_corpus(
     corpus: Corpus | str | Path,
-    options: CountOptions | None = None,
     /,
     *,
     output: str | Path = "counts",
@@ -64,30 +93,19 @@ def count_corpus(
         As `read_counts(output)`.
     """
     how = CountExecution(**{name: words.pop(name) for name in options_of(CountExecution) if name in words})
-    if options is None:
-        options = from_names(CountOptions, words)
-    elif words:
-        raise InputError(f"{', '.join(words)} is given beside CountOptions: change them with dataclasses.replace.")
+    options = from_names(CountOptions, words)
     output = Path(output)
     with _locked(output):
         work = _Work(output)
         base = read_counts(output) if output.exists() else None
         if not isinstance(corpus, Corpus):
             corpus = read_corpus(corpus, tokenizer=WORDS if base is None else base.tokenizer, progress=progress)
-        plan = _plan(corpus, options, how, output, base, add)
+        plan, sums = _plan(corpus, options, how, output, base, add)
         if plan.texts:
             work.begin(plan)
             work.count(corpus, how, progress)
-            work.finish(corpus)
+            work.finish(corpus, sums)
     return read_counts(output)
-
-
-_own = inspect.signature(count_corpus)
-_stated = signature(
-    _own.replace(parameters=[p for p in _own.parameters.values() if p.name not in ("options", "words")]), CountExecution
-)
-count_corpus.__signature__ = signature(_stated, CountOptions)  # type: ignore[attr-defined]
-count_corpus.__doc__ = documented(documented(count_corpus.__doc__ or "", CountOptions, "{options}"), CountExecution)
 
 
 def _splits(corpus: Corpus, options: CountOptions) -> list[str]:
@@ -104,31 +122,25 @@ def _splits(corpus: Corpus, options: CountOptions) -> list[str]:
 
 def _plan(
     corpus: Corpus, options: CountOptions, how: CountExecution, output: Path, base: Counts | None, add: bool
-) -> Plan:
-    """What must be done; without new texts, nothing."""
+) -> tuple[Plan, NDArray[np.int64]]:
+    """What must be done (without new texts, nothing), and the margins after it."""
     counted = () if base is None else base.texts
     texts: list[Text] = []
-    frequency = np.zeros(corpus.vocab_size, np.int64)
+    sums = np.zeros((len(MARGINS), corpus.vocab_size), np.int64)
     for split in _splits(corpus, options):
         ids = corpus.splits[split]
-        digest, occurrences = describe(ids, corpus.vocab_size)
+        digest, frequency = describe(ids, corpus.vocab_size)
         if digest not in {text.digest for text in (*counted, *texts)}:
             texts.append(Text(corpus.name, split, len(ids), digest))
-            frequency += occurrences
+            sums += margins(ids, frequency, options.window)
     if base is not None:
         _check_base(output, base, corpus, options, adding=bool(texts), allowed=add)
-    cuts = base.cuts if base is not None else cut_queries(frequency, options.window)
+        sums += np.stack([base.vocabulary[name].values for name in MARGINS])
+    cuts = base.cuts if base is not None else cut_queries(sums[0], options.window)
     chunks = cut_texts([text.tokens for text in texts], how.memory * 2**30, options.window)
-    return Plan(
-        options.window,
-        options.least,
-        corpus.vocab_size,
-        corpus.tokenizer.fingerprint,
-        tuple(texts),
-        counted,
-        cuts,
-        chunks,
-    )
+    fingerprint = corpus.tokenizer.fingerprint
+    plan = Plan(options.window, options.least, corpus.vocab_size, fingerprint, tuple(texts), counted, cuts, chunks)
+    return plan, sums
 
 
 def _check_base(
@@ -231,16 +243,9 @@ class _Work:
                     done += 1
                     show(done)
 
-    def finish(self, corpus: Corpus) -> None:
-        """Complete the result and let it take its place."""
+    def finish(self, corpus: Corpus, sums: NDArray[np.int64]) -> None:
+        """Complete the result, with the margins of all texts, and let it take its place."""
         plan, result = self.plan, self.folder / RESULT
-        sums = {name: np.zeros(plan.vocab_size, np.int64) for name in ("query_count", "next_count", "context_count")}
-        for part in range(plan.num_parts):
-            for rows in read_part(result, "bigrams", part, BLOCK_ROWS):
-                np.add.at(sums["query_count"], rows.keys[0], rows.counts)
-                np.add.at(sums["next_count"], rows.items, rows.counts)
-            for rows in read_part(result, "pairs", part, BLOCK_ROWS):
-                np.add.at(sums["context_count"], rows.items, rows.counts)
         tokens = np.arange(plan.vocab_size, dtype=np.int32)
         texts = [{**vars(text)} for text in (*plan.counted, *plan.texts)]
         info = {
@@ -248,7 +253,10 @@ class _Work:
             "texts": texts, "tokenizer": corpus.tokenizer.name, "cuts": plan.cuts, "origin": provenance(),
         }  # fmt: skip
         with self._writing():
-            write_columns(result / VOCABULARY, {"token": tokens, "word": corpus.words(tokens), **sums})
+            write_columns(
+                result / VOCABULARY,
+                {"token": tokens, "word": corpus.words(tokens), **dict(zip(MARGINS, sums, strict=True))},
+            )
             corpus.tokenizer.save(result / TOKENIZER)
             (result / INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
             if self.output.exists():

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 KIND, FORMAT = "counts", 1
 INFO, VOCABULARY, TOKENIZER = "counts.json", "vocabulary.parquet", "tokenizer"
+MARGINS = ("query_count", "next_count", "context_count")
+"""c(m), c(n) and c(l), by token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,7 @@ class Counts:
         """Every token: its word, and how often it is a query, c(m), a next token, c(n), and a contextual one, c(l)."""
         import xarray as xr
 
-        names = ["token", "word", "query_count", "next_count", "context_count"]
-        columns = read_columns(self.path / VOCABULARY, names)
+        columns = read_columns(self.path / VOCABULARY, ["token", "word", *MARGINS])
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
 

@@ -27,7 +27,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.text.counts.accumulator import add, drain, new_accumulator
+from scansnap.text.counts.accumulator import add, drain, drain_into, new_accumulator
 
 
 class Rows(NamedTuple):
@@ -106,9 +106,9 @@ def _compile(stamp: int):
         positions = np.empty(size, np.int64)
         place = 0
         for t in range(first, stop):
-            if (ids[t] >= low) & (ids[t] < high):
-                positions[place] = t
-                place += 1
+            if place < size:
+                positions[place] = t  # stays if the token is one of them
+            place += (ids[t] >= low) & (ids[t] < high)
         return positions
 
     @njit(cache=True, nogil=True)
@@ -171,9 +171,7 @@ def _compile(stamp: int):
             for i in range(first, stop):
                 for j in range(max(0, positions[i] - window + 1), positions[i]):
                     add(triple_sums, ids[j], 1)
-            place = drain(triple_sums, triples.items, triples.counts, start)
-            for i in range(start, place):
-                add(pair_sums, triples.items[i], triples.counts[i])
+            place = drain_into(triple_sums, pair_sums, triples.items, triples.counts, start)
             if least > 1:
                 place = _drop_rare(triples, start, place, least)
             triples.keys[0, start:place] = query

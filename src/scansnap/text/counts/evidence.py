@@ -1,14 +1,14 @@
 """Which tokens before a query are distinct, which are common, and what speaks for it.
 
 Distinctness D(l|m) is positive for rare tokens by chance alone.  If l occurs c times and next tokens are drawn from
-P(n|m) regardless of l, then c(l, n) is nearly Poisson with mean λ = c P(n|m), and since E[X log X] = λ E[log(X + 1)],
+P(n|m) = p regardless of l, then c(l, n) is binomial, and since x Bin(x; c, p) = c p Bin(x − 1; c − 1, p),
 
-    E[D] = Σ_n P(n|m) h(c P(n|m)) − h(c),    h(λ) = E[log(X + 1)] − log λ,
+    E[D] = Σ_n p (E[log(1 + B)] − log(c p)),    B ~ Bin(c − 1, p).
 
-where h(c) accounts for the sum of all c(l, n) being c itself: with a single next token D is 0.  For large c this is the
-familiar (number of next tokens − 1) / 2c.  What D exceeds it by is evidence.  A token is called *distinct* by that
-excess, and *common* if it is at most `LITTLE` of the entropy of the next token.  Windows overlap, so that a passage can
-count several times: the excess ranks tokens, it is no test.
+With mean μ = (c − 1) p, B is nearly Poisson, but for its smaller variance μ (1 − p), which by the second derivative of
+the logarithm adds μ p / 2(1 + μ)².  For large c this is the familiar (number of next tokens − 1) / 2c.  What D exceeds
+it by is evidence.  A token is called *distinct* by that excess, and *common* if it is at most `LITTLE` of the entropy
+of the next token.  Windows overlap, so that a passage can count several times: the excess ranks tokens, it is no test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scansnap.text.counts.counts import Counts
 
 LITTLE = 0.05
 LARGE = 1e3
-"""Beyond this mean h(λ) is 1/(2λ) to six digits."""
+"""Beyond this mean E[log(1 + X)] of a Poisson variable is log λ + 1/(2λ) to six digits."""
 
 GRID = 60
 """Numbers of occurrences at which E[D] is computed; between them it is interpolated."""
@@ -138,20 +138,24 @@ def chance_distinctness(next_probs: NDArray[np.float64], occurrences: NDArray[np
     probs = next_probs[next_probs > 0]
     low, high = int(occurrences.min()), int(occurrences.max())
     grid = np.unique(np.append(np.geomspace(low, high, GRID), [low, high]))
-    expected = [float(probs @ _h(c * probs) - _h(np.array([c]))[0]) for c in grid]
+    expected = []
+    for c in grid:
+        mean = (c - 1) * probs
+        narrower = mean * probs / (2 * (1 + mean) ** 2)
+        expected.append(float(probs @ (_poisson_logarithm(mean) + narrower - np.log(c * probs))))
     return np.maximum(np.interp(np.log(occurrences), np.log(grid), expected), 0.0)
 
 
-def _h(mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """h(λ) = E[log(X + 1)] − log λ for X ~ Poisson(λ)."""
-    logarithm = np.log(mean)
+def _poisson_logarithm(mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """E[log(1 + X)] for X ~ Poisson(mean)."""
     grid, values = _table()
-    return np.where(mean > LARGE, 0.5 / mean, np.interp(logarithm, grid, values) - logarithm)
+    safe = np.maximum(mean, np.exp(grid[0]))  # where it vanishes
+    return np.where(mean > LARGE, np.log(safe) + 0.5 / safe, np.interp(np.log(safe), grid, values))
 
 
 @cache
 def _table() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """log λ, and E[log(X + 1)], which is smooth and vanishes with λ."""
+    """The logarithm of the mean, and E[log(1 + X)]."""
     grid = np.linspace(np.log(1e-6), np.log(LARGE), 1000)
     x = np.arange(int(LARGE + 20 * np.sqrt(LARGE)))
     log_probs = x * grid[:, None] - np.exp(grid)[:, None] - special.gammaln(x + 1)

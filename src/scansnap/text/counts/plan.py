@@ -109,7 +109,7 @@ class Plan:
 
 
 def describe(ids: NDArray[np.int32], vocab_size: int) -> tuple[str, NDArray[np.int64]]:
-    """A hash of the ids, and how often each occurs."""
+    """A hash of the ids, and how often each token occurs."""
     digest = hashlib.blake2b(digest_size=16)
     frequency = np.zeros(vocab_size, np.int64)
     for first in range(0, len(ids), SCAN):
@@ -129,6 +129,20 @@ def take(ids: NDArray[np.int32], first: int, stop: int) -> NDArray[np.int32]:
     if isinstance(ids, np.memmap) and ids.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
         ids._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
     return piece
+
+
+def margins(ids: NDArray[np.int32], frequency: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+    """c(m), c(n) and c(l) as rows: how often each token is a query, a next token and a contextual one.
+
+    Every position is a query but the last, and a next token but the first.  Position j is a contextual token of the
+    w − 1 positions after it, or of as many as are queries: N − 2 − j at the end, and none for the last.
+    """
+    counts = np.stack([frequency, frequency, (window - 1) * frequency])
+    counts[0, ids[-1]] -= 1
+    counts[1, ids[0]] -= 1
+    after = len(ids) - 2 - np.arange(max(0, len(ids) - 1 - window), len(ids))
+    np.subtract.at(counts[2], ids[-len(after) :], window - 1 - np.clip(after, 0, window - 1))
+    return counts
 
 
 def cut_queries(frequency: NDArray[np.int64], window: int) -> tuple[int, ...]:
