@@ -54,47 +54,32 @@ def add(accumulator, item, amount):
 @njit(forceinline=True)
 def drain(accumulator, items, sums, start):
     """Move what was touched, in order of the items, to items[start:] and sums[start:]; returns where it ends."""
-    place = start
-    for j in range(len(accumulator.marked_words)):
-        words = accumulator.marked_words[j]
-        accumulator.marked_words[j] = 0
-        while words:
-            word = (j << 6) + _lowest_bit(words)
-            words &= words - uint64(1)
-            place = _drain_word(accumulator, word, items, sums, place)
-    return place
+    return drain_into(accumulator, None, items, sums, start)
 
 
 @njit(forceinline=True)
 def drain_into(accumulator, total, items, sums, start):
-    """`drain`, and add every sum to another accumulator; marks are taken over 64 at a time."""
+    """`drain`, and add every sum to another accumulator, unless it is None; marks are taken over 64 at a time."""
     place = start
     for j in range(len(accumulator.marked_words)):
         words = accumulator.marked_words[j]
         accumulator.marked_words[j] = 0
-        total.marked_words[j] |= words
+        if total is not None:
+            total.marked_words[j] |= words
         while words:
             word = (j << 6) + _lowest_bit(words)
             words &= words - uint64(1)
-            total.marks[word] |= accumulator.marks[word]
-            first = place
-            place = _drain_word(accumulator, word, items, sums, place)
-            for i in range(first, place):
-                total.sums[items[i]] += sums[i]
-    return place
-
-
-@njit(forceinline=True)
-def _drain_word(accumulator, word, items, sums, start):
-    """`drain` for the 64 items of a word."""
-    place = start
-    marks = accumulator.marks[word]
-    accumulator.marks[word] = 0
-    while marks:
-        item = (word << 6) + _lowest_bit(marks)
-        marks &= marks - uint64(1)
-        items[place] = item
-        sums[place] = accumulator.sums[item]
-        accumulator.sums[item] = 0
-        place += 1
+            marks = accumulator.marks[word]
+            accumulator.marks[word] = 0
+            if total is not None:
+                total.marks[word] |= marks
+            while marks:
+                item = (word << 6) + _lowest_bit(marks)
+                marks &= marks - uint64(1)
+                items[place] = item
+                sums[place] = accumulator.sums[item]
+                if total is not None:
+                    total.sums[item] += accumulator.sums[item]
+                accumulator.sums[item] = 0
+                place += 1
     return place

@@ -32,7 +32,7 @@ MOST_PARTS = 256
 BATCH_ROWS = 2**16
 """Rows of each table in memory while tables are added up."""
 
-BLOCK_ROWS = 2**20
+BLOCK_ROWS = 2**19
 """Rows written at once, if the memory allows."""
 
 ROW_BYTES = 200
