@@ -144,7 +144,7 @@ def test_commands_on_counts_run(tmp_path, monkeypatch, capsys) -> None:
             assert printed in page
     duckdb = pytest.importorskip("duckdb")
     (question,) = blocks(page, "sql")
-    assert duckdb.sql(question).fetchone()[:2] == ("hunter", "forest")
+    assert duckdb.sql(question).fetchall()[0][:2] == ("hunter", "forest")
 
 
 def test_every_disagreement_has_a_demonstration() -> None:
