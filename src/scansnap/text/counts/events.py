@@ -31,7 +31,7 @@ from scansnap.text.counts.accumulator import add, drain, drain_into, new_accumul
 
 
 class Rows(NamedTuple):
-    """Room for rows of a table: keys (rows, number of key columns), items and their counts, in order."""
+    """Room for rows of a table: keys (number of key columns, rows), items and their counts, in order."""
 
     keys: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -143,17 +143,16 @@ def _compile(stamp: int):
     ):
         """Count groups of equal (m, n) from state[0] on until room runs out; returns whether all are counted.
 
-        state[1] is how many occurrences of the current query are already in `pair_sums`.
+        state[1] is 1 while `pair_sums` holds sums of the query before state[0].
         """
         if stamp < 0:
             return True
         vocab_size = len(triple_sums.sums)
         while state[0] < len(positions) or state[1] > 0:
             first = state[0]
-            if state[1] > 0 and (
-                first == len(positions) or queries[first] != queries[first - 1]
-            ):  # c(l, m) is complete
-                if filled[1] + min(state[1] * (window - 1), vocab_size) > len(pairs.items):
+            ends_query = first == len(positions) or (first > 0 and queries[first] != queries[first - 1])
+            if state[1] > 0 and ends_query:  # c(l, m) is complete
+                if filled[1] + vocab_size > len(pairs.items):
                     return False
                 start = filled[1]
                 filled[1] = drain(pair_sums, pairs.items, pairs.counts, start)
@@ -181,7 +180,7 @@ def _compile(stamp: int):
             bigrams.counts[filled[2]] = stop - first
             filled[2] += 1
             state[0] = stop
-            state[1] += stop - first
+            state[1] = 1
         return True
 
     return find_positions, stable_order, count_groups
