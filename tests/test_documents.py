@@ -165,6 +165,26 @@ def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
         assert all(re.search(rf"\b{limit:g}\b", rows[name]) for limit in limits), name
 
 
+def test_commands_on_counts_run(tmp_path, monkeypatch, capsys) -> None:
+    """The commands of docs/corpus.md, which print what stands there; and its question to the tables."""
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    page = (ROOT / "docs" / "corpus.md").read_text()
+    for command in "".join(blocks(page, "bash")).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code in (0, None), command
+        printed = capsys.readouterr().out
+        if "--top" in command:
+            assert printed in page
+    duckdb = pytest.importorskip("duckdb")
+    (question,) = blocks(page, "sql")
+    assert duckdb.sql(question).fetchall()[0][:2] == ("hunter", "forest")
+
+
 def test_every_disagreement_has_a_demonstration() -> None:
     """Each row of the table names a claim, and the claims that fail are all there."""
     from scansnap.claims import claims
@@ -270,7 +290,7 @@ def test_names_in_the_documents_exist(page: Path) -> None:
 def test_benchmarks_start() -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow"):
+    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow", "counting"):
         program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
         done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == 0

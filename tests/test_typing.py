@@ -44,6 +44,7 @@ experiments: Mapping[str, ss.Experiment] = ss.PUBLISHED
 verdicts: list[ss.Verdict] = ss.verify("lemma_1", classes="syn-small")
 corpus = ss.read_corpus("example")
 ss.train_text(corpus, steps=2, norm="pre", lr_z=None)
+ss.count_corpus(corpus, window=20, output="counts", cluster=None).of("bank")
 """
 
 WRONG = {

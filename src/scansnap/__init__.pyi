@@ -78,6 +78,9 @@ from scansnap.sweeps.config import read_sweep as read_sweep
 from scansnap.sweeps.config import write_experiment as write_experiment
 from scansnap.sweeps.sweep import sweep as sweep
 from scansnap.text.corpus.corpus import read_corpus as read_corpus
+from scansnap.text.counts.counting import count_corpus as count_corpus
+from scansnap.text.counts.counts import Counts as Counts
+from scansnap.text.counts.counts import read_counts as read_counts
 from scansnap.text.training.options import TextOptions as TextOptions
 from scansnap.text.training.train import train_text as train_text
 

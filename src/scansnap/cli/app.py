@@ -34,6 +34,10 @@ GROUPS = {
         "Watch the attention of models while they train.",
         {"show": "watch:show", "checkpoints": "watch:checkpoints", "demo": "watch:demo"},
     ),
+    "corpus": (
+        "Count which tokens occur together in a text, and look at the counts.",
+        {"count": "corpus:count", "show": "corpus:show"},
+    ),
 }
 """Commands of two words: what they are about, and where each lives."""
 

@@ -24,15 +24,17 @@ TEXT_HELP = (
     "A text file, a folder of text files (with train, valid and test files, or any), or a name: example, wikitext-2, "
     "wikitext-103 (the last two are fetched)."
 )
+TOKENIZER_OPTION = typer.Option(
+    "--tokenizer", help="words (lower-cased), or a Hugging Face tokenizer: a file or a name."
+)
+MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
 
 
 @with_flags(TextOptions, defaults=True)
 def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
-    tokenizer: Annotated[
-        str, typer.Option("--tokenizer", help="words (lower-cased), or a Hugging Face tokenizer: a file or a name.")
-    ] = "words",
-    min_count: Annotated[int, typer.Option("--min-count", help="Rarer words become <unk>.")] = 1,
+    tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
+    min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from scansnap.base.errors import InputError, brief
 from scansnap.sweeps import shards as shards_module
 from scansnap.sweeps.shards import Arrays, Shard
 
 Outcome = tuple[Shard, Arrays | Exception]
+Item = TypeVar("Item")
 
 
 def in_process(shards: Iterable[Shard], retries: int) -> Iterator[Outcome]:
@@ -34,7 +35,7 @@ def in_process(shards: Iterable[Shard], retries: int) -> Iterator[Outcome]:
 
 @contextlib.contextmanager
 def ray_cluster(cluster: str) -> Iterator[Any]:
-    """Ray, connected: "ray" starts a local cluster for as long as the sweep lasts, anything else is an address."""
+    """Ray, connected: "ray" starts a local cluster for as long as the work lasts, anything else is an address."""
     try:
         import ray
     except ImportError:
@@ -63,24 +64,27 @@ def on_ray(ray: Any, shards: Iterable[Shard], retries: int, uses_gpu: bool) -> I
     task = ray.remote(shards_module.run_shard).options(
         num_cpus=1, num_gpus=1 if uses_gpu else 0, max_retries=retries, retry_exceptions=True
     )
-    yield from _as_they_come(ray, task, shards)
+    yield from as_they_come(ray, task.remote, shards)
 
 
-def _as_they_come(ray: Any, task: Any, shards: Iterable[Shard]) -> Iterator[Outcome]:
-    """Results in order of arrival, with at most twice as many shards in flight as the cluster can run at once."""
-    waiting = iter(shards)
+def as_they_come(ray: Any, start: Callable[[Item], Any], items: Iterable[Item]) -> Iterator[tuple[Item, Any]]:
+    """Each item with its result, or its error, in order of arrival; `start` starts the work on an item.
+
+    At most twice as many are in flight as the cluster can run at once.
+    """
+    waiting = iter(items)
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    running: dict[Any, Shard] = {}
+    running: dict[Any, Item] = {}
     while True:
-        for shard in waiting:
-            running[task.remote(shard)] = shard
+        for item in waiting:
+            running[start(item)] = item
             if len(running) >= most:
                 break
         if not running:
             return
         (done, *_), _ = ray.wait(list(running), num_returns=1)
-        shard = running.pop(done)
+        item = running.pop(done)
         try:
-            yield shard, ray.get(done)
+            yield item, ray.get(done)
         except ray.exceptions.RayError as error:
-            yield shard, error
+            yield item, error

@@ -1,7 +1,7 @@
 """Does attention learned from text choose the tokens that the theory says?
 
 For a query token m and contextual tokens l, the learned attention logit z_m(l) is compared with the quantities of
-Theorems 2 and 3, counted in the training text (`text/corpus/contexts.py`): distinctness D(l|m), how much l says about
+Theorems 2 and 3, counted in the training text (`text/counts/contexts.py`): distinctness D(l|m), how much l says about
 the token after m, and co-occurrence P(l|m).  It is also compared with the raw frequency of l, which does not depend on
 m.
 
@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from scansnap.base.errors import InputError
-from scansnap.text.corpus.contexts import count_contexts
 from scansnap.text.corpus.corpus import Corpus
+from scansnap.text.counts.contexts import occurrences_of
 
 SHUFFLES = 3
 LEAST_COUNT = 50
@@ -56,8 +56,9 @@ def count_tokens(
     names = ("distinctness", "control", "cooccurrence", "frequency")
     values = {name: np.full((len(query_ids), min(tokens, corpus.vocab_size)), np.nan) for name in names}
     for i, query in enumerate(query_ids):
-        counts = count_contexts(ids, query, window, vocab_size=corpus.vocab_size)
-        shuffles = [counts.shuffled(rng).distinctness[:tokens] for _ in range(SHUFFLES + 1)]
+        occurrences = occurrences_of(ids, query, window, vocab_size=corpus.vocab_size)
+        counts = occurrences.count()
+        shuffles = [occurrences.shuffled(rng).count().distinctness[:tokens] for _ in range(SHUFFLES + 1)]
         expected = np.mean(shuffles[1:], axis=0)
         explanations = {
             "distinctness": counts.distinctness[:tokens] - expected,

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import scansnap as ss
-from scansnap.text.corpus.contexts import count_contexts
 from scansnap.text.corpus.generated import CLOSINGS, TOPICS, write_example
+from scansnap.text.counts.contexts import occurrences_of
 
 
 def test_it_is_always_the_same(tmp_path: Path) -> None:
@@ -60,8 +60,9 @@ def test_frequencies_fall_and_topics_share_words(tmp_path: Path) -> None:
 def test_topic_words_are_distinct_and_function_words_are_common() -> None:
     corpus = ss.read_corpus("example")
     word = {text: i for i, text in enumerate(corpus.words(range(corpus.vocab_size)))}
-    counts = count_contexts(corpus.train, word["the"], 35)
-    shuffled = counts.shuffled(np.random.default_rng(0))
+    occurrences = occurrences_of(corpus.train, word["the"], 35)
+    counts = occurrences.count()
+    shuffled = occurrences.shuffled(np.random.default_rng(0)).count()
     topical = [word[topic.people[0]] for topic in TOPICS]
     common = [word[text] for text in ("the", ".", "in", "one", "at")]
     assert counts.distinctness[topical].min() > 4 * counts.distinctness[common].max()

@@ -241,7 +241,10 @@ def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _checked_ids(ids: Iterable[int] | NDArray[np.integer[Any]], vocab_size: int) -> list[int]:
-    return [whole("a token id", int(i), most=vocab_size - 1) for i in ids]
+    listed = [int(i) for i in ids]
+    for extreme in (min(listed), max(listed)) if listed else ():
+        whole("a token id", extreme, most=vocab_size - 1)
+    return listed
 
 
 def _hash(*parts: str) -> str:

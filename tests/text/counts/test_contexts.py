@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.text.corpus import contexts
-from scansnap.text.corpus.contexts import count_contexts
+from scansnap.text.counts import contexts
+from scansnap.text.counts.contexts import occurrences_of
 
 
 def slow_counts(ids: list[int], query: int, window: int) -> tuple[Counter[tuple[int, int]], Counter[int]]:
@@ -50,8 +50,8 @@ def test_counts_are_those_of_a_dictionary(ids: list[int], window: int, chunk: in
     query = ids[0]
     pairs, following = slow_counts(ids, query, window)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contexts, "CHUNK_PAIRS", chunk)
-        counted = count_contexts(np.array(ids, np.int32), query, window, vocab_size=8)
+        patch.setattr(contexts, "BLOCK_ROWS", chunk)
+        counted = occurrences_of(np.array(ids, np.int32), query, window, vocab_size=8).count()
     assert counted.counts.shape == (8, 8)
     assert counted.counts.dtype == np.int64
     entries = counted.counts.tocoo()
@@ -75,7 +75,7 @@ def test_counts_are_those_of_a_dictionary(ids: list[int], window: int, chunk: in
 def test_common_tokens_say_nothing_and_distinct_tokens_everything() -> None:
     # 9 is the query; 0 precedes it always, 1 only before 5, 2 only before 6
     ids = np.array([0, 1, 9, 5] * 30 + [0, 2, 9, 6] * 10)
-    counted = count_contexts(ids, 9, 3)
+    counted = occurrences_of(ids, 9, 3).count()
     assert counted.distinctness[0] == 0
     assert counted.distinctness[1] == pytest.approx(math.log(40 / 30))
     assert counted.distinctness[2] == pytest.approx(math.log(40 / 10))
@@ -87,15 +87,16 @@ def test_shuffling_keeps_contexts_and_next_tokens_and_breaks_their_link() -> Non
     rng = np.random.default_rng(0)
     topic = rng.integers(0, 2, 2000)
     ids = np.stack([topic, np.full(2000, 9), topic + 5], axis=1).ravel()  # the topic decides what follows 9
-    counted = count_contexts(ids, 9, 2)
-    control = counted.shuffled(rng)
+    occurrences = occurrences_of(ids, 9, 2)
+    counted = occurrences.count()
+    control = occurrences.shuffled(rng).count()
     assert (control.token_counts == counted.token_counts).all()
     assert (control.next_counts == counted.next_counts).all()
     assert counted.distinctness[0] > 0.6
     # 2 N D is about chi-squared with 1 degree of freedom: over 20 once in 10^5
     assert 0 < control.distinctness[0] < 20 / 2000
-    again = counted.shuffled(np.random.default_rng(1)).counts.toarray()
-    assert (again == counted.shuffled(np.random.default_rng(1)).counts.toarray()).all()
+    again = occurrences.shuffled(np.random.default_rng(1)).count().counts.toarray()
+    assert (again == occurrences.shuffled(np.random.default_rng(1)).count().counts.toarray()).all()
     assert (again != control.counts.toarray()).any()
 
 
@@ -103,7 +104,7 @@ def test_memory_maps_are_counted(tmp_path) -> None:
     ids = np.random.default_rng(0).integers(0, 20, 5000, dtype=np.int32)
     ids.tofile(tmp_path / "ids.bin")
     mapped = np.memmap(tmp_path / "ids.bin", "<i4", mode="r")
-    assert (count_contexts(mapped, 3, 10).counts != count_contexts(ids, 3, 10).counts).nnz == 0
+    assert (occurrences_of(mapped, 3, 10).count().counts != occurrences_of(ids, 3, 10).count().counts).nnz == 0
 
 
 @pytest.mark.parametrize(
@@ -121,4 +122,4 @@ def test_memory_maps_are_counted(tmp_path) -> None:
 )
 def test_impossible_arguments_are_refused(ids: list, query: int, options: dict, message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
-        count_contexts(np.array(ids), query, **{"window": 5, **options})
+        occurrences_of(np.array(ids), query, **{"window": 5, **options})

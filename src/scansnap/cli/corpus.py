@@ -1,0 +1,101 @@
+"""`scansnap corpus count` and `scansnap corpus show`."""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scansnap.cli import common
+from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION
+from scansnap.text.counts.options import CountExecution, CountOptions
+
+if TYPE_CHECKING:
+    from scansnap.text.counts.evidence import ContextToken, Evidence
+
+
+@with_flags(CountOptions, CountExecution, defaults=True)
+def count(
+    text: Annotated[str, typer.Argument(help=TEXT_HELP)],
+    output: Annotated[Path, typer.Option("--output", help="The folder for the counts.")] = Path("counts"),
+    add: Annotated[
+        bool, typer.Option("--add", help="Add the text to the counts that are there, with their tokenizer.")
+    ] = False,
+    tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
+    min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+    **flags: Flag,
+) -> None:
+    """Count which tokens precede and follow every token of a text.
+
+    The counts are exact for a text of any size, in Parquet tables that DuckDB and Polars open. Start the same command
+    again after an interruption and it goes on. Look at a word with scansnap corpus show.
+    """
+    from scansnap.text.corpus.corpus import read_corpus
+    from scansnap.text.counts.counting import count_corpus
+
+    show = False if json else None
+    began = time.perf_counter()
+    # counts that are there have their vocabulary
+    corpus = text if output.exists() else read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=show)
+    counts = count_corpus(
+        corpus, output=output, add=add, progress=show, **read_flags(flags, CountOptions, CountExecution)
+    )
+    seconds = time.perf_counter() - began
+    if json:
+        texts = [vars(text) for text in counts.texts]
+        facts = {"counts": str(output), "tokens": counts.num_tokens, "vocab_size": counts.vocab_size, "texts": texts}
+        print(
+            json_module.dumps({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)})
+        )
+        return
+    print(f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
+          f"{counts.window - 1} tokens before it and the next one")  # fmt: skip
+    print(f"counts: {output}   ({seconds:.1f} s; look at a word with scansnap corpus show {output} --query WORD)")
+
+
+def show(
+    counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
+    query: Annotated[str, typer.Option("--query", help="The word to look at, one token of the text.")],
+    top: Annotated[int, typer.Option("--top", help="How many tokens of each kind to show.")] = 10,
+    least: Annotated[int, typer.Option("--least", help="How often a token must precede the word to be shown.")] = 10,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Show what precedes and follows a word: which tokens tell what comes next, and which are there anyway."""
+    from scansnap.text.counts.counts import read_counts
+    from scansnap.text.counts.evidence import evidence
+
+    shown = evidence(read_counts(counts), query, top=top, least=least)
+    if json:
+        print(json_module.dumps(shown.plain(), allow_nan=False, ensure_ascii=False))
+    else:
+        _sentences(shown, least)
+
+
+def _sentences(shown: Evidence, least: int) -> None:
+    print(f"'{shown.query}' occurs {shown.occurrences:,} times before another token, in {shown.num_tokens:,} tokens")
+    print("\nWhat follows it:")
+    width = max(len(following.word) for following in shown.following)
+    for following in shown.following:
+        print(f"  {following.word:{width}}  {following.count:9,} times  {following.share:6.1%}")
+    print(f"\nWhat is among the {shown.window - 1} tokens before it at least {least} times:")
+    _table("  distinct tokens, which tell what follows", shown.distinct)
+    _table("  common tokens, which are there whatever follows", shown.common)
+
+
+def _table(title: str, tokens: list[ContextToken]) -> None:
+    if not tokens:
+        print(f"\n{title}: none")
+        return
+    print(f"\n{title}:")
+    width = max(len(token.word) for token in tokens)
+    for token in tokens:
+        print(
+            f"    {token.word:{width}}  {token.count:9,} times; then comes '{token.next_word}' {token.next_count:,} "
+            f"times, {token.next_share:.0%} (usually {token.usual_share:.1%}); "
+            f"distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"
+        )

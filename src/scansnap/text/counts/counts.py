@@ -1,0 +1,165 @@
+"""Counts in a store, by query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scansnap.base.checks import whole
+from scansnap.base.errors import InputError, StoreError
+from scansnap.text.corpus.tokenizers import UNKNOWN, Tokenizer, WordTokenizer, load_tokenizer
+from scansnap.text.counts.contexts import ContextCounts
+from scansnap.text.counts.events import Rows
+from scansnap.text.counts.plan import Text
+from scansnap.text.counts.tables import COLUMNS, part_file, read_columns, read_queries
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+KIND, FORMAT = "counts", 1
+INFO, VOCABULARY, TOKENIZER = "counts.json", "vocabulary.parquet", "tokenizer"
+MARGINS = ("query_count", "next_count", "context_count")
+"""c(m), c(n) and c(l), by token."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """How often tokens precede and follow each other in a text, as `count_corpus` counts them."""
+
+    path: Path
+    window: int
+    """Tokens in a window: the query and those before it that count."""
+    least: int
+    """Triples that occur less often in all are not here; pairs and bigrams all are."""
+    texts: tuple[Text, ...]
+    """What was counted."""
+    cuts: tuple[int, ...] = field(repr=False)
+    """The first query in each file of a table, and the number of queries."""
+    origin: dict[str, str] = field(repr=False)
+    """The versions, the machine and the time that the counts were made with."""
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Whose tokens are counted."""
+        return load_tokenizer(self.path / TOKENIZER)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of token types (M)."""
+        return self.cuts[-1]
+
+    @property
+    def num_tokens(self) -> int:
+        """The length of all texts."""
+        return sum(text.tokens for text in self.texts)
+
+    @property
+    def source(self) -> str:
+        """The texts' names."""
+        return ", ".join(f"{text.name} {text.split}" for text in self.texts)
+
+    def files(self, table: str) -> str:
+        """The files of "triples", "pairs" or "bigrams", as DuckDB and Polars take them."""
+        if table not in COLUMNS:
+            raise InputError(f"there is no table '{table}': choose one of {', '.join(COLUMNS)}.")
+        return str(self.path / table / "*.parquet")
+
+    @cached_property
+    def vocabulary(self) -> xr.Dataset:
+        """Every token: its word, and how often it is a query, c(m), a next token, c(n), and a contextual one, c(l)."""
+        import xarray as xr
+
+        columns = read_columns(self.path / VOCABULARY, ["token", "word", *MARGINS])
+        coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
+        return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
+
+    def token(self, word: str | int) -> int:
+        """The id of a word that is one token."""
+        if not isinstance(word, str):
+            return whole("a token", word, most=self.vocab_size - 1)
+        ids = self.tokenizer.encode(word)
+        if len(ids) != 1:
+            pieces = ", ".join(f"'{piece}'" for piece in self.tokenizer.words(ids))
+            raise InputError(f"'{word}' is {len(ids)} tokens{f' ({pieces})' if pieces else ''}: give a single one.")
+        if self.tokenizer.words(ids) == [UNKNOWN] and word != UNKNOWN:
+            known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
+            nearest = get_close_matches(word.lower(), known, n=1)
+            hint = f"did you mean '{nearest[0]}'?" if nearest else "give a word of the text that was counted."
+            raise InputError(f"'{word}' does not occur in {self.source}: {hint}")
+        return int(ids[0])
+
+    def of(self, query: str | int) -> ContextCounts:
+        """What precedes and follows a query token, a word or an id."""
+        m = self.token(query)
+        counts = ContextCounts.from_rows(m, self.window, self.vocab_size, self._rows(m))
+        if not counts.num_occurrences:
+            raise InputError(f"token {m} never occurs before another token: give a query token that does.")
+        return counts
+
+    def dataset(self, queries: Iterable[str | int], *, tokens: int = 20, next_tokens: int = 10) -> xr.Dataset:
+        """The counts of some queries with labels: the most frequent contextual and next tokens of these queries.
+
+        `count` is c(l, m, n), `token_count` c(l, m), `next_count` c(m, n), `distinctness` D(l|m).
+        """
+        import xarray as xr
+
+        contexts = {self.token(query): self.of(query) for query in queries}
+        if not contexts:
+            raise InputError("queries is empty: give at least one word or token id.")
+        rows = self._most_frequent([context.token_counts for context in contexts.values()], tokens)
+        columns = self._most_frequent([context.next_counts for context in contexts.values()], next_tokens)
+        values = {
+            "count": (
+                ("query", "token", "next_token"),
+                [c.counts[rows][:, columns].toarray() for c in contexts.values()],
+            ),
+            "token_count": (("query", "token"), [c.token_counts[rows] for c in contexts.values()]),
+            "next_count": (("query", "next_token"), [c.next_counts[columns] for c in contexts.values()]),
+            "distinctness": (("query", "token"), [c.distinctness[rows] for c in contexts.values()]),
+        }
+        labels = {"query": list(contexts), "token": rows, "next_token": columns}
+        words = {f"{name}_word": (name, np.array(self.tokenizer.words(ids))) for name, ids in labels.items()}
+        variables = {name: (dims, np.array(arrays)) for name, (dims, arrays) in values.items()}
+        return xr.Dataset(variables, {**labels, **words}, self._attributes())
+
+    def _most_frequent(self, counts: list[Any], most: int) -> Any:
+        total = np.sum(counts, axis=0)
+        order = np.argsort(-total, kind="stable")[:most]
+        return order[total[order] > 0]
+
+    def _rows(self, query: int) -> Iterator[tuple[str, Rows]]:
+        part = int(np.searchsorted(self.cuts, query, side="right")) - 1
+        for table in COLUMNS:
+            for rows in read_queries(part_file(self.path, table, part), query, query + 1):
+                yield table, rows
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"kind": KIND, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
+
+
+def read_counts(path: str | Path) -> Counts:
+    """The counts that `count_corpus` wrote to a folder; tables are read when they are asked for."""
+    path = Path(path)
+    if not path.is_dir():
+        raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
+    try:
+        info = json.loads((path / INFO).read_text(encoding="utf-8"))
+        if info["kind"] != KIND:
+            raise KeyError(KIND)
+        version = info["format"]
+        texts = tuple(Text(**entry) for entry in info["texts"])
+        counts = Counts(path, info["window"], info["least"], texts, tuple(info["cuts"]), info["origin"])
+    except (OSError, KeyError, TypeError, ValueError):
+        raise StoreError(f"{path} holds no counts: give the folder that `scansnap corpus count` wrote.") from None
+    if version != FORMAT:
+        raise StoreError(
+            f"{path} has format {version}, and this version of scansnap reads format {FORMAT}: count the text again."
+        )
+    return counts

@@ -1,0 +1,71 @@
+"""`scansnap corpus` from the shell's side."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from scansnap.cli.app import main
+
+TEXT = "the cat by the gate purrs .\nthe dog by the wall barks .\n" * 30
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "pets.txt").write_text(TEXT)
+    (tmp_path / "more.txt").write_text(TEXT.replace("gate", "barn"))
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["scansnap", *words])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return (stop.value.code or 0, *capsys.readouterr())
+
+    return command
+
+
+def test_count_and_show(run, tmp_path) -> None:
+    code, out, _ = run("corpus", "count", "pets.txt", "--window", "8", "--split", "all")
+    assert code == 0
+    assert "pets train, pets valid: 480 tokens of 11 types, each with the 7 tokens before it" in out
+    code, out, _ = run("corpus", "show", "counts", "--query", "gate", "--least", "5")
+    assert code == 0
+    assert "'gate' occurs 30 times before another token, in 480 tokens" in out
+    assert "purrs         30 times  100.0%" in out
+    code, out, _ = run("corpus", "show", "counts", "--query", "the", "--json")
+    shown = json.loads(out)
+    assert shown["occurrences"] == 120
+    assert {n["word"]: n["count"] for n in shown["following"]} == {"cat": 30, "dog": 30, "gate": 30, "wall": 30}
+    cat = next(token for token in shown["distinct"] if token["next_word"] == "gate")
+    assert cat["word"] == "cat"
+    assert {"count", "share", "distinctness", "by_chance", "next_count", "next_share", "usual_share"} < set(cat)
+
+
+def test_more_text_is_added_and_the_same_text_is_not(run) -> None:
+    facts = [
+        json.loads(run("corpus", "count", text, "--add", "--min-count", "2", "--json")[1])
+        for text in ("pets.txt", "more.txt", "pets.txt")
+    ]
+    assert [len(fact["texts"]) for fact in facts] == [1, 2, 2]
+    assert facts[1]["tokens"] == facts[2]["tokens"] > facts[0]["tokens"]
+    assert facts[0]["vocab_size"] == facts[1]["vocab_size"]
+    assert "'<unk>' occurs" in run("corpus", "show", "counts", "--query", "<unk>")[1]  # barn is new
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("count", "nowhere.txt"), "there is no text at nowhere.txt"),
+        (("count", "pets.txt", "--window", "x"), "--window is 'x': give a whole number"),
+        (("show", "pets.txt", "--query", "cat"), "there are no counts at pets.txt"),
+    ],
+)
+def test_mistakes_are_answered_in_a_sentence(run, words, message) -> None:
+    code, out, error = run("corpus", *words)
+    assert (code, out) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
