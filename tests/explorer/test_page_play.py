@@ -256,8 +256,7 @@ def test_the_phase_map_fills_in_and_loads_a_cell(open_page: Open) -> None:
     page.select_option("#map-quantity", "snap")
     page.click("text=Compute the map")
     page.wait_for_selector("text=Done: 72 runs of 40 steps each.")
-    box = page.locator("#map").bounding_box()
-    page.mouse.click(box["x"] + 60, box["y"] + 20)  # the smallest ratio, the largest K
+    page.locator("#map").click(position={"x": 60, "y": 20})  # the smallest ratio, the largest K
     page.wait_for_function("document.querySelector('.about').textContent.includes('K = 16')")
 
 
