@@ -200,6 +200,13 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(tmp_path) -> None:
 
     ss.count_corpus(corpus_of(10, train=ids), output=tmp_path / "rare", window=4, least=2)
     assert "nothing can be added exactly" in refused(tmp_path / "rare", ids[1:], window=4, least=2, add=True)
+    rare = ss.read_counts(tmp_path / "rare")
+    with pytest.raises(ss.InputError, match="fewer than 2 times are left out of these counts"):
+        evidence(rare, int(ids[0]))
+    some = rare.of(int(ids[0]))
+    missing = some.counts.sum(axis=1) < some.token_counts
+    assert missing.any()
+    assert np.isnan(some.distinctness[missing]).all()
     (tmp_path / "counts.lock").write_text("1")
     assert "process 1 is writing" in refused(output, ids, window=4)
 

@@ -68,13 +68,14 @@ class ContextCounts:
 
     @cached_property
     def distinctness(self) -> NDArray[np.float64]:
-        """D(l|m) in nats, (vocab_size,); NaN for tokens that are never contextual."""
+        """D(l|m) in nats, (vocab_size,); NaN for tokens that never precede the query, or lack triples left out as rare."""
         rows = np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
         next_probs = self.counts.data / self.token_counts[rows]  # P(n|l, m)
         overall = self.next_counts[self.counts.indices] / self.num_occurrences  # P(n|m)
         divergence = np.bincount(rows, next_probs * np.log(next_probs / overall), minlength=self.counts.shape[0])
+        complete = (self.token_counts > 0) & (self.counts.sum(axis=1) == self.token_counts)
         # a divergence is never negative, but rounding can make it so
-        return np.where(self.token_counts > 0, np.maximum(divergence, 0.0), np.nan)
+        return np.where(complete, np.maximum(divergence, 0.0), np.nan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from scansnap.base.checks import whole
+from scansnap.base.errors import InputError
 from scansnap.text.counts.counts import Counts
 
 LITTLE = 0.05
@@ -86,6 +87,11 @@ class Evidence:
 def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int = 10) -> Evidence:
     """The `top` next tokens of a query, its distinct and its common tokens among those before it `least` times."""
     top, least = whole("top", top, least=1), whole("least", least, least=1)
+    if counts.least > 1:
+        raise InputError(
+            f"triples that occur fewer than {counts.least} times are left out of these counts, without which "
+            "distinctness is not known: count the text with least=1."
+        )
     context = counts.of(query)
     words = counts.tokenizer.words
     next_probs = context.next_counts / context.num_occurrences
