@@ -68,7 +68,7 @@ class ContextCounts:
 
     @cached_property
     def distinctness(self) -> NDArray[np.float64]:
-        """D(l|m) in nats, (vocab_size,); NaN for tokens that never precede the query, or lack triples left out as rare."""
+        """D(l|m) in nats, (vocab_size,); NaN for tokens that never precede the query or lack their rare triples."""
         rows = np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
         next_probs = self.counts.data / self.token_counts[rows]  # P(n|l, m)
         overall = self.next_counts[self.counts.indices] / self.num_occurrences  # P(n|m)
