@@ -21,7 +21,7 @@ reproduce: $(READY)
 
 ## Run the tests.
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 tests
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
 
 ## Style and types.
 check: $(READY)
