@@ -21,12 +21,23 @@ from scansnap.dynamics.device_sampling import DeviceSampler, choose_on_device
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NEAR = ss.near_distinct()
 NEAR_LENGTH = 1 + int(NEAR.sizes.sum())
+SMALL = ss.syn_small()
+EVEN = ss.SequenceClasses(
+    probs=(SMALL.probs > 0) / 20, query=SMALL.query, next_token=SMALL.next_token, vocab_size=SMALL.vocab_size
+)
+BUCKETS = ss.PositionedClasses.from_parts(sizes=[2, 3, 140], parts=[SMALL, EVEN, SMALL])
 
 
 @pytest.mark.parametrize(
     ("classes", "seq_len"),
-    [(ss.syn_small(), 2), (ss.syn_medium(num_query=3), 65), (ss.syn_medium(num_query=3), 200), (NEAR, NEAR_LENGTH)],
-    ids=["small", "medium", "long", "positions"],
+    [
+        (ss.syn_small(), 2),
+        (ss.syn_medium(num_query=3), 65),
+        (ss.syn_medium(num_query=3), 200),
+        (NEAR, NEAR_LENGTH),
+        (BUCKETS, 146),
+    ],
+    ids=["small", "medium", "long", "positions", "buckets of positions"],
 )
 def test_it_draws_the_same_counts(classes: SequenceClasses, seq_len: int) -> None:
     """The sequences of each seed, which two runs share, in the order of their classes."""

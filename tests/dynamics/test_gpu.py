@@ -53,7 +53,15 @@ def test_devices_agree_on_positions(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"residual": True}, {"heads": 2}, {"num_sequences": 64}, {"optimizer": "adam"}]
+    "options",
+    [
+        {},
+        {"residual": True},
+        {"heads": 2},
+        {"num_sequences": 64},
+        {"optimizer": "adam"},
+        {"decoder_gradient": "modified"},
+    ],
 )
 def test_products_over_the_rows_of_each_class_agree(options: dict[str, Any]) -> None:
     """In float32 the GPU multiplies these alone; after ten steps runs differ by rounding and little growth of it."""

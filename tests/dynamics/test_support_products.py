@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import scansnap as ss
+from scansnap.dynamics.gradients import Batch, LayoutTensors, gradients
 from scansnap.dynamics.products import DenseProducts
 from scansnap.model.architecture import Layer
 from scansnap.model.compact import CompactLayout
@@ -42,3 +45,29 @@ def test_they_equal_products_over_all_rows(heads: int, residual: bool) -> None:
     assert torch.allclose(ours.read(v, y, class_index), plain.read(v, y, class_index), atol=1e-4)
     assert torch.allclose(ours.back(x, y, class_index), plain.back(x, y, class_index) * mask, atol=1e-4)
     assert torch.allclose(ours.outer(v, x, class_index), plain.outer(v, x, class_index), atol=1e-4)
+
+
+@pytest.mark.parametrize("residual", [False, True], ids=["plain", "residual"])
+@pytest.mark.parametrize("modified", [False, True], ids=["true", "modified"])
+def test_a_step_is_the_same_with_either_kind(modified: bool, residual: bool) -> None:
+    """The gradient of a batch in any order, by plain products, and of the same batch in order, by these."""
+    classes = ss.syn_medium(num_query=2)
+    layout = CompactLayout.of(classes, np.arange(classes.vocab_size), Layer(residual=residual))
+    plain = LayoutTensors.of(layout, dtype=torch.float32, device=DEVICE)
+    ours = replace(plain, products=SupportProducts.of(layout, DEVICE))
+    random = np.random.default_rng(0)
+    class_index = torch.as_tensor(random.integers(0, 4, (2, 9)), device=DEVICE)
+    counts = torch.as_tensor(random.integers(0, 5, (2, 9, layout.num_rows)), device=DEVICE) * (
+        plain.probs[class_index] > 0
+    )
+    batch = Batch(class_index, counts.float(), torch.full((2, 9), 1 / 9, device=DEVICE))
+    y, z = (
+        torch.as_tensor(random.normal(size=shape), dtype=torch.float32, device=DEVICE)
+        for shape in ((2, layout.num_decoder_rows, len(layout.multiplicity)), (2, layout.num_queries, layout.num_rows))
+    )
+    expected = gradients(plain, y, z, batch, modified=modified)
+    ordered = batch.in_class_order()
+    assert bool((ordered.class_index.diff(dim=1) >= 0).all())
+    result = gradients(ours, y, z, ordered, modified=modified)
+    for name in ("decoder", "attention_logits", "loss", "accuracy"):
+        assert torch.allclose(getattr(result, name), getattr(expected, name), rtol=1e-4, atol=1e-5), name

@@ -159,6 +159,7 @@ def gradients(
         modification = _modification(layout, attention_logits, bias)
         every = torch.arange(len(weighed), device=weighed.device)[:, None]
         weighed = weighed + modification[every, batch.class_index]
+        products = DenseProducts()  # F E' e_n has entries at the tokens of all classes
     return Gradients(
         decoder=products.outer(weighed, residual, batch.class_index),
         attention_logits=(layout.query_one_hot[batch.class_index].mT @ dz.flatten(2)).reshape(attention_logits.shape),
@@ -203,7 +204,7 @@ def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor)
     rounding of p_n.
     """
     index = next_column[..., None]
-    is_own = torch.arange(logits.shape[2], device=logits.device) == index  # compiled, one pass does all of this
+    is_own = torch.arange(logits.shape[2], device=logits.device) == index  # masks fuse into one compiled pass
     grouped = logits + layout.log_multiplicity
     top = grouped.amax(2, keepdim=True)
     weights = torch.exp(grouped - top)

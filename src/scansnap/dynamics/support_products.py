@@ -1,10 +1,10 @@
 """The products of `products.py` on a GPU, over the rows of each class alone.
 
-The sequences of a batch are in the order of their classes.  So those of a class are together: one program reads the
-class's rows of Y once and multiplies them with all of its sequences.  For dY a program has some neighboring rows, and
-adds up the sequences between the first and the last class that has any of them, in order: no sum depends on which
-program is first.  Classes are few rows apart where their tokens are (`synthetic` gives each class's own tokens in
-turn), and rows that all classes share cost what they cost anyway.
+The sequences of a batch are in the order of their classes, so that those of one class are neighbors: one program reads
+the class's rows of Y once and multiplies them with all of its sequences.  For dY, a program owns a block of neighboring
+rows and adds up the sequences from the first class that reads any of them to the last, in order: no sum depends on
+which program finishes first.  This pays where neighboring rows belong to few classes, as in `synthetic`, which numbers
+each class's own tokens in turn; a row that all classes share takes the whole batch, as it must.
 """
 
 from __future__ import annotations

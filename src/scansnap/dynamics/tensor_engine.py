@@ -30,7 +30,7 @@ from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.snapshot import Parts
 
 SETTINGS = 256
-"""Shapes and settings for which a process compiles the step; after them it would silently no longer compile."""
+"""How many shapes and settings a process compiles the step for; beyond that, PyTorch runs it uncompiled."""
 
 
 def take_step(
