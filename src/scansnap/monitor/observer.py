@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
-from scansnap.monitor.look import uncompiled, undisturbed
+from scansnap.monitor.look import Trace, uncompiled, undisturbed
 from scansnap.monitor.probe import SHOWN, Piece, Probe
 from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.projections import Projections, find_projections
 from scansnap.monitor.quantities import HeadQuantity
+from scansnap.monitor.replay import Replay, has_hooks
 from scansnap.monitor.sight import AllSeen, Announced, Sight
 from scansnap.monitor.tally import SeenLayer, Tally
 
@@ -66,6 +67,7 @@ class Observer:
         self.probe, self.record = probe, tuple(record)
         self.layers: dict[str, SeenLayer] = {}
         self.announced: list[Announced] = []
+        self._replay = Replay(self._model, probe.device)
 
     @property
     def heads(self) -> int:
@@ -122,6 +124,8 @@ class Observer:
                 for layer in self.layers.values():
                     layer.has_before = False  # what was followed may not be whole
                 windows = self._at_most or self.probe.windows
+                if not isinstance(error, ScanSnapError):
+                    self._replay.drop()
                 if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
                     raise
                 self._at_most = math.ceil(windows / 2)
@@ -141,19 +145,41 @@ class Observer:
     def _look(self) -> Measured:
         if not self.layers:
             self._learn()
-        tally = Tally(
-            self.probe, self.record, self.layers, shows=self._shows,
-            ends_early=not self.is_sharded and not _has_hooks(self._model),
-        )  # fmt: skip
-        self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
+        tensors = self._replay.run() or self._look_afresh()
         for layer in self.layers.values():
             layer.has_before = layer.before is not None
-        return self._collect(tally)
+        return self._read(*tensors)
 
-    def _pass(self, pieces: Iterable[Piece], tally: Tally) -> None:
+    def _look_afresh(self) -> tuple[Tensor, ...]:
+        """Look, and capture the look if the next ones can be its replay."""
+        followed = [layer.before for layer in self.layers.values() if layer.before is not None]
+        is_settled = self._replay.may_capture and not (
+            self.is_sharded or self.probe.function or has_hooks(self._model)
+            or any(layer.before is None or not layer.has_before for layer in self.layers.values())
+        )  # fmt: skip
+        before = [weights.clone() for weights in followed] if is_settled else []
+        tensors, trace = self._pass_over_probe()
+        if is_settled and not trace.is_any:
+            now = [weights.clone() for weights in followed]
+            for weights, value in zip(followed, before, strict=True):
+                weights.copy_(value)
+            self._replay.capture(lambda: self._pass_over_probe()[0], tensors)
+            for weights, value in zip(followed, now, strict=True):
+                weights.copy_(value)
+        return tensors
+
+    def _pass_over_probe(self) -> tuple[tuple[Tensor, ...], Trace]:
+        tally = Tally(
+            self.probe, self.record, self.layers, shows=self._shows,
+            ends_early=not self.is_sharded and not has_hooks(self._model),
+        )  # fmt: skip
+        trace = self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
+        return self._collect(tally), trace
+
+    def _pass(self, pieces: Iterable[Piece], tally: Tally) -> Trace:
         """Run the model on pieces of the probe; all processes fail if one of them does."""
         names = {id(module): name for name, module in self._modules().items()}
-        with undisturbed(self._model, self.is_sharded):
+        with undisturbed(self._model, self.is_sharded) as trace:
             for piece in pieces:
                 tally.start(piece)
                 sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
@@ -170,25 +196,31 @@ class Observer:
                         tally.failure = RuntimeError("the look failed in another process")
                 if tally.failure is not None:
                     raise tally.failure
+        return trace
 
-    def _collect(self, tally: Tally) -> Measured:
+    def _collect(self, tally: Tally) -> tuple[Tensor, Tensor, Tensor]:
+        """The values (quantity, layer, head), patterns (layer, head, row, key), and which layers are not finite."""
         device = next(iter(tally.sums.values())).totals.device
         shape = len(self.layers), self.heads
         values = torch.full((len(self.record), *shape), math.nan, dtype=torch.float64, device=device)
         pattern = torch.full((*shape, *self.shown), math.nan, device=device)
         is_bad = torch.zeros(len(self.layers), dtype=torch.bool, device=device)
-        is_mean = torch.tensor([quantity.reduction == "mean" for quantity in self.record], device=device)
         for i, name in enumerate(self.layers):
             if name not in tally.sums:
                 continue
             sums = tally.sums[name]
-            counts = torch.where(is_mean[:, None], sums.counts, (sums.counts > 0).double())
-            values[:, i, : sums.totals.shape[1]] = torch.where(counts > 0, sums.totals / counts, math.nan)
+            means = torch.where(sums.counts > 0, sums.totals / sums.counts, math.nan)
+            largest = torch.where(sums.counts > 0, sums.totals, math.nan)
+            for j, quantity in enumerate(self.record):
+                values[j, i, : sums.totals.shape[1]] = (means if quantity.reduction == "mean" else largest)[j]
             is_bad[i] = sums.is_bad
             if sums.pattern is not None:
                 heads, rows, keys = sums.pattern.shape
                 pattern[i, :heads, :rows, :keys] = sums.pattern
         self._add_projected(values)
+        return values, pattern, is_bad
+
+    def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Measured:
         if bad := is_bad.nonzero().flatten().tolist():
             raise FailedLook(f"the attention logits of {list(self.layers)[bad[0]]} are not finite")
         numbers = values.cpu().numpy()
@@ -211,16 +243,10 @@ class Observer:
             if shown:
                 alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))
         for group in alike.values():
-            layers = [i for i, _ in group]
             stacked = Projections(
                 torch.stack([shown.query.detach() for _, shown in group]),
                 torch.stack([shown.key.detach() for _, shown in group]),
             )
             for j in wanted:
-                numbers = self.record[j].compute(stacked)
-                values[j, layers, : numbers.shape[1]] = numbers.to(values)
-
-
-def _has_hooks(model: nn.Module) -> bool:
-    """Whether hooks may count on a forward pass that runs to its end."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+                for (i, _), numbers in zip(group, self.record[j].compute(stacked).to(values), strict=True):
+                    values[j, i, : len(numbers)] = numbers

@@ -137,10 +137,12 @@ class Tally:
         """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
         sums = self.sums.get(layer.name)
         if sums is None:
-            zeros = torch.zeros(len(self.record), layer.heads, dtype=torch.float64, device=seen.weights.device)
-            lowest = [-math.inf if quantity.reduction == "max" else 0.0 for quantity in self.record]
-            totals = zeros + torch.tensor(lowest, dtype=torch.float64).to(zeros.device)[:, None]
-            self.sums[layer.name] = sums = _Sums(totals, zeros, zeros.new_zeros((), dtype=torch.bool))
+            counts = torch.zeros(len(self.record), layer.heads, dtype=torch.float64, device=seen.weights.device)
+            totals = counts.clone()
+            for i, quantity in enumerate(self.record):
+                if quantity.reduction == "max":
+                    totals[i] = -math.inf
+            self.sums[layer.name] = sums = _Sums(totals, counts, counts.new_zeros((), dtype=torch.bool))
         piece = self._piece
         own = len(seen.weights) * piece.windows // (piece.windows + piece.repeated)
         probe = seen.part(slice(own))
