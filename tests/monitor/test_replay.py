@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -52,13 +53,13 @@ class Model(nn.Module):
         x = self.embed(ids)
         for layer in self.layers:
             x = layer(x)
-            if self.reads and float(x.abs().amax()) > 1e9:
+            if self.reads and float(x.detach().abs().amax()) > 1e9:
                 x = x / 2
         return torch.as_tensor(self.head(x))
 
 
-def _attention(model: nn.Module) -> Any:
-    return model.layers[1]  # type: ignore[index, union-attr]
+def _attention(model: Any) -> Any:
+    return model.layers[1]
 
 
 def _replace_data(model: nn.Module) -> None:
@@ -165,11 +166,9 @@ def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> N
     _train(twin, 8, "cuda")
     assert watch._observer._replay.is_ready != reads
     assert not afresh._observer._replay.is_ready
-    for name in watch.dataset.data_vars:
-        ss_values, plain = watch.dataset[name], afresh.dataset[name]
-        if ss_values.dtype.kind == "f":
-            assert abs(ss_values - plain).max() < 1e-5, name
-            assert (ss_values.isnull() == plain.isnull()).all(), name
+    for name, measured in watch.dataset.data_vars.items():
+        if measured.dtype.kind == "f":
+            np.testing.assert_allclose(measured, afresh.dataset[name], atol=1e-5, err_msg=str(name))
     for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 

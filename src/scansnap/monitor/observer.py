@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import Trace, uncompiled, undisturbed
-from scansnap.monitor.probe import SHOWN, Piece, Probe
+from scansnap.monitor.probe import Piece, Probe
 from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.projections import Projections, find_projections
 from scansnap.monitor.quantities import HeadQuantity
 from scansnap.monitor.replay import Replay, has_hooks
 from scansnap.monitor.sight import AllSeen, Announced, Sight
-from scansnap.monitor.tally import SeenLayer, Tally
+from scansnap.monitor.tally import SeenLayer, Tally, groups_of
 
 Result = TypeVar("Result")
 
@@ -65,21 +65,10 @@ class Observer:
         self._model = uncompiled(model)
         self.is_sharded = is_sharded(self._model)
         self.probe, self.record = probe, tuple(record)
+        self._groups = groups_of(self.record)
         self.layers: dict[str, SeenLayer] = {}
         self.announced: list[Announced] = []
         self._replay = Replay(self._model, probe.device)
-
-    @property
-    def heads(self) -> int:
-        """The most heads of a layer."""
-        return max((layer.heads for layer in self.layers.values()), default=0)
-
-    @property
-    def shown(self) -> tuple[int, int]:
-        """The rows and keys of a pattern."""
-        queries = max((layer.queries for layer in self.layers.values()), default=0)
-        keys = max((layer.keys for layer in self.layers.values()), default=0)
-        return min(SHOWN, queries), min(SHOWN, keys)
 
     def learn(self) -> None:
         """See which modules attend, and how; refused if none is seen."""
@@ -131,7 +120,7 @@ class Observer:
                 self._at_most = math.ceil(windows / 2)
 
     def _learn(self) -> None:
-        tally = Tally(self.probe, self.record, {}, learns=True)
+        tally = Tally(self.probe, self._groups, {}, learns=True)
         piece = next(self.probe.pieces(self._at_most, repeat=False))
         self._pass([piece], tally)
         if not tally.layers:
@@ -170,11 +159,13 @@ class Observer:
 
     def _pass_over_probe(self) -> tuple[tuple[Tensor, ...], Trace]:
         tally = Tally(
-            self.probe, self.record, self.layers, shows=self._shows,
+            self.probe, self._groups, self.layers, shows=self._shows,
             ends_early=not self.is_sharded and not has_hooks(self._model),
         )  # fmt: skip
         trace = self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
-        return self._collect(tally), trace
+        values = tally.values()
+        self._add_projected(values)
+        return (values, tally.pattern, tally.is_bad), trace
 
     def _pass(self, pieces: Iterable[Piece], tally: Tally) -> Trace:
         """Run the model on pieces of the probe; all processes fail if one of them does."""
@@ -198,33 +189,12 @@ class Observer:
                     raise tally.failure
         return trace
 
-    def _collect(self, tally: Tally) -> tuple[Tensor, Tensor, Tensor]:
-        """The values (quantity, layer, head), patterns (layer, head, row, key), and which layers are not finite."""
-        device = next(iter(tally.sums.values())).totals.device
-        shape = len(self.layers), self.heads
-        values = torch.full((len(self.record), *shape), math.nan, dtype=torch.float64, device=device)
-        pattern = torch.full((*shape, *self.shown), math.nan, device=device)
-        is_bad = torch.zeros(len(self.layers), dtype=torch.bool, device=device)
-        for i, name in enumerate(self.layers):
-            if name not in tally.sums:
-                continue
-            sums = tally.sums[name]
-            means = torch.where(sums.counts > 0, sums.totals / sums.counts, math.nan)
-            largest = torch.where(sums.counts > 0, sums.totals, math.nan)
-            for j, quantity in enumerate(self.record):
-                values[j, i, : sums.totals.shape[1]] = (means if quantity.reduction == "mean" else largest)[j]
-            is_bad[i] = sums.is_bad
-            if sums.pattern is not None:
-                heads, rows, keys = sums.pattern.shape
-                pattern[i, :heads, :rows, :keys] = sums.pattern
-        self._add_projected(values)
-        return values, pattern, is_bad
-
     def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Measured:
-        if bad := is_bad.nonzero().flatten().tolist():
-            raise FailedLook(f"the attention logits of {list(self.layers)[bad[0]]} are not finite")
-        numbers = values.cpu().numpy()
-        return Measured({quantity.name: numbers[j] for j, quantity in enumerate(self.record)}, pattern.cpu().numpy())
+        if is_bad.any():
+            raise FailedLook(f"the attention logits of {list(self.layers)[int(is_bad.int().argmax())]} are not finite")
+        names = [quantity.name for group in self._groups for quantity in group.members]
+        numbers = dict(zip(names, values.cpu().numpy(), strict=True))
+        return Measured({quantity.name: numbers[quantity.name] for quantity in self.record}, pattern.cpu().numpy())
 
     def _modules(self) -> dict[str, nn.Module]:
         """The model's modules by name; the model itself has that of its class."""
@@ -232,8 +202,8 @@ class Observer:
 
     def _add_projected(self, values: Tensor) -> None:
         """Fill in the quantities of projections, of layers of the same shape together."""
-        wanted = [j for j, quantity in enumerate(self.record) if quantity.sample == "projections"]
-        if not wanted:
+        groups = [group for group in self._groups if group.sample == "projections"]
+        if not groups:
             return
         modules = self._modules()
         alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
@@ -242,11 +212,12 @@ class Observer:
             shown = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
             if shown:
                 alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))
-        for group in alike.values():
+        for layers in alike.values():
             stacked = Projections(
-                torch.stack([shown.query.detach() for _, shown in group]),
-                torch.stack([shown.key.detach() for _, shown in group]),
+                torch.stack([shown.query.detach() for _, shown in layers]),
+                torch.stack([shown.key.detach() for _, shown in layers]),
             )
-            for j in wanted:
-                for (i, _), numbers in zip(group, self.record[j].compute(stacked).to(values), strict=True):
-                    values[j, i, : len(numbers)] = numbers
+            for group in groups:
+                numbers = torch.stack([quantity.compute(stacked) for quantity in group.members]).to(values)
+                for k, (i, _) in enumerate(layers):
+                    values[group.place, i, : numbers.shape[2]] = numbers[:, k]

@@ -27,7 +27,7 @@ HELD = 1 / 32
 CAPTURES = 3
 """How often a look is captured before changes of the model are taken to be its habit."""
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+PLAIN = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
 """Types of values that are compared by value; other objects are the same if they are one object."""
 
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
@@ -100,9 +100,9 @@ def _on_one_device(model: nn.Module, device: torch.device) -> bool:
 
 
 def _end_failed_capture() -> None:
-    """Capture nothing: a capture that failed leaves torch's random generator waiting for the end of one."""
+    """Capture next to nothing: a capture that failed leaves torch's random generator waiting for the end of one."""
     with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
-        pass
+        torch.zeros((), device="cuda")
 
 
 def has_hooks(model: nn.Module) -> bool:
@@ -121,7 +121,7 @@ class _Conditions:
             torch.are_deterministic_algorithms_enabled(), backends.flash_sdp_enabled(),
             backends.mem_efficient_sdp_enabled(), backends.math_sdp_enabled(), backends.cudnn_sdp_enabled(),
         ]  # fmt: skip
-        self._objects: list[object] = []  # held, so that no other object gets the identity of one of them
+        self._objects: dict[int, object] = {}  # held, so that no other object gets the identity of one of them
         self.keys.append(has_hooks(model))
         for module in model.modules():
             self._add(module)
@@ -130,17 +130,21 @@ class _Conditions:
             for name, value in module.__dict__.items():
                 if name not in OF_EVERY_MODULE:
                     self.keys.append(name)
-                    self._add(value)
-                    self._add_contents(value)
+                    if self._add(value):
+                        self._add_contents(value)
 
-    def _add(self, value: Any) -> None:
-        if isinstance(value, PLAIN):
+    def _add(self, value: Any) -> bool:
+        """Take a value down; False if it has no contents, or they are known."""
+        if type(value) in PLAIN:
             self.keys.append((type(value), value))
-        else:
-            self._objects.append(value)
-            self.keys.append(id(value))
-            if isinstance(value, Tensor):
-                self.keys.append((value.data_ptr(), value.dtype, value.shape, value.stride()))
+            return False
+        self.keys.append(id(value))
+        if id(value) in self._objects:
+            return False
+        self._objects[id(value)] = value
+        if isinstance(value, Tensor):
+            self.keys.append((value.data_ptr(), value.dtype, value.shape, value.stride()))
+        return True
 
     def _add_contents(self, value: Any) -> None:
         """What a container or a configuration holds, one level deep."""
@@ -151,5 +155,5 @@ class _Conditions:
             for key, item in value.items():
                 self._add(key)
                 self._add(item)
-        elif not isinstance(value, (nn.Module, Tensor, type, *PLAIN)) and not callable(value):
-            self._add_contents(getattr(value, "__dict__", None))
+        elif not isinstance(value, nn.Module | Tensor | type) and not callable(value):
+            self._add_contents(getattr(value, "__dict__", ()))

@@ -7,7 +7,7 @@ weights outlive it, except those of the rows that are followed from look to look
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from scansnap.monitor.calls import AttentionCall, Kind
 from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.quantities import HeadQuantity, Rows
+from scansnap.monitor.quantities import HeadQuantity, Reduction, Rows, Sample
 from scansnap.monitor.sight import Expected
 
 FOLLOWED = 1 << 25
@@ -45,14 +45,38 @@ class SeenLayer:
     has_before: bool = False
 
 
-@dataclass
-class _Sums:
-    """Sums over the rows of a layer; quantities along the first axis, heads along the second."""
+def most_heads(layers: Mapping[str, SeenLayer]) -> int:
+    """The most heads of a layer."""
+    return max((layer.heads for layer in layers.values()), default=0)
 
-    totals: Tensor
-    counts: Tensor
-    is_bad: Tensor  # whether a logit was not finite
-    pattern: Tensor | None = None
+
+def shown(layers: Mapping[str, SeenLayer]) -> tuple[int, int]:
+    """The rows and keys of a pattern."""
+    queries = max((layer.queries for layer in layers.values()), default=0)
+    keys = max((layer.keys for layer in layers.values()), default=0)
+    return min(SHOWN, queries), min(SHOWN, keys)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Quantities of the same rows that are reduced in the same way, and so together."""
+
+    members: tuple[HeadQuantity, ...]
+    place: slice  # of them along the quantities of a tally
+    sample: Sample
+    reduction: Reduction
+
+
+def groups_of(record: Sequence[HeadQuantity]) -> tuple[Group, ...]:
+    """The quantities in groups, in the order in which a tally holds them."""
+    kinds = dict.fromkeys((quantity.sample, quantity.reduction) for quantity in record)
+    groups: list[Group] = []
+    start = 0
+    for kind in kinds:
+        members = tuple(quantity for quantity in record if (quantity.sample, quantity.reduction) == kind)
+        groups.append(Group(members, slice(start, start + len(members)), *kind))
+        start += len(members)
+    return tuple(groups)
 
 
 @dataclass
@@ -60,14 +84,25 @@ class Tally:
     """Sums over the pieces of one look; a first look also learns the layers."""
 
     probe: Probe
-    record: Sequence[HeadQuantity]
+    groups: tuple[Group, ...]
     layers: dict[str, SeenLayer]
     learns: bool = False
     ends_early: bool = False  # whether a pass ends with the last attention
     shows: bool = True  # whether patterns are kept
     failure: Exception | None = None
-    sums: dict[str, _Sums] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        device, number, heads = self.probe.device, len(self.layers), most_heads(self.layers)
+        shape = self.groups[-1].place.stop, number, heads
+        self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # (quantity, layer, head)
+        self.counts = torch.zeros_like(self.totals)
+        for group in self.groups:
+            if group.reduction == "max":
+                self.totals[group.place] = -math.inf
+        self.is_bad = torch.zeros(number, dtype=torch.bool, device=device)  # whether a logit was not finite
+        self.pattern = torch.full((number, heads, *shown(self.layers)), math.nan, device=device)
+        self._number = {name: i for i, name in enumerate(self.layers)}
 
     def start(self, piece: Piece) -> None:
         """Begin a pass over this piece."""
@@ -130,20 +165,13 @@ class Tally:
             self._add(layer, seen, start, is_usual)
             start += some.positions.shape[1]
         if self.shows and self._piece.start == 0 and is_usual:
-            shown = ChosenRows.all(1, min(SHOWN, queries), rows.positions.device)
-            self.sums[layer.name].pattern = call.first_window().weights_of(shown)[0, ..., : min(SHOWN, keys)]
+            whole = ChosenRows.all(1, min(SHOWN, queries), rows.positions.device)
+            pattern = call.first_window().weights_of(whole)[0, ..., :SHOWN]
+            self.pattern[self._number[layer.name]][tuple(map(slice, pattern.shape))] = pattern
 
     def _add(self, layer: SeenLayer, seen: Rows, start: int, is_usual: bool) -> None:
         """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
-        sums = self.sums.get(layer.name)
-        if sums is None:
-            counts = torch.zeros(len(self.record), layer.heads, dtype=torch.float64, device=seen.weights.device)
-            totals = counts.clone()
-            for i, quantity in enumerate(self.record):
-                if quantity.reduction == "max":
-                    totals[i] = -math.inf
-            self.sums[layer.name] = sums = _Sums(totals, counts, counts.new_zeros((), dtype=torch.bool))
-        piece = self._piece
+        piece, number = self._piece, self._number[layer.name]
         own = len(seen.weights) * piece.windows // (piece.windows + piece.repeated)
         probe = seen.part(slice(own))
         samples = {
@@ -153,19 +181,30 @@ class Tally:
         if piece.repeated and layer.kind != "cross":
             tokens = self.probe.repeated_tokens(layer.keys, piece.repeated)
             samples["repeated"] = replace(seen.part(slice(own, None)), tokens=tokens)
-        sums.is_bad |= probe.entropy.isnan().any()  # softmax of NaN or infinity is NaN
-        for i, quantity in enumerate(self.record):
-            rows = samples.get(quantity.sample)
-            if rows is None:  # or it is no quantity of rows
+        is_bad = probe.entropy.isnan().any()  # softmax of NaN or infinity is NaN
+        self.is_bad[number].logical_or_(is_bad.to(self.is_bad.device))
+        for group in self.groups:
+            rows = samples.get(group.sample)
+            if rows is None:  # or these are no quantities of rows
                 continue
-            values = quantity.compute(rows)
-            does_count = ~values.isnan()
-            sums.counts[i] += does_count.sum((0, 2))
-            if quantity.reduction == "max":
-                largest = values.masked_fill(~does_count, -math.inf).amax((0, 2))
-                sums.totals[i] = torch.maximum(sums.totals[i], largest.double())
+            values = torch.stack([quantity.compute(rows) for quantity in group.members])  # (quantity, B, H, r)
+            place = group.place, number, slice(layer.heads)
+            totals, counts = self.totals[place], self.counts[place]
+            does_count = values == values  # it is not NaN
+            counts.add_(does_count.sum((1, 3)).to(counts.device))
+            if group.reduction == "max":
+                largest = values.masked_fill(~does_count, -math.inf).amax((1, 3))
+                torch.maximum(totals, largest.to(totals), out=totals)
             else:
-                sums.totals[i] += values.nan_to_num(0.0).sum((0, 2), dtype=torch.float64)
+                totals.add_(torch.where(does_count, values, 0.0).sum((1, 3), dtype=torch.float64).to(totals.device))
+
+    def values(self) -> Tensor:
+        """Each quantity of each layer and head; NaN where no row counts (quantity, layer, head)."""
+        numbers = torch.where(self.counts > 0, self.totals, math.nan)
+        for group in self.groups:
+            if group.reduction == "mean":
+                numbers[group.place] /= self.counts[group.place]
+        return numbers
 
     def _followed(self, layer: SeenLayer, seen: Rows, start: int) -> Rows | None:
         """The rows that are followed, with their weights at the look before, which these replace."""
