@@ -21,7 +21,8 @@ from scansnap.monitor.projections import Projections, find_projections
 from scansnap.monitor.quantities import HeadQuantity
 from scansnap.monitor.replay import Replay, has_hooks
 from scansnap.monitor.sight import AllSeen, Announced, Sight
-from scansnap.monitor.tally import SeenLayer, Tally, groups_of
+from scansnap.monitor.sums import groups_of
+from scansnap.monitor.tally import SeenLayer, Tally
 
 Result = TypeVar("Result")
 
@@ -163,9 +164,9 @@ class Observer:
             ends_early=not self.is_sharded and not has_hooks(self._model),
         )  # fmt: skip
         trace = self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
-        values = tally.values()
+        values = tally.sums.values()
         self._add_projected(values)
-        return (values, tally.pattern, tally.is_bad), trace
+        return (values, tally.pattern, tally.sums.is_bad), trace
 
     def _pass(self, pieces: Iterable[Piece], tally: Tally) -> Trace:
         """Run the model on pieces of the probe; all processes fail if one of them does."""
@@ -181,6 +182,7 @@ class Observer:
                     pass
                 except Exception as error:
                     tally.failure = tally.failure or error
+                tally.finish()
                 if self.is_sharded:
                     free_gathered(self._model)
                     if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:

@@ -15,7 +15,7 @@ A graph keeps its memory from look to look; one that takes more than `HELD` of t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,12 +27,6 @@ HELD = 1 / 32
 CAPTURES = 3
 """How often a look is captured before changes of the model are taken to be its habit."""
 
-PLAIN = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
-"""Types of values that are compared by value; other objects are the same if they are one object."""
-
-OF_EVERY_MODULE = frozenset(vars(nn.Module()))
-"""Attributes that are not compared: a look sets the mode itself, and tensors, modules and hooks are gone through."""
-
 
 class Replay:
     """The graph of a look at a model, if it can have one."""
@@ -42,7 +36,7 @@ class Replay:
         self._captures = 0 if device.type == "cuda" and _on_one_device(model, device) else CAPTURES
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: tuple[Tensor, ...] = ()
-        self._conditions: _Conditions | None = None
+        self._conditions: Conditions | None = None
 
     @property
     def may_capture(self) -> bool:
@@ -58,7 +52,7 @@ class Replay:
         """The tensors of a look, replayed; None where it has to be done."""
         if self._graph is None:
             return None
-        if self._conditions is None or _Conditions(self._model).keys != self._conditions.keys:
+        if self._conditions is None or not self._conditions.hold():
             self.drop()
             return None
         self._graph.replay()
@@ -72,7 +66,7 @@ class Replay:
         """Capture `work`, and run its graph once, which must give the `expected` tensors."""
         self._captures += 1
         graph = torch.cuda.CUDAGraph()
-        conditions = _Conditions(self._model)
+        conditions = Conditions(self._model)
         reserved = torch.cuda.memory_reserved(self._device)
         with torch.cuda.device(self._device):
             try:
@@ -110,50 +104,58 @@ def has_hooks(model: nn.Module) -> bool:
     return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-class _Conditions:
-    """All that a captured look takes for granted."""
+class Conditions:
+    """All that a captured look takes for granted: the same objects in the same places.
+
+    What modules hold is gone through one level deep: their attributes, and what is in these if they are lists,
+    dictionaries, sets or configurations.  The objects are kept, so that no other object gets the identity of one.
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        backends = torch.backends.cuda
-        self.keys: list[Hashable] = [
-            *((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")),
-            torch.get_float32_matmul_precision(), torch.get_default_dtype(),
-            torch.are_deterministic_algorithms_enabled(), backends.flash_sdp_enabled(),
-            backends.mem_efficient_sdp_enabled(), backends.math_sdp_enabled(), backends.cudnn_sdp_enabled(),
-        ]  # fmt: skip
-        self._objects: dict[int, object] = {}  # held, so that no other object gets the identity of one of them
-        self.keys.append(has_hooks(model))
-        for module in model.modules():
-            self._add(module)
-            for tensor in itertools.chain(module._parameters.values(), module._buffers.values()):
-                self._add(tensor)
-            for name, value in module.__dict__.items():
-                if name not in OF_EVERY_MODULE:
-                    self.keys.append(name)
-                    if self._add(value):
-                        self._add_contents(value)
+        modules = list(model.modules())
+        self._attributes = [(vars(module), list(vars(module)).index("training")) for module in modules]
+        values = [value for attributes, _ in self._attributes for value in attributes.values()]
+        containers = {id(held): held for held in map(_container, values) if held is not None}
+        self._containers = list(containers.values())
+        self._tensors = list(itertools.chain(model.parameters(), model.buffers()))
+        self._tensors += [value for value in values if isinstance(value, Tensor)]
+        self._now = self._read()
+        self._kept = [values, *(list(_items(container)) for container in self._containers)]
 
-    def _add(self, value: Any) -> bool:
-        """Take a value down; False if it has no contents, or they are known."""
-        if type(value) in PLAIN:
-            self.keys.append((type(value), value))
-            return False
-        self.keys.append(id(value))
-        if id(value) in self._objects:
-            return False
-        self._objects[id(value)] = value
-        if isinstance(value, Tensor):
-            self.keys.append((value.data_ptr(), value.dtype, value.shape, value.stride()))
-        return True
+    def hold(self) -> bool:
+        """Whether nothing has changed."""
+        return self._read() == self._now
 
-    def _add_contents(self, value: Any) -> None:
-        """What a container or a configuration holds, one level deep."""
-        if isinstance(value, list | tuple | set):
-            for item in value:
-                self._add(item)
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                self._add(key)
-                self._add(item)
-        elif not isinstance(value, nn.Module | Tensor | type) and not callable(value):
-            self._add_contents(getattr(value, "__dict__", ()))
+    def _read(self) -> list[Hashable]:
+        keys: list[Hashable] = [*_settings()]
+        for attributes, training in self._attributes:
+            identities = list(map(id, attributes.values()))
+            identities[training] = 0  # a look sets the mode itself
+            keys.append(tuple(identities))
+        keys += [tuple(map(id, _items(container))) for container in self._containers]
+        keys += [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in self._tensors]
+        return keys
+
+
+def _settings() -> Iterator[Hashable]:
+    """Settings of torch that choose what is computed, and how."""
+    for kind in ("cuda", "cpu"):
+        yield torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+    backends = torch.backends.cuda
+    yield torch.get_float32_matmul_precision(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    yield backends.flash_sdp_enabled(), backends.mem_efficient_sdp_enabled(), backends.math_sdp_enabled()
+    yield backends.cudnn_sdp_enabled()
+
+
+def _container(value: Any) -> list[Any] | tuple[Any, ...] | set[Any] | dict[Any, Any] | None:
+    """What holds the contents of a container or a configuration."""
+    if isinstance(value, list | tuple | set | dict):
+        return value
+    if isinstance(value, nn.Module | Tensor | type) or callable(value):
+        return None
+    contents = getattr(value, "__dict__", None)
+    return contents if isinstance(contents, dict) else None
+
+
+def _items(container: Any) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container

@@ -7,7 +7,7 @@ weights outlive it, except those of the rows that are followed from look to look
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,8 +16,9 @@ from torch import Tensor
 from scansnap.monitor.calls import AttentionCall, Kind
 from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.quantities import HeadQuantity, Reduction, Rows, Sample
+from scansnap.monitor.quantities import Rows
 from scansnap.monitor.sight import Expected
+from scansnap.monitor.sums import Group, Portion, Sums
 
 FOLLOWED = 1 << 25
 """The most weights of all layers that are kept from look to look to see what moved: 128 MiB in float32.  Where the
@@ -57,28 +58,6 @@ def shown(layers: Mapping[str, SeenLayer]) -> tuple[int, int]:
     return min(SHOWN, queries), min(SHOWN, keys)
 
 
-@dataclass(frozen=True)
-class Group:
-    """Quantities of the same rows that are reduced in the same way, and so together."""
-
-    members: tuple[HeadQuantity, ...]
-    place: slice  # of them along the quantities of a tally
-    sample: Sample
-    reduction: Reduction
-
-
-def groups_of(record: Sequence[HeadQuantity]) -> tuple[Group, ...]:
-    """The quantities in groups, in the order in which a tally holds them."""
-    kinds = dict.fromkeys((quantity.sample, quantity.reduction) for quantity in record)
-    groups: list[Group] = []
-    start = 0
-    for kind in kinds:
-        members = tuple(quantity for quantity in record if (quantity.sample, quantity.reduction) == kind)
-        groups.append(Group(members, slice(start, start + len(members)), *kind))
-        start += len(members)
-    return tuple(groups)
-
-
 @dataclass
 class Tally:
     """Sums over the pieces of one look; a first look also learns the layers."""
@@ -94,13 +73,7 @@ class Tally:
 
     def __post_init__(self) -> None:
         device, number, heads = self.probe.device, len(self.layers), most_heads(self.layers)
-        shape = self.groups[-1].place.stop, number, heads
-        self.totals = torch.zeros(shape, dtype=torch.float64, device=device)  # (quantity, layer, head)
-        self.counts = torch.zeros_like(self.totals)
-        for group in self.groups:
-            if group.reduction == "max":
-                self.totals[group.place] = -math.inf
-        self.is_bad = torch.zeros(number, dtype=torch.bool, device=device)  # whether a logit was not finite
+        self.sums = Sums(self.groups, number, heads, device)
         self.pattern = torch.full((number, heads, *shown(self.layers)), math.nan, device=device)
         self._number = {name: i for i, name in enumerate(self.layers)}
 
@@ -135,6 +108,14 @@ class Tally:
             return
         size = torch.maximum(theirs.abs().amax(), ours.abs().amax()).clamp(min=1e-30)
         layer.error = float((theirs - ours).abs().amax() / size)
+
+    def finish(self) -> None:
+        """End a pass; a failure is kept for later."""
+        if self.failure is None:
+            try:
+                self.sums.finish()
+            except Exception as error:
+                self.failure = error
 
     def is_complete(self) -> bool:
         """Whether this pass has seen all that it is for."""
@@ -171,43 +152,20 @@ class Tally:
 
     def _add(self, layer: SeenLayer, seen: Rows, start: int, is_usual: bool) -> None:
         """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
-        piece, number = self._piece, self._number[layer.name]
+        piece = self._piece
         own = len(seen.weights) * piece.windows // (piece.windows + piece.repeated)
-        probe = seen.part(slice(own))
-        samples = {
-            "probe": probe,
-            "followed": self._followed(layer, probe, start) if piece.follow and is_usual else None,
-        }
+        samples = {"probe": seen.part(slice(own))}
         if piece.repeated and layer.kind != "cross":
             tokens = self.probe.repeated_tokens(layer.keys, piece.repeated)
             samples["repeated"] = replace(seen.part(slice(own, None)), tokens=tokens)
-        is_bad = probe.entropy.isnan().any()  # softmax of NaN or infinity is NaN
-        self.is_bad[number].logical_or_(is_bad.to(self.is_bad.device))
-        for group in self.groups:
-            rows = samples.get(group.sample)
-            if rows is None:  # or these are no quantities of rows
-                continue
-            values = torch.stack([quantity.compute(rows) for quantity in group.members])  # (quantity, B, H, r)
-            place = group.place, number, slice(layer.heads)
-            totals, counts = self.totals[place], self.counts[place]
-            does_count = values == values  # it is not NaN
-            counts.add_(does_count.sum((1, 3)).to(counts.device))
-            if group.reduction == "max":
-                largest = values.masked_fill(~does_count, -math.inf).amax((1, 3))
-                torch.maximum(totals, largest.to(totals), out=totals)
-            else:
-                totals.add_(torch.where(does_count, values, 0.0).sum((1, 3), dtype=torch.float64).to(totals.device))
+        place = self._followed(layer, samples["probe"], start) if piece.follow and is_usual else None
+        if place is not None:
+            followed = samples["probe"].part(slice(None), slice(place.shape[2]))
+            samples["followed"] = replace(followed, before=place if layer.has_before else None)
+        self.sums.add(Portion(self._number[layer.name], samples, place))
 
-    def values(self) -> Tensor:
-        """Each quantity of each layer and head; NaN where no row counts (quantity, layer, head)."""
-        numbers = torch.where(self.counts > 0, self.totals, math.nan)
-        for group in self.groups:
-            if group.reduction == "mean":
-                numbers[group.place] /= self.counts[group.place]
-        return numbers
-
-    def _followed(self, layer: SeenLayer, seen: Rows, start: int) -> Rows | None:
-        """The rows that are followed, with their weights at the look before, which these replace."""
+    def _followed(self, layer: SeenLayer, seen: Rows, start: int) -> Tensor | None:
+        """Where the weights of these rows, or of the first of them, are kept from look to look."""
         windows, heads, rows, keys = seen.weights.shape
         share = windows // self._piece.windows
         if layer.before is None:
@@ -216,9 +174,4 @@ class Tally:
             most = every if self.probe.rows is None else FOLLOWED // (len(self.layers) * total * heads * keys)
             layer.before = seen.weights.new_empty(total, heads, max(1, min(every, most)), keys)
         number = min(layer.before.shape[2] - start, rows)
-        if number <= 0:
-            return None
-        place = layer.before[self._piece.start * share :][:windows, :, start : start + number]
-        now = replace(seen.part(slice(None), slice(number)), before=place.clone() if layer.has_before else None)
-        place.copy_(now.weights)
-        return now
+        return layer.before[self._piece.start * share :][:windows, :, start : start + number] if number > 0 else None
