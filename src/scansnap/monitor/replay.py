@@ -115,8 +115,9 @@ class Conditions:
         modules = list(model.modules())
         self._attributes = [(vars(module), list(vars(module)).index("training")) for module in modules]
         values = [value for attributes, _ in self._attributes for value in attributes.values()]
-        containers = {id(held): held for held in map(_container, values) if held is not None}
-        self._containers = list(containers.values())
+        containers = {id(held): held for held in map(_container, values) if held is not None}.values()
+        self._containers = [container for container in containers if container]
+        self._empty = [container for container in containers if not container]
         self._tensors = list(itertools.chain(model.parameters(), model.buffers()))
         self._tensors += [value for value in values if isinstance(value, Tensor)]
         self._now = self._read()
@@ -124,7 +125,7 @@ class Conditions:
 
     def hold(self) -> bool:
         """Whether nothing has changed."""
-        return self._read() == self._now
+        return not any(self._empty) and self._read() == self._now
 
     def _read(self) -> list[Hashable]:
         keys: list[Hashable] = [*_settings()]
