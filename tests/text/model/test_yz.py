@@ -7,6 +7,7 @@ import torch
 
 from scansnap.model.layer import YZTransformer
 from scansnap.text.model import yz
+from scansnap.text.model.shape import YZShape
 from scansnap.text.model.yz import YZText
 
 VOCAB = 7
@@ -14,7 +15,7 @@ VOCAB = 7
 
 def random_model(residual: bool, seed: int = 0) -> YZText:
     torch.manual_seed(seed)
-    model = YZText(VOCAB, residual=residual, dtype=torch.float64)
+    model = YZText(YZShape(vocab_size=VOCAB, residual=residual, dtype="float64"))
     model.decoder.normal_()
     model.attention_logits.normal_()
     return model
@@ -22,7 +23,7 @@ def random_model(residual: bool, seed: int = 0) -> YZText:
 
 def dense(model: YZText) -> YZTransformer:
     """The model as it is written down, on one-hot vectors; it reads one sequence with its query last."""
-    plain = YZTransformer(VOCAB, residual=model.residual, dtype=torch.float64)
+    plain = YZTransformer(VOCAB, residual=model.shape.residual, dtype=torch.float64)
     with torch.no_grad():
         plain.decoder.copy_(model.decoder)
         plain.attention_logits.copy_(model.attention_logits)
@@ -63,14 +64,14 @@ def test_a_step_is_that_of_autograd(residual: bool, monkeypatch: pytest.MonkeyPa
 
 
 def test_attention_is_on_earlier_tokens_and_sums_to_one() -> None:
-    weights = random_model(False).attention(windows(2, 6)[0])
+    weights = random_model(False).attention(windows(2, 6)[0])[0][:, 0]
     assert bool((weights.triu() == 0).all())
     assert torch.allclose(weights.sum(2)[:, 1:], torch.ones(2, 5, dtype=torch.float64))
 
 
 def test_from_zero_the_decoder_moves_first() -> None:
     """At Y = 0 attention has no gradient, so Z follows only from the second step on."""
-    model = YZText(VOCAB)
+    model = YZText(YZShape(vocab_size=VOCAB))
     ids, next_tokens = windows(3, 8)
     model.step(ids, next_tokens, lr_y=1.0, lr_z=1.0)
     assert bool(model.decoder.any())

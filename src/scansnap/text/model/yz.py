@@ -29,6 +29,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from scansnap.text.model.shape import YZShape
+
 LOGITS_AT_ONCE = {"cpu": 3_000_000, "cuda": 100_000_000}
 """Logits in memory at once: on a CPU about as many as its cache holds, with the rows of Y that give them."""
 
@@ -48,26 +50,34 @@ class Reading:
 class YZText(nn.Module):
     """Y and Z of all tokens, both zero at the start."""
 
-    def __init__(self, vocab_size: int, *, residual: bool = False, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, shape: YZShape) -> None:
         super().__init__()
-        self.residual = residual
-        shape = (vocab_size, vocab_size)
-        self.decoder = nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)  # Y
-        self.attention_logits = nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)  # Z
-
-    def attention(self, ids: Tensor) -> Tensor:
-        """The weights (B, T, T) of queries, on the second-last axis, on keys; the first query has none."""
-        return self._read(ids).attention
+        self.shape = shape
+        size, dtype = (shape.vocab_size, shape.vocab_size), getattr(torch, shape.dtype)
+        self.decoder = nn.Parameter(torch.zeros(size, dtype=dtype), requires_grad=False)  # Y
+        self.attention_logits = nn.Parameter(torch.zeros(size, dtype=dtype), requires_grad=False)  # Z
 
     def forward(self, ids: Tensor) -> Tensor:
+        """The weights (B, T, T) with which the logits of each position read the rows of Y; the first reads none."""
+        return self._read(ids).mix
+
+    def logits(self, ids: Tensor) -> Tensor:
         """Logits (B, T - 1, M) of the next tokens of all positions but the first."""
-        return (self._read(ids).mix @ self.decoder[ids])[:, 1:]
+        return (self(ids) @ self.decoder[ids])[:, 1:]
+
+    def attention(self, ids: Tensor) -> list[Tensor]:
+        """The weights (B, 1, T, T) of queries, on the second-last axis, on keys; the first query has none."""
+        return [self._read(ids).attention[:, None]]
+
+    def logits_between(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Attention logits (1, Q, K) between tokens: entries of Z."""
+        return self.attention_logits[queries[:, None], keys][None]
 
     def loss(self, ids: Tensor, next_tokens: Tensor) -> Tensor:
         """The mean loss of the predictions in windows (B, T)."""
         total = torch.zeros((), dtype=torch.float64, device=ids.device)
         for part in self._parts(ids):
-            logits = self(ids[part])
+            logits = self.logits(ids[part])
             total += nn.functional.cross_entropy(logits.flatten(0, 1), next_tokens[part, 1:].flatten(), reduction="sum")
         return total / next_tokens[:, 1:].numel()
 
@@ -80,9 +90,9 @@ class YZText(nn.Module):
         total = torch.zeros((), dtype=torch.float64, device=ids.device)
         for part in self._parts(ids):
             total += self._gradient(ids[part], next_tokens[part], rows[part], entries[part])
-        _add(self.decoder, (ids.flatten(),), rows.flatten(0, 1), lr_y * share)
-        pairs = (ids[:, :, None].expand_as(entries).flatten(), ids[:, None].expand_as(entries).flatten())
-        _add(self.attention_logits, pairs, entries.flatten(), lr_z * share)
+        _add(self.decoder, ids.flatten(), rows.flatten(0, 1), lr_y * share)
+        pairs = ids[:, :, None] * self.shape.vocab_size + ids[:, None]
+        _add(self.attention_logits.view(-1), pairs.flatten(), entries.flatten(), lr_z * share)
         return total * share
 
     def _gradient(self, ids: Tensor, next_tokens: Tensor, rows: Tensor, entries: Tensor) -> Tensor:
@@ -114,7 +124,7 @@ class YZText(nn.Module):
         norm = (attention * entry).sum(2, keepdim=True).sqrt()
         norm[:, 0] = 1.0
         unit, entry = attention / norm, entry / norm
-        if not self.residual:
+        if not self.shape.residual:
             return Reading(attention, unit, unit, entry, None, same)
         own = torch.diagonal(entry, dim1=1, dim2=2)[..., None]  # f_m
         length_ = (2 + 2 * own).sqrt()
@@ -126,6 +136,12 @@ class YZText(nn.Module):
         return (slice(first, first + at_once) for first in range(0, len(ids), at_once))
 
 
-def _add(matrix: Tensor, index: tuple[Tensor, ...], values: Tensor, rate: float) -> None:
-    """matrix[index] += rate values, equal indices added in a fixed order on every device."""
-    matrix.index_put_(index, values.mul_(rate), accumulate=True)
+def _add(table: Tensor, index: Tensor, values: Tensor, rate: float) -> None:
+    """table[index] += rate values, where equal indices are added in a fixed order.
+
+    On a CPU `index_put_` adds from several threads in any order, on a GPU `index_add_` does.
+    """
+    if table.device.type == "cpu":
+        table.index_add_(0, index, values, alpha=rate)
+    else:
+        table.index_put_((index,), values.mul_(rate), accumulate=True)
