@@ -153,6 +153,13 @@ class RunOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Options):
+    """Where runs are computed."""
+
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordOptions(Options):
     """What is recorded of a run."""
 
@@ -190,7 +197,7 @@ class GradientOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepOptions(Options):
+class StepOptions(DeviceOptions):
     """How training goes from step to step."""
 
     steps: int = field(
@@ -224,7 +231,6 @@ class StepOptions(Options):
         default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
     )
     dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Floating-point type.", axis=False))
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
 
     @property
     def rule(self) -> UpdateRule:
@@ -309,7 +315,7 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, S
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeOptions(Options):
+class TimeOptions(DeviceOptions):
     """How the flow goes from time to time."""
 
     times: Sequence[float] | NDArray[np.floating] = field(
