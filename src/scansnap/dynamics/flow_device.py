@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from scansnap.model.compact import CompactLayout
 
 WIDEST, LARGEST = 128, 2**14
 """What a program holds in registers at most: the logits of a query, squared; the entries of y that a class reads."""
+
+AT_ONCE = 2**12
+"""Entries of y that a program takes at once, if they are of several classes."""
 
 
 class DeviceFlow(KernelFlow):
@@ -37,12 +41,12 @@ class DeviceFlow(KernelFlow):
             )
         if not has_triton():
             raise InputError("device is cuda, where flow needs Triton, which is not installed: use device='cpu'.")
-        pad_logits, pad_width, pad_columns = paddings(work.start_layout)
-        if pad_logits > WIDEST or pad_width * pad_columns > LARGEST:
+        padding = Padding.of(work.start_layout)
+        if padding.logits > WIDEST or padding.width * padding.columns > LARGEST:
             raise InputError(
-                f"device is cuda, where flow integrates classes with at most {WIDEST} logits of a query and "
-                f"{LARGEST:,} entries of Y read by a class, powers of two, but these have {pad_logits} and "
-                f"{pad_width * pad_columns:,}: use device='cpu'."
+                f"device is cuda, where flow takes at most {WIDEST} tokens of a query and {LARGEST:,} entries of Y "
+                f"that a class reads, but rounded up to powers of two these classes have {padding.logits} and "
+                f"{padding.width * padding.columns:,}: use device='cpu'."
             )
         return True
 
@@ -61,33 +65,66 @@ class DeviceFlow(KernelFlow):
         def lost(*shape: int) -> Tensor:
             return torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
-        parts = [np.ravel(part) for part in tableau()]
+        padding = Padding.of(layout)
+        logit_sources = sources(self._system.place, layout.size, int(self._system.blocks[-1]), padding.width)
+        row_sources = sources(layout.support, layout.size, layout.num_rows, padding.width)
+        system = {name: put(array) for name, array in self._system._asdict().items() if isinstance(array, np.ndarray)}
         tables = triton_flow.Tables(
-            **{name: put(getattr(self._system, name)) for name in triton_flow.Tables._fields if name != "tableau"},
-            tableau=put(np.concatenate(parts)),
+            **system,
+            tableau=put(np.concatenate([np.ravel(part) for part in tableau()])),
+            logit_sources=put(logit_sources),
+            row_sources=put(row_sources),
         )
-        num_classes, widest = layout.support.shape
-        entries = length - int(self._system.blocks[-1])
-        shape = triton_flow.Shape(num_classes, widest, layout.num_columns, layout.num_queries, entries, length)
-        logits, width, columns = paddings(layout)
-        room = triton_flow.VECTORS.value * length + (1 + len(tableau().nodes)) * layout.num_queries * logits**2
+        shape = triton_flow.Shape(
+            classes=len(layout.size), width=layout.support.shape[1], columns=layout.num_columns,
+            queries=layout.num_queries, rows=layout.num_rows, logits=logit_sources.shape[1],
+            logit_sources=len(logit_sources), row_sources=len(row_sources),
+            entries=length - logit_sources.shape[1], length=length,
+        )  # fmt: skip
+        room = triton_flow.room(shape, padding.classes, padding.width, padding.columns, padding.logits)
         states, reached = lost(num_runs, count, length), lost(num_runs)
         losses, accuracies = lost(num_runs, count), lost(num_runs, count)
         triton_flow.integrate[(num_runs,)](
             tables, shape, put(np.stack([runs.lr_y, runs.lr_z, scales], axis=1)), put(beginning), put(np.stack(times)),
             states, losses, accuracies, reached, torch.empty(num_runs * room, dtype=torch.float64, device=device),
             count, room, put(np.array([options.rtol, options.atol])), most_evaluations,
-            W=width, C=columns, P=logits, num_warps=8 if logits > 32 else 4, num_stages=1,
+            K=padding.classes, W=padding.width, C=padding.columns, P=padding.logits,
+            num_warps=8 if padding.logits > 32 else 4, num_stages=1,
         )  # fmt: skip
         ends = np.array(scales) * np.expm1(reached.cpu().numpy())
         show(num_runs)
         return states.cpu().numpy(), losses.cpu().numpy(), accuracies.cpu().numpy(), ends
 
 
-def paddings(layout: CompactLayout) -> tuple[int, int, int]:
-    """The powers of two that hold the logits of a query, the tokens of a class and the columns of y."""
-    widest = int(np.diff(layout.query_entries()[0]).max())
-    widest, width, columns = (
-        1 << (size - 1).bit_length() for size in (widest, layout.support.shape[1], layout.num_columns)
-    )
-    return widest, width, columns
+@dataclass(frozen=True)
+class Padding:
+    """The powers of two that hold each."""
+
+    classes: int  # that a program takes at once
+    width: int  # tokens of a class
+    columns: int  # of y
+    logits: int  # of a query
+
+    @classmethod
+    def of(cls, layout: CompactLayout) -> Padding:
+        num_classes, widest = layout.support.shape
+        width, columns = _power(widest), _power(layout.num_columns)
+        logits = _power(int(np.diff(layout.query_entries()[0]).max()))
+        return cls(min(_power(num_classes), max(1, AT_ONCE // (width * columns))), width, columns, logits)
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+def sources(targets: NDArray[np.integer], size: NDArray[np.int32], count: int, width: int) -> NDArray[np.int32]:
+    """(D, count): the places n width + w at which `targets` (K, W) has each number below `count`, then -1."""
+    places: list[list[int]] = [[] for _ in range(count)]
+    for n, tokens in enumerate(size):
+        for w in range(tokens):
+            places[targets[n, w]].append(n * width + w)
+    table = np.full((max(map(len, places)), count), -1, np.int32)
+    for target, own in enumerate(places):
+        table[: len(own), target] = own
+    return table

@@ -197,7 +197,7 @@ class GradientOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepOptions(DeviceOptions):
+class StepOptions(Options):
     """How training goes from step to step."""
 
     steps: int = field(
@@ -258,7 +258,7 @@ class StepOptions(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, StepOptions, RunOptions):
+class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, StepOptions, RunOptions):
     """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read."""
 
     def check_together(self) -> None:
@@ -315,7 +315,7 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, S
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeOptions(DeviceOptions):
+class TimeOptions(Options):
     """How the flow goes from time to time."""
 
     times: Sequence[float] | NDArray[np.floating] = field(
@@ -335,7 +335,7 @@ class TimeOptions(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptions, RunOptions):
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, DeviceOptions, TimeOptions, RunOptions):
     """The options of `flow`."""
 
     def check_together(self) -> None:

@@ -4,12 +4,16 @@ One program integrates one run from its start to the last time: `collocation.py`
 function, with the same tableau, constants and step control, so that the derivations there hold here.  No run waits for
 another, and none can change another's numbers.
 
-A program's vectors lie in its part of a workspace in global memory, which the nearest cache holds.  Every function that
-reads or writes it ends with a barrier, since another thread of the program may need what this one wrote.
+A program's vectors lie in its part of a workspace in global memory, which caches hold.  Every function that reads or
+writes it ends with a barrier, since another thread of the program may need what this one wrote.
 
-Only the fast block is treated in another way.  Elimination turns 1 - h T_ii J into L D L^T, and the same row operations
-turn 1 into L^-1, which grows below the diagonal where zeros would be left.  A solution is then two products,
-L^-T D^-1 L^-1 x, where substitution would take as many steps as there are logits.
+Two things are done in another order, so that threads need not wait for each other:
+
+- Several classes are taken at once, as many as fit.  What they add to a token's logit or row of y, the token collects:
+  it knows the places of its classes, and adds them up in their order.
+- Elimination turns 1 - h T_ii J into L D L^T, and the same row operations turn 1 into L^-1, which grows below the
+  diagonal where zeros would be left.  A solution is then two products, L^-T D^-1 L^-1 x, where substitution would take
+  as many steps as there are logits.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ STRIDE = tl.constexpr(1024)
 
 
 class Tables(NamedTuple):
-    """`compiled.flow.BasicSystem` without the rates, and the tableau."""
+    """`compiled.flow.BasicSystem` without the rates, the tableau, and where tokens find what their classes add."""
 
     size: Tensor
     support: Tensor
@@ -71,70 +75,115 @@ class Tables(NamedTuple):
     multiplicity: Tensor
     column_rate: Tensor
     tableau: Tensor
+    logit_sources: Tensor  # (D, F) n W + w for every logit, class after class, then -1
+    row_sources: Tensor  # (D', S) the same for every row of y
 
 
 class Shape(NamedTuple):
-    """The lengths of its axes."""
+    """The lengths of their axes."""
 
     classes: int  # K
-    width: int  # W
-    columns: int  # C
+    width: int  # most tokens of a class
+    columns: int
     queries: int  # Q
+    rows: int  # S
+    logits: int  # F
+    logit_sources: int  # D
+    row_sources: int  # D'
     entries: int  # of y
     length: int  # of a state
 
 
+def room(shape: Shape, classes: int, width: int, columns: int, logits: int) -> int:
+    """The numbers in a program's part of the workspace: vectors, the Hessian and its factors, what classes add."""
+    padded = -(-shape.classes // classes) * classes
+    return (
+        VECTORS.value * shape.length
+        + (1 + collocation.STAGES) * shape.queries * logits**2
+        + padded * (2 * width + columns)
+    )
+
+
 @triton.jit
-def residual(tables, shape, state, n, W: tl.constexpr, C: tl.constexpr):
-    """`_residual`: f, x, the class's rows of y, its loss and whether it is right."""
-    w, c = tl.arange(0, W), tl.arange(0, C)
-    inside = w < tl.load(tables.size + n)
-    present = c < shape.columns
-    place = tl.load(tables.place + n * shape.width + w, mask=inside, other=0)
+def residual(tables, shape, state, first, K: tl.constexpr, W: tl.constexpr, C: tl.constexpr):
+    """`_residual` of K classes: f (K, W), x (K, C), their rows of y (K, W, C), and what their loss is made of (K)."""
+    n, w, c = first + tl.arange(0, K), tl.arange(0, W), tl.arange(0, C)
+    known, present = n < shape.classes, c < shape.columns
+    inside = w[None, :] < tl.load(tables.size + n, mask=known, other=0)[:, None]
+    token = n[:, None] * shape.width + w[None, :]
+    place = tl.load(tables.place + token, mask=inside, other=0)
     z = tl.load(state + shape.entries + place, mask=inside, other=-INFINITY)
-    f = tl.load(tables.probs + n * shape.width + w, mask=inside, other=0.0) * tl.exp(z - tl.max(z))
-    f = f / tl.sqrt(tl.sum(f * f))
-    row = tl.load(tables.support + n * shape.width + w, mask=inside, other=0)
-    y = tl.load(state + row[:, None] * shape.columns + c[None, :], mask=inside[:, None] & present[None, :], other=0.0)
-    logits = tl.sum(f[:, None] * y, axis=0)
-    own = c == tl.load(tables.next_column + n)
-    own_logit = tl.sum(tl.where(own, logits, 0.0))
-    logits = tl.where(own | (c >= shape.columns), -INFINITY, logits)
-    other = tl.max(logits)
+    top = tl.where(known, tl.max(z, axis=1), 0.0)
+    f = tl.load(tables.probs + token, mask=inside, other=0.0) * tl.exp(z - top[:, None])
+    f = f / tl.sqrt(tl.where(known, tl.sum(f * f, axis=1), 1.0))[:, None]
+    row = tl.load(tables.support + token, mask=inside, other=0)
+    y = tl.load(
+        state + row[:, :, None] * shape.columns + c[None, None, :],
+        mask=inside[:, :, None] & present[None, None, :],
+        other=0.0,
+    )
+    logits = tl.sum(f[:, :, None] * y, axis=1)
+    own = c[None, :] == tl.load(tables.next_column + n, mask=known, other=0)[:, None]
+    own_logit = tl.sum(tl.where(own, logits, 0.0), axis=1)
+    logits = tl.where(own | (c >= shape.columns)[None, :], -INFINITY, logits)
+    other = tl.max(logits, axis=1)
     top = tl.maximum(own_logit, other)
-    x = tl.load(tables.multiplicity + c, mask=present, other=0.0) * tl.exp(logits - top)
-    rest = tl.sum(x)
+    x = tl.load(tables.multiplicity + c, mask=present, other=0.0)[None, :] * tl.exp(logits - top[:, None])
+    rest = tl.sum(x, axis=1)
     own_exp = tl.exp(own_logit - top)
     scale = 1.0 / (rest + own_exp)
-    x = tl.where(own, rest * scale, -scale * x)
-    return f, x, y, place, row, inside, own, own_logit - top, rest, own_exp, own_logit > other
+    x = tl.where(own, (rest * scale)[:, None], -scale[:, None] * x)
+    weight = tl.load(tables.class_weights + n, mask=known, other=0.0)
+    return f, x, y, place, inside, own, weight, own_logit - top, rest, own_exp, own_logit > other
 
 
 @triton.jit
-def move(tables, shape, rates, u, state, out, whole, W: tl.constexpr, C: tl.constexpr):
-    """`_move`."""
+def move(
+    tables, shape, rates, u, state, out, whole, sums, K: tl.constexpr, W: tl.constexpr, C: tl.constexpr
+):  # fmt: skip
+    """`_move`; `sums` has room for what classes add: to logits (., W), f (., W) and x (., C), to rows of y."""
     clock = tl.load(rates + 2) * tl.exp(u)
-    k = tl.arange(0, STRIDE)
-    for first in range(tl.where(whole, 0, shape.entries), shape.length, STRIDE):
-        tl.store(out + first + k, tl.zeros((STRIDE,), tl.float64), mask=first + k < shape.length)
-    tl.debug_barrier()
-    c = tl.arange(0, C)
-    for n in range(shape.classes):
-        f, x, y, place, row, inside, _own, _below, _rest, _own_exp, _right = residual(tables, shape, state, n, W, C)
-        weight = clock * tl.load(tables.class_weights + n)
-        g = tl.sum(y * x[None, :], axis=1)
-        push = f * (g - tl.sum(f * g) * f)
-        push -= tl.sum(push) * f * f
-        target = out + shape.entries + place
-        push = tl.load(target, mask=inside, other=0.0) + weight * tl.load(rates + 1) * push
-        tl.store(target, push, mask=inside)
+    w, c = tl.arange(0, W), tl.arange(0, C)
+    padded = (shape.classes + K - 1) // K * K
+    all_f = sums + padded * W
+    all_x = all_f + padded * W
+    for first in range(0, shape.classes, K):
+        n = first + tl.arange(0, K)
+        f, x, y, _place, _inside, _own, weight, _below, _rest, _own_exp, _right = residual(
+            tables, shape, state, first, K, W, C
+        )
+        weight *= clock
+        g = tl.sum(y * x[:, None, :], axis=2)
+        push = f * (g - tl.sum(f * g, axis=1)[:, None] * f)
+        push -= tl.sum(push, axis=1)[:, None] * f * f
+        tl.store(sums + n[:, None] * W + w[None, :], (weight * tl.load(rates + 1))[:, None] * push)
         if whole:
-            present = c < shape.columns
-            x *= weight * tl.load(rates) * tl.load(tables.column_rate + c, mask=present, other=0.0)
-            targets = out + row[:, None] * shape.columns + c[None, :]
-            both = inside[:, None] & present[None, :]
-            tl.store(targets, tl.load(targets, mask=both, other=0.0) + f[:, None] * x[None, :], mask=both)
-        tl.debug_barrier()
+            tl.store(all_f + n[:, None] * W + w[None, :], f)
+            share = tl.load(tables.column_rate + c, mask=c < shape.columns, other=0.0)
+            tl.store(all_x + n[:, None] * C + c[None, :], (weight * tl.load(rates))[:, None] * share[None, :] * x)
+    tl.debug_barrier()
+    k = tl.arange(0, STRIDE)
+    for first in range(0, shape.logits, STRIDE):
+        value = tl.zeros((STRIDE,), tl.float64)
+        for d in range(shape.logit_sources):
+            source = tl.load(
+                tables.logit_sources + d * shape.logits + first + k, mask=first + k < shape.logits, other=-1
+            )
+            value += tl.load(sums + source, mask=source >= 0, other=0.0)
+        tl.store(out + shape.entries + first + k, value, mask=first + k < shape.logits)
+    if whole:
+        ROWS: tl.constexpr = max(1, STRIDE // C)
+        r = tl.arange(0, ROWS)
+        for first in range(0, shape.rows, ROWS):
+            value = tl.zeros((ROWS, C), tl.float64)
+            for d in range(shape.row_sources):
+                source = tl.load(tables.row_sources + d * shape.rows + first + r, mask=first + r < shape.rows, other=-1)
+                part = tl.load(all_f + source, mask=source >= 0, other=0.0)
+                spot = all_x + (source // W)[:, None] * C + c[None, :]
+                value += part[:, None] * tl.load(spot, mask=(source >= 0)[:, None], other=0.0)
+            both = (first + r < shape.rows)[:, None] & (c < shape.columns)[None, :]
+            tl.store(out + (first + r)[:, None] * shape.columns + c[None, :], value, mask=both)
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -146,7 +195,11 @@ def bend(tables, shape, rates, u, state, out, W: tl.constexpr, C: tl.constexpr, 
     tl.debug_barrier()
     w, c = tl.arange(0, W), tl.arange(0, C)
     for n in range(shape.classes):
-        f, x, y, place, _row, inside, own, _below, _rest, _own_exp, _right = residual(tables, shape, state, n, W, C)
+        f, x, y, place, inside, own, weight, _below, _rest, _own_exp, _right = residual(
+            tables, shape, state, n, 1, W, C
+        )
+        f, x, y, own = tl.sum(f, 0), tl.sum(x, 0), tl.sum(y, 0), tl.sum(own.to(tl.int32), 0) > 0
+        place, inside = tl.sum(place, 0), tl.sum(inside.to(tl.int32), 0) > 0
         y -= tl.sum(tl.where(own[None, :], y, 0.0), axis=1)[:, None]
         e = f * tl.sum(y * x[None, :], axis=1)
         along = tl.sum(e)
@@ -160,7 +213,7 @@ def bend(tables, shape, rates, u, state, out, W: tl.constexpr, C: tl.constexpr, 
         entry = (3.0 * along - tl.sum(sums)) * square[:, None] * square[None, :] - pairs
         entry -= square[:, None] * rest[None, :] + rest[:, None] * square[None, :]
         entry += tl.where(w[:, None] == w[None, :], (e - 2.0 * along * square)[:, None], 0.0)
-        entry *= tl.load(rates + 2) * tl.exp(u) * tl.load(rates + 1) * tl.load(tables.class_weights + n)
+        entry *= tl.load(rates + 2) * tl.exp(u) * tl.load(rates + 1) * tl.sum(weight)
         query = tl.load(tables.query_index + n)
         spot = place - tl.load(tables.blocks + query)
         targets = out + query * P * P + spot[:, None] * P + spot[None, :]
@@ -183,7 +236,7 @@ def factorize(tables, shape, jacobian, step, factors, P: tl.constexpr):
             while (k < width) & (positive > 0):
                 row = tl.sum(tl.where(i == k, a, 0.0), axis=0)
                 pivot = tl.sum(tl.where(tl.arange(0, P) == k, row, 0.0))
-                lower = tl.sum(tl.where(j == k, a, 0.0), axis=1) / pivot
+                lower = row / pivot  # below the pivot, by symmetry
                 reduced = tl.where(j == k, 0.0, a) - lower[:, None] * tl.where(j == k, 1.0, row[None, :])
                 a = tl.where(i > k, reduced, a)
                 positive = tl.where(pivot > 0.0, 1, 0)
@@ -311,8 +364,9 @@ def newton(tables, shape, own, state, value, base, change, slope, factors, rtol,
 
 @triton.jit
 def sweep_until_solved(
-    tables, shape, rates, u, step, vectors, factors, rtol, atol, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr
-):
+    tables, shape, rates, u, step, vectors, factors, sums, rtol, atol,
+    K: tl.constexpr, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
     """`_solve`."""
     length, tableau = shape.length, tables.tableau
     state, base = vectors + STATE * length, vectors + BASE * length
@@ -337,7 +391,7 @@ def sweep_until_solved(
             moved = tl.maximum(moved, size)
             copy(value, base, shape.entries)
             for whole in range(2):
-                move(tables, shape, rates, now, value, change, whole > 0, W, C)
+                move(tables, shape, rates, now, value, change, whole > 0, sums, K, W, C)
                 if whole == 0:
                     own_factors = factors + i * shape.queries * P * P
                     size = newton(tables, shape, own, state, value, base, change, slope, own_factors, rtol, atol, P)
@@ -393,7 +447,9 @@ def error_of_step(tables, shape, step, before, within, vectors, factors, rtol, a
 
 
 @triton.jit
-def first_guess(tables, shape, rates, u, step, before, vectors, W: tl.constexpr, C: tl.constexpr):
+def first_guess(
+    tables, shape, rates, u, step, before, vectors, sums, K: tl.constexpr, W: tl.constexpr, C: tl.constexpr
+):  # fmt: skip
     """`_guess`, and a copy of its first stage."""
     length = shape.length
     for i in range(STAGES):
@@ -402,33 +458,33 @@ def first_guess(tables, shape, rates, u, step, before, vectors, W: tl.constexpr,
             evaluate(shape, vectors + POLYNOMIAL * length, 1.0 + node * step / before, value)
         else:
             copy(value, vectors + STATE * length, length)
-        move(tables, shape, rates, u + node * step, value, vectors + (SLOPES + i) * length, True, W, C)
+        move(tables, shape, rates, u + node * step, value, vectors + (SLOPES + i) * length, True, sums, K, W, C)
     copy(vectors + GUESS * length, vectors + VALUES * length, length)
 
 
 @triton.jit
-def measure(tables, shape, state, W: tl.constexpr, C: tl.constexpr):
+def measure(tables, shape, state, K: tl.constexpr, W: tl.constexpr, C: tl.constexpr):
     """`_measure`."""
-    loss = tl.full((), 0.0, tl.float64)
-    accuracy = tl.full((), 0.0, tl.float64)
-    for n in range(shape.classes):
-        _f, _x, _y, _place, _row, _inside, _own, below, rest, own_exp, right = residual(tables, shape, state, n, W, C)
-        # log(1 + r) for r < 1: the rounding of 1 + r cancels in the quotient, which is 1 where r is lost in it.
+    loss = tl.zeros((K,), tl.float64)
+    accuracy = tl.zeros((K,), tl.float64)
+    for first in range(0, shape.classes, K):
+        _f, _x, _y, _place, _inside, _own, weight, below, rest, own_exp, right = residual(
+            tables, shape, state, first, K, W, C
+        )
+        # log(1 + r) for r < 1: the rounding of 1 + r cancels in the quotient; where r is lost in it, it is r.
         ratio = tl.minimum(rest / own_exp, 1.0)
         more = 1.0 + ratio
         small = tl.where(more > 1.0, tl.log(more) * (ratio / tl.where(more > 1.0, more - 1.0, 1.0)), ratio)
-        own_loss = tl.where(own_exp > rest, small, tl.log(rest + own_exp) - below)
-        weight = tl.load(tables.class_weights + n)
-        loss += weight * own_loss
+        loss += weight * tl.where(own_exp > rest, small, tl.log(rest + own_exp) - below)
         accuracy += tl.where(right, weight, 0.0)
-    return loss, accuracy
+    return tl.sum(loss), tl.sum(accuracy)
 
 
 @triton.jit
 def integrate(
     tables, shape, all_rates, starts, all_times, all_states, losses, accuracies, reached, workspace,
     count, room, tolerances, most_evaluations,
-    W: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
+    K: tl.constexpr, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """`collocation.integrate` of a run, then the loss and accuracy at the times that it reached.
 
@@ -445,6 +501,7 @@ def integrate(
     )
     jacobian = vectors + VECTORS * length
     factors = jacobian + shape.queries * P * P
+    sums = factors + STAGES * shape.queries * P * P
     copy(state, starts + run * length, length)
     end = tl.load(times + count - 1)
     u = tl.full((), 0.0, tl.float64)
@@ -455,7 +512,7 @@ def integrate(
     while (record < count) & (tl.load(times + tl.minimum(record, count - 1)) <= 0.0):
         copy(states + record * length, state, length)
         record += 1
-    move(tables, shape, rates, u, state, slope, True, W, C)
+    move(tables, shape, rates, u, state, slope, True, sums, K, W, C)
     while (record < count) & (evaluations < most_evaluations) & (u + 1e-14 * end < u + step):
         last = step >= end - u
         step = tl.where(last, end - u, step)
@@ -467,8 +524,10 @@ def integrate(
         rate = tl.full((), 1.0, tl.float64)
         change = tl.full((), SHORTER, tl.float64)
         if positive > 0:
-            first_guess(tables, shape, rates, u, step, before, vectors, W, C)
-            sweeps, rate = sweep_until_solved(tables, shape, rates, u, step, vectors, factors, rtol, atol, W, C, P)
+            first_guess(tables, shape, rates, u, step, before, vectors, sums, K, W, C)
+            sweeps, rate = sweep_until_solved(
+                tables, shape, rates, u, step, vectors, factors, sums, rtol, atol, K, W, C, P
+            )
             evaluations += STAGES * (2 * sweeps + 1)
         if rate < 1.0:
             within = (before > 0.0) & (tl.load(times + record) < u + step) & ~(last & (record == count - 1))
@@ -497,7 +556,7 @@ def integrate(
     tl.store(reached + run, u)
     i = tl.full((), 0, tl.int64)
     while i < record:
-        loss, accuracy = measure(tables, shape, states + i * length, W, C)
+        loss, accuracy = measure(tables, shape, states + i * length, K, W, C)
         tl.store(losses + run * count + i, loss)
         tl.store(accuracies + run * count + i, accuracy)
         i += 1
