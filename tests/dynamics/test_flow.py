@@ -162,7 +162,7 @@ def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
         alone = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y[r], lr_z=lr_z[r], seeds=r, **words)
         for name in PARTS:
             assert np.array_equal(together[name].values[r], alone[name].values[0])
-    monkeypatch.setattr("scansnap.dynamics.flow.PIECE", 1)
+    monkeypatch.setattr("scansnap.dynamics.flow.PIECE", {"cpu": 1})
     assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words).equals(together)
 
 

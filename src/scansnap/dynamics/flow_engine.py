@@ -1,7 +1,7 @@
 """Engines of `flow`, which integrate runs: one interface, as `engine.py` has it for training.
 
 An engine says which work it serves, and `flow_engine_for` picks the first that serves it: compiled code for the basic
-layer, tensors for everything else.
+layer, on a CPU or on a GPU, and tensors on a CPU for everything else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from scansnap.base.needs_torch import needs_torch
 from scansnap.dynamics.engine import Task, matrix_entries
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
+from scansnap.model.architecture import BASIC
 
 FloatArray = NDArray[np.float64]
 
@@ -25,6 +26,11 @@ FloatArray = NDArray[np.float64]
 @dataclass(frozen=True)
 class FlowWork(Task[FlowOptions]):
     """What an engine integrates."""
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether it is the paper's basic setting."""
+        return self.layer == BASIC and self.options.decoder_gradient == "true" and not self.source.classes.num_buckets
 
     @property
     def numbers_per_run(self) -> float:
@@ -62,7 +68,7 @@ class FlowEngine(Protocol):
         """The runs at the times of the options; `show` is called with the number of runs done."""
 
 
-ENGINES = {"compiled.flow_engine": "KernelFlow", "flow_tensors": "FlowOnTensors"}
+ENGINES = {"compiled.flow_engine": "KernelFlow", "flow_device": "DeviceFlow", "flow_tensors": "FlowOnTensors"}
 """Modules and classes in order of preference; each is imported only when asked."""
 
 
