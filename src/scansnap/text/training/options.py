@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
-from scansnap.base.options import option
+from scansnap.base.options import MemberKind, option
 from scansnap.text.model.shape import ModelOptions, TextShape
+from scansnap.text.training.schedules import SCHEDULES, Schedule
 
 MEASURING = 0.0125
 """Operations to measure attention per operation of training.  The share of time is up to twice that: its products are
@@ -33,6 +34,11 @@ class TextOptions(ModelOptions):
         default=None,
         metadata=option("Learning rate of what makes attention logits: W_Q, W_K, a t5 bias", least=0, none="is lr_y"),
     )
+    schedule: str | Schedule = field(
+        default="constant",
+        metadata=option(f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.",
+                        MemberKind(SCHEDULES)),
+    )  # fmt: skip
     steps: int | None = field(default=None, metadata=option("Updates", least=0, none="makes one pass over the text"))
     batch_size: int = field(default=20, metadata=option("Windows per update.", least=1))
     optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("How gradients move parameters."))

@@ -29,6 +29,7 @@ from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training import dataset as text_dataset
 from scansnap.text.training.options import Plan, TextOptions
 from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.schedules import rate_shares
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.watch import Watch
 from scansnap.text.training.windows import MOST_TOKENS, Columns, consecutive, spread
@@ -151,6 +152,7 @@ class TextTraining:
 
     def _train(self, show: Callable[..., None]) -> None:
         steps, store = self.plan.record_steps, self._recorder.store
+        rate_share = rate_shares(self.options.schedule, self.plan.steps) or (lambda step: None)
         step, record, losses = self._resume()
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # of an earlier run
@@ -168,7 +170,8 @@ class TextTraining:
                 show(step, note)
                 if record == len(steps):
                     return
-            losses.append(self._updates.update(step, *self._columns.at(step, self._share)))
+            inputs, targets = self._columns.at(step, self._share)
+            losses.append(self._updates.update(step, inputs, targets, rate_share(step)))
             step += 1
             now = time.monotonic()
             if now - shown > PROGRESS_SECONDS:
