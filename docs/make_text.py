@@ -75,11 +75,13 @@ def run_snap(text: str, device: str, hardware: str, out: Path, workers: int, lim
     folder.mkdir(parents=True, exist_ok=True)
     began = time.time()
     settings = fig_snap.cells(fig_snap.RATES, fig_snap.FULL["sizes"])
-    jobs = [(cell, seed) for seed in range(SNAP_SEEDS) for cell in settings]
-    one_run = partial(snap_run, text=text, device=device, folder=folder, deadline=began + limit)
+    longest_first = sorted(settings, key=lambda cell: -cell.size)
+    jobs = [(cell, seed) for seed in range(SNAP_SEEDS) for cell in longest_first]
+    run_job = partial(snap_run, text=text, device=device, folder=folder, deadline=began + limit)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        for (cell, seed), seconds in zip(jobs, pool.map(one_run, jobs), strict=True):
-            print(f"{time.time() - began:6.1f} s: {cell}, seed {seed}: {seconds:.1f} s", flush=True)
+        for (cell, seed), seconds in zip(jobs, pool.map(run_job, jobs), strict=True):
+            if seconds:
+                print(f"{time.time() - began:6.1f} s: {cell}, seed {seed}: {seconds:.1f} s", flush=True)
     files = [[snap_file(folder, cell, seed) for cell in settings] for seed in range(SNAP_SEEDS)]
     complete = [row for row in files if all(file.exists() for file in row)]
     print(f"{len(complete)} of {SNAP_SEEDS} seeds are complete")
@@ -87,7 +89,7 @@ def run_snap(text: str, device: str, hardware: str, out: Path, workers: int, lim
         return
     runs = [xr.load_dataset(row[i], engine="scipy") for i in range(len(settings)) for row in complete]
     dataset = fig_snap.gathered(settings, runs, fig_snap.FULL["steps"])
-    seconds = sum(float(one["seconds"]) for one in runs)
+    seconds = sum(float(one_run["seconds"]) for one_run in runs) / workers
     options = {**fig_snap.FULL, "corpus": read_corpus(text).name, "num_seeds": len(complete)}
     attributes = {"hardware": hardware, "seconds": seconds, "workers": workers}
     write_json(described(dataset, options).assign_attrs(attributes), out / "figure_snap.json")
@@ -106,11 +108,10 @@ def snap_run(job: tuple[fig_snap.Cell, int], *, text: str, device: str, folder: 
     if file.exists() or began > deadline:
         return 0.0
     options = {name: fig_snap.FULL[name] for name in ("steps", "width")}
-    one = fig_snap.train(read_corpus(text), *job, **options, device=device, progress=False)
-    seconds = time.time() - began
-    one["seconds"] = seconds
+    dataset = fig_snap.train(read_corpus(text), *job, **options, device=device, progress=False)
+    dataset["seconds"] = seconds = time.time() - began
     draft = file.with_suffix(".draft")
-    one.to_netcdf(draft, engine="scipy")
+    dataset.to_netcdf(draft, engine="scipy")
     draft.rename(file)
     return seconds
 
@@ -168,9 +169,10 @@ def write() -> None:
         recipe.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
         heading = f"Figure {number}: {recipe.title}" if number.isdigit() else recipe.title
         options = json.loads(dataset.attrs["options"])
+        at_once = f", {dataset.attrs['workers']} runs at once" if "workers" in dataset.attrs else ""
         made = (
             f"{options['steps']:,} updates, {dataset.sizes['seed']} seeds, on one {dataset.attrs['hardware']} in "
-            f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s; "
+            f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s{at_once}; "
             f"numbers in [figure_{number}.json](data/figure_{number}.json)"
         )
         text += f"## {heading}\n\n{recipe.statement}\n\n![{heading}](images/text/figure_{number}.png)\n\n"

@@ -9,7 +9,8 @@ and the attributes of results are derived from the field.
         steps: int = field(metadata=option("Updates.", least=0))
         device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
 
-Values are checked when the object is made, so any object that exists is usable.
+Values are checked when the object is made, so any object that exists is usable.  A subclass that only changes a default
+states the type and the default.
 """
 
 from __future__ import annotations
@@ -229,8 +230,14 @@ def options_of(cls: type[Options]) -> dict[str, Option]:
     """The options of a class by name, in the order of their statement."""
     if cls not in _STATED:
         hints = get_type_hints(cls)
-        _STATED[cls] = {field.name: _option(field, hints[field.name]) for field in fields(cls)}
+        _STATED[cls] = {field.name: _option(_stated(cls, field), hints[field.name]) for field in fields(cls)}
     return _STATED[cls]
+
+
+def _stated(cls: type[Options], field: Field[Any]) -> Field[Any]:
+    """The field with the metadata of this option, where a subclass gave it another default only."""
+    versions = (vars(base).get("__dataclass_fields__", {}).get(field.name) for base in cls.__mro__)
+    return next(version for version in versions if version is not None and version.metadata)
 
 
 def values_of(options: Options) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.base.errors import InputError
-from scansnap.base.options import WholeKind, from_names
+from scansnap.base.options import WholeKind
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.figures.picture import save_picture
-from scansnap.text.training.options import TextOptions
+from scansnap.text.training.options import AnyTextOptions, YZTextOptions, text_options
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,7 +30,7 @@ TOKENIZER_OPTION = typer.Option(
 MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
 
 
-@with_flags(TextOptions, defaults=True)
+@with_flags(AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
 def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
     tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
@@ -43,14 +43,15 @@ def train(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Train a transformer on next-token prediction and follow its attention.
+    """Train a transformer, or the paper's Y and Z, on next-token prediction and follow its attention.
 
-    Unless given, options have the values of the paper's experiment on WikiText-2 (Figure 7). The result is written as
-    it goes: start the same command again after an interruption and it continues to the same numbers. The trained model
-    is left beside it. Under torchrun or accelerate launch the batch is shared by the processes.
+    Unless given, the options of a transformer have the values of the paper's experiment on WikiText-2 (Figure 7). The
+    result is written as it goes: start the same command again after an interruption and it continues to the same
+    numbers. The trained model is left beside it. Under torchrun or accelerate launch the batch of a transformer is
+    shared by the processes.
     """
     common.check_picture(picture)
-    options = from_names(TextOptions, read_flags(flags, TextOptions))
+    options = text_options(read_flags(flags, AnyTextOptions))
 
     from scansnap.text.corpus.corpus import read_corpus
     from scansnap.text.training.ranks import processes, this_rank

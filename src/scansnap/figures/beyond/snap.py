@@ -7,8 +7,10 @@ last tenth of the updates, says how far the residual has vanished; `results/snap
 and `late` is its largest change in the last fifth of the run as a share of the peak: frozen is at most a tenth.
 
 A rate that falls to zero stops attention whatever the residual does.  Its runs are therefore judged by two clocks: by
-updates, and by the accumulated rate s_k = sum of shares(j) over j < k, in units of the full rate, in which a gradient
-flow would move as far per unit at any rate.  Attention that stops by the first clock alone stopped because its rate did.
+updates, and by the accumulated rate s_k, the sum over j < k of the share of the rate that update j used, in units of
+which a gradient flow moves as far at any rate.  Attention that stops by the first clock alone stopped because its rate
+did.  (The rate falls as a cosine: a fifth of the run before its end it is a tenth of the full one, so that attention
+that merely follows it counts as frozen.)
 
 A seed takes the start of the transformer and its own stretch of the text, tokens sN to (s + 1)N for seed s; Y and Z
 start at zero, so only the text differs between their runs.
@@ -46,11 +48,11 @@ from scansnap.text.model.shape import ModelOptions
 from scansnap.text.training.schedules import rate_shares
 from scansnap.text.training.windows import Columns
 
-SIZES = (2_000, 20_000)
-RATES = {"transformer": (1.0, 2.0, 5.0)}
+SIZES = (2_000, 8_000)
+RATES = {"transformer": (1.0, 2.0, 5.0), "yz": (100.0, 300.0, 1000.0)}
 BATCH_SIZE, OTHER_BATCHES = 20, (5, 50)
-FALLING = "linear"
-STEPS, RECORDS, WIDTH = 2_000, 100, 32
+FALLING = "cosine"
+STEPS, RECORDS, WIDTH, WINDOW = 1_000, 100, 32, 35
 
 FULL = {"sizes": (2_000, 20_000, 200_000), "steps": 20_000, "width": ModelOptions.width}
 """The experiment of the documents, for a GPU: the published width, and a text too long to learn by heart."""
@@ -75,13 +77,17 @@ class Cell:
 
 
 def cells(models: Iterable[str], sizes: Sequence[int]) -> list[Cell]:
-    """For each model: every size at every rate, constant and falling, and at the middle rate other batch sizes."""
+    """For each model every size at every rate, constant and falling; other batches at the middle rate.
+
+    Other batches are not made of the last size, if there are several: it takes most of the time.
+    """
+    batches = list(product(sizes[:-1] or sizes, OTHER_BATCHES))
     return [
         cell
         for model in models
         for cell in (
             *(Cell(model, *setting) for setting in product(sizes, RATES[model], ("constant", FALLING))),
-            *(Cell(model, size, RATES[model][1], batch_size=batch) for size, batch in product(sizes, OTHER_BATCHES)),
+            *(Cell(model, size, RATES[model][1], batch_size=batch) for size, batch in batches),
         )
     ]
 
@@ -99,13 +105,16 @@ def train(
 ) -> xr.Dataset:
     """A run of a setting: `loss`, `moved` and `normalized_entropy` over its records."""
     text = excerpt(corpus, cell.size, start=seed * cell.size)
-    read = Columns(text.train, cell.batch_size, ModelOptions.window).inputs()
+    read = Columns(text.train, cell.batch_size, WINDOW).inputs()
     text = replace(text, splits=MappingProxyType({"train": text.train, "valid": read}))
-    setting = {
-        "lr_y": cell.lr, "schedule": cell.schedule, "batch_size": cell.batch_size, "steps": steps,
-        "record_every": max(1, steps // RECORDS), "patterns": 0, "device": device,
+    setting: dict[str, Any] = {
+        "model": cell.model, "lr_y": cell.lr, "schedule": cell.schedule, "batch_size": cell.batch_size,
+        "window": WINDOW, "steps": steps, "record_every": max(1, steps // RECORDS), "patterns": 0, "device": device,
     }  # fmt: skip
-    setting |= {"width": width, "feed_forward": width, "dropout": 0.0, "seed": seed}
+    if cell.model == "transformer":
+        setting |= {"width": width, "feed_forward": width, "dropout": 0.0, "seed": seed}
+    else:
+        setting |= {"queries": 0}
     (training,) = text_runs.trainings(text, [setting], folder=folder)
     run = training.run(progress)
     return xr.Dataset(
@@ -175,9 +184,8 @@ def gathered(settings: Sequence[Cell], runs: Sequence[xr.Dataset], steps: int) -
 def _clock(schedule: str, records: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
     """The accumulated share of the rate at each record."""
     share_after = rate_shares(schedule, steps)
-    if share_after is None:
-        return records.astype(np.float64)
-    return np.append(0.0, np.cumsum([share_after(step) for step in range(steps)]))[records]
+    shares = [share_after(step) for step in range(steps)]
+    return np.append(0.0, np.cumsum([1.0 if share is None else share for share in shares]))[records]
 
 
 def _chosen(dataset: xr.Dataset, **wanted: Any) -> xr.Dataset:
@@ -190,7 +198,8 @@ def _chosen(dataset: xr.Dataset, **wanted: Any) -> xr.Dataset:
 
 def _mean(values: xr.DataArray) -> NDArray[np.float64]:
     """The geometric mean over seeds: shares of a peak spread over decades."""
-    return np.exp(np.log(values.clip(min=LEAST)).mean("seed")).values
+    means: NDArray[np.float64] = np.exp(np.log(values.clip(min=LEAST).transpose("cell", "seed").values).mean(1))
+    return means
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -212,9 +221,8 @@ def draw(dataset: xr.Dataset) -> Figure:
         _legend(column[0], of_model)
     for panel, words in zip(axes[:, 0], ("constant rate", "constant and falling rate", "constant rate"), strict=True):
         panel.set_ylabel(f"largest late change / peak\n{words}", fontsize=11)
-    seeds = dataset.sizes["seed"]
-    figure.suptitle(f"When attention snaps on text ({seeds} seed{'s' * (seeds > 1)})\nfrozen: filled, below the dotted line",
-                    fontsize=13)  # fmt: skip
+    seeds = f"{dataset.sizes['seed']} seed{'s' * (dataset.sizes['seed'] > 1)}"
+    figure.suptitle(f"When attention snaps on text ({seeds})\nfrozen: filled, below the dotted line", fontsize=13)
     return figure
 
 
@@ -338,13 +346,13 @@ FIGURE = FigureRecipe(
     name="snap",
     title="When attention snaps on text",
     statement=(
-        "Attention freezes where the residual vanishes: on a text that the model learns by heart, at a rate small enough "
-        "for its training loss to get near 0."
+        "Attention freezes where the residual vanishes: on a text that the model learns by heart, at a rate small "
+        "enough for its training loss to get near 0."
     ),
     setting=(
         "the first N tokens of a text (further stretches of N for further seeds), measured on the windows trained on; "
-        "1-layer transformers as in Figure 7 without dropout, SGD at one rate, constant or falling to zero in a "
-        "straight line, batches of 5, 20 and 50"
+        "1-layer transformers as in Figure 7 without dropout, and Y and Z; plain SGD at one rate, constant or falling "
+        "to zero as a cosine, batches of 20 windows and, at the middle rate, of 5 and 50"
     ),
     prepare=prepare,
     draw=draw,

@@ -22,7 +22,15 @@ from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
 from scansnap.text.corpus.files import TextFiles, find_text
-from scansnap.text.corpus.tokenizers import WORDS, Tokenizer, WordTokenizer, find_tokenizer, load_tokenizer
+from scansnap.text.corpus.tokenizers import (
+    LINE_END,
+    UNKNOWN,
+    WORDS,
+    Tokenizer,
+    WordTokenizer,
+    find_tokenizer,
+    load_tokenizer,
+)
 
 FORMAT = 1
 """Changes when the same text and settings give different files."""
@@ -58,6 +66,13 @@ class Corpus:
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
         """The tokens as readable text."""
         return self.tokenizer.words(ids)
+
+    def frequent_words(self, count: int) -> NDArray[np.int64]:
+        """The ids of the most frequent tokens of the training text, without line ends and unknown words."""
+        counts = np.bincount(self.train, minlength=self.vocab_size)
+        ids = np.argsort(-counts, kind="stable")[: count + 2]
+        is_word = [word not in (LINE_END, UNKNOWN) for word in self.words(ids)]
+        return ids[is_word][:count]
 
 
 def read_corpus(

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from scansnap.base.errors import StoreError, brief
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
-from scansnap.text.model.shape import TextShape
+from scansnap.text.model.shape import TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer
+from scansnap.text.model.yz import YZText
+
+TextModel = TextTransformer | YZText
 
 SHAPE = "shape.json"
 PARAMETERS = "model.safetensors"
@@ -21,7 +27,7 @@ def model_folder(store: str | Path) -> Path:
     return store.with_name(f"{store.name}.model")
 
 
-def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> None:
+def save_model(model: TextModel, tokenizer: Tokenizer, folder: Path) -> None:
     """Write the model; its shape is written last, so that a folder with a shape is complete."""
     from safetensors.torch import save_file
 
@@ -31,7 +37,8 @@ def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> No
         parameters = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
         save_file(parameters, folder / PARAMETERS)
         tokenizer.save(folder)
-        description = {**asdict(model.shape), "tokenizer": tokenizer.fingerprint}
+        kind = "yz" if isinstance(model, YZText) else "transformer"
+        description = {"model": kind, **asdict(model.shape), "tokenizer": tokenizer.fingerprint}
         (folder / SHAPE).write_text(json.dumps(description, indent=1) + "\n")
     except OSError as error:
         raise StoreError(
@@ -39,7 +46,7 @@ def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> No
         ) from None
 
 
-def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTransformer, Tokenizer]:
+def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextModel, Tokenizer]:
     """The model and its tokenizer, which must be the same as `tokenizer` if that is given."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -49,8 +56,8 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTr
     try:
         description = json.loads((folder / SHAPE).read_text())
         expected = description.pop("tokenizer")
-        model = TextTransformer(TextShape(**description))
-        model.load_state_dict(load_file(folder / PARAMETERS))
+        model = _empty_model(description.pop("model", "transformer"), description)
+        model.load_state_dict(load_file(folder / PARAMETERS), assign=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise StoreError(f"the model in {folder} is damaged ({brief(error)}): train it again.") from None
     saved_tokenizer = load_tokenizer(folder)
@@ -61,3 +68,11 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTr
                 f"{folder} was trained with ({description['vocab_size']:,} tokens): read the text with the model's own."
             )
     return model.eval(), saved_tokenizer
+
+
+def _empty_model(kind: str, shape: dict[str, Any]) -> TextModel:
+    """A model of this shape, to be filled; Y and Z, which are large, are not allocated before."""
+    if kind != "yz":
+        return TextTransformer(TextShape(**shape))
+    with torch.device("meta"):
+        return YZText(YZShape(**shape))

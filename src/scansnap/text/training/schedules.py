@@ -58,11 +58,11 @@ class Cosine:
         return 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def rate_shares(schedule: str | Schedule, steps: int) -> Callable[[int], float] | None:
-    """The share that an update uses, as a function of how many of `steps` updates precede it; None if always 1."""
+def rate_shares(schedule: str | Schedule, steps: int) -> Callable[[int], float | None]:
+    """The share that an update uses, as a function of how many of `steps` updates precede it; None where always 1."""
     member = SCHEDULES.member(schedule)
     if isinstance(member, Constant):
-        return None
+        return lambda step: None
 
     def share_after(step: int) -> float:
         share = member.share(step / steps)

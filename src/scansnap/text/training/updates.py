@@ -45,7 +45,6 @@ class Updates:
     def update(self, step: int, inputs: Tensor, targets: Tensor, rate_share: float | None = None) -> Tensor:
         """Learn from a batch (B, T) and return its loss before the update, still on the device.
 
-        With `rate_share`, which is then given for every update, the rates are that share of those of the options.
         What dropout drops depends only on the seed, the process and the step, so that a run can resume anywhere.
         """
         if self._replays and self._batch is None:
