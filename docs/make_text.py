@@ -177,8 +177,38 @@ def write() -> None:
         )
         text += f"## {heading}\n\n{recipe.statement}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
         text += f"{recipe.setting}. {made}.\n\n"
+        if number == "snap":
+            text += snap_table(dataset)
         text += table(recipe.trends(dataset))
     (HERE / "text_results.md").write_text(text)
+
+
+def snap_table(dataset: xr.Dataset) -> str:
+    """What became of each text at each rate: the mean training loss, and how many seeds froze."""
+    seeds = dataset.sizes["seed"]
+    text = (
+        "Settings with batches of 20: the training loss (nats, mean over seeds), the largest late change as a share of "
+        f"the peak (geometric mean), and how many of {seeds} seeds froze.\n\n"
+        "| model | tokens | rate | loss | late change | frozen | falling rate: loss | frozen by updates "
+        "| per unit of rate |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    )
+    at_batch = dataset.isel(cell=dataset["batch_size"].values == fig_snap.BATCH_SIZE)
+    constant, falling = (
+        at_batch.isel(cell=at_batch["schedule"].values == name) for name in ("constant", fig_snap.FALLING)
+    )
+    for i in range(constant.sizes["cell"]):
+        one, other = constant.isel(cell=i), falling.isel(cell=i)
+        late = np.exp(np.log(one["late"].clip(min=fig_snap.LEAST).values).mean())
+        froze = [
+            int(np.isfinite(values).sum()) for values in (one["snap_step"], other["snap_step"], other["snap_by_rate"])
+        ]
+        text += (
+            f"| {fig_snap.NAMES[one['model'].item()]} | {one['size'].item():,} | {one['lr'].item():g} "
+            f"| {one['loss'].mean().item():.2g} | {late:.2g} | {froze[0]} "
+            f"| {other['loss'].mean().item():.2g} | {froze[1]} | {froze[2]} |\n"
+        )
+    return text + "\n"
 
 
 OPENING = """# Transformers on WikiText-2: the results

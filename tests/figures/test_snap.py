@@ -97,6 +97,9 @@ def test_diverged_runs_are_left_out() -> None:
     assert "5 settings" in trends[0].note
     assert trends[1].expected == "2 of 2 comparisons"
     snap.draw(dataset)
+    dataset["loss"][:] = dataset["late"][:] = np.nan
+    assert snap.trends(dataset)[0].verdict == "not settled"
+    snap.draw(dataset)
 
 
 def test_too_short_a_text_is_refused(corpus) -> None:

@@ -210,7 +210,8 @@ def draw(dataset: xr.Dataset) -> Figure:
     for column, model in zip(axes.T, models, strict=True):
         of_model = _chosen(dataset, model=model)
         _against_loss(column[0], _chosen(of_model, schedule="constant", batch_size=BATCH_SIZE))
-        column[0].set_title(NAMES[model], fontsize=13)
+        rates = "  ".join(f"{sign} {rate:g}" for sign, rate in zip("●■▲", np.unique(of_model["lr"]), strict=False))
+        column[0].set_title(f"{NAMES[model]}\nrate: {rates}", fontsize=12)
         _by_clocks(column[1], _chosen(of_model, batch_size=BATCH_SIZE))
         _against_batch(column[2], _chosen(of_model, schedule="constant", lr=RATES[model][1]), RATES[model][1])
         for panel in column:
@@ -218,9 +219,13 @@ def draw(dataset: xr.Dataset) -> Figure:
             panel.axhline(FROZEN, color="black", linestyle=":", linewidth=1)
             panel.grid(alpha=0.3)
             panel.tick_params(labelsize=10)
-        _legend(column[0], of_model)
     for panel, words in zip(axes[:, 0], ("constant rate", "constant and falling rate", "constant rate"), strict=True):
         panel.set_ylabel(f"largest late change / peak\n{words}", fontsize=11)
+    lines = [
+        Line2D([], [], color=COLORS[i], linewidth=3, label=f"{size:,} tokens")
+        for i, size in enumerate(np.unique(dataset["size"]))
+    ]
+    figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False, fontsize=11)
     seeds = f"{dataset.sizes['seed']} seed{'s' * (dataset.sizes['seed'] > 1)}"
     figure.suptitle(f"When attention snaps on text ({seeds})\nfrozen: filled, below the dotted line", fontsize=13)
     return figure
@@ -235,7 +240,11 @@ def _against_loss(axes: Axes, dataset: xr.Dataset) -> None:
         for loss, late, step in zip(cell["loss"].values, cell["late"].values, cell["snap_step"].values, strict=True):
             axes.plot(loss, max(late, LEAST), marker=marker, color=color, markersize=8, linestyle="", alpha=0.9,
                       markerfacecolor=color if np.isfinite(step) else "none")  # fmt: skip
-    axes.set_xscale("log")
+    losses = np.log10(dataset["loss"].values)
+    if np.isfinite(losses).any():  # otherwise all diverged
+        decades = 10.0 ** np.arange(np.floor(np.nanmin(losses)), np.ceil(np.nanmax(losses)) + 1)
+        log_axis(axes, decades)
+        axes.set_xlim(decades[0] / 1.2, decades[-1] * 1.2)
     axes.set_xlabel("training loss (nats)", fontsize=11)
 
 
@@ -251,23 +260,13 @@ def _by_clocks(axes: Axes, dataset: xr.Dataset) -> None:
 
 
 def _against_batch(axes: Axes, dataset: xr.Dataset, rate: float) -> None:
-    """A line for each size; means over seeds."""
-    sizes = np.unique(dataset["size"]).tolist()
-    for i, size in enumerate(sizes):
+    """A line for each size that was trained with several batch sizes; means over seeds."""
+    for i, size in enumerate(np.unique(dataset["size"])):
         of_size = _chosen(dataset, size=size).sortby("batch_size")
-        axes.plot(of_size["batch_size"], _mean(of_size["late"]), color=COLORS[i], marker="s", linewidth=1.4)
+        if of_size.sizes["cell"] > 1:
+            axes.plot(of_size["batch_size"], _mean(of_size["late"]), color=COLORS[i], marker=MARKERS[1], linewidth=1.4)
     log_axis(axes, np.unique(dataset["batch_size"]))
     axes.set_xlabel(f"batch size (windows), rate {rate:g}", fontsize=11)
-
-
-def _legend(axes: Axes, dataset: xr.Dataset) -> None:
-    sizes, rates = (np.unique(dataset[name]).tolist() for name in ("size", "lr"))
-    marks = [Line2D([], [], color=COLORS[i], linewidth=3, label=f"{size:,} tokens") for i, size in enumerate(sizes)]
-    marks += [
-        Line2D([], [], color="gray", marker=MARKERS[j], linestyle="", label=f"rate {rate:g}")
-        for j, rate in enumerate(rates)
-    ]
-    axes.legend(handles=marks, fontsize=9, frameon=False, loc="lower right")
 
 
 def trends(dataset: xr.Dataset) -> list[Trend]:
