@@ -84,6 +84,8 @@ from scansnap.text.counts.counts import Counts as Counts
 from scansnap.text.counts.counts import read_counts as read_counts
 from scansnap.text.training.options import TextOptions as TextOptions
 from scansnap.text.training.options import YZTextOptions as YZTextOptions
+from scansnap.text.training.schedules import SCHEDULES as SCHEDULES
+from scansnap.text.training.schedules import Schedule as Schedule
 from scansnap.text.training.train import train_text as train_text
 
 __all__: list[str]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.results.snap import find_snap
+from scansnap.results.snap import FROZEN, find_snap, late_share
 
 STEPS = np.arange(0, 2100, 100)
 
@@ -98,3 +98,20 @@ def test_synthetic_runs_have_snaps_too() -> None:
     for c in range(2):
         single = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2)
         assert str(result["evidence"].values[0, 0, 0, c]) == str(single)
+
+
+def test_late_change_is_small_exactly_where_a_pattern_is_frozen() -> None:
+    """In 2,000 drawn runs with even and with falling intervals, of which some freeze."""
+    rng = np.random.default_rng(0)
+    verdicts = []
+    for _ in range(2000):
+        records = np.append(0.0, np.cumsum(rng.choice([[1.0] * 30, np.linspace(1, 0.1, 30)])))
+        rates = 10 ** rng.uniform(-3, 0, 31)
+        rates[rng.integers(15, 31) :] *= 10 ** rng.uniform(-2, 0)
+        values = rates * np.diff(records, prepend=0.0)
+        verdicts.append((find_snap(records, values).status == "frozen", late_share(records, values) <= FROZEN))
+    frozen, late = np.array(verdicts).T
+    assert 100 < frozen.sum() < 1900
+    assert (frozen == late).all()
+    assert np.isnan(late_share([0, 1, 2, 3], [0.0, 0.1, 0.1, 0.1]))
+    assert late_share(range(10), np.zeros(10)) == 0.0

@@ -5,6 +5,9 @@ Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps
 least `WATCHED` records that cover at least a fifth of the steps: one quiet record is not evidence.  A pattern that
 moved less than `MOVED` in all never began to move, so it has not frozen.
 
+`late_share` puts a number to it: the largest rate over the last fifth of the steps as a share of the peak, which is at
+most `FROZEN` exactly for the patterns that have snapped, if they moved at all.
+
 Attention that hops moves as far in a few steps as in many, so its rate over a short interval seems high.  The last
 record is left out if it came early: if its interval is less than half of the interval before it.
 """
@@ -14,7 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
 
 FROZEN = 0.1
 WATCHED = 3
@@ -59,14 +64,33 @@ class Snap:
         return f"at most {FROZEN:.0%} of that over {covered}"
 
 
-def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
-    """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
+def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """What moved in each interval that counts, its length and its end."""
     s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)[1:]
     gaps = np.diff(s)
     known = np.isfinite(m)  # a diverged run has no more records
     m, gaps, ends = m[known], gaps[known], s[1:][known]
     if len(m) > 1 and gaps[-1] < gaps[-2] / 2:
         m, gaps, ends = m[:-1], gaps[:-1], ends[:-1]
+    return m, gaps, ends
+
+
+def late_share(steps: ArrayLike, moved: ArrayLike) -> float:
+    """The largest rate over the last fifth of the steps, as a share of the peak; NaN for too few records."""
+    m, gaps, ends = _intervals(steps, moved)
+    if len(m) <= WATCHED:
+        return float("nan")
+    rates = m / gaps
+    start = float(np.asarray(steps, np.float64)[0])
+    late = ends > ends[-1] - COVERED * (ends[-1] - start)
+    late[-WATCHED:] = True
+    return float(rates[late].max() / rates.max()) if rates.max() else 0.0
+
+
+def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
+    """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
+    s = np.asarray(steps, np.float64)
+    m, gaps, ends = _intervals(steps, moved)
     if len(m) <= WATCHED:
         return Snap(None, "too short", float("nan"), 0, float("nan"), len(m))
     rates = m / gaps

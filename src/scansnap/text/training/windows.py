@@ -41,6 +41,14 @@ class Columns:
         block = torch.from_numpy(self.columns[rows, first : first + self.window + 1].astype(np.int64))
         return block[:, :-1], block[:, 1:]
 
+    def inputs(self) -> NDArray[np.int32]:
+        """All tokens that updates read as inputs and one more, so that `consecutive` cuts them into the same windows.
+
+        The next token of a column's last input is here the first of the next column.
+        """
+        read = self.columns[:, : self.per_pass * self.window].ravel()
+        return np.append(read, self.columns[-1, self.per_pass * self.window]).astype(np.int32)
+
 
 def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
     """The text as windows (N, window + 1) that overlap by one token, so that a row contains inputs and next tokens.
