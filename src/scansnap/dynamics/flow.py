@@ -118,11 +118,10 @@ def _values(
     """Every quantity (R, n, ...), computed for all runs and times at once; NaN where a run did not reach."""
     count = solution.loss.shape
     lost = np.isnan(solution.loss)
-    bias = solution.position_bias
     parts = Parts(
         attention_logits=_flat(solution.attention_logits),
         decoder=_flat(solution.decoder),
-        position_bias=None if bias is None else _flat(bias),
+        position_bias=_flat(solution.position_bias),
     )
     measures = {"loss": solution.loss.ravel(), "accuracy": solution.accuracy.ravel()}
     snapshot = Snapshot(start.layout, parts, measures, start.prior)
@@ -134,9 +133,9 @@ def _values(
     return values
 
 
-def _flat(array: NDArray[np.float64]) -> NDArray[np.float64]:
+def _flat(array: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
     """Runs and times as one axis."""
-    return array.reshape(-1, *array.shape[2:])
+    return None if array is None else array.reshape(-1, *array.shape[2:])
 
 
 def _why(runs: Runs, reached: NDArray[np.float64], failed: NDArray[np.bool_], end: float) -> str:

@@ -51,7 +51,7 @@ class DeviceFlow(KernelFlow):
         return True
 
     def _integrate(
-        self, runs: Runs, beginning: FloatArray, most_evaluations: int, show: Callable[[float], None]
+        self, runs: Runs, beginning: FloatArray, first: int, most_evaluations: int, show: Callable[[float], None]
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         from scansnap.dynamics import triton_flow
 
@@ -93,7 +93,7 @@ class DeviceFlow(KernelFlow):
         )  # fmt: skip
         ends = np.array(scales) * np.expm1(reached.cpu().numpy())
         show(num_runs)
-        return states.cpu().numpy(), losses.cpu().numpy(), accuracies.cpu().numpy(), ends
+        return states[:, :, first:].cpu().numpy(), losses.cpu().numpy(), accuracies.cpu().numpy(), ends
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.needs_torch import needs_torch
-from scansnap.dynamics.engine import Task, matrix_entries
+from scansnap.dynamics.engine import Task, matrix_entries, needs_decoder
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
 from scansnap.model.architecture import BASIC
@@ -33,6 +33,11 @@ class FlowWork(Task[FlowOptions]):
         return self.layer == BASIC and self.options.decoder_gradient == "true" and not self.source.classes.num_buckets
 
     @property
+    def shows_decoder(self) -> bool:
+        """Whether anything is recorded that is computed from Y."""
+        return needs_decoder([need for quantity in self.options.quantities for need in quantity.needs])
+
+    @property
     def numbers_per_run(self) -> float:
         """How many numbers a run holds in memory: its state at every time, and what the integrator needs."""
         return matrix_entries(self.start_layout) * (2.0 * len(self.options.times) + 40)
@@ -47,7 +52,7 @@ class FlowWork(Task[FlowOptions]):
 class Solution:
     """R runs at n times; NaN where the integration did not reach."""
 
-    decoder: FloatArray  # (R, n, H D, C) compact y, with or without padding
+    decoder: FloatArray | None  # (R, n, H D, C) compact y, with or without padding; None where none is recorded
     attention_logits: FloatArray  # (R, n, Q H, S) z
     position_bias: FloatArray | None  # (R, n, G), where tokens depend on their position
     loss: FloatArray  # (R, n)

@@ -36,20 +36,23 @@ class KernelFlow:
 
     def solve(self, runs: Runs, most_evaluations: int, show: Callable[[float], None]) -> Solution:
         start, layout = self._start, self._start.layout
-        count, columns = len(self._work.options.times), layout.num_columns
-        decoders = start.decoder[:, :, :columns].reshape(len(runs), -1)
+        decoders = start.decoder[:, :, : layout.num_columns].reshape(len(runs), -1)
+        entries = decoders.shape[1] if self._work.shows_decoder else 0
         moving = start.attention_logits[:, self._query, self._rows]
         beginning = np.concatenate([decoders, moving], axis=1)
-        states, losses, accuracies, reached = self._integrate(runs, beginning, most_evaluations, show)
-        logits = np.repeat(start.attention_logits[:, None], count, axis=1)
-        logits[:, :, self._query, self._rows] = states[:, :, decoders.shape[1] :]
-        decoder = states[:, :, : decoders.shape[1]].reshape(len(runs), count, layout.num_rows, columns)
+        states, losses, accuracies, reached = self._integrate(
+            runs, beginning, decoders.shape[1] - entries, most_evaluations, show
+        )
+        logits = np.repeat(start.attention_logits[:, None], states.shape[1], axis=1)
+        logits[:, :, self._query, self._rows] = states[:, :, entries:]
+        shape = (*states.shape[:2], layout.num_rows, layout.num_columns)
+        decoder = states[:, :, :entries].reshape(shape) if entries else None
         return Solution(decoder, logits, None, losses, accuracies, reached)
 
     def _integrate(
-        self, runs: Runs, beginning: FloatArray, most_evaluations: int, show: Callable[[float], None]
+        self, runs: Runs, beginning: FloatArray, first: int, most_evaluations: int, show: Callable[[float], None]
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """States (R, n, N), losses and accuracies (R, n), and the time that each run reached (R,)."""
+        """The entries of states from `first` on (R, n, .), losses and accuracies (R, n), and the time reached (R,)."""
         options = self._work.options
         count = len(options.times)
         states = np.full((len(runs), count, beginning.shape[1]), np.nan)
@@ -70,7 +73,7 @@ class KernelFlow:
             for done, future in enumerate(as_completed(futures)):
                 future.result()
                 show(done + 1)
-        return states, losses, accuracies, reached
+        return states[:, :, first:], losses, accuracies, reached
 
 
 def _system(layout: CompactLayout, blocks: NDArray[np.int64], rows: NDArray[np.int64]) -> BasicSystem:
