@@ -29,7 +29,6 @@ from torch.nn import functional
 from scansnap.base.options import Options, option
 from scansnap.text.model.position_codes import sinusoidal
 
-
 SHARED = 1 / 30
 """The rate of LayerNorm and feed-forward over eta_Y: all tokens move them at once, and at eta_Y itself they diverge."""
 
