@@ -251,7 +251,10 @@ def factorize(tables, shape, jacobian, step, factors, P: tl.constexpr):
                 a = tl.where(i > k, reduced, a)
                 positive = tl.where(pivot > 0.0, 1, 0)
                 k += 1
-            tl.store(factors + (stage * shape.queries + b) * P * P + i * P + j, tl.where(i == j, 1.0 / a, a))
+            tl.store(
+                factors + (stage * shape.queries + b) * P * P + i * P + j,
+                tl.where(i == j, 1.0 / tl.where(i == j, a, 1.0), a),
+            )
     tl.debug_barrier()
     return positive
 
