@@ -24,6 +24,9 @@ WIDEST, LARGEST = 128, 2**14
 AT_ONCE = 2**12
 """Entries of y that a program takes at once, if they are of several classes."""
 
+WARPS, REGISTERS = 8, 128
+"""Warps of a program, and registers of a thread where they suffice: two programs share a multiprocessor then."""
+
 
 class DeviceFlow(KernelFlow):
     """A program of `triton_flow.py` for each run: its numbers cannot depend on the others."""
@@ -89,7 +92,7 @@ class DeviceFlow(KernelFlow):
             states, losses, accuracies, reached, torch.empty(num_runs * room, dtype=torch.float64, device=device),
             count, room, put(np.array([options.rtol, options.atol])), most_evaluations,
             K=padding.classes, W=padding.width, C=padding.columns, P=padding.logits,
-            num_warps=8 if padding.logits > 32 else 4, num_stages=1,
+            num_warps=WARPS, num_stages=1, maxnreg=REGISTERS if padding.is_small else None,
         )  # fmt: skip
         ends = np.array(scales) * np.expm1(reached.cpu().numpy())
         show(num_runs)
@@ -111,6 +114,10 @@ class Padding:
         width, columns = _power(widest), _power(layout.num_columns)
         logits = _power(int(np.diff(layout.query_entries()[0]).max()))
         return cls(min(_power(num_classes), max(1, AT_ONCE // (width * columns))), width, columns, logits)
+
+    @property
+    def is_small(self) -> bool:
+        return max(self.width * self.columns, self.logits**2) <= AT_ONCE
 
 
 def _power(size: int) -> int:

@@ -100,7 +100,7 @@ def room(shape: Shape, classes: int, width: int, columns: int, logits: int) -> i
     return (
         VECTORS.value * shape.length
         + (1 + collocation.STAGES) * shape.queries * logits**2
-        + padded * (2 * width + columns)
+        + padded * width * (2 + columns)
     )
 
 
@@ -187,44 +187,54 @@ def move(
 
 
 @triton.jit
-def bend(tables, shape, rates, u, state, out, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr):
-    """`_bend`; blocks are (P, P)."""
+def bend(
+    tables, shape, rates, u, state, out, sums,
+    K: tl.constexpr, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """`_bend`; blocks are (P, P), and `sums` has room for f and e (., W) and the spread of y (., W, C)."""
     k = tl.arange(0, STRIDE)
     for first in range(0, shape.queries * P * P, STRIDE):
         tl.store(out + first + k, tl.zeros((STRIDE,), tl.float64), mask=first + k < shape.queries * P * P)
-    tl.debug_barrier()
-    w, c = tl.arange(0, W), tl.arange(0, C)
-    for n in range(shape.classes):
-        f, x, y, place, inside, own, weight, _below, _rest, _own_exp, _right = residual(
-            tables, shape, state, n, 1, W, C
+    c = tl.arange(0, C)
+    padded = (shape.classes + K - 1) // K * K
+    all_e = sums + padded * W
+    all_spread = all_e + padded * W
+    for first in range(0, shape.classes, K):
+        f, x, y, _place, _inside, own, _weight, _below, _rest, _own_exp, _right = residual(
+            tables, shape, state, first, K, W, C
         )
-        f, x, y, own = tl.sum(f, 0), tl.sum(x, 0), tl.sum(y, 0), tl.sum(own.to(tl.int32), 0) > 0
-        place, inside = tl.sum(place, 0), tl.sum(inside.to(tl.int32), 0) > 0
-        y -= tl.sum(tl.where(own[None, :], y, 0.0), axis=1)[:, None]
-        e = f * tl.sum(y * x[None, :], axis=1)
-        along = tl.sum(e)
-        pairs = -e[:, None] * e[None, :]
-        root = tl.sqrt(tl.abs(x))
+        token = (first + tl.arange(0, K))[:, None] * W + tl.arange(0, W)[None, :]
+        y -= tl.sum(tl.where(own[:, None, :], y, 0.0), axis=2)[:, :, None]
+        tl.store(sums + token, f)
+        tl.store(all_e + token, f * tl.sum(y * x[:, None, :], axis=2))
+        spread = f[:, :, None] * y * tl.sqrt(tl.abs(x))[:, None, :]
+        tl.store(all_spread + token[:, :, None] * C + c[None, None, :], spread)
+    tl.debug_barrier()
+    v, w = tl.arange(0, W)[:, None], tl.arange(0, W)[None, :]
+    for n in range(shape.classes):
+        f_v, f_w = tl.load(sums + n * W + v), tl.load(sums + n * W + w)
+        e_v, e_w = tl.load(all_e + n * W + v), tl.load(all_e + n * W + w)
+        pairs = -e_v * e_w
         for j in range(shape.columns):
-            column = f * tl.sum(tl.where((c == j)[None, :], y * root[None, :], 0.0), axis=1)
-            pairs += column[:, None] * column[None, :]
-        sums = tl.sum(pairs, axis=1)
-        square, rest = f * f, e - sums
-        entry = (3.0 * along - tl.sum(sums)) * square[:, None] * square[None, :] - pairs
-        entry -= square[:, None] * rest[None, :] + rest[:, None] * square[None, :]
-        entry += tl.where(w[:, None] == w[None, :], (e - 2.0 * along * square)[:, None], 0.0)
-        entry *= tl.load(rates + 2) * tl.exp(u) * tl.load(rates + 1) * tl.sum(weight)
-        query = tl.load(tables.query_index + n)
-        spot = place - tl.load(tables.blocks + query)
-        targets = out + query * P * P + spot[:, None] * P + spot[None, :]
-        both = inside[:, None] & inside[None, :]
-        tl.store(targets, tl.load(targets, mask=both, other=0.0) + entry, mask=both)
+            pairs += tl.load(all_spread + (n * W + v) * C + j) * tl.load(all_spread + (n * W + w) * C + j)
+        rest_v, rest_w = e_v - tl.sum(pairs, axis=1)[:, None], e_w - tl.sum(pairs, axis=0)[None, :]
+        along = tl.sum(e_v)
+        f_v, f_w = f_v * f_v, f_w * f_w
+        entry = (3.0 * along - tl.sum(pairs)) * f_v * f_w - f_v * rest_w - f_w * rest_v - pairs
+        entry += tl.where(v == w, e_v - 2.0 * along * f_v, 0.0)
+        entry *= tl.load(rates + 2) * tl.exp(u) * tl.load(rates + 1) * tl.load(tables.class_weights + n)
+        query, size = tl.load(tables.query_index + n), tl.load(tables.size + n)
+        begin, place = tl.load(tables.blocks + query), tables.place + n * shape.width
+        row = tl.load(place + v, mask=v < size, other=0) - begin
+        column = tl.load(place + w, mask=w < size, other=0) - begin
+        targets, inside = out + (query * P + row) * P + column, (v < size) & (w < size)
+        tl.store(targets, tl.load(targets, mask=inside, other=0.0) + entry, mask=inside)
         tl.debug_barrier()
 
 
 @triton.jit
 def factorize(tables, shape, jacobian, step, factors, P: tl.constexpr):
-    """The factors of every stage and block: D on the diagonal, L^-1 below.  Returns 0 if one is not positive."""
+    """The factors of every stage and block: D^-1 on the diagonal, L^-1 below.  Returns 0 if one is not positive."""
     i, j = tl.arange(0, P)[:, None], tl.arange(0, P)[None, :]
     positive = 1
     for stage in range(STAGES):
@@ -241,7 +251,10 @@ def factorize(tables, shape, jacobian, step, factors, P: tl.constexpr):
                 a = tl.where(i > k, reduced, a)
                 positive = tl.where(pivot > 0.0, 1, 0)
                 k += 1
-            tl.store(factors + (stage * shape.queries + b) * P * P + i * P + j, a)
+            tl.store(
+                factors + (stage * shape.queries + b) * P * P + i * P + j,
+                tl.where(i == j, 1.0 / tl.where(i == j, a, 1.0), a),
+            )
     tl.debug_barrier()
     return positive
 
@@ -253,7 +266,7 @@ def solve_block(factor, x, P: tl.constexpr):
     a = tl.load(factor + p[:, None] * P + p[None, :])
     a = tl.where(p[:, None] > p[None, :], a, 0.0)
     x += tl.sum(a * x[None, :], axis=1)
-    x /= tl.load(factor + p * (P + 1))
+    x *= tl.load(factor + p * (P + 1))
     return x + tl.sum(a * x[:, None], axis=0)
 
 
@@ -517,7 +530,7 @@ def integrate(
         last = step >= end - u
         step = tl.where(last, end - u, step)
         if moved > 0:
-            bend(tables, shape, rates, u, state, jacobian, W, C, P)
+            bend(tables, shape, rates, u, state, jacobian, sums, K, W, C, P)
         moved = 0
         positive = factorize(tables, shape, jacobian, step, factors, P)
         sweeps = 0
