@@ -42,6 +42,7 @@ from scansnap.dynamics.update_rules import Adam as Adam
 from scansnap.dynamics.update_rules import Update as Update
 from scansnap.dynamics.update_rules import UpdateRule as UpdateRule
 from scansnap.explorer.explore import explore as explore
+from scansnap.figures import plot as plot
 from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
 from scansnap.figures.recipe import FigureRecipe as FigureRecipe
 from scansnap.figures.trend import Trend as Trend

@@ -40,13 +40,16 @@ def test_one_late_move_undoes_a_snap() -> None:
 def test_a_slow_decline_is_not_yet_a_snap() -> None:
     snap = find_snap(STEPS, np.append(np.nan, 0.4 / np.arange(1, 21) ** 0.5))
     assert snap.status == "not yet"
-    assert "at the end still 22% of that" in str(snap)
+    assert "at the end still 22% of that, where at most 10% is frozen" in str(snap)
 
 
 def test_a_pattern_must_be_seen_at_rest_for_long_enough() -> None:
     still = moved(*[0.3] * 16, 0.001)  # the last four records, from step 1600: exactly a fifth
     assert find_snap(STEPS, still).step == 1600
-    assert find_snap(STEPS, moved(*[0.3] * 17, 0.001)).status == "not yet"
+    brief = find_snap(STEPS, moved(*[0.3] * 17, 0.001))
+    assert brief.status == "not yet"
+    assert str(brief).endswith("at most 10% of that over the last 15% of the steps only, needed: 20%")
+    assert str(find_snap(STEPS, moved(*[0.3] * 18, 0.001))).endswith("for the last 2 records only, needed: 3")
     assert find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4]).status == "too short"
     assert find_snap(STEPS[:1], [np.nan]).status == "too short"
 

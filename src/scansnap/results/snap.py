@@ -36,7 +36,8 @@ class Snap:
     peak_rate: float  # share of attention moved per step
     peak_step: float
     later_rate: float  # the largest rate after `step`, or the last one
-    later_records: int  # records after `step`
+    later_records: int  # quiet records: after `step`, or at the end
+    later_share: float = 0.0  # of the steps, that they cover
 
     def __str__(self) -> str:
         peak = f"at most {self.peak_rate:.2g} of attention moved per step, around step {self.peak_step:,.6g}"
@@ -47,11 +48,20 @@ class Snap:
                 f"than {share:.0%} of that"
             )
         if self.status == "not yet":
-            return f"not yet: {peak}; at the end still {share:.0%} of that"
+            return f"not yet: {peak}; {self._missing(share)}"
         return {
-            "never moved": f"never moved: {peak}",
+            "never moved": f"never moved: less than {MOVED:.0%} of attention in all; {peak}",
             "too short": f"too short to tell: changes seen: {self.later_records}, needed: {WATCHED + 1}",
         }[self.status]
+
+    def _missing(self, share: float) -> str:
+        """The condition of a snap that is not met."""
+        if not self.later_records:
+            return f"at the end still {share:.0%} of that, where at most {FROZEN:.0%} is frozen"
+        if self.later_records < WATCHED:
+            return f"at most {FROZEN:.0%} of that for the last {self.later_records} records only, needed: {WATCHED}"
+        covered = f"the last {self.later_share:.0%} of the steps only, needed: {COVERED:.0%}"
+        return f"at most {FROZEN:.0%} of that over {covered}"
 
 
 def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floats]:
@@ -90,6 +100,7 @@ def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
         return Snap(None, "never moved", top, float(ends[peak]), last, 0)
     fast = int(np.flatnonzero(rates > FROZEN * top)[-1])  # the last record that is not quiet
     after = len(rates) - 1 - fast
-    if after < WATCHED or ends[-1] - ends[fast] < COVERED * (ends[-1] - s[0]):
-        return Snap(None, "not yet", top, float(ends[peak]), last, after)
-    return Snap(float(ends[fast]), "frozen", top, float(ends[peak]), float(rates[fast + 1 :].max()), after)
+    covered = float((ends[-1] - ends[fast]) / (ends[-1] - s[0]))
+    if after < WATCHED or covered < COVERED:
+        return Snap(None, "not yet", top, float(ends[peak]), last, after, covered)
+    return Snap(float(ends[fast]), "frozen", top, float(ends[peak]), float(rates[fast + 1 :].max()), after, covered)

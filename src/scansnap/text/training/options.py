@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scansnap.base.checks import one_of
 from scansnap.base.errors import InputError
 from scansnap.base.options import MemberKind, from_names, option, options_of
-from scansnap.text.model.shape import ModelOptions, Shape, TextShape, WindowOptions, YZModelOptions, YZShape
+from scansnap.text.model.shape import ModelOptions, Shape, WindowOptions, YZModelOptions
 from scansnap.text.training.schedules import SCHEDULES, Schedule
 
 MEASURING = 0.0125
@@ -102,10 +102,6 @@ class TextOptions(ModelOptions, RunOptions):
                 f"momentum is {self.momentum} but the optimizer is {self.optimizer}: use sgd, or leave momentum out."
             )
 
-    def shape(self, vocab_size: int) -> Shape:
-        """The shape of the model."""
-        return TextShape.of(self, vocab_size=vocab_size)
-
 
 @dataclass(frozen=True, kw_only=True)
 class YZTextOptions(YZModelOptions, RunOptions):
@@ -117,10 +113,6 @@ class YZTextOptions(YZModelOptions, RunOptions):
     queries: int = field(
         default=30, metadata=option("Most frequent tokens whose row of Z is kept, and whose winners are.", least=0)
     )
-
-    def shape(self, vocab_size: int) -> Shape:
-        """The shape of the model."""
-        return YZShape.of(self, vocab_size=vocab_size)
 
 
 OPTIONS: dict[str, type[TextOptions] | type[YZTextOptions]] = {"transformer": TextOptions, "yz": YZTextOptions}

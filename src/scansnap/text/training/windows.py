@@ -12,7 +12,7 @@ from torch import Tensor
 from scansnap.base.errors import InputError
 
 Tokens = NDArray[np.integer]
-Windows = TypeVar("Windows", Tensor, NDArray[np.int64])
+Windows = TypeVar("Windows", Tensor, NDArray[np.integer])
 
 MOST_TOKENS = 2_000_000
 """The most tokens of the validation split that are measured."""
@@ -55,14 +55,19 @@ def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
 
     From a text of more than `MOST_TOKENS` tokens, evenly spread windows are taken, so that any text can be measured.
     """
+    windows = every_window(tokens, window, "validation")
+    return spread(windows, max(1, MOST_TOKENS // window)).astype(np.int64)
+
+
+def every_window(tokens: Tokens, window: int, split: str = "training") -> Tokens:
+    """A view of the text as windows (N, window + 1) that overlap by one token."""
     count = (len(tokens) - 1) // window
     if count < 1:
         raise InputError(
-            f"the validation text has {len(tokens):,} tokens, fewer than a window of {window} tokens and a next token: "
+            f"the {split} text has {len(tokens):,} tokens, fewer than a window of {window} tokens and a next token: "
             "give more text, or a smaller window."
         )
-    indices = spread(np.arange(count), max(1, MOST_TOKENS // window))
-    return tokens[indices[:, None] * window + np.arange(window + 1)].astype(np.int64)
+    return np.lib.stride_tricks.sliding_window_view(tokens, window + 1)[: count * window : window]
 
 
 def spread(windows: Windows, count: int | None) -> Windows:
