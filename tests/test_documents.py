@@ -117,7 +117,7 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    (commands,) = blocks((ROOT / "docs" / "text.md").read_text(), "bash")
+    commands = "".join(blocks((ROOT / "docs" / "text.md").read_text(), "bash"))
     for command in commands.splitlines():
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as stop:
@@ -125,6 +125,7 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
         assert stop.value.code in (0, None), command
     assert (tmp_path / "words.png").exists()
     assert (tmp_path / "mine.png").exists()
+    assert (tmp_path / "yz.png").exists()
 
 
 def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
@@ -290,7 +291,7 @@ def test_names_in_the_documents_exist(page: Path) -> None:
 def test_benchmarks_start() -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow", "counting"):
+    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow", "counting", "text_yz"):
         program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
         done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == 0

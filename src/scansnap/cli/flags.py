@@ -90,7 +90,9 @@ def _default(cls: type[Options], name: str, variants: Mapping[str, type[Options]
     if default is None or callable(default):
         return ""
     others = {variant: defaults_of(options).get(name, default) for variant, options in variants.items()}
-    return "; ".join([str(default), *(f"{variant}: {other}" for variant, other in others.items() if other != default)])
+    return "; ".join(
+        [str(default), *(f"{variant}: {other}" for variant, other in others.items() if other not in (default, variant))]
+    )
 
 
 def _metavar(option: Option, *, several: bool) -> str:

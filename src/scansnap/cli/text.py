@@ -147,7 +147,8 @@ def _sentences(dataset: xr.Dataset) -> None:
     facts = _facts(dataset)
     status = facts["status"]
     if status == "diverged":
-        status += f" at step {facts['diverged_step']:,}: lower the learning rates, or clip"
+        can_clip = "clip" in json_module.loads(dataset.attrs["options"])
+        status += f" at step {facts['diverged_step']:,}: lower the learning rates{', or clip' * can_clip}"
     print(f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "
           f"{_number(facts['valid_loss'])} (perplexity {_number(facts['valid_perplexity'], '.1f')})")  # fmt: skip
     for head in facts["heads"][:12]:

@@ -62,8 +62,9 @@ def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
     """Refuse runs of which one diverged."""
     for run in runs:
         if str(run["status"].values[0]) == "diverged":
+            seed = f", seed {int(run['seed'][0])}" if "seed" in run.coords else ""  # Y and Z start at zero
             raise InputError(
-                f"the run at lr_y {float(run['lr_y'][0]):g}, seed {int(run['seed'][0])} diverged at step "
+                f"the run at lr_y {float(run['lr_y'][0]):g}{seed} diverged at step "
                 f"{int(run['diverged_step'][0]):,}, so the figure cannot be made: train for fewer steps."
             )
 

@@ -37,7 +37,7 @@ LOGITS_AT_ONCE = {"cpu": 3_000_000, "cuda": 100_000_000}
 
 @dataclass(frozen=True)
 class Reading:
-    """How windows are read: attention, and what the decoder reads."""
+    """How windows are read: attention, and what the decoder reads; the first position reads nothing."""
 
     attention: Tensor  # (B, T, T) b
     mix: Tensor  # (B, T, T) the weights by which logits read the rows of Y: A, or with the residual (A + I)/L
@@ -45,6 +45,13 @@ class Reading:
     entry: Tensor  # (B, T, T) F
     length: Tensor | None  # (B, T, 1) L
     same: Tensor  # (B, T, T) E
+
+    def back(self, g: Tensor) -> Tensor:
+        """The gradient of attention logits (B, T, T) from G."""
+        if self.length is not None:
+            v = (self.entry + self.same) / self.length
+            g = (g - v * (self.mix * g).sum(2, keepdim=True)) / self.length
+        return self.unit * (g - self.entry * (self.unit * g).sum(2, keepdim=True))
 
 
 class YZText(nn.Module):
@@ -56,6 +63,7 @@ class YZText(nn.Module):
         size, dtype = (shape.vocab_size, shape.vocab_size), getattr(torch, shape.dtype)
         self.decoder = nn.Parameter(torch.zeros(size, dtype=dtype), requires_grad=False)  # Y
         self.attention_logits = nn.Parameter(torch.zeros(size, dtype=dtype), requires_grad=False)  # Z
+        self._rows: Tensor | None = None
 
     def forward(self, ids: Tensor) -> Tensor:
         """The weights (B, T, T) with which the logits of each position read the rows of Y; the first reads none."""
@@ -85,40 +93,41 @@ class YZText(nn.Module):
     def step(self, ids: Tensor, next_tokens: Tensor, *, lr_y: float, lr_z: float) -> Tensor:
         """One step of SGD on windows (B, T); the mean loss before it."""
         share = 1.0 / next_tokens[:, 1:].numel()
-        rows = torch.empty((*ids.shape, self.decoder.shape[1]), dtype=self.decoder.dtype, device=ids.device)
-        entries = torch.empty((*ids.shape, ids.shape[1]), dtype=self.decoder.dtype, device=ids.device)
+        reading = self._read(ids)
+        rows = self._room_for_rows(ids)
+        g = torch.empty_like(reading.mix)
         total = torch.zeros((), dtype=torch.float64, device=ids.device)
         for part in self._parts(ids):
-            total += self._gradient(ids[part], next_tokens[part], rows[part], entries[part])
-        _add(self.decoder, ids.flatten(), rows.flatten(0, 1), lr_y * share)
-        pairs = ids[:, :, None] * self.shape.vocab_size + ids[:, None]
-        _add(self.attention_logits.view(-1), pairs.flatten(), entries.flatten(), lr_z * share)
+            total += self._differentiate(
+                ids[part], next_tokens[part], reading.mix[part], rows[part], g[part], lr_y * share
+            )
+        _add(self.decoder, ids.flatten(), rows.flatten(0, 1))
+        query, key = torch.tril_indices(ids.shape[1], ids.shape[1], offset=-1, device=ids.device)
+        pairs = ids[:, query] * self.shape.vocab_size + ids[:, key]
+        entries = -lr_z * share * reading.back(g)[:, query, key]
+        _add(self.attention_logits.view(-1), pairs.flatten(), entries.flatten())
         return total * share
 
-    def _gradient(self, ids: Tensor, next_tokens: Tensor, rows: Tensor, entries: Tensor) -> Tensor:
-        """The loss of windows (B, T), summed; fills the gradients of their rows of Y and entries of Z, also summed."""
-        reading = self._read(ids)
-        decoder = self.decoder[ids]  # (B, T, M) W
-        logits = reading.mix @ decoder
-        target = next_tokens[..., None]
-        log_total = logits.logsumexp(2, keepdim=True)
-        loss = (log_total - logits.gather(2, target))[:, 1:].sum(dtype=torch.float64)
-        residual = torch.exp(logits.sub_(log_total), out=logits).neg_()  # -alpha
-        residual.scatter_add_(2, target, torch.ones_like(log_total))
-        residual[:, 0] = 0.0  # the first position predicts nothing
-        torch.matmul(reading.mix.mT, residual, out=rows)
-        g = residual @ decoder.mT  # (B, T, T)
-        if reading.length is not None:
-            v = (reading.entry + reading.same) / reading.length
-            g = (g - v * (reading.mix * g).sum(2, keepdim=True)) / reading.length
-        torch.mul(reading.unit, g - reading.entry * (reading.unit * g).sum(2, keepdim=True), out=entries)
+    def _differentiate(
+        self, ids: Tensor, next_tokens: Tensor, mix: Tensor, rows: Tensor, g: Tensor, rate: float
+    ) -> Tensor:
+        """The loss of windows (B, T), summed; fills -G, and the steps of their rows of Y at this rate."""
+        decoder = torch.index_select(self.decoder, 0, ids.flatten(), out=rows.flatten(0, 1)).view_as(rows)  # W
+        target = next_tokens[:, 1:, None]
+        log_probs = (mix[:, 1:] @ decoder).log_softmax(2)
+        loss = -log_probs.gather(2, target).sum(dtype=torch.float64)
+        error = log_probs.exp_().scatter_add_(2, target, -torch.ones_like(target, dtype=rows.dtype))  # -r
+        g[:, 0] = 0.0
+        torch.bmm(error, decoder.mT, out=g[:, 1:])
+        torch.bmm(-rate * mix[:, 1:].mT, error, out=rows)  # in place of W
         return loss
 
     def _read(self, ids: Tensor) -> Reading:
         length = ids.shape[1]
         z = self.attention_logits[ids[:, :, None], ids[:, None]]  # (B, T, T)
         later = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu()
-        attention = z.masked_fill(later, -math.inf).softmax(2).nan_to_num(nan=0.0)
+        attention = z.masked_fill(later, -math.inf).softmax(2)
+        attention[:, 0] = 0.0
         same = (ids[:, :, None] == ids[:, None]).to(z.dtype)
         entry = attention @ same
         norm = (attention * entry).sum(2, keepdim=True).sqrt()
@@ -127,21 +136,29 @@ class YZText(nn.Module):
         if not self.shape.residual:
             return Reading(attention, unit, unit, entry, None, same)
         own = torch.diagonal(entry, dim1=1, dim2=2)[..., None]  # f_m
-        length_ = (2 + 2 * own).sqrt()
-        mix = (unit + torch.eye(length, dtype=z.dtype, device=ids.device)) / length_
-        return Reading(attention, mix, unit, entry, length_, same)
+        norm = (2 + 2 * own).sqrt()  # L
+        mix = (unit + torch.eye(length, dtype=z.dtype, device=ids.device)) / norm
+        mix[:, 0] = 0.0
+        return Reading(attention, mix, unit, entry, norm, same)
+
+    def _room_for_rows(self, ids: Tensor) -> Tensor:
+        """An array (B, T, M), reused by the next step: fresh memory costs a CPU as much as a product."""
+        shape = (*ids.shape, self.shape.vocab_size)
+        if self._rows is None or self._rows.shape != shape or self._rows.device != ids.device:
+            self._rows = self.decoder.new_empty(shape)
+        return self._rows
 
     def _parts(self, ids: Tensor) -> Iterator[slice]:
         at_once = max(1, LOGITS_AT_ONCE[ids.device.type] // (ids.shape[1] * self.decoder.shape[1]))
         return (slice(first, first + at_once) for first in range(0, len(ids), at_once))
 
 
-def _add(table: Tensor, index: Tensor, values: Tensor, rate: float) -> None:
-    """table[index] += rate values, where equal indices are added in a fixed order.
+def _add(table: Tensor, index: Tensor, values: Tensor) -> None:
+    """table[index] += values, where equal indices are added in a fixed order.
 
     On a CPU `index_put_` adds from several threads in any order, on a GPU `index_add_` does.
     """
     if table.device.type == "cpu":
-        table.index_add_(0, index, values, alpha=rate)
+        table.index_add_(0, index, values)
     else:
-        table.index_put_((index,), values.mul_(rate), accumulate=True)
+        table.index_put_((index,), values, accumulate=True)

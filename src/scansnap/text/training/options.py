@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scansnap.base.checks import one_of
 from scansnap.base.errors import InputError
 from scansnap.base.options import from_names, option, options_of
-from scansnap.text.model.shape import ModelOptions, Shape, TextShape, WindowOptions, YZModelOptions, YZShape
+from scansnap.text.model.shape import ModelOptions, Shape, WindowOptions, YZModelOptions
 
 MEASURING = 0.0125
 """Operations to measure attention per operation of training.  The share of time is up to twice that: its products are
@@ -96,10 +96,6 @@ class TextOptions(ModelOptions, RunOptions):
                 f"momentum is {self.momentum} but the optimizer is {self.optimizer}: use sgd, or leave momentum out."
             )
 
-    def shape(self, vocab_size: int) -> Shape:
-        """The shape of the model."""
-        return TextShape.of(self, vocab_size=vocab_size)
-
 
 @dataclass(frozen=True, kw_only=True)
 class YZTextOptions(YZModelOptions, RunOptions):
@@ -111,10 +107,6 @@ class YZTextOptions(YZModelOptions, RunOptions):
     queries: int = field(
         default=30, metadata=option("Most frequent tokens whose row of Z is kept, and whose winners are.", least=0)
     )
-
-    def shape(self, vocab_size: int) -> Shape:
-        """The shape of the model."""
-        return YZShape.of(self, vocab_size=vocab_size)
 
 
 OPTIONS: dict[str, type[TextOptions] | type[YZTextOptions]] = {"transformer": TextOptions, "yz": YZTextOptions}

@@ -38,7 +38,10 @@ from scansnap.text.training.winners import Winners
 from scansnap.text.training.yz_updates import YZUpdates
 
 CHECKPOINT_SECONDS = 60.0
-"""Time between checkpoints of a stored run."""
+"""Time between checkpoints of a stored run, if they are quick."""
+
+QUICK = CHECKPOINT_SECONDS / 10
+"""How long a checkpoint may take; after one that takes longer, the time to the next grows in proportion."""
 
 PROGRESS_SECONDS = 0.5
 """Time between updates of the progress bar."""
@@ -83,7 +86,8 @@ def text_training(corpus: Corpus, options: RunOptions, *, store: str | Path | No
     if not isinstance(corpus, Corpus):
         raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
     assert isinstance(options, TextOptions | YZTextOptions)  # which are all
-    shape = options.shape(corpus.vocab_size)
+    shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
+    shape = shape_of(options, vocab_size=corpus.vocab_size)
     columns = Columns(corpus.train, options.batch_size, shape.window)
     valid_tokens = min(len(corpus.valid), MOST_TOKENS)
     plan = Plan.of(options, shape, per_pass=columns.per_pass, valid_tokens=valid_tokens)
@@ -177,6 +181,7 @@ class TextTraining:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # of an earlier run
         note = ""
         shown = saved = time.monotonic()
+        interval = CHECKPOINT_SECONDS
         while True:
             if step == steps[record]:
                 measured = self._measure(record, step, losses)
@@ -195,9 +200,10 @@ class TextTraining:
             if now - shown > PROGRESS_SECONDS:
                 shown = now
                 show(step, note)
-            if store is not None and now - saved > CHECKPOINT_SECONDS:
+            if store is not None and now - saved > interval:
                 self._checkpoint(store, step, record, losses)
                 saved = time.monotonic()
+                interval = CHECKPOINT_SECONDS * max(1.0, (saved - now) / QUICK)
 
     def _measure(self, record: int, step: int, losses: list[torch.Tensor]) -> dict[str, NDArray[np.floating]] | None:
         """The variables of a record; None if the run has diverged by then."""

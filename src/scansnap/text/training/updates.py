@@ -16,6 +16,7 @@ from scansnap.text.model.blocked_cross_entropy import BlockedCrossEntropy
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy, fused_kernels_run
 from scansnap.text.model.rows import rows
 from scansnap.text.model.transformer import TextTransformer
+from scansnap.text.training.batch_graph import BatchGraph
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.plain_sgd import PlainSGD
 from scansnap.text.training.ranks import Ranks
@@ -37,8 +38,7 @@ class Updates:
         is_plain = options.optimizer == "sgd" and not options.momentum and not options.weight_decay
         is_one_cpu = self._device.type == "cpu" and ranks.count == 1
         self._plain_sgd = PlainSGD(model, options) if is_plain and is_one_cpu else None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._batch: tuple[Tensor, Tensor] | None = None  # what the graph reads
+        self._graph: BatchGraph | None = None
         self._result = torch.zeros((), dtype=model.decoder.dtype, device=self._device)
 
     def update(self, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -46,17 +46,13 @@ class Updates:
 
         What dropout drops depends only on the seed, the process and the step, so that a run can resume anywhere.
         """
-        if self._replays and self._batch is None:
-            self._batch = (inputs.to(self._device), targets.to(self._device))
-            self._graph = self._capture(*self._batch)
+        if self._replays and self._graph is None:
+            self._graph = BatchGraph(self._capture, inputs.to(self._device), targets.to(self._device))
         torch.manual_seed(_seed_of(self._options.seed, self._ranks.rank, step))
-        if self._graph is None or self._batch is None:
+        if self._graph is None:
             self._update(inputs.to(self._device), targets.to(self._device))
-            return self._result.clone()
-        for static, values in zip(self._batch, (inputs, targets), strict=True):
-            assert static.shape == values.shape  # a graph is for one size
-            static.copy_(values.pin_memory() if values.device.type == "cpu" else values, non_blocking=True)
-        self._graph.replay()
+        else:
+            self._graph.replay(inputs, targets)
         return self._result.clone()
 
     @torch.no_grad()
