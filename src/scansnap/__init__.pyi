@@ -79,9 +79,16 @@ from scansnap.sweeps.config import read_sweep as read_sweep
 from scansnap.sweeps.config import write_experiment as write_experiment
 from scansnap.sweeps.sweep import sweep as sweep
 from scansnap.text.corpus.corpus import read_corpus as read_corpus
+from scansnap.text.counts.classes import classes_from_counts as classes_from_counts
 from scansnap.text.counts.counting import count_corpus as count_corpus
 from scansnap.text.counts.counts import Counts as Counts
 from scansnap.text.counts.counts import read_counts as read_counts
+from scansnap.text.predictions.methods import PREDICTORS as PREDICTORS
+from scansnap.text.predictions.methods import Predictor as Predictor
+from scansnap.text.predictions.options import PredictOptions as PredictOptions
+from scansnap.text.predictions.predict import predict as predict
+from scansnap.text.predictions.reading import Reading as Reading
+from scansnap.text.predictions.score import score_prediction as score_prediction
 from scansnap.text.training.options import TextOptions as TextOptions
 from scansnap.text.training.options import YZTextOptions as YZTextOptions
 from scansnap.text.training.schedules import SCHEDULES as SCHEDULES

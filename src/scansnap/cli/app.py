@@ -35,8 +35,8 @@ GROUPS = {
         {"show": "watch:show", "checkpoints": "watch:checkpoints", "demo": "watch:demo"},
     ),
     "corpus": (
-        "Count which tokens occur together in a text, and look at the counts.",
-        {"count": "corpus:count", "show": "corpus:show"},
+        "Count which tokens occur together in a text, look at the counts, and predict what attention will pick.",
+        {"count": "corpus:count", "show": "corpus:show", "classes": "corpus:classes", "predict": "corpus:predict"},
     ),
 }
 """Commands of two words: what they are about, and where each lives."""

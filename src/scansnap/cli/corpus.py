@@ -1,4 +1,4 @@
-"""`scansnap corpus count` and `scansnap corpus show`."""
+"""`scansnap corpus`: `count`, `show`, `classes` and `predict`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scansnap.base.options import from_names
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION
 from scansnap.text.counts.options import CountExecution, CountOptions
+from scansnap.text.predictions.options import PredictOptions
 
 if TYPE_CHECKING:
     from scansnap.text.counts.evidence import ContextToken, Evidence
@@ -74,6 +76,70 @@ def show(
         print(json_module.dumps(shown.plain(), allow_nan=False, ensure_ascii=False))
     else:
         _sentences(shown, least)
+
+
+def classes(
+    counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
+    queries: Annotated[str, typer.Option("--queries", help="How many words, or which.")] = "5",
+    next_tokens: Annotated[int, typer.Option("--next-tokens", help="Most frequent next tokens of each query.")] = 5,
+    tokens: Annotated[int, typer.Option("--tokens", help="Most frequent tokens before these.")] = 50,
+    output: Annotated[Path, typer.Option("--output", help="The file for the classes (.toml or .json).")] = Path(
+        "classes.json"
+    ),
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
+    from scansnap.data.classes_file import write_classes
+    from scansnap.text.counts.classes import classes_from_counts
+    from scansnap.text.counts.counts import read_counts
+
+    wanted = int(queries) if queries.isdigit() else queries.split(",")
+    made = classes_from_counts(read_counts(counts), queries=wanted, next_tokens=next_tokens, tokens=tokens)
+    path = write_classes(made, output)
+    if json:
+        facts = {"classes": str(path), "num_classes": made.num_classes, "vocab_size": made.vocab_size}
+        print(json_module.dumps({**facts, "kept": vars(made.kept)}))
+        return
+    sizes = f"{made.num_classes} classes of {len(made.queries)} queries and {len(made.contextual_tokens)} tokens"
+    print(f"{sizes}: {made.kept}")
+    print(f"classes: {path}   (run them with scansnap flow --classes {path} --lr-y 1 --lr-z 0.1)")
+
+
+@with_flags(PredictOptions, defaults=True)
+def predict(
+    text: Annotated[str, typer.Argument(help=f"{TEXT_HELP} Or what `scansnap corpus count` wrote.")],
+    top: Annotated[int, typer.Option("--top", help="How many tokens of each query to show.")] = 10,
+    tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
+    min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
+    store: Annotated[Path | None, typer.Option("--store", help="Where to write all numbers (zarr).")] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+    **flags: Flag,
+) -> None:
+    """Predict, before any training, which tokens will win the attention of each query."""
+    options = from_names(PredictOptions, read_flags(flags, PredictOptions))
+
+    from scansnap.text.corpus.corpus import read_corpus
+    from scansnap.text.counts.counts import INFO, read_counts
+    from scansnap.text.predictions.predict import predict as predict_gains
+
+    show = False if json else None
+    is_counts = (Path(text) / INFO).exists()
+    source = read_counts(text) if is_counts else read_corpus(
+        text, tokenizer=tokenizer, min_count=min_count, progress=show
+    )  # fmt: skip
+    prediction = predict_gains(source, options, store=store, progress=show)
+    winners = {
+        str(query.values): [word for word in row.values.tolist() if word][:top]
+        for query, row in zip(prediction["query_word"], prediction["ranked_word"], strict=True)
+    }
+    if json:
+        print(json_module.dumps({"method": options.described()["method"], "winners": winners}, ensure_ascii=False))
+        return
+    width = max(len(word) for word in winners)
+    for word, words in winners.items():
+        print(f"{word:>{width}}  {'  '.join(words)}")
+    if store is not None:
+        print(f"result: {store}   (open it with scansnap.load('{store}'))")
 
 
 def _sentences(shown: Evidence, least: int) -> None:

@@ -8,12 +8,18 @@ A prediction from the text alone (`text/predictions`) is compared with the chang
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
+from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.statistics import majority
+from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axis
+from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.predictions import trials
 from scansnap.text.predictions.methods import Predictor, Settled
@@ -35,7 +41,7 @@ METHODS: dict[str, str | Predictor] = {
 
 def predictions(corpus: Corpus, *, device: str = "cpu") -> xr.Dataset:
     """`predicted` and, from shuffled text, `control` (method, query, token), and what they are compared with."""
-    setting = {"queries": QUERIES, "tokens": TOKENS, "least": LEAST, "device": device}
+    setting: dict[str, Any] = {"queries": QUERIES, "tokens": TOKENS, "least": LEAST, "device": device}
     datasets = {name: predict(corpus, **setting, method=method, control=True) for name, method in METHODS.items()}
     dims = ("method", "query", "token")
     first = datasets["settled"]
@@ -72,8 +78,8 @@ def prepare(
     flat = actual.reshape(-1, *actual.shape[2:])  # (trial and seed, query, token)
     scores = []
     for name in predicted["method"].values:
-        of_method = {"gain": predicted["predicted"].sel(method=name), "control": predicted["control"].sel(method=name)}
-        scores.append(score_prediction(predicted.assign(of_method), flat))
+        of_method = predicted.sel({"method": name}, drop=True)
+        scores.append(score_prediction(of_method.rename(predicted="gain"), flat))
     score = xr.concat(scores, "method")
     explained = count_tokens(
         corpus, queries, window=YZTextOptions.window, tokens=int(tokens.max()) + 1, least=LEAST
@@ -93,7 +99,7 @@ def prepare(
         {
             **{name: by_seed(score[name].mean("query")) for name in SCORES},
             **{f"{name}_of_query": by_seed(default[name]).mean("seed") for name in SCORES},
-            "calibration": by_seed(score["calibration"].isel(method=0)).mean("seed"),
+            "calibration": by_seed(score["calibration"].isel(method=0)).mean("seed").rename(group="group_of_ten"),
             "distinctness": (("trial", "seed", "shuffled"), np.array(distinct).reshape(*actual.shape[:2], 2)),
             "loss": (("trial", "seed"), changes["loss"].values),
             "seconds": (("trial", "seed"), changes["seconds"].values),
@@ -105,6 +111,7 @@ def prepare(
             "explanation": score["explanation"].values,
             "query": np.array(corpus.words(queries)),
             "seed": changes["seed"].values,
+            "group_of_ten": score["group"].values,
             "shuffled": [False, True],
         },
     )
@@ -113,3 +120,103 @@ def prepare(
         "least": LEAST, "top": TOP,
     }  # fmt: skip
     return described(dataset, options)
+
+
+def draw(dataset: xr.Dataset) -> Figure:
+    """Against the ratio, up the ladder, and how far predicted ranks can be trusted."""
+    figure = Figure(figsize=(11.0, 8.0), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(1.0, 1.25))
+    _draw_ratios(figure.add_subplot(grid[0, 0]), dataset)
+    _draw_calibration(figure.add_subplot(grid[0, 1]), dataset)
+    _draw_ladder(figure.add_subplot(grid[1, :]), dataset)
+    figure.suptitle("Winners of attention on text, predicted before training", fontsize=11)
+    return figure
+
+
+def _draw_ratios(axes: Any, dataset: xr.Dataset) -> None:
+    partial = dataset["partial"].isel(method=0).mean("seed")
+    models = dict.fromkeys(dataset["model"].values[dataset["group"].values != trials.LADDER].tolist())
+    for i, model in enumerate(models):
+        of_model = partial.isel(trial=_where(dataset, model))
+        values = of_model.sel(explanation="prediction")
+        axes.plot(of_model["ratio"], values, **line(i), marker=MARKERS[i], markersize=4, label=model)
+        if i == 0:
+            axes.plot(of_model["ratio"], of_model.sel(explanation="control"), color="gray", linestyle=":",
+                      label=f"{model}, shuffled text")  # fmt: skip
+    axes.axhline(0, color=COLORS[6], linewidth=0.7)
+    log_axis(axes, np.unique(dataset["ratio"].values))
+    label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation beyond frequency", title="What the prediction says")
+    legend(axes, fontsize=7)
+
+
+def _draw_calibration(axes: Any, dataset: xr.Dataset) -> None:
+    middle = (dataset["group_of_ten"].values + 0.5) / dataset.sizes["group_of_ten"]
+    for i, trial in enumerate(np.flatnonzero(dataset["group"].values == trials.YZ)):
+        values = dataset["calibration"].isel(trial=trial).sel(explanation="prediction")
+        name = f"(Y, Z), $\\eta_Y/\\eta_Z = {float(dataset['ratio'][trial]):g}$"
+        axes.plot(middle, values, **line(i), marker=MARKERS[i], markersize=4, label=name)
+    axes.plot([0, 1], [0, 1], color="gray", linestyle=":", label="if all ranks were right")
+    label(axes, x="predicted rank, from 0 to 1", y="mean actual rank", title="Calibration")
+    legend(axes)
+
+
+def _draw_ladder(axes: Any, dataset: xr.Dataset) -> None:
+    order = ladder(dataset)
+    places = np.arange(len(order))
+    scores = {"winners": "ten winners, above chance", "rank": "rank correlation", "partial": "beyond frequency"}
+    for i, (name, words) in enumerate(scores.items()):
+        values = dataset[name].isel(method=0, trial=order).sel(explanation="prediction")
+        mean, low, high = values.mean("seed"), values.min("seed"), values.max("seed")
+        axes.bar(places + 0.27 * (i - 1), mean, 0.25, color=COLORS[i], label=words)
+        axes.vlines(places + 0.27 * (i - 1), low, high, color=COLORS[6], linewidth=1)
+    axes.axhline(0, color=COLORS[6], linewidth=0.7)
+    axes.set_xticks(places, dataset["model"].values[order].tolist(), rotation=30, ha="right")
+    label(axes, y="prediction against what was learned",
+          title=f"One change at a time, $\\eta_Y/\\eta_Z = {trials.RATIO:g}$; lines: range over seeds")  # fmt: skip
+    legend(axes)
+
+
+def ladder(dataset: xr.Dataset) -> list[int]:
+    """The trials from (Y, Z) over the ladder to regular transformers of one layer, at the ratio of the ladder."""
+    at_ratio = dataset["ratio"].values == trials.RATIO
+    is_one_layer = np.char.startswith(dataset["model"].values.astype(str), "1 layer")
+    groups = dataset["group"].values
+    parts = (groups == trials.YZ, groups == trials.LADDER, (groups == trials.REGULAR) & is_one_layer)
+    return [int(i) for part in parts for i in np.flatnonzero(at_ratio & part)]
+
+
+def trends(dataset: xr.Dataset) -> list[Trend]:
+    """Whether the prediction says more than frequency does: in (Y, Z) at each ratio, and in regular transformers."""
+    tested = []
+    for trial in range(dataset.sizes["trial"]):
+        group, model = str(dataset["group"].values[trial]), str(dataset["model"].values[trial])
+        if group == trials.LADDER:
+            continue
+        values = dataset["partial_of_query"].isel(trial=trial).dropna("query").values
+        if len(values):
+            where = f"{model} at η_Y/η_Z = {float(dataset['ratio'][trial]):g}"
+            what = f"queries with a positive partial rank correlation, {values.mean():.2f} in the mean"
+            tested.append(majority(f"The prediction says more than frequency: {where}.", values > 0, what))
+    return tested
+
+
+def _where(dataset: xr.Dataset, model: str) -> Any:
+    return np.flatnonzero((dataset["model"].values == model) & (dataset["group"].values != trials.LADDER))
+
+
+FIGURE = FigureRecipe(
+    name="prediction",
+    title="Which tokens will win attention on text, predicted before training, and in which models",
+    statement=(
+        "Which tokens occur together decides which tokens attention picks (Theorems 2 and 3), so that counting a text "
+        "says beforehand which tokens will win."
+    ),
+    setting=(
+        "(Y, Z) over the whole vocabulary, η_Y = 30; regular transformers, η_Y = 5, clipping at 0.5, dropout 0.2; the "
+        "ladder between them; windows of 36, batch 64, plain SGD; the 30 most frequent words as queries, contextual "
+        "tokens seen beside the query at least 50 times"
+    ),
+    prepare=prepare,
+    draw=draw,
+    trends=trends,
+)

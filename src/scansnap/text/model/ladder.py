@@ -80,9 +80,8 @@ class LadderModel(nn.Module):
         norms = 1 + rung.residual + rung.feed_forward
         norm: Callable[[], nn.Module] = (lambda: LayerNorm(width)) if rung.norm == "layer" else UnitLength
         self.norms = nn.ModuleList(norm() for _ in range(norms))
-        self.inner, self.outer = (
-            (nn.Linear(width, width), nn.Linear(width, width)) if rung.feed_forward else (None, None)
-        )
+        self.inner = nn.Linear(width, width) if rung.feed_forward else None
+        self.outer = nn.Linear(width, width) if rung.feed_forward else None
         codes = sinusoidal(window, width) / math.sqrt(width / 2) if rung.positions else torch.zeros(window, width)
         self.register_buffer("codes", codes, persistent=False)
         self._tables = [self.embedding, self.decoder]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.checks import whole
 from scansnap.base.errors import InputError
 from scansnap.base.memory import gibibytes, physical_memory
-from scansnap.base.options import Kind, MemberKind, Options, option
 from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import attributes
 from scansnap.text.corpus.corpus import Corpus, read_corpus
-from scansnap.text.corpus.tokenizers import LINE_END, UNKNOWN, token_of
-from scansnap.text.model.shape import YZModelOptions
+from scansnap.text.corpus.tokenizers import token_of
 from scansnap.text.predictions.methods import PREDICTORS
+from scansnap.text.predictions.options import PredictOptions
 from scansnap.text.predictions.reading import CountReading, Reading, WindowReading
 from scansnap.text.training.windows import every_window
 
@@ -29,45 +26,6 @@ if TYPE_CHECKING:
 
 TITLE = "predicted gain of attention"
 BYTES = 4
-
-
-@dataclass(frozen=True)
-class QueriesKind(Kind):
-    """How many queries, or which."""
-
-    def check(self, name: str, value: Any) -> int | tuple[str, ...]:
-        if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
-            return tuple(str(word) for word in value)
-        return whole(name, value, least=1)
-
-    def read(self, name: str, text: str) -> Any:
-        return int(text) if text.isdigit() else text.split(",")
-
-    def plain(self, value: Any) -> Any:
-        return value if isinstance(value, int) else list(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictOptions(Options):
-    """What is predicted, and how."""
-
-    queries: int | tuple[str, ...] = field(
-        default=30,
-        metadata=option("The number of queries, the most frequent words of the text, or the words.", QueriesKind()),
-    )
-    tokens: int = field(default=3000, metadata=option("Most frequent tokens that are ranked.", least=2))
-    least: int = field(default=10, metadata=option("How often a token must precede the query to be ranked.", least=1))
-    method: Any = field(default="settled", metadata=option("How to predict.", MemberKind(PREDICTORS)))
-    window: int = field(
-        default=YZModelOptions.window,
-        metadata=option("Tokens in a window of the text; counts have their own.", least=3),
-    )
-    control: bool = field(
-        default=False,
-        metadata=option("Also predict from the text with next tokens shuffled over the occurrences of each query."),
-    )
-    seed: int = field(default=0, metadata=option("Seed of the shuffle.", least=0))
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,10 +130,9 @@ def _queries(text: Corpus | Counts, queries: int | tuple[str, ...]) -> NDArray[n
         )
     if isinstance(text, Corpus):
         return text.frequent_words(queries)
-    vocabulary = text.vocabulary
-    order = np.argsort(-vocabulary["query_count"].values, kind="stable")[: queries + 2]
-    is_word = ~np.isin(vocabulary["word"].values[order], (LINE_END, UNKNOWN))
-    return order[is_word][:queries]
+    from scansnap.text.counts.classes import frequent_queries
+
+    return frequent_queries(text, queries)
 
 
 def _check_memory(vocab_size: int, device: str) -> None:

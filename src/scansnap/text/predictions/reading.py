@@ -148,8 +148,8 @@ class CountReading:
     def decoder_drive(self) -> Tensor:
         drive = torch.zeros(self.vocab_size**2, device=self._device)
         for rows in self._counts.rows("triples"):
-            places = torch.as_tensor(rows.items.astype(np.int64) * self.vocab_size + rows.keys[1])
-            drive.index_add_(0, places.to(self._device), torch.as_tensor(rows.counts).to(drive))
+            places = torch.from_numpy(rows.items.astype(np.int64) * self.vocab_size + rows.keys[1])
+            drive.index_add_(0, places.to(self._device), torch.from_numpy(rows.counts.astype(np.float32)).to(drive))
         return drive.view(self.vocab_size, -1).div_(self._occurrences * self._length)
 
     def attention_drive(self, decoder: Tensor, alpha: Tensor) -> Tensor:

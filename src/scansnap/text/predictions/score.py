@@ -93,9 +93,9 @@ def summarize_score(score: xr.Dataset) -> xr.Dataset:
     """Means over queries and runs, the number of queries positive in the mean over runs, and the spread of runs."""
     means = {name: score[name].mean(("run", "query")) for name in SCORES}
     positive = {f"{name}_positive": (score[name].mean("run") > 0).sum("query") for name in SCORES}
-    spread = {f"{name}_spread": score[name].mean("query").std("run", ddof=1) for name in SCORES} if len(
-        score["run"]
-    ) > 1 else {}  # fmt: skip
+    spread = {f"{name}_spread": score[name].mean("query").std("run", ddof=1) for name in SCORES}
+    if score.sizes["run"] == 1:
+        spread = {}
     return xr.Dataset({**means, **positive, **spread})
 
 
@@ -118,7 +118,7 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _without(ranks: NDArray[np.float64], usual: NDArray[np.float64]) -> NDArray[np.float64]:
     """What least squares on the other ranks and a constant leaves."""
     usual = usual - usual.mean()
-    return ranks - ranks.mean() - usual * (ranks @ usual) / max(usual @ usual, 1e-300)
+    return ranks - ranks.mean() - usual * float(ranks @ usual) / max(float(usual @ usual), 1e-300)
 
 
 def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:

@@ -81,7 +81,7 @@ def run_trials(
     device: str = "cpu",
     say: Callable[[str], None] = lambda words: None,
 ) -> xr.Dataset:
-    """`change` (trial, seed, query, token): ranks from 1, for the least, or 0 where a run diverged; `loss`, `seconds`."""
+    """`change` (trial, seed, query, token): ranks from 1, the least, or 0 where a run diverged; `loss`, `seconds`."""
     whole("num_seeds", num_seeds, least=1)
     whole("passes", passes, least=1)
     between = tuple(torch.tensor(ids, device=device) for ids in (queries, tokens))
