@@ -81,6 +81,9 @@ from scansnap.text.corpus.corpus import read_corpus as read_corpus
 from scansnap.text.counts.counting import count_corpus as count_corpus
 from scansnap.text.counts.counts import Counts as Counts
 from scansnap.text.counts.counts import read_counts as read_counts
+from scansnap.text.shortcuts.find import shortcuts as shortcuts
+from scansnap.text.shortcuts.result import Finding as Finding
+from scansnap.text.shortcuts.result import Shortcuts as Shortcuts
 from scansnap.text.training.options import TextOptions as TextOptions
 from scansnap.text.training.train import train_text as train_text
 
