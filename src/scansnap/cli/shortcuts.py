@@ -25,7 +25,11 @@ FAILED = 1
 @with_flags(ShortcutOptions, defaults=True)
 def command(
     source: Annotated[
-        str, typer.Argument(help="A CSV, JSON lines or Parquet file, or a folder that Hugging Face datasets saved.")
+        str,
+        typer.Argument(
+            help="A CSV, JSON lines or Parquet file, a folder that Hugging Face datasets saved, or example, which is "
+            "made up."
+        ),
     ],
     text: Annotated[str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")],
     label: Annotated[str, typer.Option("--label", help="The column of labels.")],
@@ -116,8 +120,10 @@ def _print(result: Shortcuts, top: int) -> None:
 
     for sentence in summary(result):
         print(sentence)
-    for title, findings in (("Shortcuts: words that tell a label beyond chance", result.shortcuts),
-                            ("Spurious: words that look distinct, and may well be so by chance", result.spurious)):  # fmt: skip
+    for title, findings in (
+        ("Shortcuts: words that tell a label beyond chance", result.shortcuts),
+        ("Spurious: words that look distinct, and may well be so by chance", result.spurious),
+    ):
         print(f"\n{title}{'' if findings else ': none'}")
         if findings and top:
             _table(findings[:top])

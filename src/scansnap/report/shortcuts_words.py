@@ -27,34 +27,25 @@ def summary(result: Shortcuts) -> list[str]:
         f"{result.source}: {result.num_rows:,} rows used, {result.remarks.num_left_out:,} left out; "
         f"{len(result.labels)} labels: {listed}.",
         f"{result.num_tested:,} of {result.num_words:,} words are in at least {result.options['least']} texts. "
-        f"{control.looking:,} look distinct for a label (z at least 2), and {control.looking_shuffled:,} do when the "
-        "labels are shuffled.",
-        f"{control.beyond_chance:,} {_are(control.beyond_chance)} beyond chance at the level "
-        f"{result.options['level']:g} for all words together, {control.beyond_chance_shuffled:,} when the labels are "
+        f"Distinct for a label (z at least 2): {control.looking:,}, and {control.looking_shuffled:,} if the labels are "
         "shuffled.",
+        f"Beyond chance (level {result.options['level']:g} for all words together): {control.beyond_chance:,}, and "
+        f"{control.beyond_chance_shuffled:,} if the labels are shuffled.",
     ]
     if result.read_share is not None:
         sentences.append(
             f"Attention was trained on {result.outcomes[0].texts:,} of the texts, reading {result.read_share:.0%} of "
-            f"their words, for {result.options['updates']:,} updates: it picks {_picked(result.shortcuts)} of "
-            f"{len(result.shortcuts):,} shortcuts and {_picked(result.spurious)} of {_read(result.spurious):,} "
-            "spurious words that it reads."
+            f"their words, for {result.options['updates']:,} updates. Of the words that it reads, it picks "
+            f"{_picked(result.shortcuts)} shortcuts and {_picked(result.spurious)} spurious words."
         )
     return sentences
 
 
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _read(findings: tuple[Finding, ...]) -> int:
-    return sum(finding.gain is not None for finding in findings)
-
-
 def _picked(findings: tuple[Finding, ...]) -> str:
-    """How many are picked in the texts, and when the first and the middle one are."""
+    """How many are picked in the texts, and when the middle one is."""
     times = sorted(finding.picked_at for finding in findings if finding.picked_at is not None)
-    return f"{len(times):,} (half of them by update {times[(len(times) - 1) // 2]:,.0f})" if times else "none"
+    when = f" (half of them by update {times[(len(times) - 1) // 2]:,.0f})" if times else ""
+    return f"{len(times):,}{when} of {sum(finding.gain is not None for finding in findings):,}"
 
 
 def words_of_outcomes(result: Shortcuts) -> list[str]:

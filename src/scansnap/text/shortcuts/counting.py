@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cache_folder
 from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.row_files import RowSource
-from scansnap.text.shortcuts.rows import NO_LABEL, NO_TEXT, Remarks, Row, RowReader
+from scansnap.text.shortcuts.rows import Remarks, Row, RowReader, field_of
 from scansnap.text.shortcuts.tally import WordTally, total
 from scansnap.text.shortcuts.words import words_of
 
@@ -113,6 +113,7 @@ def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -
     remarks = Remarks()
     labels: Counter[str] = Counter()
     number, columns = 0, ""
+    absent = {reader.text, reader.label}
     with progress_bar(f"reading {source.name}", 1.0, progress) as show:
         for number, record in enumerate(source.records(), 1):
             row = reader.read(record, number, remarks)
@@ -123,21 +124,18 @@ def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -
                         f"'{reader.label}' has more than {MOST_LABELS:,} different values in {source.name}: give a "
                         "column of labels, each of which many rows have."
                     )
-            elif isinstance(record, dict) and not columns:
-                columns = ", ".join(map(str, record)) or "none"
+                absent.clear()
+            elif absent and isinstance(record, Mapping):
+                columns = columns or ", ".join(map(str, record)) or "none"
+                absent -= {name for name in absent if field_of(record, name) is not None}
             if number % ROWS_AT_ONCE == 0:
                 show(source.share)
     if number == 0:
         raise InputError(f"{source.name} has no rows: give rows of text and label.")
     if not labels:
         said = " ".join(remarks.sentences())
-        missing = [
-            name
-            for name, reason in ((reader.text, NO_TEXT), (reader.label, NO_LABEL))
-            if reason in remarks.left_out and remarks.left_out[reason].count == number
-        ]
-        hint = f" '{missing[0]}' is in none of them; the first has the fields {columns}." if missing else ""
-        raise InputError(f"no row of {source.name} can be used: {said}{hint}")
+        none = f" '{min(absent)}' is in none of them; the first has the fields {columns}." if absent and columns else ""
+        raise InputError(f"no row of {source.name} can be used: {said}{none}")
     if len(labels) == 1:
         said = f" {' '.join(remarks.sentences())}" if remarks.left_out else ""
         raise InputError(

@@ -11,15 +11,20 @@ import io
 import json
 import zlib
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from scansnap.base.errors import InputError, brief, unknown
+from scansnap.text.shortcuts.example import example_rows
 from scansnap.text.shortcuts.rows import Record, Unreadable
 
+EXAMPLE = "example"
+"""The name of the data set that the package makes up."""
+
 DELIMITERS = (",", "\t", ";", "|")
-LONGEST_FIELD = 2**24
+LONGEST_FIELD = 2**22
 """Characters in a field of a CSV file; more must be a quotation mark that is never closed."""
 
 ROWS_AT_ONCE = 1024
@@ -57,6 +62,8 @@ def open_rows(
     if not isinstance(source, str | Path):
         return _in_memory(source, columns, split)
     path = Path(source).expanduser()
+    if source == EXAMPLE and not path.exists():
+        return Mappings(example_rows(), EXAMPLE)
     if path.is_dir():
         return _saved_data_set(path, columns, split)
     if not path.is_file():
@@ -154,21 +161,36 @@ class CsvRows(FileRows):
         check_columns(path, self._columns, columns)
 
     def _records(self, lines: Iterator[str]) -> Iterator[Record]:
-        reader = csv.reader(lines, delimiter=self._delimiter)
-        next(reader, None)
+        """A bad row of several lines has a quotation mark that is not closed: only its first line is left out."""
+        next(lines, None)
         width = len(self._columns)
+        again: deque[str] = deque()  # lines to be read once more
+        own: list[str] = []  # the lines of the present row
+
+        def next_lines() -> Iterator[str]:
+            while True:
+                line = again.popleft() if again else next(lines, None)
+                if line is None:
+                    return
+                own.append(line)
+                yield line
+
+        reader = csv.reader(next_lines(), delimiter=self._delimiter)
         while True:
+            own.clear()
             try:
                 fields = next(reader)
+                reason = "" if len(fields) in (0, width) else f"not the {width} fields that the first line names"
             except StopIteration:
                 return
             except csv.Error as error:
-                yield Unreadable(f"not CSV ({brief(error)})")
-                continue
-            if len(fields) == width:
-                yield dict(zip(self._columns, fields, strict=True))
+                reason = f"not CSV ({brief(error)})"
+            if reason:
+                yield Unreadable(reason)
+                again.extendleft(reversed(own[1:]))
+                reader = csv.reader(next_lines(), delimiter=self._delimiter)
             elif fields:  # a blank line is no row
-                yield Unreadable(f"not the {width} fields that the first line names")
+                yield dict(zip(self._columns, fields, strict=True))
 
 
 def _split(line: str, delimiter: str) -> list[str]:

@@ -21,7 +21,7 @@ LISTED = 5
 NO_TEXT, NO_LABEL = "no text", "no label"
 NESTED_TEXT, NESTED_LABEL = "the text is a list or an object", "the label is a list or an object"
 NUMBER_AS_TEXT = "the text is a number"
-NOT_UNICODE = "bytes that are not of the encoding, read as �"
+NOT_UNICODE = "bytes that are not of the encoding, read as � (you can state another encoding)"
 
 
 class Row(NamedTuple):
@@ -151,9 +151,11 @@ def _is_missing(value: Any) -> bool:
 
 def _plain_text(value: Any) -> str | None:
     """A value as text: whole numbers without a decimal point, so that 1, 1.0 and "1" are one label."""
-    if hasattr(value, "item") and not isinstance(value, str | bytes):  # a number of NumPy
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "item"):  # a number of NumPy
         value = value.item() if getattr(value, "ndim", 0) == 0 else None
-    if _is_missing(value) or not isinstance(value, str | bytes | bool | int | float):
+    if _is_missing(value) or not isinstance(value, bytes | bool | int | float):
         return None
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
