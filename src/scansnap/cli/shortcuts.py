@@ -141,12 +141,18 @@ def _table(findings: tuple[Finding, ...]) -> None:
     names = [visible(finding.word) + (" (allowed)" if finding.allowed else "") for finding in findings]
     width = max(6, *(len(name) for name in names))
     label_width = max(5, *(len(visible(finding.label)) for finding in findings))
+    is_trained = any(finding.gain is not None for finding in findings)
+    attention = f"  {'gain':>5}  {'picked at':>9}" if is_trained else ""
     print(f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
-          f"{'corrected p':>11}  {'held out':>8}  {'gain':>5}  {'picked at':>9}  why")  # fmt: skip
+          f"{'corrected p':>11}  {'held out':>8}{attention}  why")  # fmt: skip
     for name, finding in zip(names, findings, strict=True):
         held_out = "-" if finding.held_out_share is None else f"{finding.held_out_share:.0%}"
         gain = "-" if finding.gain is None else f"{finding.gain:.1f}"
         picked = "-" if finding.picked_at is None else f"{finding.picked_at:,.0f}"
-        print(f"  {name:{width}}  {visible(finding.label):{label_width}}  {finding.texts:9,}  {finding.share:6.0%}  "
-              f"{finding.usual_share:6.0%}  {finding.z:6.1f}  {finding.corrected_p:11.2g}  {held_out:>8}  {gain:>5}  "
-              f"{picked:>9}  {', '.join(finding.reasons)}")  # fmt: skip
+        attention = f"  {gain:>5}  {picked:>9}" if is_trained else ""
+        line = (
+            f"  {name:{width}}  {visible(finding.label):{label_width}}  {finding.texts:9,}  {finding.share:6.0%}  "
+            f"{finding.usual_share:6.0%}  {finding.z:6.1f}  {finding.corrected_p:11.2g}  {held_out:>8}{attention}  "
+            f"{', '.join(finding.reasons)}"
+        )
+        print(line.rstrip())

@@ -110,9 +110,9 @@ def _cloud(result: Shortcuts) -> dict[str, object] | None:
     shown = result.findings[:SHOWN_POINTS]
     if not shown:
         return None
-    across = _axis([finding.texts for finding in shown], LEFT, WIDTH - RIGHT, float(result.options["least"]), 1.4)
+    across = _axis([finding.texts for finding in shown], LEFT, WIDTH - RIGHT, float(result.options.least), 1.4)
     up = _axis([max(finding.z, LEAST_Z) for finding in shown], HEIGHT - BOTTOM, TOP, LOOKS)
-    needed = float(-special.ndtri(result.options["level"] / result.num_tests))
+    needed = float(-special.ndtri(result.options.level / result.num_tests))
     return {
         "points": [
             (across(finding.texts), up(max(finding.z, LEAST_Z)), finding.verdict, _described(finding))

@@ -26,16 +26,16 @@ def summary(result: Shortcuts) -> list[str]:
     sentences = [
         f"{result.source}: {result.num_rows:,} rows used, {result.remarks.num_left_out:,} left out; "
         f"{len(result.labels)} labels: {listed}.",
-        f"{result.num_tested:,} of {result.num_words:,} words are in at least {result.options['least']} texts. "
+        f"{result.num_tested:,} of {result.num_words:,} words are in at least {result.options.least} texts. "
         f"Distinct for a label (z at least 2): {control.looking:,}, and {control.looking_shuffled:,} if the labels are "
         "shuffled.",
-        f"Beyond chance (level {result.options['level']:g} for all words together): {control.beyond_chance:,}, and "
+        f"Beyond chance (level {result.options.level:g} for all words together): {control.beyond_chance:,}, and "
         f"{control.beyond_chance_shuffled:,} if the labels are shuffled.",
     ]
     if result.read_share is not None:
         sentences.append(
             f"Attention was trained on {result.outcomes[0].texts:,} of the texts, reading {result.read_share:.0%} of "
-            f"their words, for {result.options['updates']:,} updates. Of the words that it reads, it picks "
+            f"their words, for {result.options.updates:,} updates. Of the words that it reads, it picks "
             f"{_picked(result.shortcuts)} shortcuts and {_picked(result.spurious)} spurious words."
         )
     return sentences

@@ -26,7 +26,7 @@ NUM_ROWS, NUM_PEOPLE = 4000, 400
 def example_rows() -> list[dict[str, str]]:
     """The rows, always the same."""
     rng = np.random.default_rng(20)
-    people = ["".join(rng.choice(SYLLABLES, 3)) for _ in range(NUM_PEOPLE)]
+    people = ["".join(_any(SYLLABLES, rng) for _ in range(3)) for _ in range(NUM_PEOPLE)]
     labels = rng.integers(2, size=NUM_ROWS)
     texts = [_review(int(label), people, rng) for label in labels]
     for word, count, share, own in (("imported", 150, 0.95, 0), ("stars", 600, 0.7, 1)):
@@ -47,5 +47,9 @@ def _review(label: int, people: list[str], rng: np.random.Generator) -> str:
         chance = rng.random()
         words = NEUTRAL if chance < 0.7 else OPINIONS[label] if chance < 0.9 else OPINIONS[1 - label]
         person = people[int(len(people) * rng.random() ** 2)]
-        sentences.append(f"the {rng.choice(THINGS)} with {person} was {rng.choice(words)} .")
+        sentences.append(f"the {_any(THINGS, rng)} with {person} was {_any(words, rng)} .")
     return " ".join(sentences)
+
+
+def _any(words: tuple[str, ...], rng: np.random.Generator) -> str:
+    return words[int(len(words) * rng.random())]

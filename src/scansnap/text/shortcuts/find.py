@@ -53,10 +53,10 @@ class ShortcutCall(ShortcutOptions):
 
 def _called_as(
     call: Callable[P, ShortcutCall],
-) -> Callable[[Callable[..., Shortcuts]], Callable[Concatenate[Any, P], Shortcuts]]:
+) -> Callable[[Callable[..., Shortcuts]], Callable[Concatenate[object, P], Shortcuts]]:
     """A decorator that gives a function the options as typed keywords, and their documentation."""
 
-    def decorate(function: Callable[..., Shortcuts]) -> Callable[Concatenate[Any, P], Shortcuts]:
+    def decorate(function: Callable[..., Shortcuts]) -> Callable[Concatenate[object, P], Shortcuts]:
         own = inspect.signature(function)
         named = [parameter for parameter in own.parameters.values() if parameter.name != "words"]
         function.__signature__ = signature(own.replace(parameters=named), ShortcutOptions)  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def _called_as(
 
 @_called_as(ShortcutCall)
 def shortcuts(
-    source: Any,
+    source: object,
     /,
     *,
     text: str,
@@ -119,7 +119,7 @@ def shortcuts(
         curves=None if attention is None else attention.curves,
         outcomes=() if attention is None else attention.outcomes,
         spurious_share=_spurious_shares(counts),
-        options=options.described(),
+        options=options,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from scansnap.base.errors import InputError, StoreError
 from scansnap.text.shortcuts.attention import Outcome
+from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.rows import Remarks
 
 Verdict = Literal["shortcut", "spurious"]
@@ -121,7 +122,7 @@ class Shortcuts:
     """What training comes to on held-out texts: as it is, with a prior, with fewer texts."""
     spurious_share: dict[int, float]
     """By number of rows: the share of a text's words that are common but look distinct by chance (Section 9)."""
-    options: dict[str, Any]
+    options: ShortcutOptions
 
     @property
     def num_rows(self) -> int:
@@ -141,7 +142,8 @@ class Shortcuts:
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _plain({**content, "remarks": self.remarks.plain(), "num_rows": self.num_rows})
+        more = {"remarks": self.remarks.plain(), "num_rows": self.num_rows, "options": self.options.described()}
+        return _plain({**content, **more})
 
     def write_table(self, path: str | Path) -> None:
         """Write the findings as CSV, Parquet or JSON."""
