@@ -89,6 +89,9 @@ from scansnap.text.predictions.options import PredictOptions as PredictOptions
 from scansnap.text.predictions.predict import predict as predict
 from scansnap.text.predictions.reading import Reading as Reading
 from scansnap.text.predictions.score import score_prediction as score_prediction
+from scansnap.text.shortcuts.find import shortcuts as shortcuts
+from scansnap.text.shortcuts.result import Finding as Finding
+from scansnap.text.shortcuts.result import Shortcuts as Shortcuts
 from scansnap.text.training.options import TextOptions as TextOptions
 from scansnap.text.training.options import YZTextOptions as YZTextOptions
 from scansnap.text.training.schedules import SCHEDULES as SCHEDULES

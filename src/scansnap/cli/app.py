@@ -20,6 +20,7 @@ COMMANDS = {
     "sweep": "sweep:command",
     "verify": "verify:command",
     "figure": "figure:command",
+    "shortcuts": "shortcuts:command",
     "explore": "explore:command",
     "reproduce": "reproduce:command",
 }
