@@ -111,7 +111,7 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path) -> None:
         corpus = small_corpus(tmp_path / "text")
     store = tmp_path / "run.zarr"
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "text"), str(store)], env=environment)
-    checkpoint = tmp_path / "run.zarr.checkpoint.npz"
+    checkpoint = store / ".checkpoint.npz"
     for _ in range(600):
         if checkpoint.exists():
             break
