@@ -44,6 +44,9 @@ CHECKPOINT = ".checkpoint.npz"
 LOOKS = "watch"
 """The attribute `kind` of a store of looks."""
 
+NOTHING = "nothing yet"
+"""What a run holds before its first checkpoint."""
+
 WHOLE = "the store"
 """What files belong to that belong to no variable."""
 
@@ -258,7 +261,7 @@ class RunStore:
         """What an interrupted run leaves, in a sentence."""
         folder = SealedFolder(self.path)
         words = _progress(folder, folder.metadata[".zattrs"])
-        return f"{self.path} holds {words}: start the same again to go on from there."
+        return f"{self.path} holds {words}: start the same again to go on{' from there' * (words != NOTHING)}."
 
     def _opened_group(self) -> Any:
         if self._group is None:
@@ -392,7 +395,7 @@ def _progress(folder: SealedFolder, attrs: Mapping[str, Any]) -> str:
     """How far an unfinished run had come, in words."""
     checkpoint = read_checkpoint(folder) if folder.sums else None
     if not checkpoint or not checkpoint[0]:
-        return "nothing yet"
+        return NOTHING
     if attrs["kind"] == "sweep":
         return f"{checkpoint[0]:,} of {_num_runs(folder):,} runs"
     return f"{checkpoint[0]:,} of {json.loads(attrs['options'])['steps']:,} steps"

@@ -103,7 +103,11 @@ def count_corpus(
         plan, sums = _plan(corpus, options, how, output, base, add)
         if plan.texts:
             work.begin(plan)
-            work.count(corpus, how, progress)
+            try:
+                work.count(corpus, how, progress)
+            except KeyboardInterrupt as stop:
+                stop.add_note(work.standing())
+                raise
             work.finish(corpus, sums)
     return read_counts(output)
 
@@ -243,6 +247,13 @@ class _Work:
                 for _ in run(merge_piece, parts, self._runs, base, self.folder, self.folder / RESULT, plan, block):
                     done += 1
                     show(done)
+
+    def standing(self) -> str:
+        """What interrupted work leaves, in a sentence."""
+        parts = sum(is_written(folder, part) for folder in self._runs for part in range(self.plan.num_parts))
+        all_parts = self.plan.num_parts * len(self.plan.chunks)
+        words = "all parts, not yet added up" if (self.folder / COUNTED).exists() else f"{parts} of {all_parts} parts"
+        return f"{self.folder} holds {words}: start the same again to go on from there."
 
     def finish(self, corpus: Corpus, sums: NDArray[np.int64]) -> None:
         """Complete the result, with the margins of all texts, and let it take its place."""

@@ -22,6 +22,7 @@ from scansnap.base.files import (
     sync_tree,
     unsealed,
 )
+from scansnap.results.store import Condition
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
@@ -89,3 +90,15 @@ def _description(folder: Path) -> dict[str, Any]:
         if file_checksum(folder / name) != value:
             raise DamagedFile(f"{name} has other bytes than were written")
     return description
+
+
+def check_model(folder: Path) -> Condition:
+    """Read every file of a model, and say which are intact."""
+    data = (folder / SHAPE).read_bytes()
+    try:
+        files = unsealed(data)["files"]
+    except DamagedFile:
+        was_sealed = b'"files"' in data
+        return Condition(was_sealed, True, {SHAPE: [SHAPE]} if was_sealed else {})
+    present = list_files(folder)
+    return Condition(True, True, {name: [] if present.get(name) == value else [name] for name, value in files.items()})
