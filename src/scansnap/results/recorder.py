@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.base.files import check_room
-from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.base.memory import check_memory
 from scansnap.results.store import RunStore, Variable, inner, load
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -142,8 +142,5 @@ def block_of(variables: Mapping[str, Variable], records: int) -> int:
 
 
 def _check_memory(variables: Mapping[str, Variable], needed: float) -> None:
-    if needed > physical_memory():
-        raise InputError(
-            f"the records of {', '.join(variables)} need {gibibytes(needed)}, more than this machine's "
-            f"{gibibytes(physical_memory())}: record fewer variables, less often, or to a store."
-        )
+    advice = "record fewer variables, less often, or to a store"
+    check_memory(f"the records of {', '.join(variables)} need", needed, advice)
