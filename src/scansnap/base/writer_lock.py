@@ -57,10 +57,12 @@ class WriterLock:
     def release(self) -> None:
         """Let others write."""
         if self._held is not None:
-            with contextlib.suppress(OSError):
-                self._file.unlink()
-            os.close(self._held)
-            self._held = None
+            try:
+                with contextlib.suppress(OSError):
+                    self._file.unlink()
+            finally:
+                os.close(self._held)
+                self._held = None
 
     def __del__(self) -> None:
         if self._held is not None:
