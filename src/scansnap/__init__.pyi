@@ -72,6 +72,7 @@ from scansnap.results.quantities import QUANTITIES as QUANTITIES
 from scansnap.results.quantities import Quantity as Quantity
 from scansnap.results.quantities import quantity as quantity
 from scansnap.results.snapshot import Snapshot as Snapshot
+from scansnap.results.store import check_store as check_store
 from scansnap.results.store import load as load
 from scansnap.results.store import save as save
 from scansnap.sweeps.config import read_experiment as read_experiment

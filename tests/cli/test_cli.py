@@ -109,7 +109,7 @@ def test_killed_for_real_and_started_again(tmp_path) -> None:
     hurry = "import scansnap.dynamics.train as t; t.CHECKPOINT_SECONDS = 0.05; t.PIECE_SECONDS = 0.05; "
     program = [sys.executable, "-c", hurry + PROGRAM[2]]
     victim = subprocess.Popen([*program, *words, "--store", "r.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    checkpoint = tmp_path / "r.zarr.checkpoint.npz"
+    checkpoint = tmp_path / "r.zarr" / ".checkpoint.npz"
     deadline = time.monotonic() + 120
     while not checkpoint.exists() and victim.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)

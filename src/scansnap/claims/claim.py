@@ -69,7 +69,7 @@ ASSUMED_THROUGHOUT: tuple[AssumptionId, ...] = ("query_of_next",)
 
 NEEDS: dict[Need, tuple[str, Callable[[SequenceClasses], bool]]] = {
     "several classes": ("at least two classes", lambda c: c.num_classes > 1),
-    "a distinct token": ("a token that only one class has", lambda c: "distinct" in c.token_kinds),
+    "a distinct token": ("a token that only one class has", lambda c: "distinct" in c.kinds_of(c.contextual_tokens)),
     "distinct tokens": (
         "at least two distinct tokens in the first class",
         lambda c: len(c.distinct_tokens(0)) > 1,

@@ -13,6 +13,7 @@ from scansnap.base.threads import let_waiting_threads_sleep
 from scansnap.base.user_file import user_mistake
 from scansnap.cli.lazy import group_of
 from scansnap.cli.sections import WIDTH
+from scansnap.cli.stopping import stop_on_sigterm
 
 COMMANDS = {
     "train": "train:command",
@@ -23,6 +24,7 @@ COMMANDS = {
     "shortcuts": "shortcuts:command",
     "explore": "explore:command",
     "reproduce": "reproduce:command",
+    "check": "check:command",
 }
 """Where each command lives: `module:function`."""
 
@@ -79,6 +81,7 @@ def _root(
 def main() -> None:
     """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
     let_waiting_threads_sleep()
+    stop_on_sigterm()
     try:
         with needs_torch("this command"):
             app()
@@ -87,4 +90,4 @@ def main() -> None:
         if sentence is None:
             raise
         print(f"scansnap: {sentence}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(getattr(error, "status", 2))

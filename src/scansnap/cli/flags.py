@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from scansnap.base.errors import ScanSnapError
 from scansnap.base.options import (
     ChoiceKind,
     FlagKind,
@@ -42,12 +41,7 @@ def with_flags(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(**words: Any) -> None:
-            try:
-                command(**words)
-            except KeyboardInterrupt:
-                raise ScanSnapError(
-                    "stopped; start the same command again to continue from its last checkpoint."
-                ) from None
+            command(**words)
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
         first = [p for p in own if p.name in ("preset", "config", "classes", "text")]

@@ -258,10 +258,10 @@ class SequenceClasses(DataSource):
 
     @cached_property
     def _next_count(self) -> IntArray:
-        """|Omega(l)| for every token l."""
+        """|Omega(l)| for every contextual token l."""
         next_token = np.repeat(self.next_token, np.diff(self.offsets))
         pairs = np.unique(self.tokens * self.vocab_size + next_token)
-        return np.bincount(pairs // self.vocab_size, minlength=self.vocab_size)
+        return np.unique(pairs // self.vocab_size, return_counts=True)[1]
 
     def next_tokens_of(self, token: int) -> IntArray:
         """Omega(l): the next tokens that contextual token l co-occurs with, in order of their classes."""
@@ -272,12 +272,12 @@ class SequenceClasses(DataSource):
     @cached_property
     def common_tokens(self) -> IntArray:
         """G_CT: tokens of more than one next token, |Omega(l)| > 1."""
-        return np.flatnonzero(self._next_count > 1)
+        return self.contextual_tokens[self._next_count > 1]
 
     def distinct_tokens(self, index: int) -> IntArray:
         """G_DT(n): tokens of class `index` that occur with its next token alone."""
         ids = self.support(index)
-        return ids[self._next_count[ids] == 1]
+        return ids[self.kinds_of(ids) == "distinct"]
 
     def local_common_tokens(self, query: int) -> IntArray:
         """Tokens of more than one class of `query` (Section 7: common within psi^-1(m))."""
@@ -293,15 +293,20 @@ class SequenceClasses(DataSource):
         """The tokens that two classes share; the classes overlap if there are any."""
         return np.intersect1d(self.support(first), self.support(second))
 
+    def kinds_of(self, tokens: IntArray) -> NDArray[np.str_]:
+        """The role of some tokens: the first that applies of common, distinct, query, next, unused."""
+        kinds = np.full(len(tokens), "unused", dtype="U8")
+        distinct = self.contextual_tokens[self._next_count == 1]
+        for kind, members in (
+            ("next", self.next_token), ("query", self.query), ("distinct", distinct), ("common", self.common_tokens),
+        ):  # fmt: skip
+            kinds[np.isin(tokens, members)] = kind
+        return kinds
+
     @cached_property
     def token_kinds(self) -> NDArray[np.str_]:
-        """The role of every token: the first that applies of common, distinct, query, next, unused."""
-        kinds = np.full(self.vocab_size, "unused", dtype="U8")
-        kinds[self.next_token] = "next"
-        kinds[self.query] = "query"
-        kinds[self._next_count == 1] = "distinct"
-        kinds[self._next_count > 1] = "common"
-        return kinds
+        """`kinds_of` every token of the vocabulary."""
+        return self.kinds_of(np.arange(self.vocab_size))
 
     def name(self, token: int) -> str:
         """The token's name, or its id if it has none."""

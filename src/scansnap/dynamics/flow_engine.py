@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.memory import check_memory
 from scansnap.base.needs_torch import needs_torch
 from scansnap.dynamics.engine import Task, matrix_entries, needs_decoder
 from scansnap.dynamics.options import FlowOptions, Runs
@@ -41,6 +42,10 @@ class FlowWork(Task[FlowOptions]):
     def numbers_per_run(self) -> float:
         """How many numbers a run holds in memory: its state at every time, and what the integrator needs."""
         return matrix_entries(self.start_layout) * (2.0 * len(self.options.times) + 40)
+
+    def check_size(self) -> None:
+        count = len(self.options.times)
+        check_memory(f"a run at {count:,} times needs", 8 * self.numbers_per_run, "ask for fewer times")
 
     def log_times(self, runs: Runs, run: int) -> tuple[FloatArray, float]:
         """The times u = ln(1 + t/s) of a run, and s = 1 / max(eta_Y, eta_Z)."""

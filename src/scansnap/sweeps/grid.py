@@ -179,16 +179,18 @@ def _decoder_rates(lr_y: object, ratio: object) -> tuple[str, NDArray[np.float64
 def _named(classes: object) -> tuple[dict[str, DataSource], bool]:
     """Class settings by name, and whether they are an axis: one, a mapping, or a list, whose entries are numbered."""
     if isinstance(classes, Mapping):
-        named = {str(name): as_source(setting) for name, setting in classes.items()}
+        listed = [(str(name), setting) for name, setting in classes.items()]
     elif isinstance(classes, Sequence) and not isinstance(classes, str):
-        named = {
-            setting if isinstance(setting, str) else str(i): as_source(setting) for i, setting in enumerate(classes)
-        }
+        listed = [(setting if isinstance(setting, str) else str(i), setting) for i, setting in enumerate(classes)]
     else:
         return {classes if isinstance(classes, str) else "classes": as_source(classes)}, False
-    if not named:
+    if not listed:
         raise InputError("classes is empty: give sequence classes, or a mapping from names to them.")
-    return named, True
+    names = [name for name, _ in listed]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"classes names '{twice}' twice: give each setting once, under a name of its own.")
+    return {name: as_source(setting) for name, setting in listed}, True
 
 
 def _axis(name: str, values: object) -> list[Any] | None:

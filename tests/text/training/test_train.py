@@ -117,7 +117,7 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path, model: dict[
     arguments = {"steps": 600, "record_every": 20, "window": 7, "batch_size": 4, **model}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "text"), str(store), json.dumps(arguments)]
     program = subprocess.Popen(command, env=environment)
-    checkpoint = tmp_path / "run.zarr.checkpoint.npz"
+    checkpoint = store / ".checkpoint.npz"
     for _ in range(600):
         if checkpoint.exists():
             break

@@ -13,6 +13,8 @@ import numpy as np
 
 from scansnap.base.checks import whole
 from scansnap.base.errors import InputError, StoreError
+from scansnap.base.files import DamagedFile, Sum, file_checksum, unsealed
+from scansnap.results.store import WHOLE, Condition
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.text.counts.contexts import ContextCounts
 from scansnap.text.counts.events import Rows
@@ -22,7 +24,7 @@ from scansnap.text.counts.tables import COLUMNS, part_file, read_columns, read_p
 if TYPE_CHECKING:
     import xarray as xr
 
-KIND, FORMAT = "counts", 1
+KIND, FORMAT = "counts", 2
 INFO, VOCABULARY, TOKENIZER = "counts.json", "vocabulary.parquet", "tokenizer"
 MARGINS = ("query_count", "next_count", "context_count")
 """c(m), c(n) and c(l), by token."""
@@ -136,7 +138,7 @@ class Counts:
     def _rows(self, query: int) -> Iterator[tuple[str, Rows]]:
         part = int(np.searchsorted(self.cuts, query, side="right")) - 1
         for table in COLUMNS:
-            for rows in read_queries(part_file(self.path, table, part), query, query + 1):
+            for rows in read_queries(self.path, table, part, query, query + 1):
                 yield table, rows
 
     def _attributes(self) -> dict[str, Any]:
@@ -149,16 +151,61 @@ def read_counts(path: str | Path) -> Counts:
     if not path.is_dir():
         raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
     try:
-        info = json.loads((path / INFO).read_text(encoding="utf-8"))
-        if info["kind"] != KIND:
-            raise KeyError(KIND)
+        info = _info(path)
         version = info["format"]
         texts = tuple(Text(**entry) for entry in info["texts"])
         counts = Counts(path, info["window"], info["least"], texts, tuple(info["cuts"]), info["origin"])
+    except DamagedFile:
+        raise StoreError(
+            f"{path} is damaged: {INFO} has other bytes than were written; count the text again."
+        ) from None
     except (OSError, KeyError, TypeError, ValueError):
         raise StoreError(f"{path} holds no counts: give the folder that `scansnap corpus count` wrote.") from None
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise StoreError(
             f"{path} has format {version}, and this version of scansnap reads format {FORMAT}: count the text again."
         )
+    for name in _damaged_files(path, info.get("files", {})):
+        raise StoreError(
+            f"{path} is damaged: {name} is missing or has other bytes than were written; count the text again."
+        )
     return counts
+
+
+def check_counts(path: str | Path) -> Condition:
+    """Read every file of counts, and say which tables are intact."""
+    path = Path(path)
+    try:
+        info = _info(path)
+    except (OSError, ValueError, DamagedFile):
+        return Condition(True, True, {INFO: [INFO]})
+    damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, info.get("files", {})), **{t: [] for t in COLUMNS}}
+    for table in COLUMNS:
+        for part in range(len(info["cuts"]) - 1):
+            try:
+                for _ in read_part(path, table, part, 2**16):
+                    pass
+            except StoreError:
+                damaged[table].append(part_file(path, table, part).relative_to(path).as_posix())
+    return Condition(info["format"] >= FORMAT, True, damaged)
+
+
+def _info(path: Path) -> dict[str, Any]:
+    """What the folder says of itself; before format 2 without a seal."""
+    data = (path / INFO).read_bytes()
+    try:
+        info = unsealed(data)
+    except DamagedFile:
+        info = json.loads(data)
+        if info["format"] >= FORMAT:
+            raise
+    if info["kind"] != KIND:
+        raise KeyError(KIND)
+    return info
+
+
+def _damaged_files(path: Path, listed: dict[str, Sum]) -> list[str]:
+    """The files of a list that are missing or have other bytes."""
+    return [
+        name for name, value in listed.items() if not (path / name).is_file() or file_checksum(path / name) != value
+    ]
