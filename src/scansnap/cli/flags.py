@@ -11,16 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from scansnap.base.errors import ScanSnapError
-from scansnap.base.options import (
-    ChoiceKind,
-    FlagKind,
-    NumberKind,
-    Option,
-    OptionalKind,
-    Options,
-    WholeKind,
-    options_of,
-)
+from scansnap.base.kinds import ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
+from scansnap.base.options import Option, Options, options_of
 
 Flag = str | bool | None
 

@@ -25,6 +25,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import StoreError, brief
 from scansnap.results.provenance import FORMAT
 
@@ -37,6 +38,7 @@ PLAIN = "plain_values"
 """The attribute that holds a coordinate's values as JSON, if an array cannot hold them."""
 
 
+@door
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true."""
     path = Path(path)
@@ -50,6 +52,7 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
     return path
 
 
+@door
 def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -> xr.Dataset:
     """Open a result.
 

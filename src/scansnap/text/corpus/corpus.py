@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
@@ -60,6 +61,7 @@ class Corpus:
         return self.tokenizer.words(ids)
 
 
+@door
 def read_corpus(
     source: str | Path,
     *,

@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.options import documented, from_names, options_of, signature
 from scansnap.base.progress import progress_bar
@@ -62,6 +63,7 @@ def _called_as(
 
 
 @_called_as(CountCall)
+@door
 def count_corpus(
     corpus: Corpus | str | Path,
     /,
