@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import ChoiceKind, FlagKind, Kind, MemberKind, NumberKind, OptionalKind, WholeKind
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import (
-    ChoiceKind,
-    FlagKind,
-    Kind,
-    MemberKind,
-    NumberKind,
-    OptionalKind,
     Options,
-    WholeKind,
     defaults_of,
     documented,
     from_names,

@@ -18,10 +18,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base.checks import numbers
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.printable import shortened
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
-from scansnap.theory.checks import Form, numbers
+from scansnap.theory.form import Form
 from scansnap.theory.symmetric import DecoderGradient
 
 Role = Literal["assumed", "beyond", "corrected", "contrast"]
@@ -107,7 +109,7 @@ class Curve:
             raise InputError("a curve has no lines: give at least one.")
         for text in (self.x_label, self.y_label, *self.lines, *self.marks):
             if not isinstance(text, str):
-                raise InputError(f"a curve has {text!r:.60} in place of a label: give a string.")
+                raise InputError(f"a curve has {shortened(text)} in place of a label: give a string.")
         places = np.asarray(self.x, np.float64).shape
         for name, values in self.lines.items():
             shape = np.asarray(values, np.float64).shape
@@ -225,7 +227,7 @@ class Check:
         if role not in ROLES:
             raise unknown("role", role, ROLES)
         if not isinstance(label, str):
-            raise InputError(f"a comparison has {label!r:.60} in place of a label: give a string.")
+            raise InputError(f"a comparison has {shortened(label)} in place of a label: give a string.")
         holds = bool(deviation <= allowed)  # NaN does not hold
         self.measurements.append(
             Measurement(label, role, float(predicted), float(measured), float(deviation), float(allowed), holds, kind)

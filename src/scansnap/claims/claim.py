@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, Literal, get_args
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.printable import shortened
 from scansnap.base.threads import one_thread
 from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, assumed_setting
 from scansnap.claims.symmetry import is_symmetric
@@ -116,7 +118,7 @@ class Claim:
             raise InputError(f"a claim is called '{self.id}': define its check with def, under the name of the claim.")
         for text in (self.statement, self.where, self.conditions, self.correction):
             if not isinstance(text, str):
-                raise InputError(f"{self.id} has {text!r:.60} in place of words: give a string.")
+                raise InputError(f"{self.id} has {shortened(text)} in place of words: give a string.")
         for kind, names, allowed in (
             ("need", self.needs, tuple(NEEDS)),
             ("assumption", self.assumes, get_args(AssumptionId)),
@@ -251,6 +253,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@door
 def claim(
     statement: str,
     *,

@@ -12,6 +12,7 @@ from scansnap.base.needs_torch import needs_torch
 from scansnap.base.threads import let_waiting_threads_sleep
 from scansnap.base.user_file import user_mistake
 from scansnap.cli.lazy import group_of
+from scansnap.cli.say import say
 from scansnap.cli.sections import WIDTH
 from scansnap.cli.stopping import stop_on_sigterm
 
@@ -65,7 +66,7 @@ def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(version("scansnap"))
+        say(version("scansnap"))
         raise typer.Exit
 
 
@@ -89,5 +90,5 @@ def main() -> None:
         sentence = str(error) if isinstance(error, ScanSnapError) else user_mistake(error)
         if sentence is None:
             raise
-        print(f"scansnap: {sentence}", file=sys.stderr)
+        say(f"scansnap: {sentence}", error=True)
         sys.exit(getattr(error, "status", 2))

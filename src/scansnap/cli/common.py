@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import typer
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.options import Options, required_of
 from scansnap.base.user_file import run_user_file
+from scansnap.cli.say import say
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.published import PUBLISHED, Experiment
@@ -105,7 +105,7 @@ def say_compiling(module: str) -> None:
     from scansnap.dynamics.compiled import compiled_before
 
     if not compiled_before(module):
-        print(f"compiling {module}, once on this machine: about twenty seconds", file=sys.stderr)
+        say(f"compiling {module}, once on this machine: about twenty seconds", error=True)
 
 
 def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
@@ -116,22 +116,22 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
     drawn = _draw(dataset, path, picture)
     if as_json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        print(json.dumps({**facts, "runs": runs}))
+        say(json.dumps({**facts, "runs": runs}))
         return
     for run in runs[:12]:
-        print(_sentence(run))
+        say(_sentence(run))
         if "story" in run:
-            print(f"  {run['story']}")
+            say(f"  {run['story']}")
     if len(runs) > 12:
-        print(f"... and {len(runs) - 12} more runs")
+        say(f"... and {len(runs) - 12} more runs")
     if len(told := [run for run in runs if "story" in run]) > 1:
-        print(_together(told))
+        say(_together(told))
     failed = [run for run in runs if run["status"] not in ("ok",)]
     if failed:
-        print(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", file=sys.stderr)
+        say(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)
     if drawn:
-        print(f"picture: {drawn}")
-    print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+        say(f"picture: {drawn}")
+    say(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 
 def _together(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -10,17 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from scansnap.base.options import (
-    ChoiceKind,
-    FlagKind,
-    NumberKind,
-    Option,
-    OptionalKind,
-    Options,
-    WholeKind,
-    defaults_of,
-    options_of,
-)
+from scansnap.base.kinds import ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
+from scansnap.base.options import Option, Options, defaults_of, options_of
 
 Flag = str | bool | None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from scansnap.base.errors import InputError, unknown
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.say import say
 from scansnap.text.shortcuts.options import ShortcutOptions
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ def command(
         write_shortcuts_page(page, result)
     reasons = _why_failed(result, failures)
     if json:
-        print(json_module.dumps({**result.plain(), "failed_on": reasons}, ensure_ascii=False, allow_nan=False))
+        say(json_module.dumps({**result.plain(), "failed_on": reasons}, ensure_ascii=False, allow_nan=False))
     else:
         _print(result, top)
         for kind, path in (("page", page), ("table", table)):
             if path is not None:
-                print(f"{kind}: {path}")
+                say(f"{kind}: {path}")
     if reasons:
-        print(f"scansnap: --fail-on: {'; '.join(reasons)}.", file=sys.stderr)
+        say(f"scansnap: --fail-on: {'; '.join(reasons)}.", error=True)
         raise typer.Exit(FAILED)
 
 
@@ -119,20 +119,20 @@ def _print(result: Shortcuts, top: int) -> None:
     from scansnap.report.shortcuts_words import summary, words_of_outcomes
 
     for sentence in summary(result):
-        print(sentence)
+        say(sentence)
     for title, findings in (
         ("Shortcuts: words that tell a label beyond chance", result.shortcuts),
         ("Spurious: words that look distinct, and may well be so by chance", result.spurious),
     ):
-        print(f"\n{title}{'' if findings else ': none'}")
+        say(f"\n{title}{'' if findings else ': none'}")
         if findings and top:
             _table(findings[:top])
         if len(findings) > top:
-            print(f"  and {len(findings) - top:,} more (--top, --table)")
+            say(f"  and {len(findings) - top:,} more (--top, --table)")
     for sentence in words_of_outcomes(result):
-        print(sentence)
+        say(sentence)
     for sentence in result.remarks.sentences():
-        print(sentence)
+        say(sentence)
 
 
 def _table(findings: tuple[Finding, ...]) -> None:
@@ -143,7 +143,7 @@ def _table(findings: tuple[Finding, ...]) -> None:
     label_width = max(5, *(len(visible(finding.label)) for finding in findings))
     is_trained = any(finding.gain is not None for finding in findings)
     attention = f"  {'gain':>5}  {'picked at':>9}" if is_trained else ""
-    print(f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
+    say(f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
           f"{'corrected p':>11}  {'held out':>8}{attention}  why")  # fmt: skip
     for name, finding in zip(names, findings, strict=True):
         held_out = "-" if finding.held_out_share is None else f"{finding.held_out_share:.0%}"
@@ -155,4 +155,4 @@ def _table(findings: tuple[Finding, ...]) -> None:
             f"{finding.usual_share:6.0%}  {finding.z:6.1f}  {finding.corrected_p:11.2g}  {held_out:>8}{attention}  "
             f"{', '.join(finding.reasons)}"
         )
-        print(line.rstrip())
+        say(line.rstrip())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import os
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ import typer
 
 from scansnap.base.errors import InputError
 from scansnap.cli import common
+from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
 
 if TYPE_CHECKING:
@@ -84,10 +83,10 @@ def command(
     table = not json and not names
     if table:
         check_rates(**rates)  # before the heading is printed
-        print(f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement")
+        say(f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement")
 
     def show_row(verdict: Verdict) -> None:
-        print(_row(verdict, own_classes=own_classes is not None, width=width), flush=True)
+        say(_row(verdict, own_classes=own_classes is not None, width=width), color=COLORS.get(verdict.verdict))
 
     verdicts = verify(
         *names,
@@ -99,19 +98,21 @@ def command(
     )
     if json:
         plain = [verdict.as_dict() for verdict in verdicts]
-        print(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
+        say(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
-        print(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
+        say(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:
-            print(_categories(verdicts))
+            say(_categories(verdicts))
         own = "" if claims_file is None else f" --from {claims_file}"
         name = "theorem_3" if claims_file is None else verdicts[0].id
-        print(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
+        say(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
               f"for programs: scansnap verify{own} --json")  # fmt: skip
     else:
         own_ids = {claim.id for claim in own_claims or ()}
         for verdict in verdicts:
-            print(_explanation(verdict, own_claim=verdict.id in own_ids))
+            heading, _, rest = _explanation(verdict, own_claim=verdict.id in own_ids).partition("\n")
+            say(heading, color=COLORS.get(verdict.verdict))
+            say(rest)
     # Last, so that a file that cannot be written does not lose any verdict.
     if picture is not None or (len(names) == 1 and not json):
         from scansnap.figures import claim
@@ -119,20 +120,13 @@ def command(
         target = picture or Path("results") / f"{verdicts[0].id}.png"
         save_picture(claim.draw(claim.prepare(verdicts[0])), target)
         if not json:
-            print(f"picture: {target}")
+            say(f"picture: {target}")
     if page is not None:
         write_claims_page(page, verdicts)
         if not json:
-            print(f"page: {page}")
+            say(f"page: {page}")
     if strict and any(verdict.verdict == "fails" for verdict in verdicts):
         raise typer.Exit(1)
-
-
-def _colored(verdict: Verdict, words: str) -> str:
-    """The words in the color of the verdict, on a terminal that shows colors."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return words
-    return typer.style(words, fg=COLORS.get(verdict.verdict))
 
 
 def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
@@ -142,7 +136,7 @@ def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
     note = f"({verdict.claim.note}) " if own_classes and verdict.claim.note else ""
     statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
     words = f"{verdict.verdict:33} {verdict.claim.category:28}"
-    return _colored(verdict, f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words}") + f" {numbers}  {statement}"
+    return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words} {numbers}  {statement}"
 
 
 def _categories(verdicts: Sequence[Verdict]) -> str:
@@ -160,7 +154,7 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
 
     claim, setting = verdict.claim, verdict.setting
     lines = [
-        _colored(verdict, f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}"),
+        f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}",
         f"  {claim.statement}",
         f"  category:   {claim.category} ({CATEGORIES[claim.category]})",
         f"  conditions: {claim.conditions}",

@@ -22,8 +22,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.progress import progress_bar
-from scansnap.data.named_classes import as_source
-from scansnap.data.source import DataSource
+from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.flow_engine import FlowWork, Solution, flow_engine_for
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
@@ -54,9 +53,7 @@ class FlowCall(FlowOptions, Call):
 
 
 @verb(FlowOptions, FlowCall)
-def flow(
-    classes: DataSource | str, options: FlowOptions, store: str | Path | None, progress: bool | None
-) -> xr.Dataset:
+def flow(classes: Data, options: FlowOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Integrate the population dynamics and return the state at each of `times`.
 
     One unit of time is one expected update with batch size 1 at T -> infinity.  Arithmetic is float64.

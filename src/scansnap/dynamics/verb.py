@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.options import Options, documented, from_names, required_of, signature
 
@@ -74,7 +75,9 @@ def verb(
     def decorate(
         function: Callable[[Subject, Chosen, str | Path | None, bool | None], xr.Dataset],
     ) -> Verb[Subject, Chosen, P]:
-        @functools.wraps(function)
+        checked = door(function)
+
+        @functools.wraps(checked)
         def flat(data: Any, options: Any = None, /, **words: Any) -> xr.Dataset:
             how = {field.name: words.pop(field.name, field.default) for field in fields(Call)}
             if options is None and (words or not required_of(options_class)):
@@ -87,7 +90,7 @@ def verb(
                     f"{', '.join(words)} is given beside {options_class.__name__}: change the options with "
                     "dataclasses.replace."
                 )
-            return function(data, options, how["store"], how["progress"])
+            return checked(data, options, how["store"], how["progress"])
 
         first = next(iter(inspect.signature(function).parameters.values()))
         own = inspect.Signature([first, *inspect.signature(Call).parameters.values()], return_annotation="xr.Dataset")

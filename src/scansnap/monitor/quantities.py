@@ -22,6 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.open_list import OpenList
 from scansnap.monitor.projections import Projections, largest_singular_values
@@ -77,6 +78,7 @@ class Rows:
         return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]
 
 
+@door
 @dataclass(frozen=True)
 class HeadQuantity:
     """A number for each head at each look."""
@@ -97,6 +99,7 @@ class HeadQuantity:
 HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
 
 
+@door
 def head_quantity(
     *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
 ) -> Callable[[Callable[..., Tensor]], HeadQuantity]:

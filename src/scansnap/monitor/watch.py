@@ -13,7 +13,9 @@ import torch
 import xarray as xr
 from torch import nn
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError, brief, unknown
+from scansnap.base.printable import shortened
 from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
@@ -41,6 +43,7 @@ class WatchOptions(TypedDict, total=False):
     start: int | None
 
 
+@door
 def watch(
     model: nn.Module,
     *,
@@ -101,9 +104,9 @@ class Watch:
         if not isinstance(model, nn.Module):
             raise InputError(f"model is {type(model).__name__}: give a torch.nn.Module.")
         if not isinstance(every, int) or every < 1:
-            raise InputError(f"every is {every!r:.60}: give a whole number of steps, at least 1.")
+            raise InputError(f"every is {shortened(every)}: give a whole number of steps, at least 1.")
         if rows is not None and (not isinstance(rows, int) or rows < 1):
-            raise InputError(f"rows is {rows!r:.60}: give a whole number of rows, at least 1, or None for all.")
+            raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
         if errors not in ("record", "raise"):
             raise unknown("way to treat errors", errors, ("record", "raise"))
         self.every = every

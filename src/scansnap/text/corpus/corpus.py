@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
@@ -75,6 +76,7 @@ class Corpus:
         return ids[is_word][:count]
 
 
+@door
 def read_corpus(
     source: str | Path,
     *,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.files import DamagedFile, Sum, file_checksum, unsealed
 from scansnap.results.store import WHOLE, Condition
@@ -145,6 +146,7 @@ class Counts:
         return {"kind": KIND, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
 
 
+@door
 def read_counts(path: str | Path) -> Counts:
     """The counts that `count_corpus` wrote to a folder; tables are read when they are asked for."""
     path = Path(path)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scansnap.base.checks import whole
-from scansnap.base.options import Kind, MemberKind, Options, option
+from scansnap.base.kinds import Kind, MemberKind
+from scansnap.base.options import Options, option
 from scansnap.text.model.shape import YZModelOptions
 from scansnap.text.predictions.methods import PREDICTORS
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from scansnap.base.checks import one_of
 from scansnap.base.errors import InputError
-from scansnap.base.options import MemberKind, from_names, option, options_of
+from scansnap.base.kinds import MemberKind
+from scansnap.base.options import from_names, option, options_of
 from scansnap.text.model.shape import ModelOptions, Shape, WindowOptions, YZModelOptions
 from scansnap.text.training.schedules import SCHEDULES, Schedule
 
