@@ -109,7 +109,7 @@ def whole_pass(corpus: Corpus, device: Device) -> None:
         spent = time.perf_counter() - began
         print(f"{device}: a run of one pass, residual {residual}: {spent:.2f} s with {run.sizes['step']} records; loss "
               f"{float(run['loss'][0, -1]):.3f}, validation loss {float(run['valid_loss'][0, -1]):.3f}, entropy of "
-              f"attention {float(run['normalized_entropy'][0, -1]):.3f} of the largest", flush=True)  # fmt: skip
+              f"attention {float(run['normalized_entropy'][0, -1].mean()):.3f} of the largest", flush=True)  # fmt: skip
 
 
 def main() -> None:

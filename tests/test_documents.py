@@ -77,8 +77,8 @@ def test_own_parts_are_short_and_run(section: str, tmp_path) -> None:
 def test_every_kind_of_part_has_an_example() -> None:
     kinds = [section.splitlines()[0] for section in OWN_PARTS]
     assert [kind.removeprefix("## ") for kind in kinds] == [
-        "An optimizer", "An attention map", "A normalization, a residual connection", "A quantity", "A claim", "Data",
-        "A figure",
+        "An optimizer", "A schedule of the learning rates", "An attention map",
+        "A normalization, a residual connection", "A quantity", "A claim", "Data", "A figure",
     ]  # fmt: skip
 
 

@@ -42,6 +42,7 @@ from scansnap.dynamics.update_rules import Adam as Adam
 from scansnap.dynamics.update_rules import Update as Update
 from scansnap.dynamics.update_rules import UpdateRule as UpdateRule
 from scansnap.explorer.explore import explore as explore
+from scansnap.figures import plot as plot
 from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
 from scansnap.figures.recipe import FigureRecipe as FigureRecipe
 from scansnap.figures.trend import Trend as Trend
@@ -83,6 +84,8 @@ from scansnap.text.counts.counts import Counts as Counts
 from scansnap.text.counts.counts import read_counts as read_counts
 from scansnap.text.training.options import TextOptions as TextOptions
 from scansnap.text.training.options import YZTextOptions as YZTextOptions
+from scansnap.text.training.schedules import SCHEDULES as SCHEDULES
+from scansnap.text.training.schedules import Schedule as Schedule
 from scansnap.text.training.train import train_text as train_text
 
 __all__: list[str]

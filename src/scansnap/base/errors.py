@@ -30,6 +30,13 @@ def brief(error: BaseException) -> str:
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     """The error for a name that is not one of `allowed`, with the nearest allowed name."""
     names = [str(option) for option in allowed]
-    nearest = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    nearest = [
+        match for match in get_close_matches(str(name), names, n=1, cutoff=0.5)
+        if _without_digits(match) != _without_digits(str(name))  # theorem_99 is no misspelled theorem_5
+    ]  # fmt: skip
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""
     return InputError(f"unknown {kind} '{name}': {hint}choose one of {', '.join(names)}.")
+
+
+def _without_digits(name: str) -> str:
+    return "".join(letter for letter in name if not letter.isdigit())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,14 +120,27 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
         return
     for run in runs[:12]:
         print(_sentence(run))
+        if "story" in run:
+            print(f"  {run['story']}")
     if len(runs) > 12:
         print(f"... and {len(runs) - 12} more runs")
+    if len(told := [run for run in runs if "story" in run]) > 1:
+        print(_together(told))
     failed = [run for run in runs if run["status"] not in ("ok",)]
     if failed:
         print(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", file=sys.stderr)
     if drawn:
         print(f"picture: {drawn}")
     print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+
+
+def _together(runs: Sequence[Mapping[str, Any]]) -> str:
+    """When runs snapped, in one sentence for all."""
+    steps = sorted(run["snap_step"] for run in runs if run["snap_step"] is not None)
+    if not steps:
+        return f"none of {len(runs)} runs has snapped"
+    span = f"at {steps[0]:,.6g}" if steps[0] == steps[-1] else f"between {steps[0]:,.6g} and {steps[-1]:,.6g}"
+    return f"{len(steps)} of {len(runs)} runs have snapped, {span}"
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:

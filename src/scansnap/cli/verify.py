@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_module
+import os
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 MARKS: dict[VerdictWord, str] = {
     "holds": "✓", "holds under its assumptions only": "◐", "fails": "✗", "assumptions not met": "?",
     "does not apply": " ",
+}  # fmt: skip
+
+COLORS: dict[VerdictWord, str] = {
+    "holds": typer.colors.GREEN, "holds under its assumptions only": typer.colors.YELLOW, "fails": typer.colors.RED,
 }  # fmt: skip
 
 
@@ -43,6 +49,7 @@ def command(
     page: Annotated[
         Path | None, typer.Option("--page", help="Write verdicts, measurements and pictures to one page (.html).")
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a claim fails, for scripts.")] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Check the paper's lemmas, theorems and corollaries, or your own claims, against exact dynamics.
@@ -117,6 +124,15 @@ def command(
         write_claims_page(page, verdicts)
         if not json:
             print(f"page: {page}")
+    if strict and any(verdict.verdict == "fails" for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _colored(verdict: Verdict, words: str) -> str:
+    """The words in the color of the verdict, on a terminal that shows colors."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return words
+    return typer.style(words, fg=COLORS.get(verdict.verdict))
 
 
 def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
@@ -126,7 +142,7 @@ def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
     note = f"({verdict.claim.note}) " if own_classes and verdict.claim.note else ""
     statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
     words = f"{verdict.verdict:33} {verdict.claim.category:28}"
-    return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words} {numbers}  {statement}"
+    return _colored(verdict, f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words}") + f" {numbers}  {statement}"
 
 
 def _categories(verdicts: Sequence[Verdict]) -> str:
@@ -144,7 +160,7 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
 
     claim, setting = verdict.claim, verdict.setting
     lines = [
-        f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}",
+        _colored(verdict, f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}"),
         f"  {claim.statement}",
         f"  category:   {claim.category} ({CATEGORIES[claim.category]})",
         f"  conditions: {claim.conditions}",

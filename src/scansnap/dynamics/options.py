@@ -153,6 +153,13 @@ class RunOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Options):
+    """Where runs are computed."""
+
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordOptions(Options):
     """What is recorded of a run."""
 
@@ -224,7 +231,6 @@ class StepOptions(Options):
         default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
     )
     dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Floating-point type.", axis=False))
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
 
     @property
     def rule(self) -> UpdateRule:
@@ -252,7 +258,7 @@ class StepOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, StepOptions, RunOptions):
+class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, StepOptions, RunOptions):
     """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read."""
 
     def check_together(self) -> None:
@@ -329,7 +335,7 @@ class TimeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptions, RunOptions):
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, DeviceOptions, TimeOptions, RunOptions):
     """The options of `flow`."""
 
     def check_together(self) -> None:

@@ -22,6 +22,7 @@ from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantitie
 from scansnap.monitor.sight import Announced
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 
 Words = Callable[[int], str] | Sequence[str]
@@ -247,13 +248,13 @@ class Watch:
     @cached_property
     def _labels(self) -> Labels:
         observer = self._observer
-        rows, keys = observer.shown
+        rows, keys = shown(observer.layers)
         ids = observer.probe.token_ids()
         words = self._word
         return Labels(
             list(observer.layers),
             [layer.kind for layer in observer.layers.values()],
-            observer.heads,
+            most_heads(observer.layers),
             rows,
             keys,
             [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],

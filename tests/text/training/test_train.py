@@ -65,12 +65,14 @@ def test_the_callers_random_numbers_are_left_alone(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7, 9])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize(("optimizer", "schedule"), [("sgd", "constant"), ("adamw", "constant"), ("sgd", "linear")])
 def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, optimizer: str
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, optimizer: str, schedule: str
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    arguments = {"steps": 10, "record_every": 3, "optimizer": optimizer, "lr_y": 0.05, **SMALL}
+    arguments = {
+        "steps": 10, "record_every": 3, "optimizer": optimizer, "schedule": schedule, "lr_y": 0.05, **SMALL
+    }  # fmt: skip
     whole = ss.train_text(corpus, **arguments)
     read = Columns.at
 

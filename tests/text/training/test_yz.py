@@ -33,14 +33,19 @@ def trained(corpus: Corpus, **options: Any) -> tuple[xr.Dataset, YZText]:
     return run, training.model
 
 
-@pytest.mark.parametrize("residual", [False, True], ids=["plain", "residual"])
-def test_runs_are_those_of_autograd(corpus: Corpus, residual: bool) -> None:
+@pytest.mark.parametrize(
+    ("residual", "schedule"),
+    [(False, "constant"), (True, "constant"), (False, "linear")],
+    ids=["plain", "residual", "falling rate"],
+)
+def test_runs_are_those_of_autograd(corpus: Corpus, residual: bool, schedule: str) -> None:
     """Eight updates of the dense model, each position a sequence of its own, by torch's own SGD."""
     steps = 8
-    run, model = trained(corpus, steps=steps, record_every=1, residual=residual, dtype="float64")
+    run, model = trained(corpus, steps=steps, record_every=1, residual=residual, dtype="float64", schedule=schedule)
     plain = YZTransformer(corpus.vocab_size, residual=residual, dtype=torch.float64)
     rates = [{"params": [plain.decoder], "lr": 5.0}, {"params": [plain.attention_logits], "lr": 3.0}]
     optimizer = torch.optim.SGD(rates)
+    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 1 - k / steps * (schedule == "linear"))
     columns = Columns(corpus.train, 4, 7)
     losses = []
     for step in range(steps):
@@ -49,6 +54,7 @@ def test_runs_are_those_of_autograd(corpus: Corpus, residual: bool) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        falling.step()
         losses.append(loss.item())
     np.testing.assert_allclose(run["loss"].values[0, 1:], losses, rtol=1e-12)
     assert losses[-1] < 0.9 * losses[0]

@@ -90,7 +90,7 @@ class YZText(nn.Module):
         return total / next_tokens[:, 1:].numel()
 
     @torch.no_grad()
-    def step(self, ids: Tensor, next_tokens: Tensor, *, lr_y: float, lr_z: float) -> Tensor:
+    def step(self, ids: Tensor, next_tokens: Tensor, *, lr_y: float | Tensor, lr_z: float | Tensor) -> Tensor:
         """One step of SGD on windows (B, T); the mean loss before it."""
         share = 1.0 / next_tokens[:, 1:].numel()
         reading = self._read(ids)
@@ -109,7 +109,7 @@ class YZText(nn.Module):
         return total * share
 
     def _differentiate(
-        self, ids: Tensor, next_tokens: Tensor, mix: Tensor, rows: Tensor, g: Tensor, rate: float
+        self, ids: Tensor, next_tokens: Tensor, mix: Tensor, rows: Tensor, g: Tensor, rate: float | Tensor
     ) -> Tensor:
         """The loss of windows (B, T), summed; fills -G, and the steps of their rows of Y at this rate."""
         decoder = torch.index_select(self.decoder, 0, ids.flatten(), out=rows.flatten(0, 1)).view_as(rows)  # W

@@ -12,8 +12,11 @@ from torch import Tensor
 class Learner(Protocol):
     """A model and how it learns."""
 
-    def update(self, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Learn from a batch (B, T) and return its loss before the update, still on the device."""
+    def update(self, step: int, inputs: Tensor, targets: Tensor, rate_share: float | None = None) -> Tensor:
+        """Learn from a batch (B, T) and return its loss before the update, still on the device.
+
+        With `rate_share`, which is then given for every update, the rates are that share of those of the options.
+        """
 
     def evaluate(self, windows: Tensor, rows_at_once: int) -> float:
         """The mean loss over windows (N, T + 1), with so many rows of logits in memory at once."""

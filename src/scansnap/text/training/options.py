@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from scansnap.base.checks import one_of
 from scansnap.base.errors import InputError
-from scansnap.base.options import from_names, option, options_of
+from scansnap.base.options import MemberKind, from_names, option, options_of
 from scansnap.text.model.shape import ModelOptions, Shape, WindowOptions, YZModelOptions
+from scansnap.text.training.schedules import SCHEDULES, Schedule
 
 MEASURING = 0.0125
 """Operations to measure attention per operation of training.  The share of time is up to twice that: its products are
@@ -40,6 +41,11 @@ class RunOptions(WindowOptions):
             "Learning rate of what makes attention logits: Z, or W_Q, W_K, a t5 bias", least=0, none="is lr_y"
         ),
     )
+    schedule: str | Schedule = field(
+        default="constant",
+        metadata=option(f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.",
+                        MemberKind(SCHEDULES)),
+    )  # fmt: skip
     steps: int | None = field(default=None, metadata=option("Updates", least=0, none="makes one pass over the text"))
     batch_size: int = field(default=20, metadata=option("Windows per update.", least=1))
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))

@@ -32,6 +32,7 @@ from scansnap.text.training import dataset as text_dataset
 from scansnap.text.training.learner import Learner
 from scansnap.text.training.options import AnyTextOptions, Plan, RunOptions, TextOptions, YZTextOptions, text_options
 from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.schedules import rate_shares
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.watch import Watch
 from scansnap.text.training.windows import MOST_TOKENS, Columns, consecutive, spread
@@ -179,6 +180,7 @@ class TextTraining:
 
     def _train(self, show: Callable[..., None]) -> None:
         steps, store = self.plan.record_steps, self._recorder.store
+        rate_share = rate_shares(self.options.schedule, self.plan.steps)
         step, record, losses = self._resume()
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # of an earlier run
@@ -197,7 +199,8 @@ class TextTraining:
                 show(step, note)
                 if record == len(steps):
                     return
-            losses.append(self._learner.update(step, *self._columns.at(step, self._share)))
+            inputs, targets = self._columns.at(step, self._share)
+            losses.append(self._learner.update(step, inputs, targets, rate_share(step)))
             step += 1
             now = time.monotonic()
             if now - shown > PROGRESS_SECONDS:

@@ -26,9 +26,11 @@ class YZUpdates:
         self.model, self._options, self._device = model, options, ranks.device
         self._graph: BatchGraph | None = None
         self._result = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._rate_share = torch.ones((), dtype=model.decoder.dtype, device=self._device)  # what the graph reads
 
-    def update(self, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
+    def update(self, step: int, inputs: Tensor, targets: Tensor, rate_share: float | None = None) -> Tensor:
         """Learn from a batch (B, T) and return its loss before the update, still on the device."""
+        self._rate_share.fill_(1.0 if rate_share is None else rate_share)
         if self._device.type == "cuda" and self._graph is None:
             self._graph = BatchGraph(self._capture, inputs.to(self._device), targets.to(self._device))
         if self._graph is None:
@@ -51,7 +53,8 @@ class YZUpdates:
         self.model.load_state_dict(tensors, assign=self._device.type == "cpu")
 
     def _update(self, inputs: Tensor, targets: Tensor) -> None:
-        self._result.copy_(self.model.step(inputs, targets, lr_y=self._options.lr_y, lr_z=self._options.rate_z))
+        lr_y, lr_z = (rate * self._rate_share for rate in (self._options.lr_y, self._options.rate_z))
+        self._result.copy_(self.model.step(inputs, targets, lr_y=lr_y, lr_z=lr_z))
 
     def _capture(self, inputs: Tensor, targets: Tensor) -> torch.cuda.CUDAGraph:
         """A graph of the update on these tensors; the model stays as it was."""
