@@ -44,7 +44,10 @@ def learner(corpus: Corpus, options: TextOptions | YZTextOptions) -> Learner:
     torch.manual_seed(0)
     with ranks.device:
         if isinstance(options, YZTextOptions):
-            return YZUpdates(YZText(YZShape.of(options, vocab_size=corpus.vocab_size)), options, ranks)
+            yz = YZText(YZShape.of(options, vocab_size=corpus.vocab_size))
+            for matrix in yz.parameters():
+                matrix.zero_()  # takes all the memory now that a pass would take by and by
+            return YZUpdates(yz, options, ranks)
         transformer = TextTransformer(TextShape.of(options, vocab_size=corpus.vocab_size))
     return Updates(transformer.train(), options, ranks)
 

@@ -119,6 +119,17 @@ def test_refusals(change: dict[str, Any], sentence: str) -> None:
     assert str(caught.value) == sentence
 
 
+def test_a_subclass_may_state_another_default_alone() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Roast(Dish):
+        rack: Literal["low", "high"] = "high"
+
+    assert Roast(degrees=200).rack == "high"
+    assert options_of(Roast)["rack"] == options_of(Dish)["rack"]
+    with pytest.raises(InputError, match="unknown rack 'top'"):
+        Roast(degrees=200, rack="top")  # type: ignore[arg-type]
+
+
 def test_options_from_names() -> None:
     assert from_names(Dish, {"degrees": 80, "rack": "high"}) == Dish(degrees=80, rack="high")
     with pytest.raises(InputError, match=r"^unknown option 'degress': did you mean 'degrees'\? choose one of "):

@@ -187,6 +187,14 @@ def test_several_processes_are_refused(corpus: Corpus, monkeypatch: pytest.Monke
         ss.train_text(corpus, **SMALL)
 
 
+def test_too_many_types_are_refused_before_memory_is_filled(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "physical_memory", lambda: 2 * corpus.vocab_size**2 * 4 - 1)
+    with pytest.raises(
+        InputError, match=r"Y and Z of \d+ token types need .* GiB: read the text with a larger min_count"
+    ):
+        ss.train_text(corpus, **SMALL, steps=1)
+
+
 def test_a_diverging_run_says_so(corpus: Corpus) -> None:
     run, _ = trained(corpus, steps=30, record_every=5, lr_y=1e38, lr_z=1e38)
     assert str(run["status"].values[0]) == "diverged"

@@ -104,6 +104,11 @@ class YZShape(YZModelOptions, Vocabulary):
         return 1
 
     @property
+    def parameter_bytes(self) -> int:
+        """The size of Y and Z."""
+        return 2 * self.vocab_size**2 * (8 if self.dtype == "float64" else 4)
+
+    @property
     def training_operations(self) -> int:
         """Operations of an update per token: three products of (T, T) weights and T rows of M entries."""
         return 6 * self.vocab_size * self.window

@@ -26,6 +26,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,7 +38,7 @@ LOGITS_AT_ONCE = {"cpu": 3_000_000, "cuda": 100_000_000}
 
 @dataclass(frozen=True)
 class Reading:
-    """How windows are read: attention, and what the decoder reads; the first position reads nothing."""
+    """How windows are read: attention, of which the first position has none, and what the decoder reads."""
 
     attention: Tensor  # (B, T, T) b
     mix: Tensor  # (B, T, T) the weights by which logits read the rows of Y: A, or with the residual (A + I)/L
@@ -60,13 +61,12 @@ class YZText(nn.Module):
     def __init__(self, shape: YZShape) -> None:
         super().__init__()
         self.shape = shape
-        size, dtype = (shape.vocab_size, shape.vocab_size), getattr(torch, shape.dtype)
-        self.decoder = nn.Parameter(torch.zeros(size, dtype=dtype), requires_grad=False)  # Y
-        self.attention_logits = nn.Parameter(torch.zeros(size, dtype=dtype), requires_grad=False)  # Z
+        self.decoder = nn.Parameter(_zeros(shape), requires_grad=False)  # Y
+        self.attention_logits = nn.Parameter(_zeros(shape), requires_grad=False)  # Z
         self._rows: Tensor | None = None
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The weights (B, T, T) with which the logits of each position read the rows of Y; the first reads none."""
+        """The weights (B, T, T) with which the logits of each position but the first read the rows of Y."""
         return self._read(ids).mix
 
     def logits(self, ids: Tensor) -> Tensor:
@@ -138,7 +138,6 @@ class YZText(nn.Module):
         own = torch.diagonal(entry, dim1=1, dim2=2)[..., None]  # f_m
         norm = (2 + 2 * own).sqrt()  # L
         mix = (unit + torch.eye(length, dtype=z.dtype, device=ids.device)) / norm
-        mix[:, 0] = 0.0
         return Reading(attention, mix, unit, entry, norm, same)
 
     def _room_for_rows(self, ids: Tensor) -> Tensor:
@@ -151,6 +150,14 @@ class YZText(nn.Module):
     def _parts(self, ids: Tensor) -> Iterator[slice]:
         at_once = max(1, LOGITS_AT_ONCE[ids.device.type] // (ids.shape[1] * self.decoder.shape[1]))
         return (slice(first, first + at_once) for first in range(0, len(ids), at_once))
+
+
+def _zeros(shape: YZShape) -> Tensor:
+    """An M x M matrix of zeros; a CPU gives it memory where it is first written: none if a checkpoint replaces it."""
+    size = (shape.vocab_size, shape.vocab_size)
+    if torch.get_default_device().type == "cpu":
+        return torch.from_numpy(np.zeros(size, shape.dtype))
+    return torch.zeros(size, dtype=getattr(torch, shape.dtype))
 
 
 def _add(table: Tensor, index: Tensor, values: Tensor) -> None:

@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.memory import gibibytes, physical_memory
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_thread
 from scansnap.dynamics.verb import Call, verb
@@ -134,6 +135,8 @@ class TextTraining:
         """The model at its start, and how it learns."""
         if isinstance(self.options, YZTextOptions):
             assert isinstance(shape, YZShape)
+            if self.options.device == "cpu":
+                _check_memory(shape)
             with self._ranks.device:
                 yz = YZText(shape)
             return yz, YZUpdates(yz, self.options, self._ranks)
@@ -288,6 +291,15 @@ def _note(measured: dict[str, NDArray[np.floating]]) -> str:
         return f"(entropy {entropy:.3f})"
     loss = float(measured["loss"])
     return f"(loss {loss:.3f}, perplexity {math.exp(min(loss, 30)):.1f}, entropy {entropy:.3f})"
+
+
+def _check_memory(shape: YZShape) -> None:
+    """Refuse a Y and Z that this machine cannot hold, which it would find out only while it fills them."""
+    if shape.parameter_bytes > physical_memory():
+        raise InputError(
+            f"Y and Z of {shape.vocab_size:,} token types need {gibibytes(shape.parameter_bytes)}, more than this "
+            f"machine's {gibibytes(physical_memory())}: read the text with a larger min_count."
+        )
 
 
 @contextmanager
