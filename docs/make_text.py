@@ -172,7 +172,7 @@ def write() -> None:
         options = json.loads(dataset.attrs["options"])
         at_once = f", {dataset.attrs['workers']} runs at once" if "workers" in dataset.attrs else ""
         made = (
-            f"{options['steps']:,} updates, {dataset.sizes['seed']} seeds, on one {dataset.attrs['hardware']} in "
+            f"{options['steps']:,} updates, {seeds(dataset)}, on one {dataset.attrs['hardware']} in "
             f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s{at_once}; "
             f"numbers in [figure_{number}.json](data/figure_{number}.json)"
         )
@@ -184,12 +184,17 @@ def write() -> None:
     (HERE / "text_results.md").write_text(text)
 
 
+def seeds(dataset: xr.Dataset) -> str:
+    """How many there are, in words."""
+    count = dataset.sizes["seed"]
+    return f"{count} seed{'s' * (count > 1)}"
+
+
 def snap_table(dataset: xr.Dataset) -> str:
     """What became of each text at each rate: the mean training loss, and how many seeds froze."""
-    seeds = dataset.sizes["seed"]
     text = (
         "Settings with batches of 20: the training loss (nats, mean over seeds), the largest late change as a share of "
-        f"the peak (geometric mean), and how many of {seeds} seeds froze.\n\n"
+        f"the peak (geometric mean), and how many froze, of {seeds(dataset)}.\n\n"
         "| model | tokens | rate | loss | late change | frozen | falling rate: loss | frozen by updates "
         "| per unit of rate |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"

@@ -205,7 +205,7 @@ def _mean(values: xr.DataArray) -> NDArray[np.float64]:
 def draw(dataset: xr.Dataset) -> Figure:
     """A column for each model: change against training loss, by the two clocks, and against the batch size."""
     models = list(dict.fromkeys(dataset["model"].values.tolist()))
-    figure = Figure(figsize=(3.9 * len(models) + 0.6, 11.5), layout="constrained")
+    figure = Figure(figsize=(3.1 * len(models) + 0.7, 10.5), layout="constrained")
     axes = figure.subplots(3, len(models), sharey=True, squeeze=False)
     for column, model in zip(axes.T, models, strict=True):
         of_model = _chosen(dataset, model=model)
@@ -227,7 +227,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     ]
     figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False, fontsize=11)
     seeds = f"{dataset.sizes['seed']} seed{'s' * (dataset.sizes['seed'] > 1)}"
-    figure.suptitle(f"When attention snaps on text ({seeds})\nfrozen: filled, below the dotted line", fontsize=13)
+    figure.suptitle(f"When attention snaps on text ({seeds})\nfrozen: below the dotted line", fontsize=13)
     return figure
 
 
@@ -237,9 +237,8 @@ def _against_loss(axes: Axes, dataset: xr.Dataset) -> None:
     for i in range(dataset.sizes["cell"]):
         cell = dataset.isel(cell=i)
         color, marker = COLORS[sizes.index(int(cell["size"]))], MARKERS[rates.index(float(cell["lr"]))]
-        for loss, late, step in zip(cell["loss"].values, cell["late"].values, cell["snap_step"].values, strict=True):
-            axes.plot(loss, max(late, LEAST), marker=marker, color=color, markersize=8, linestyle="", alpha=0.9,
-                      markerfacecolor=color if np.isfinite(step) else "none")  # fmt: skip
+        axes.plot(cell["loss"], cell["late"].clip(min=LEAST), marker=marker, color=color, markersize=8, linestyle="",
+                  alpha=0.8)  # fmt: skip
     losses = np.log10(dataset["loss"].values)
     if np.isfinite(losses).any():  # otherwise all diverged
         decades = 10.0 ** np.arange(np.floor(np.nanmin(losses)), np.ceil(np.nanmax(losses)) + 1)
@@ -255,7 +254,7 @@ def _by_clocks(axes: Axes, dataset: xr.Dataset) -> None:
         constant, falling = (_chosen(dataset, size=size, lr=rate, schedule=name) for name in ("constant", FALLING))
         values = [_mean(constant["late"])[0], _mean(falling["late"])[0], _mean(falling["late_by_rate"])[0]]
         axes.plot(range(3), values, marker=MARKERS[j], color=COLORS[i], markersize=6, linewidth=1.2)
-    axes.set_xticks(range(3), ["constant", "falling,\nby updates", "falling,\nper unit of rate"], fontsize=10)
+    axes.set_xticks(range(3), ["constant", "falling,\nby\nupdates", "falling,\nper unit\nof rate"], fontsize=10)
     axes.set_xlim(-0.3, 2.3)
 
 
@@ -281,7 +280,12 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
 def _trends(dataset: xr.Dataset, name: str, middle: float) -> list[Trend]:
     at_batch = _chosen(dataset, batch_size=BATCH_SIZE)
     constant, falling = (_chosen(at_batch, schedule=schedule) for schedule in ("constant", FALLING))
-    tested = [_loss_decides(constant, name)]
+    tested = [
+        _loss_decides(f"At a constant rate attention freezes where the training loss is small ({name}).",
+                      constant, "snap_step"),
+        _loss_orders(f"At a constant rate attention moves the less late, the smaller the training loss ({name}).",
+                     constant),
+    ]  # fmt: skip
     if dataset.sizes["seed"] > 1:
         at_middle = _chosen(dataset, schedule="constant", lr=middle)
         tested += [
@@ -289,27 +293,28 @@ def _trends(dataset: xr.Dataset, name: str, middle: float) -> list[Trend]:
             *_rises(constant, "lr", "size", f"A larger rate keeps attention moving ({name})."),
             *_rises(at_middle, "batch_size", "size", f"A smaller batch keeps attention moving ({name}).", sign=-1),
         ]
-    frozen = np.isfinite(falling["snap_step"].values)
-    tested.append(exact(
-        f"A rate that falls to zero freezes attention ({name}).", f"{frozen.size} of {frozen.size} runs", frozen.sum(),
-        frozen.all(), f"runs frozen by updates, {dataset.sizes['seed']} seeds",
-    ))  # fmt: skip
-    truly, at_constant = np.isfinite(falling["snap_by_rate"].values), np.isfinite(constant["snap_step"].values)
-    tested.append(exact(
-        f"Per unit of rate it freezes no run that the constant rate leaves moving ({name}).", "0 runs",
-        (truly & ~at_constant).sum(), not (truly & ~at_constant).any(),
-        f"of {truly.size} runs with a falling rate {truly.sum()} are frozen per unit of rate; of the same runs at a "
-        f"constant rate {at_constant.sum()} are frozen",
-    ))  # fmt: skip
-    return tested
+    by_updates, by_rate = (np.isfinite(falling[clock].values) for clock in ("snap_step", "snap_by_rate"))
+    return [
+        *tested,
+        exact(f"A falling rate stops attention that has not settled ({name}).", "above 0 runs",
+              (by_updates & ~by_rate).sum(), (by_updates & ~by_rate).any(),
+              f"runs frozen by updates but not per unit of rate; of {by_rate.size} runs {by_updates.sum()} are frozen "
+              f"by updates, {by_rate.sum()} per unit of rate; seeds: {dataset.sizes['seed']}"),
+        _loss_decides(f"Per unit of a falling rate attention freezes where the training loss is small ({name}).",
+                      falling, "snap_by_rate"),
+    ]  # fmt: skip
 
 
-def _loss_decides(constant: xr.Dataset, name: str) -> Trend:
+def _settings(dataset: xr.Dataset, *names: str) -> list[NDArray[np.float64]]:
+    """These variables of the settings of which no run diverged, with the dimensions cell and seed."""
+    whole_rows = np.isfinite(dataset["loss"].values).all(1)
+    return [dataset[name].values[whole_rows] for name in names]
+
+
+def _loss_decides(statement: str, dataset: xr.Dataset, clock: str) -> Trend:
     """Whether settings in which most seeds freeze have the smaller training loss; a setting counts once."""
-    constant = constant.isel(cell=np.isfinite(constant["loss"].values).all(1))  # without settings that diverged
-    losses = constant["loss"].mean("seed").values
-    frozen = np.isfinite(constant["snap_step"].values).mean(1) > 0.5
-    statement = f"At a constant rate attention freezes where the training loss is small ({name})."
+    runs, snaps = _settings(dataset, "loss", clock)
+    losses, frozen = runs.mean(1), np.isfinite(snaps).mean(1) > 0.5
     if not 0 < frozen.sum() < frozen.size:
         note = f"{frozen.sum()} of {frozen.size} settings freeze, so losses cannot be compared"
         return replace(exact(statement, "above 0.5", np.nan, False, note), settled=False)
@@ -317,12 +322,28 @@ def _loss_decides(constant: xr.Dataset, name: str) -> Trend:
     share = 1.0 - test.statistic / (frozen.sum() * (~frozen).sum())
     note = (
         f"share of pairs of a setting that froze and one that did not in which the first has the smaller loss; "
-        f"Mann and Whitney's test over {frozen.size} settings, {constant.sizes['seed']} seeds each, level {LEVEL:.0%}; "
-        f"frozen: loss {losses[frozen].min():.3g} to {losses[frozen].max():.3g}, "
-        f"not: {losses[~frozen].min():.3g} to {losses[~frozen].max():.3g}"
+        f"Mann and Whitney's test over {frozen.size} settings, level {LEVEL:.0%}, seeds: {dataset.sizes['seed']}; "
+        f"frozen: loss {losses[frozen].min():.2g} to {losses[frozen].max():.2g}, "
+        f"not: {losses[~frozen].min():.2g} to {losses[~frozen].max():.2g}"
     )
     p = float(test.pvalue)
     return Trend(statement, "above 0.5", share, None, p, p <= LEVEL, note, settled=p <= LEVEL or share < 0.5)
+
+
+def _loss_orders(statement: str, dataset: xr.Dataset) -> Trend:
+    """Whether late change grows with the training loss from setting to setting."""
+    losses, late = (values.mean(1) for values in _settings(dataset, "loss", "late"))
+    if len(losses) < 3:
+        note = f"settings without a run that diverged: {len(losses)}, needed: 3"
+        return replace(exact(statement, "above 0", np.nan, False, note), settled=False)
+    test = stats.spearmanr(losses, late, alternative="greater")
+    note = (
+        f"rank correlation of training loss and late change over {len(losses)} settings, one-sided, level {LEVEL:.0%}, "
+        f"seeds: {dataset.sizes['seed']}"
+    )
+    p = float(test.pvalue)
+    is_settled = p <= LEVEL or p >= 1 - LEVEL
+    return Trend(statement, "above 0", float(test.statistic), None, p, p <= LEVEL, note, is_settled)
 
 
 def _rises(dataset: xr.Dataset, axis: str, other: str, statement: str, sign: int = 1) -> list[Trend]:
