@@ -18,7 +18,7 @@ from scansnap.report.shortcuts_words import more_data, summary, visible
 from scansnap.results.provenance import provenance
 from scansnap.text.shortcuts.attention import PICKED
 from scansnap.text.shortcuts.distinct import LEAST_Z
-from scansnap.text.shortcuts.find import LOOKS
+from scansnap.text.shortcuts.judge import LOOKS
 from scansnap.text.shortcuts.result import REASONS, Finding, Shortcuts
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 240, 34, 8, 8, 28
@@ -30,6 +30,8 @@ SHOWN_WORDS = 200
 SHOWN_POINTS = 2000
 NAMED_POINTS = 8
 COLORED_LINES = 6
+LETTER = 6
+"""How wide a letter is, about."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,18 @@ def _cloud(result: Shortcuts) -> dict[str, object] | None:
 
 
 def _names(findings: Sequence[Finding], across: Scale, up: Scale) -> list[tuple[float, float, str, str]]:
-    """Where the names of points stand: beside them, unless another name is there."""
+    """Where the names of points stand: right or left of them, unless another name is there or the chart ends."""
     names: list[tuple[float, float, str, str]] = []
+    taken: list[tuple[float, float, float]] = []
     for finding in findings:
-        x, y = across(finding.texts), up(finding.z)
-        if all(abs(y - other) > 10 or abs(x - left) > 90 for left, other, _, _ in names):
-            names.append((x, y, "end" if x > WIDTH * 0.6 else "start", visible(finding.word)[:16]))
+        x, y, name = across(finding.texts), up(finding.z), visible(finding.word)[:16]
+        width = 8 + LETTER * len(name)
+        for anchor, left in (("start", x - 4), ("end", x - width)):
+            free = all(abs(y - at) > 10 or left + width < begin or end < left for at, begin, end in taken)
+            if free and left >= LEFT and left + width <= WIDTH:
+                names.append((x, y, anchor, name))
+                taken.append((y, left, left + width))
+                break
     return names
 
 

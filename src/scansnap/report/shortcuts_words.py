@@ -36,16 +36,18 @@ def summary(result: Shortcuts) -> list[str]:
         sentences.append(
             f"Attention was trained on {result.outcomes[0].texts:,} of the texts, reading {result.read_share:.0%} of "
             f"their words, for {result.options.updates:,} updates. Of the words that it reads, it picks "
-            f"{_picked(result.shortcuts)} shortcuts and {_picked(result.spurious)} spurious words."
+            f"{_picked(result.shortcuts, 'shortcuts')}, and {_picked(result.spurious, 'spurious words')}."
         )
     return sentences
 
 
-def _picked(findings: tuple[Finding, ...]) -> str:
+def _picked(findings: tuple[Finding, ...], kind: str) -> str:
     """How many are picked in the texts, and when the middle one is."""
     times = sorted(finding.picked_at for finding in findings if finding.picked_at is not None)
-    when = f" (half of them by update {times[(len(times) - 1) // 2]:,.0f})" if times else ""
-    return f"{len(times):,}{when} of {sum(finding.gain is not None for finding in findings):,}"
+    when = (
+        f", {'half of them ' if len(times) > 1 else ''}by update {times[(len(times) - 1) // 2]:,.0f}" if times else ""
+    )
+    return f"{len(times):,} of {sum(finding.gain is not None for finding in findings):,} {kind}{when}"
 
 
 def words_of_outcomes(result: Shortcuts) -> list[str]:

@@ -23,6 +23,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from scansnap.text.shortcuts.tally import WordTally, total
 from scansnap.text.shortcuts.words import words_of
 
 FOLDS, HELD_OUT = 16, 4
-MOST_LABELS = 1000
+MOST_LABELS = 200
 ROWS_AT_ONCE = 2048
 CHECKPOINT_ROWS = 2**19
 """Rows after which unfinished work is written down: about half a minute of it."""
@@ -71,7 +72,7 @@ class LabelCounts:
     held_out_sample: list[SampledText]
     remarks: Remarks
 
-    @property
+    @cached_property
     def by_label(self) -> NDArray[np.int64]:
         """(V, K) texts with each word."""
         return self.in_folds(range(FOLDS))
@@ -290,5 +291,6 @@ def _work_folder(source: RowSource, reader: RowReader, options: ShortcutOptions)
     """Where unfinished work on these rows with these options waits; rows that cannot be recognized begin anew."""
     if source.fingerprint is None:
         return Path(tempfile.gettempdir()) / f"scansnap-shortcuts-{uuid.uuid4().hex}"
-    key = json.dumps([source.fingerprint, reader.text, reader.label, options.described()], sort_keys=True)
+    settings = [options.seed, options.least, options.sample]
+    key = json.dumps([source.fingerprint, reader.text, reader.label, settings])
     return cache_folder() / "shortcuts" / hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -25,6 +25,7 @@ from scipy import special
 from scansnap.text.shortcuts.counting import FOLDS, HELD_OUT, LabelCounts
 from scansnap.text.shortcuts.distinct import FloatArray, IntArray
 
+CELLS_AT_ONCE = 2**22
 RESAMPLES = 2000
 STABLE = 0.975
 """A word whose stability is smaller is unstable: no effect at all is within its 95% interval."""
@@ -32,8 +33,14 @@ STABLE = 0.975
 
 def by_fold(counts: LabelCounts, words: IntArray, labels: IntArray) -> tuple[IntArray, IntArray]:
     """Texts of each fold with the word and its label, and with the word (words, F)."""
-    table = np.asarray(counts.counts[words].todense()).reshape(len(words), FOLDS, len(counts.labels))
-    return table[np.arange(len(words)), :, labels], table.sum(axis=2)
+    with_label, with_word = (np.zeros((len(words), FOLDS), np.int64) for _ in range(2))
+    at_once = max(1, CELLS_AT_ONCE // counts.counts.shape[1])
+    for first in range(0, len(words), at_once):
+        part = slice(first, first + at_once)
+        table = np.asarray(counts.counts[words[part]].todense()).reshape(-1, FOLDS, len(counts.labels))
+        with_label[part] = table[np.arange(len(table)), :, labels[part]]
+        with_word[part] = table.sum(axis=2)
+    return with_label, with_word
 
 
 def stability(with_label: IntArray, with_word: IntArray, rows: IntArray, labels: IntArray, seed: int) -> FloatArray:
@@ -54,4 +61,5 @@ def is_gone(with_label: IntArray, with_word: IntArray, rows: IntArray, labels: I
 def rows_to_tell(share: FloatArray, usual: FloatArray, texts: IntArray, num_rows: int, needed_p: float) -> FloatArray:
     """Rows in which words with this share of texts would be beyond chance."""
     needed_z = float(-special.ndtri(needed_p))
-    return num_rows / texts * needed_z**2 * usual * (1 - usual) / (share - usual) ** 2
+    with np.errstate(divide="ignore"):  # a word that is not distinct never is
+        return num_rows / texts * needed_z**2 * usual * (1 - usual) / (share - usual) ** 2
