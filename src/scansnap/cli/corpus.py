@@ -97,7 +97,7 @@ def _table(title: str, tokens: list[ContextToken]) -> None:
     width = max(map(len, words))
     for word, token in zip(words, tokens, strict=True):
         say(
-            f"    {word:{width}}  {token.count:9,} times; then comes '{printable(token.next_word, 40)}' {token.next_count:,} "
-            f"times, {token.next_share:.0%} (usually {token.usual_share:.1%}); "
+            f"    {word:{width}}  {token.count:9,} times; then comes '{printable(token.next_word, 40)}' "
+            f"{token.next_count:,} times, {token.next_share:.0%} (usually {token.usual_share:.1%}); "
             f"distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"
         )

@@ -97,6 +97,8 @@ class RunStore:
     """A store that one process is writing.  Make it with `begin`."""
 
     def __init__(self, path: Path, *, finished: bool = False) -> None:
+        if path.name in ("", ".."):
+            raise StoreError(f"a result cannot be written over the folder {path}: give it a name, such as result.zarr.")
         self.path = path
         self.finished = finished
         self.checkpoint = path.with_name(f"{path.name}.checkpoint.npz")

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from scansnap.base.checks import expanded
 from scansnap.base.errors import StoreError
 
 VARIABLE = "SCANSNAP_CACHE"
@@ -32,7 +33,7 @@ READ_BYTES = 2**20
 def cache_folder() -> Path:
     """$SCANSNAP_CACHE, or `scansnap` in the platform's folder for caches (`~/.cache`, $XDG_CACHE_HOME, ...)."""
     if os.environ.get(VARIABLE):
-        return Path(os.environ[VARIABLE]).expanduser().absolute()
+        return expanded(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
     try:
         home = Path.home()
     except RuntimeError:
