@@ -272,6 +272,10 @@ def text_calls(folder: Path) -> dict[str, Call]:
     }  # fmt: skip
 
 
+def _never(*_: object, **__: object) -> None:
+    raise InputError("the arguments are good, and the work is long.")
+
+
 def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only small runs start: the rest of their arguments were good, and they would take hours."""
     from scansnap.dynamics import flow, train
@@ -282,7 +286,7 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def only_small(run: Callable[..., Any], size: Callable[[Any], float]) -> Callable[..., Any]:
         def start(work: Any, *more: Any) -> Any:
             if size(work) > 1000:
-                raise InputError("the arguments are good, and the run is long.")
+                _never()
             return run(work, *more)
 
         return start
@@ -303,3 +307,5 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(symmetric, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
+    for whole in ("scansnap.report.page.reproduce", "scansnap.monitor.demo.train_demo"):
+        monkeypatch.setattr(whole, _never)

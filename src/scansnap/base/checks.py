@@ -107,6 +107,14 @@ def path(name: str, value: Any) -> Any:
     return value
 
 
+def expanded(name: str, value: str | Path) -> Path:
+    """A path in which ~ is a user's home."""
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise InputError(f"{name} is {shortened(str(value))}: there is no such home; write ./~ for a name.") from None
+
+
 def instance(name: str, value: object, cls: type) -> Any:
     """An object of this class."""
     if not isinstance(value, cls):

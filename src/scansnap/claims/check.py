@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,11 +44,15 @@ FORM_ROLES: tuple[tuple[Form, Role], ...] = (("published", "assumed"), ("exact",
 """The forms of a statement that fails as published, with their roles."""
 
 
+MOST_RATE = 1e6
+"""The largest rate at which claims are checked: beyond it, what they compare is rounding."""
+
+
 def check_rates(*, lr_y: float | None, lr_z: float | None) -> None:
     """Refuse learning rates that are not positive numbers; None stands for a claim's own rate."""
     for name, rate in (("lr_y", lr_y), ("lr_z", lr_z)):
-        if rate is not None:
-            numbers(name, rate, above=0)
+        if rate is not None and numbers(name, rate, above=0) > MOST_RATE:
+            raise InputError(f"{name} is {rate:g}: give a rate of at most {MOST_RATE:g}.")
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,23 @@ class Setting:
     def probs(self) -> NDArray[np.float64]:
         """P(l|n) over the contextual tokens alone (K x S): the columns that the engine keeps."""
         return self.classes.probs[:, self.classes.contextual_tokens]
+
+
+class WatchedSetting(Setting):
+    """A setting that notes which of its rates a check reads: a rate that none reads was given for nothing."""
+
+    def __post_init__(self) -> None:
+        """Its rates were checked already, and nothing has read them."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("lr_y", "lr_z"):
+            vars(self).setdefault("rates_read", set()).add(name)
+        return super().__getattribute__(name)
+
+    @property
+    def unread(self) -> list[str]:
+        """The rates that were not read."""
+        return [name for name in ("lr_y", "lr_z") if name not in vars(self).get("rates_read", ())]
 
 
 def assumed_setting() -> Setting:

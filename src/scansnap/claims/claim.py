@@ -23,7 +23,7 @@ from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.printable import shortened
 from scansnap.base.threads import one_thread
-from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, assumed_setting
+from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, WatchedSetting, assumed_setting
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.theory import Assumption, assumptions
@@ -148,7 +148,8 @@ class Claim:
         for words, met in (NEEDS[name] for name in self.needs):
             if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
-        check = Check(setting, self.wrong_factor if wrong else None, seed)
+        watched = WatchedSetting(**vars(setting))
+        check = Check(watched, self.wrong_factor if wrong else None, seed)
         with one_thread():
             self.check(check)
         if not isinstance(check.curve, Curve | None):
@@ -158,7 +159,8 @@ class Claim:
                 f"{self.id} compares nothing under its assumptions: its check must call check.equal, or another "
                 "comparison, in the role 'assumed'."
             )
-        return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew)
+        unread = tuple(watched.unread)
+        return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew, unread=unread)
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ class Verdict:
     seconds: float = 0.0
     reason: str = ""  # why the claim does not apply to the classes
     drew: bool = False  # whether the check drew random numbers
+    unread: tuple[str, ...] = ()  # the rates of the setting that the check does not use
 
     @property
     def id(self) -> str:

@@ -84,7 +84,15 @@ def _verdict(
     setting = None
     try:
         setting = _setting(claim, classes, lr_y, lr_z)
-        return claim.run(setting)
+        verdict = claim.run(setting)
+        stated = {"lr_y": lr_y, "lr_z": lr_z}
+        if unused := [name for name in verdict.unread if stated[name] is not None]:
+            if alone:
+                raise InputError(f"{claim.id} does not use {' and '.join(unused)}: its check goes through rates of its "
+                                 "own; leave it out.")  # fmt: skip
+            own = claim.setting()
+            verdict = replace(verdict, setting=replace(setting, **{name: getattr(own, name) for name in unused}))
+        return verdict
     except ScanSnapError as error:
         sentence = str(error) if claim.id in str(error) else f"{claim.id}: {error}"
         if alone or setting is None or not isinstance(error, InputError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.options import Options, required_of
 from scansnap.base.user_file import run_user_file
@@ -84,6 +85,7 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
     """Refuse a picture that cannot be drawn, before the work starts."""
     if picture is None:
         return
+    checks.path("--picture", picture)
     if picture.suffix.lower() not in (".png", ".pdf", ".svg") or picture.is_dir():
         raise InputError(f"--picture is '{picture}': give a file whose name ends in .png, .pdf or .svg.")
     if missing := DRAWN - set(record):
@@ -145,9 +147,10 @@ def _together(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
     from scansnap.figures import attention_over_time
+    from scansnap.figures.attention_over_time import has_attention
 
     records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
-    if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN):
+    if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN or not has_attention(dataset)):
         return None
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
     return save_picture(figure, picture or beside(path, ".png"), f"; the result is at {path}")

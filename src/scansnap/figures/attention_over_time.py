@@ -23,6 +23,11 @@ MOST_RUNS = 100
 """The most other runs of which lines are drawn."""
 
 
+def has_attention(dataset: xr.Dataset) -> bool:
+    """Whether the first run has attention at any record: one that fails or diverges at once has none."""
+    return bool((dataset["attention"].isel(run=0) > 0).any())
+
+
 def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes.
 
@@ -37,6 +42,8 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
         raise InputError(
             f"the picture needs at least two records along '{axis}', but this result has one: record more often."
         )
+    if not has_attention(dataset):
+        raise InputError("this result holds no attention that could be drawn: lower the learning rates.")
     if not 0 <= run < dataset.sizes["run"]:
         raise InputError(f"there is no run {run}: give one from 0 to {dataset.sizes['run'] - 1}.")
     measures = dataset[["attention", "loss", "entropy"]].isel(run=run)

@@ -19,7 +19,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.checks import whole
+from scansnap.base.checks import expanded, whole
 from scansnap.base.errors import InputError, brief
 
 LINE_END = "<eos>"
@@ -139,7 +139,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 f"the tokenizer '{source}' needs Hugging Face tokenizers, which is not installed: "
                 f"pip install 'scansnap[text]', or choose '{WORDS}'."
             ) from None
-        path = Path(source).expanduser()
+        path = expanded("tokenizer", source)
         file = path / HUGGING_FACE_FILE if path.is_dir() else path
         allowed = f"choose '{WORDS}', a tokenizer.json file, a folder with one, or a model's name on the hub"
         if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
