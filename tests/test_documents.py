@@ -93,11 +93,16 @@ def test_sweep_commands_run(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.parent.name == "beyond" and blocks(page.read_text(), "bash")],
+    [
+        page
+        for page in PAGES
+        if page.parent.name == "beyond" or page.name == "train.md"
+        if blocks(page.read_text(), "bash")
+    ],
     ids=lambda page: page.name,
 )
-def test_commands_beyond_the_basic_setting_run(page: Path, tmp_path, monkeypatch) -> None:
-    """Those that train; claims and figures have tests of their own."""
+def test_commands_that_train_run(page: Path, tmp_path, monkeypatch) -> None:
+    """Claims and figures have tests of their own."""
     from scansnap.cli.app import main
 
     monkeypatch.chdir(tmp_path)
