@@ -40,14 +40,13 @@ nb_execution_raise_on_error = True
 nb_ipywidgets_js = {}  # its scripts would come from the network
 
 autodoc_typehints = "signature"
+autodoc_type_aliases = {name: name for name in ("ArrayLike", "FloatArray", "SparseRows")}
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 default_role = "literal"
 maximum_signature_line_length = 90
-smartquotes = False
 
 html_theme = "furo"
 html_math_renderer = "mathml"

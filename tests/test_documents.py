@@ -262,6 +262,14 @@ def test_links_between_sections_arrive(page: Path) -> None:
         assert anchor in anchors, (target, anchor)
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_a_page_says_who_it_is_for(page: Path) -> None:
+    """And what one can do after it, below its title; the first page is the door to all."""
+    text = re.sub(r"^---\n.*?^---\n\n", "", page.read_text(), count=1, flags=re.DOTALL | re.MULTILINE)
+    said = re.match(r"# [^\n]+\n\n\*For (.+?)\. After it\s+you (.+?)\*\n", text, re.DOTALL)
+    assert page == ROOT / "docs" / "index.md" or (said is not None and len(said[0]) < 500)
+
+
 def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:

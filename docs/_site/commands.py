@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,8 +43,7 @@ def _described(command: Any, words: tuple[str, ...]) -> str:
         record = parameter.get_help_record(context)
         if record is not None and "--help" not in record[0]:
             title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.capitalize()}s"
-            flag, text = (_plain(part) for part in record)
-            sections.setdefault(title, []).append(f"`{flag}`\n: {text or 'No explanation.'}")
+            sections.setdefault(title, []).append(f"`{record[0]}`\n: {_plain(record[1])}")
     parts = [f"## {' '.join(words)}", f"    {usage}", _plain(command.help or "")]
     for title, entries in sections.items():
         parts += [f"**{title}**", *entries]
@@ -51,8 +51,8 @@ def _described(command: Any, words: tuple[str, ...]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Help as Markdown: what it says, not how it might be read."""
-    return text.replace("\b", "").replace("<", "\\<").replace("*", "\\*")
+    """Help as Markdown: flags are code, and nothing else means anything."""
+    return re.sub(r"(--[\w-]+)", r"`\1`", re.sub(r"([<*_])", r"\\\1", text))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -5,18 +5,17 @@
     flow
     ```
 
-Types and defaults are those of the signature.  What a parameter means stands in the docstring of its function; where
-many functions share a parameter, it stands once, in `docs/reference/parameters.toml`.
+Types and defaults are those of the signature, and `public.py` says what parameters mean.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import tomllib
-from functools import cache
+import sys
+from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -25,78 +24,115 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
-PARAMETERS = Path(__file__).parents[1] / "reference" / "parameters.toml"
+import scansnap
+from _site.public import default_of, docstring, parameters
+from scansnap import HeadQuantity, Quantity
+from scansnap.base.open_list import OpenList
+from scansnap.base.options import Options
+
+sys.modules["scansnap.measure"] = scansnap.measure  # where it is seen, which is not where it lives
+
 SHORT = {"ss": "scansnap", "theory": "scansnap.theory", "measure": "scansnap.measure"}
 """What the documents call the modules."""
 
 
 class Names(SphinxDirective):
-    """A table of names with their first sentences, then each of them in full."""
+    """Each of the names, in full."""
 
     required_arguments = 1
     has_content = True
 
     def run(self) -> list[nodes.Node]:
         module = self.arguments[0]
-        values = {name: getattr(import_module(module), name) for name in self.content if name}
-        full = "\n\n".join(_directive(f"{module}.{name}", value) for name, value in values.items())
-        return self.parse_text_to_nodes(f"````{{eval-rst}}\n{full}\n````")
+        values = {f"{module}.{name}": getattr(import_module(module), name) for name in self.content if name}
+        text = "\n\n".join(_directive(path, value) for path, value in values.items())
+        return self.parse_text_to_nodes(f"````{{eval-rst}}\n{text}\n````")
 
 
 def _directive(path: str, value: Any) -> str:
     if inspect.isclass(value):
         return f".. autoclass:: {path}\n   :members:"
-    if callable(value) and not isinstance(value, type):
+    if inspect.isroutine(value):
         return f".. autofunction:: {path}"
-    return f".. autodata:: {path}\n   :no-value:"
+    lines = [*docstring(path, value).splitlines(), "", *_members(value)]
+    return f".. py:data:: {path}\n\n" + "\n".join(f"   {line}" for line in lines)
 
 
-@cache
-def shared_parameters() -> dict[str, dict[str, str]]:
-    """What parameters mean that many functions share: by module, then by name."""
-    return tomllib.loads(PARAMETERS.read_text(encoding="utf-8"))
+def _members(values: Mapping[str, Any]) -> list[str]:
+    """What a list of named things holds, with what each is in a sentence."""
+    return [f"- ``{name}``: {_plain(_sentence(values, name))}" for name in values]
 
 
-def described(module: str, name: str) -> str | None:
-    """What a parameter of a function means, where the functions of its module share it."""
-    tables = shared_parameters()
-    homes = [home for home in tables if module.startswith(home)]
-    return next((tables[home][name] for home in sorted(homes, key=len, reverse=True) if name in tables[home]), None)
+def _sentence(values: Mapping[str, Any], name: str) -> str:
+    if not isinstance(values, OpenList):
+        return f"{values[name].about}."
+    member, maker = values.member(name), values[name]
+    if isinstance(member, Quantity | HeadQuantity):
+        return getattr(member, "long_name", "") or member.attributes["long_name"]
+    said = inspect.getdoc(maker.func if isinstance(maker, partial) else maker) or ""
+    return said.split("\n\n")[0].replace("\n", " ")
 
 
 def _complete(app: Sphinx, what: str, path: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Add what a function's parameters mean, where its docstring does not say it."""
-    if what != "function" or any(line.startswith((":param", ".. rubric:: Parameters")) for line in lines):
+    """Add what parameters mean, where the docstring does not list them."""
+    if what not in ("function", "class") or any(line.startswith(":param") for line in lines):
         return
-    stated = [(name, described(value.__module__, name)) for name in inspect.signature(value).parameters]
-    extra = [f":param {name}: {text}" for name, text in stated if text]
-    if extra:
-        examples = next((i for i, line in enumerate(lines) if line.startswith(".. rubric::")), len(lines))
-        lines[examples:examples] = ["", *extra, ""]
+    said = {name: text for name, text in parameters(value).items() if text}
+    if inspect.isclass(value) and said:
+        said = {name: _with_default(value, name, text) for name, text in said.items()}
+    listed = [f":param {name}: {_plain(text)}" for name, text in said.items()]
+    examples = next((i for i, line in enumerate(lines) if line.startswith(">>>")), len(lines))
+    lines[examples:examples] = ["", *listed, ""] if listed else []
+
+
+def _short(app: Sphinx, what: str, path: str, value: Any, options: Any, given: str | None, back: Any) -> Any:
+    """The signature, in which a function that is a default has its name."""
+    return (re.sub(r"<function (\w+) at \w+>", r"\1", given), back) if given else None
+
+
+def _with_default(cls: type, name: str, text: str) -> str:
+    default = default_of(cls, name) if issubclass(cls, Options) else ""
+    return f"{text} By default ``{default}``." if default else text
+
+
+def _plain(text: str) -> str:
+    """A sentence as reStructuredText: nothing in it is a reference."""
+    return re.sub(r"([|*])", r"\\\1", text)
+
+
+def _escape(app: Sphinx, what: str, path: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Read formulas as they stand: `z_` is no link, `|f|` no substitution, an indented line code."""
+    for i, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            lines[i] = re.sub(r"([|*])|(?<=\w)(_)(?=\W|$)", lambda match: f"\\{match[0]}", line)
 
 
 class Links(SphinxPostTransform):
-    """`ss.train` in the text of a page links to its reference, and `scansnap train` to its command's."""
+    """`ss.train` in the text of a page links to its reference, and `scansnap train` to that of the command."""
 
     default_priority = 5
     formats = ("html",)
 
     def run(self, **kwargs: Any) -> None:
-        objects = self.env.domains.python_domain.objects
         for literal in list(self.document.findall(nodes.literal)):
-            if isinstance(literal.parent, nodes.reference | nodes.title) or not literal.parent:
-                continue
-            match = re.match(r"(ss|theory|measure)\.([\w.]+)", literal.astext())
-            entry = objects.get(f"{SHORT[match[1]]}.{match[2]}") if match else None
-            if entry is not None:
-                link = make_refnode(
-                    self.app.builder, self.env.docname, entry.docname, entry.node_id, literal.deepcopy(), entry.objtype
-                )
-                literal.replace_self(link)
+            if not isinstance(literal.parent, nodes.reference | nodes.title):
+                link = self._link(literal)
+                if link is not None:
+                    literal.replace_self(link)
+
+    def _link(self, literal: nodes.literal) -> nodes.reference | None:
+        name = re.match(r"(ss|theory|measure)\.([\w.]+)", literal.astext())
+        entry = self.env.domains.python_domain.objects.get(f"{SHORT[name[1]]}.{name[2]}") if name else None
+        if entry is None:
+            return None
+        here = self.env.docname
+        return make_refnode(self.app.builder, here, entry.docname, entry.node_id, literal.deepcopy(), entry.objtype)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("names", Names)
     app.add_post_transform(Links)
-    app.connect("autodoc-process-docstring", _complete, priority=600)  # after the sections have been read
+    app.connect("autodoc-process-signature", _short)
+    app.connect("autodoc-process-docstring", _escape, priority=400)  # before sections are read
+    app.connect("autodoc-process-docstring", _complete, priority=600)  # after that
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -56,6 +56,12 @@ def explore(
         Where the controls begin.
     height : int
         In pixels.
+
+    Examples
+    --------
+    >>> widget = ss.explore("syn-small", lr_y=2)
+    >>> widget.address
+    '#classes=syn-small&lr_y=2'
     """
     if options is not None and words:
         raise InputError(f"{', '.join(words)} is given beside options: change the options with dataclasses.replace.")

@@ -38,7 +38,12 @@ PLAIN = "plain_values"
 
 
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true."""
+    """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true.
+
+    >>> run = ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5)
+    >>> ss.save(run, "kept.zarr").name
+    'kept.zarr'
+    """
     path = Path(path)
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
@@ -55,6 +60,10 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
 
     An unfinished run is refused unless `partial` is true: its missing records are NaN.  With `lazy` the arrays stay on
     disk until they are used; by default this holds for results over `EAGER_BYTES`.
+
+    >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "opened.zarr")
+    >>> ss.load(path).sizes["step"]
+    6
     """
     path = Path(path)
     attrs = _attributes(path)

@@ -26,7 +26,11 @@ FEWEST, MOST, SAMPLED = 16, 100, 64
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(ModelOptions):
-    """The training; the defaults are those of the published text experiment (Figure 7)."""
+    """The training; the defaults are those of the published text experiment (Figure 7).
+
+    >>> ss.TextOptions(steps=60, width=32, feed_forward=32).lr_y
+    5.0
+    """
 
     lr_y: float = field(default=5.0, metadata=option("Learning rate of all parameters but those of --lr-z.", least=0))
     lr_z: float | None = field(
