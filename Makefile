@@ -1,4 +1,4 @@
-# Two commands do everything: `make reproduce` and `make test`.  Both build the environment first.
+# `make reproduce`, `make test` and `make docs` build the environment first.
 
 PYTHON ?= python3
 VENV ?= .venv

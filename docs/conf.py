@@ -23,6 +23,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "_site.accessible",
     "_site.commands",
     "_site.live",
     "_site.mathml",
@@ -55,3 +56,4 @@ html_static_path = ["_site/static"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 html_copy_source = False
+html_show_search_summary = False  # it would be fetched, which a page that is a file may not do

@@ -23,8 +23,12 @@ class Commands(SphinxDirective):
 
 def reference() -> str:
     """The commands in Markdown."""
-    whole: Any = typer.main.get_command(program)
-    return "\n\n".join(_described(command, words) for words, command in _commands(whole, ("scansnap",)))
+    return "\n\n".join(_described(command, words) for words, command in all_commands())
+
+
+def all_commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with the words that call it."""
+    return _commands(typer.main.get_command(program), ("scansnap",))
 
 
 def _commands(group: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -30,8 +30,8 @@ FIGURES, CLAIMS = ("4", "9"), ("lemma_6", "corollary_1", "energy_law")
 """The part of the reproduction that takes seconds."""
 
 COMMENT = re.compile(r"<!-- live: (explorer|reproduction) ?(#\S*)? -->")
-FRAME = """<figure class="live"><iframe src="{source}" title="{title}" loading="lazy"></iframe>
-<figcaption>{title}. <a href="{source}">Open it on a page of its own.</a></figcaption></figure>"""
+FRAME = """<figure class="live"><figcaption>{title}. <a href="{source}">Open it on a page of its own.</a></figcaption>
+<iframe src="{source}" title="{title}" loading="lazy"></iframe></figure>"""
 
 
 class LivePages(SphinxTransform):

@@ -25,6 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 import scansnap
+from _site.commands import all_commands
 from _site.public import default_of, docstring, parameters
 from scansnap import HeadQuantity, Quantity
 from scansnap.base.open_list import OpenList
@@ -34,6 +35,9 @@ sys.modules["scansnap.measure"] = scansnap.measure  # where it is seen, which is
 
 SHORT = {"ss": "scansnap", "theory": "scansnap.theory", "measure": "scansnap.measure"}
 """What the documents call the modules."""
+
+COMMANDS_PAGE = "reference/commands"
+COMMAND_NAMES = [" ".join(words) for words, _ in all_commands()]
 
 
 class Names(SphinxDirective):
@@ -86,8 +90,8 @@ def _complete(app: Sphinx, what: str, path: str, value: Any, options: Any, lines
 
 
 def _short(app: Sphinx, what: str, path: str, value: Any, options: Any, given: str | None, back: Any) -> Any:
-    """The signature, in which a function that is a default has its name."""
-    return (re.sub(r"<function (\w+) at \w+>", r"\1", given), back) if given else None
+    """The signature, in which functions that are defaults and names of types are called by their names."""
+    return (re.sub(r"<function (\w+) at \w+>|TypeAliasForwardRef\('(\w+)'\)", r"\1\2", given), back) if given else None
 
 
 def _with_default(cls: type, name: str, text: str) -> str:
@@ -121,12 +125,18 @@ class Links(SphinxPostTransform):
                     literal.replace_self(link)
 
     def _link(self, literal: nodes.literal) -> nodes.reference | None:
-        name = re.match(r"(ss|theory|measure)\.([\w.]+)", literal.astext())
-        entry = self.env.domains.python_domain.objects.get(f"{SHORT[name[1]]}.{name[2]}") if name else None
-        if entry is None:
-            return None
-        here = self.env.docname
-        return make_refnode(self.app.builder, here, entry.docname, entry.node_id, literal.deepcopy(), entry.objtype)
+        text, objects = literal.astext(), self.env.domains.python_domain.objects
+        name = re.match(r"(ss|theory|measure)\.([\w.]+)", text)
+        entry = objects.get(f"{SHORT[name[1]]}.{name[2]}") if name else None
+        if entry is not None:
+            return self._reference(entry.docname, entry.node_id, literal)
+        command = max((words for words in COMMAND_NAMES if f"{text} ".startswith(f"{words} ")), key=len, default=None)
+        if command is not None and self.env.docname != COMMANDS_PAGE:
+            return self._reference(COMMANDS_PAGE, command.replace(" ", "-"), literal)
+        return None
+
+    def _reference(self, page: str, place: str, literal: nodes.literal) -> nodes.reference:
+        return make_refnode(self.app.builder, self.env.docname, page, place, literal.deepcopy())
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def explore(
     height: int = 900,
     **words: object,
 ) -> Explorer:
-    """Show the explorer in a notebook (Jupyter, VS Code, marimo, Colab): the page of `scansnap explore`.
+    """Show the explorer in a notebook (Jupyter, marimo, or any that shows anywidget): the page of `scansnap explore`.
 
     Parameters
     ----------
