@@ -98,7 +98,15 @@ NEEDS: dict[Need, tuple[str, Callable[[SequenceClasses], bool]]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, its conditions and its check; made by the decorator `claim`, which says what the fields mean."""
+    """A statement, its conditions and its check; made by the decorator `claim`, which says what the fields mean.
+
+    >>> @ss.claim("One is positive.", where="my notes")
+    ... def one_is_positive(check: ss.Check) -> None:
+    ...     "That it is."
+    ...     check.positive("one", [1.0])
+    >>> one_is_positive.id
+    'one_is_positive'
+    """
 
     id: str
     statement: str
@@ -165,7 +173,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with the measurements of its check."""
+    """A claim with the measurements of its check.
+
+    >>> (verdict,) = ss.verify("lemma_6")
+    >>> verdict.verdict, len(verdict.measurements) > 0
+    ('holds', True)
+    """
 
     claim: Claim
     setting: Setting
@@ -297,6 +310,15 @@ def claim(
         The assumptions, as ids of `theory.assumptions`, without which it promises nothing.
     depends_on : str
         What its check depends on.
+
+    Examples
+    --------
+    >>> @ss.claim("One is positive.", where="my notes")
+    ... def one_is_positive(check: ss.Check) -> None:
+    ...     "That it is."
+    ...     check.positive("one", [1.0])
+    >>> ss.verify(claims=[one_is_positive])[0].verdict
+    'holds'
     """
 
     def make(check: Callable[[Check], None]) -> Claim:

@@ -48,6 +48,12 @@ def verify(
         Whether to show a progress bar; by default on an interactive terminal only.
     on_verdict : callable
         Called with each verdict as it is reached.
+
+    Examples
+    --------
+    >>> (verdict,) = ss.verify("lemma_6")
+    >>> print(verdict.id, verdict.verdict)
+    lemma_6 holds
     """
     selected = select(*ids, claims=claims)
     own_classes = None if classes is None else as_source(classes).classes

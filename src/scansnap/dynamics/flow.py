@@ -68,6 +68,12 @@ def flow(classes: Data, options: FlowOptions, store: str | Path | None, progress
     -------
     xarray.Dataset
         A run that cannot be integrated to the end has the status "failed" and NaN from there on.
+
+    Examples
+    --------
+    >>> late = ss.flow("single-common", lr_y=0.5, lr_z=0.05, times=[1, 1e3, 1e6])
+    >>> print(late["loss"].values.round(3))
+    [[6.858 0.026 0.   ]]
     """
     work = FlowWork.checked(as_source(classes), options)
     return flow_runs(work, options.runs, store, progress)

@@ -81,12 +81,29 @@ def watch(
         Functions that are called with the step and the numbers of each look.
     start : int, optional
         The steps that the model has been trained for; by default the step of the last look in the store, or 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> watch = ss.watch(model, probe=torch.randn(2, 12, 16), every=1)
+    >>> watch.step()
+    >>> print(watch.dataset["entropy"].dims)
+    ('step', 'layer', 'head')
     """
     return Watch(model, probe, every, store, record, rows, tokens, errors, sinks, start)
 
 
 class Watch:
-    """Looks at a model every so many steps; made by `watch`."""
+    """Looks at a model every so many steps; made by `watch`.
+
+    >>> import torch
+    >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> watch = ss.watch(model, probe=torch.randn(2, 12, 16), every=1)
+    >>> watch.step()
+    >>> print(len(watch.verdicts))
+    0
+    """
 
     def __init__(
         self,

@@ -83,7 +83,14 @@ def symmetric_flow(
     rtol: Tolerance = 1e-10,
     atol: Tolerance = 1e-12,
 ) -> SymmetricTrajectory:
-    """Integrate the reduced equations in log time from Y = Z = 0 and return them at increasing `times`."""
+    """Integrate the reduced equations in log time from Y = Z = 0 and return them at increasing `times`.
+
+    >>> flow = theory.symmetric_flow(
+    ...     [1e2, 1e6], distinct_probs=[0.3, 0.2], common_probs=[0.5], num_classes=3, vocab_size=100, lr_y=0.5, lr_z=0.5
+    ... )
+    >>> print(flow.common_logits.round(3).ravel())
+    [-0.529 -0.916]
+    """
     system = _System(
         vector("distinct_probs", distinct_probs, above=0),
         vector("common_probs", common_probs, above=0),
