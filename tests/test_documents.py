@@ -219,6 +219,23 @@ def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> 
     assert (tmp_path / "shortcuts.html").exists()
 
 
+def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
+    """The commands of docs/prediction.md, the first of which prints what stands there."""
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    page = (ROOT / "docs" / "prediction.md").read_text()
+    printed = []
+    for command in "".join(blocks(page, "bash")).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code in (0, None), command
+        printed.append(capsys.readouterr().out)
+    assert printed[0] in page
+
+
 def test_every_disagreement_has_a_demonstration() -> None:
     """Each row of the table names a claim, and the claims that fail are all there."""
     from scansnap.claims import claims
