@@ -12,7 +12,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.base.errors import InputError
 from scansnap.figures import fig_7, fig_10, text_over_time, text_runs, word_attention
-from scansnap.figures.beyond import tokens
+from scansnap.figures.beyond import snap, tokens
 from tests.small_text import SMALL, small_corpus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -118,6 +118,26 @@ def test_what_the_documents_say_of_text_is_in_the_committed_numbers() -> None:
     assert [t.verdict for t in tokens.trends(selected)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
     assert abs(selected["partial"].sel(explanation="control").mean("seed")).max() < 0.01
     assert abs(selected["start"].mean("seed")).max() < 0.01
+    runs = committed("snap").isel(seed=0).set_index(cell=("model", "size", "lr", "schedule", "batch_size"))
+    transformer, yz = (runs.sel(model=model, schedule="constant", batch_size=20) for model in ("transformer", "yz"))
+    by_heart = transformer.sel(size=2_000).sel(lr=[1.0, 2.0])
+    assert (by_heart["loss"].round(3) == 0.009).all()
+    assert (by_heart["snap_step"] <= 1000).all()
+    assert (by_heart["late"] < 1e-3).all()
+    assert (transformer.sel(size=200_000)["loss"] > 0.6).all()
+    frozen = transformer["entropy"].where(transformer["snap_step"].notnull())
+    assert (round(float(frozen.min()), 2), round(float(frozen.max()), 2)) == (0.55, 0.58)
+    assert (transformer.sel(lr=5.0)["entropy"] < 0.002).all()
+    batches = runs.sel(model="transformer", schedule="constant", lr=2.0)["snap_step"]
+    assert batches.sel(batch_size=50).notnull().all()
+    assert batches.sel(batch_size=5).isnull().all()
+    falling = runs.sel(model="transformer", schedule="cosine", batch_size=20)
+    at_rest = falling["snap_by_rate"].notnull()
+    assert (int(falling["snap_step"].notnull().sum()), int(at_rest.sum())) == (7, 4)
+    assert float(falling["loss"].where(at_rest).max()) < 0.035
+    assert yz["snap_step"].sel(size=200_000).isnull().all()
+    assert round(float(yz["loss"].where(yz["snap_step"].notnull()).max()), 1) == 1.0
+    assert f"{snap.trends(committed('snap'))[1].measured:.2f}" == "0.92"
 
 
 def test_figures_of_text_need_text() -> None:

@@ -11,6 +11,7 @@ import typer
 
 from scansnap.base.errors import StoreError
 from scansnap.cli import common
+from scansnap.cli.say import say
 from scansnap.results.sealed_folder import LIST
 from scansnap.results.store import Condition, check_store
 
@@ -25,11 +26,11 @@ def command(
     condition = _condition(store)
     if json:
         facts = {"store": str(store), "intact": condition.is_intact, **asdict(condition)}
-        print(json_module.dumps(facts))
+        say(json_module.dumps(facts))
     else:
         for name, files in condition.damaged.items():
-            print(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
-        print(_sentence(store, condition))
+            say(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
+        say(_sentence(store, condition))
     if not condition.is_intact:
         raise StoreError(f"{store} is damaged.")
 

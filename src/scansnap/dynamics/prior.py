@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
-from scansnap.base.options import Kind
+from scansnap.base.kinds import Kind
 from scansnap.data.sequence_classes import SequenceClasses
 
 Prior = Mapping[str, float] | Mapping[int, float] | Sequence[float] | NDArray[np.floating]
@@ -40,10 +40,10 @@ class PriorKind(Kind):
     def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:
         if isinstance(value, Mapping):
             return {
-                str(key): checks.number(f"{name} of {key!r}", logit, least=-LARGEST, most=LARGEST)
+                str(key): checks.number(f"{name} of {checks.shortened(key)}", logit, least=-LARGEST, most=LARGEST)
                 for key, logit in value.items()
             }
-        array = checks.numbers(name, value, WANTED.removeprefix("give "))
+        array = checks.series(name, value, WANTED.removeprefix("give "))
         if not (np.abs(array) <= LARGEST).all():
             raise InputError(f"{name} is {checks.shortened(value)}: {WANTED}.")
         return tuple(array.tolist())

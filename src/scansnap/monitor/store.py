@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from scansnap.base.errors import StoreError, brief
 from scansnap.base.files import checksum, sync
+from scansnap.base.printable import shortened
 from scansnap.base.writer_lock import WriterLock
 from scansnap.results.sealed_folder import SealedFolder
 from scansnap.results.store import LOOKS, open_folder, save
@@ -108,8 +109,8 @@ class LookStore:
         for name in SAME:
             if stored.attrs.get(name) != look.attrs.get(name):
                 raise StoreError(
-                    f"{self.path} holds looks with {name} {stored.attrs.get(name)!r:.60} and not "
-                    f"{look.attrs.get(name)!r:.60}: give the same to continue it, or another store."
+                    f"{self.path} holds looks with {name} {shortened(stored.attrs.get(name))} and not "
+                    f"{shortened(look.attrs.get(name))}: give the same to continue it, or another store."
                 )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):
             raise StoreError(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.results import metrics
 from scansnap.results.snap import find_snap
 
 
+@door
 def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Dataset:
     """The result of one head of one layer, without these dimensions."""
     place = {name: number for name, number in (("layer", layer), ("head", head)) if name in dataset.dims}
@@ -19,22 +21,26 @@ def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Datase
     return dataset.isel(place, drop=True)
 
 
+@door
 def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
     """Entropy of attention restricted to each class's distinct tokens and renormalized there (Figure 6's quantity)."""
     distinct = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
     return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
 
 
+@door
 def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
     """The share of attention on the k most attended tokens of each class."""
     return _reduce(metrics.top_k_mass, _attention(dataset), f"attention on the top {k}", "", k=k)
 
 
+@door
 def sparsity(dataset: xr.Dataset) -> xr.DataArray:
     """0 if a class attends equally to all contextual tokens, near 1 if it attends to one."""
     return _reduce(metrics.sparsity, _attention(dataset), "sparsity", "")
 
 
+@door
 def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     """Attention that moved between successive records, per step or unit of time."""
     attention = _attention(dataset)
@@ -48,6 +54,7 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     return rate.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
 
 
+@door
 def snaps(dataset: xr.Dataset) -> xr.Dataset:
     """When each pattern of attention froze: see `results/snap.py`.
 
@@ -70,6 +77,7 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(shaped, coords=patterns.coords)
 
 
+@door
 def record_dimension(dataset: xr.Dataset) -> str:
     """`step` for trained runs, `time` for flows."""
     for name in ("step", "time"):

@@ -27,6 +27,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import StoreError, brief
 from scansnap.base.files import sync
 from scansnap.base.writer_lock import WriterLock
@@ -54,6 +55,7 @@ PLAIN = "plain_values"
 """The attribute that holds a coordinate's values as JSON, if an array cannot hold them."""
 
 
+@door
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true."""
     path = Path(path)
@@ -74,6 +76,7 @@ def _fill(path: Path, dataset: xr.Dataset) -> SealedFolder:
     return folder
 
 
+@door
 def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -> xr.Dataset:
     """Open a result.
 
@@ -185,6 +188,8 @@ class RunStore:
         `template` has the coordinates and attributes.
         """
         path = Path(path)
+        if path.name in ("", ".."):
+            raise StoreError(f"a result cannot be written over the folder {path}: give it a name, such as result.zarr.")
         store = cls(path, SealedFolder(path, new=True))
         if path.exists() and _is_finished(path, template.attrs):
             store.finished = True

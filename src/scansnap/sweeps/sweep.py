@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, ScanSnapError, StoreError
 from scansnap.base.memory import physical_memory
 from scansnap.base.options import documented, from_names, options_of, signature, values_of
@@ -40,6 +41,7 @@ COMMIT_SECONDS = 1.0
 SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[DataSource | str]
 
 
+@door
 def sweep(
     classes: SweepClasses,
     options: AnyOptions | Mapping[str, object] | None = None,

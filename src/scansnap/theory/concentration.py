@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, check_form, numbers, probability, sizes
+from scansnap.base.checks import FloatArray, numbers, probability, sizes
+from scansnap.base.door import formula
 from scansnap.theory.growth import decoder_growth, growth_crossings
 
 CountForm = Literal["exact", "loose", "remark"]
 DeviationForm = Literal["exact", "published", "proved"]
 
 
+@formula
 def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = "exact") -> FloatArray:
     """How far the draws of one class can be from their rounded-up mean, except with probability `failure` (delta).
 
@@ -21,7 +23,6 @@ def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = 
     is larger only for N ln(2/delta) > 1/(1 - 1/sqrt(2))^2 = 11.66.  "remark": the Delta = ceil(sqrt(N ln(1/delta)))
     that D.1 and Remark 4 use from there on; they lose the two in ln(2/delta), so that it vanishes as delta -> 1.
     """
-    check_form(form, get_args(CountForm))
     steps, delta = sizes("num_steps", num_steps, least=1), probability("failure", failure)
     if form == "exact":
         return (np.sqrt(steps / 2 * np.log(2 / delta)) + 1)[()]
@@ -30,6 +31,7 @@ def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = 
     return np.ceil(np.sqrt(steps * np.log(1 / delta)))[()]
 
 
+@formula
 def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
     """A bound of |h(N_n) - h(Nbar)| / h(Nbar) for |N_n - Nbar| <= radius: radius/Nbar (Lemma 11, Eq. 61).
 
@@ -39,6 +41,7 @@ def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
     return (numbers("radius", radius, least=0) / numbers("mean_count", mean_count, above=0))[()]
 
 
+@formula
 def residual_deviation(
     mean_count: ArrayLike, radius: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike, form: DeviationForm = "exact"
 ) -> FloatArray:
@@ -60,7 +63,6 @@ def residual_deviation(
     times R >= M and dR/ds <= M eta_Y bound it by eta_Y D on both sides: this is Corollary 1's bound of sigma, with the
     constant one.
     """
-    check_form(form, get_args(DeviationForm))
     mean, width = numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0)
     size, rate = sizes("vocab_size", vocab_size, least=4), numbers("lr_y", lr_y, above=0)
     if form != "exact":
@@ -80,12 +82,14 @@ def residual_deviation(
     return np.maximum(middle / below - 1, 1 - middle / above)[()]
 
 
+@formula
 def logits_deviation(num_steps: ArrayLike, *, num_classes: ArrayLike, failure: ArrayLike) -> FloatArray:
     """The scale K/sqrt(N) sqrt(ln(K/delta)) of theta_n, up to a constant that the paper leaves open (Lemma 12)."""
     steps, classes = sizes("num_steps", num_steps, least=1), sizes("num_classes", num_classes, least=1)
     return (classes / np.sqrt(steps) * np.sqrt(np.log(classes / probability("failure", failure))))[()]
 
 
+@formula
 def frequency_radius(seq_len: ArrayLike, *, failure: ArrayLike) -> FloatArray:
     """How far a token's frequency among T - 1 can be from P(l|n), except with probability `failure` (Eq. 136)."""
     length = sizes("seq_len", seq_len, least=2)

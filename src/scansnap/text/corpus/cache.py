@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from scansnap.base.checks import expanded
 from scansnap.base.errors import StoreError
 from scansnap.base.files import list_files
 
@@ -30,7 +31,7 @@ ABANDONED_SECONDS = 24 * 3600
 def cache_folder() -> Path:
     """$SCANSNAP_CACHE, or `scansnap` in the platform's folder for caches (`~/.cache`, $XDG_CACHE_HOME, ...)."""
     if os.environ.get(VARIABLE):
-        return Path(os.environ[VARIABLE]).expanduser().absolute()
+        return expanded(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
     try:
         home = Path.home()
     except RuntimeError:

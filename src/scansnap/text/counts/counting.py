@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.files import DamagedFile, list_files, replace_file, sealed, sync
 from scansnap.base.options import documented, from_names, options_of, signature
@@ -62,6 +63,7 @@ def _called_as(
 
 
 @_called_as(CountCall)
+@door
 def count_corpus(
     corpus: Corpus | str | Path,
     /,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.files import DamagedFile, Sum, file_checksum, unsealed
 from scansnap.results.store import WHOLE, Condition
-from scansnap.text.corpus.tokenizers import UNKNOWN, Tokenizer, WordTokenizer, load_tokenizer
+from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.text.counts.contexts import ContextCounts
 from scansnap.text.counts.events import Rows
 from scansnap.text.counts.plan import Text
@@ -29,6 +29,9 @@ KIND, FORMAT = "counts", 2
 INFO, VOCABULARY, TOKENIZER = "counts.json", "vocabulary.parquet", "tokenizer"
 MARGINS = ("query_count", "next_count", "context_count")
 """c(m), c(n) and c(l), by token."""
+
+ROWS_AT_ONCE = 2**20
+"""Rows of a table in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,20 +85,17 @@ class Counts:
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
 
+    def rows(self, table: str) -> Iterator[Rows]:
+        """The rows of "triples", "pairs" or "bigrams", in order and in blocks."""
+        self.files(table)  # refuses an unknown table
+        for part in range(len(self.cuts) - 1):
+            yield from read_part(self.path, table, part, ROWS_AT_ONCE)
+
     def token(self, word: str | int) -> int:
         """The id of a word that is one token."""
         if not isinstance(word, str):
             return whole("a token", word, most=self.vocab_size - 1)
-        ids = self.tokenizer.encode(word)
-        if len(ids) != 1:
-            pieces = ", ".join(f"'{piece}'" for piece in self.tokenizer.words(ids))
-            raise InputError(f"'{word}' is {len(ids)} tokens{f' ({pieces})' if pieces else ''}: give a single one.")
-        if self.tokenizer.words(ids) == [UNKNOWN] and word != UNKNOWN:
-            known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
-            nearest = get_close_matches(word.lower(), known, n=1)
-            hint = f"did you mean '{nearest[0]}'?" if nearest else "give a word of the text that was counted."
-            raise InputError(f"'{word}' does not occur in {self.source}: {hint}")
-        return int(ids[0])
+        return token_of(self.tokenizer, word, self.source)
 
     def of(self, query: str | int) -> ContextCounts:
         """What precedes and follows a query token, a word or an id."""
@@ -146,6 +146,7 @@ class Counts:
         return {"kind": KIND, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
 
 
+@door
 def read_counts(path: str | Path) -> Counts:
     """The counts that `count_corpus` wrote to a folder; tables are read when they are asked for."""
     path = Path(path)

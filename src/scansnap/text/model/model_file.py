@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from scansnap.base.errors import StoreError, brief
 from scansnap.base.files import (
     SEAL,
@@ -24,8 +26,11 @@ from scansnap.base.files import (
 )
 from scansnap.results.store import Condition
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
-from scansnap.text.model.shape import TextShape
+from scansnap.text.model.shape import TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer
+from scansnap.text.model.yz import YZText
+
+TextModel = TextTransformer | YZText
 
 SHAPE = "shape.json"
 PARAMETERS = "model.safetensors"
@@ -37,7 +42,7 @@ def model_folder(store: str | Path) -> Path:
     return store.with_name(f"{store.name}.model")
 
 
-def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> None:
+def save_model(model: TextModel, tokenizer: Tokenizer, folder: Path) -> None:
     """Write the model."""
     from safetensors.torch import save_file
 
@@ -48,7 +53,8 @@ def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> No
         save_file(parameters, folder / PARAMETERS)
         tokenizer.save(folder)
         sync_tree(folder)
-        description = {**asdict(model.shape), "tokenizer": tokenizer.fingerprint}
+        kind = "yz" if isinstance(model, YZText) else "transformer"
+        description = {"model": kind, **asdict(model.shape), "tokenizer": tokenizer.fingerprint}
         replace_file(folder / SHAPE, sealed({**description, "files": list_files(folder)}))
     except OSError as error:
         raise StoreError(
@@ -56,7 +62,7 @@ def save_model(model: TextTransformer, tokenizer: Tokenizer, folder: Path) -> No
         ) from None
 
 
-def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTransformer, Tokenizer]:
+def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextModel, Tokenizer]:
     """The model and its tokenizer, which must be the same as `tokenizer` if that is given."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -66,8 +72,8 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTr
     try:
         description = _description(folder)
         expected = description.pop("tokenizer")
-        model = TextTransformer(TextShape(**description))
-        model.load_state_dict(load_file(folder / PARAMETERS))
+        model = _empty_model(description.pop("model", "transformer"), description)
+        model.load_state_dict(load_file(folder / PARAMETERS), assign=True)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError, DamagedFile) as error:
         raise StoreError(f"the model in {folder} is damaged ({brief(error)}): train it again.") from None
     saved_tokenizer = load_tokenizer(folder)
@@ -78,6 +84,14 @@ def load_model(folder: Path, tokenizer: Tokenizer | None = None) -> tuple[TextTr
                 f"{folder} was trained with ({description['vocab_size']:,} tokens): read the text with the model's own."
             )
     return model.eval(), saved_tokenizer
+
+
+def _empty_model(kind: str, shape: dict[str, Any]) -> TextModel:
+    """A model of this shape, to be filled; Y and Z, which are large, are not allocated before."""
+    if kind != "yz":
+        return TextTransformer(TextShape(**shape))
+    with torch.device("meta"):
+        return YZText(YZShape(**shape))
 
 
 def _description(folder: Path) -> dict[str, Any]:
