@@ -177,7 +177,7 @@ def test_nothing_prints_but_the_helper() -> None:
 
 def test_what_draws_names_uses_the_helper() -> None:
     """A picture that reads names of tokens, or words, makes them plain: a new one that does not fails here."""
-    names = re.compile(r"""["'](?:\w*token_name|word|query_word)["']""")
+    names = re.compile(r"""["'](?:\w*token_name|word)["']""")
     drawing = re.compile(r"set_title|set_.ticks|annotate|\.text\(|label=")
     for path in (SOURCE / "figures").rglob("*.py"):
         text = path.read_text(encoding="utf-8")

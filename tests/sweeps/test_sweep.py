@@ -19,6 +19,8 @@ import scansnap as ss
 from scansnap.sweeps import shards as shards_module
 from scansnap.sweeps.grid import make_grid
 from scansnap.sweeps.shards import bytes_per_run, cut
+from scansnap.sweeps.workers import ray_cluster
+from tests.faults.test_cluster import LOOPBACK, listening, of_cluster
 
 SMALL = {"lr_z": [0.5, 1.0], "lr_y_over_lr_z": [1, 2, 5], "seeds": range(4), "steps": 6, "batch_size": 8, "seq_len": 16}
 
@@ -172,10 +174,8 @@ def test_killed_outright_it_goes_on(tmp_path) -> None:
 
 
 def test_on_ray_the_numbers_are_the_same_even_if_a_worker_dies(tmp_path, monkeypatch) -> None:
-    """Two workers; the first to take shard 1 kills itself, and Ray gives the shard to another."""
+    """The first worker to take shard 1 kills itself, and Ray gives the shard to another; nobody else can connect."""
     pytest.importorskip("ray")
-    import ray
-
     whole = ss.sweep(ss.syn_small(), **SMALL)
     mark, real = tmp_path / "died", shards_module.run_shard
 
@@ -186,8 +186,7 @@ def test_on_ray_the_numbers_are_the_same_even_if_a_worker_dies(tmp_path, monkeyp
         return real(shard)
 
     monkeypatch.setattr(shards_module, "run_shard", dying)
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    try:
+    with ray_cluster("ray"):
         result = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, cluster="ray", store=tmp_path / "s.zarr")
         assert mark.exists()
         np.testing.assert_array_equal(result["loss"], whole["loss"])
@@ -200,8 +199,9 @@ def test_on_ray_the_numbers_are_the_same_even_if_a_worker_dies(tmp_path, monkeyp
         with pytest.warns(RuntimeWarning, match="failed"):
             failed = ss.sweep(ss.syn_small(), **SMALL, shard_size=24, cluster="ray", retries=0)
         assert (failed["status"] == "failed").all()
-    finally:
-        ray.shutdown()
+        addresses = listening({os.getpid(), *of_cluster()})
+        assert len(addresses) > 4
+        assert set(addresses) <= LOOPBACK
 
 
 def test_a_cluster_that_does_not_answer_is_said_before_anything_is_made(tmp_path) -> None:

@@ -1,7 +1,7 @@
 """Looks on disk: a zarr store that grows by one look at a time while training goes on.
 
 A look costs training time, so it is appended by writing files: a chunk of zarr's format 2 is a file of bytes.  A look
-at 12 by 12 heads takes 4 ms of processor time where resizing and writing the arrays through zarr takes 45.  Quantities
+at 12 by 12 heads takes 6 ms of processor time where resizing and writing the arrays through zarr takes 45.  Quantities
 lie in chunks of `BLOCK` looks, not compressed, into which the numbers of a look are written at their place; a pattern
 has a chunk of its own.
 

@@ -153,6 +153,7 @@ class Condition:
         return not any(self.damaged.values())
 
 
+@door
 def check_store(path: str | Path) -> Condition:
     """Read every file of a result, or of looks, and say which variables are intact."""
     folder = SealedFolder(Path(path))

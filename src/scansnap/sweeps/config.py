@@ -24,7 +24,7 @@ from typing import Annotated, Any
 
 from scansnap.base.checks import described, shortened
 from scansnap.base.door import door
-from scansnap.base.errors import InputError, StoreError, unknown
+from scansnap.base.errors import InputError, StoreError, brief, unknown
 from scansnap.base.kinds import Kind
 from scansnap.base.options import defaults_of, from_names, from_plain, options_of, plain, required_of
 from scansnap.data.named_classes import named_classes
@@ -125,8 +125,8 @@ def _read(path: Path) -> dict[str, Any]:
         content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path} is not a valid TOML file: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a valid TOML file: {brief(error)}.") from None
     for name in content:
         if name not in KEYS:
             raise InputError(f"{path}: {unknown('key', name, KEYS)}")
