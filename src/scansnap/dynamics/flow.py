@@ -146,6 +146,7 @@ def _why(runs: Runs, reached: NDArray[np.float64], failed: NDArray[np.bool_], en
     worst = int(np.flatnonzero(failed)[0])
     return (
         f"{int(failed.sum())} of {len(runs)} runs failed; the first, with lr_y = {runs.lr_y[worst]:g} and lr_z = "
-        f"{runs.lr_z[worst]:g}, came to t = {reached[worst]:.3g} of {end:.3g} in {MOST_EVALUATIONS:,} evaluations of "
-        "the gradient: ask for earlier times or, where rtol and atol are tiny, allow larger errors."
+        f"{runs.lr_z[worst]:g}, came to t = {reached[worst]:.3g} of {end:.3g} in at most {MOST_EVALUATIONS:,} "
+        "evaluations of the gradient, as happens where classes differ in nothing but their next token, so that Y "
+        "settles at once, or where rtol and atol are tiny: ask for earlier times or allow larger errors."
     )
