@@ -231,10 +231,10 @@ def large(num_rows: int) -> str:
         result = ss.shortcuts(path, text="review", label="sentiment", attention=False)
         seconds = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    words_found = ", ".join(f"{finding.word} ({finding.texts:,} texts)" for finding in result.shortcuts)
+    named = ", ".join(f"{finding.word} ({finding.texts:,} texts)" for finding in result.shortcuts)
     return (
         f"{num_rows:,} rows, {bytes_read / 1e6:,.0f} MB, {result.num_tested:,} words: {seconds:.0f} s of processor "
-        f"time, {peak:.2f} GiB at most; shortcuts: {words_found}; left out: {result.remarks.num_left_out:,}"
+        f"time, {peak:.2f} GiB at most; shortcuts: {named}; left out: {result.remarks.num_left_out:,}"
     )
 
 
