@@ -196,6 +196,7 @@ def result_calls(folder: Path) -> dict[str, Call]:
         "metrics.rate_of_change": Call(metrics.rate_of_change, {"attention": np.ones((2, 3)), "times": [0, 1]}),
         "phase_diagram": Call(ss.phase_diagram, {"result": grid, "x": "lr_y", "y": "lr_z", "color": "loss"}),
         "load": Call(ss.load, {"path": store, "partial": False, "lazy": None}),
+        "check_store": Call(ss.check_store, {"path": store}),
         "save": Call(ss.save, {"dataset": result, "path": folder / "saved.zarr", "overwrite": True}),
         "quantity": Call(
             lambda dim, **words: ss.quantity(dim, **words)(metrics.entropy),

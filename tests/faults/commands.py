@@ -31,6 +31,7 @@ BASE = {
     "figure": "none-such",
     "explore": "--no-open",
     "reproduce": "--output /dev/null/x",
+    "check": "missing.zarr",
     "text train": "missing.txt --steps 1",
     "text show": "missing.zarr",
     "watch show": "missing.zarr --once",

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import page
 from scansnap.sweeps import shards
-from scansnap.text.counts import pieces
+from scansnap.text.counts import counting
 from scansnap.text.training.train import TextTraining
 from tests.small_text import small_corpus
 
@@ -110,8 +111,10 @@ def test_training_on_text_says_how_far_it_came(tmp_path, monkeypatch) -> None:
 
 def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
     monkeypatch.setattr("scansnap.text.counts.plan.PART_EVENTS", 10**5)
-    monkeypatch.setattr("scansnap.text.counts.pieces.available_threads", lambda: 1)
-    _, said = run("corpus count example --json", capsys, pieces, "count_piece", 3, signal.SIGTERM)
+    show = _signaling(lambda done: None, 4, signal.SIGTERM)  # as a part is done
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "progress_bar", lambda *words: nullcontext(show))
+        _, said = run("corpus count example --json", capsys)
     assert "counts.partial holds " in said
     assert " parts: start the same again to go on from there.\n" in said
     assert run("corpus count example --json", capsys)[0] == 0

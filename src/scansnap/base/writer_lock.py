@@ -18,9 +18,11 @@ class WriterLock:
     """The lock of a store; it is free again after `release`, or when this object or its process is gone."""
 
     def __init__(self, path: Path) -> None:
+        self._held: int | None = None
+        if path.name in ("", ".."):
+            raise StoreError(f"a result cannot be written over the folder {path}: give it a name, such as result.zarr.")
         self._path = path
         self._file = path.with_name(f"{path.name}.lock")
-        self._held: int | None = None
 
     def acquire(self) -> None:
         """Take the lock, or refuse to write what another process is writing."""

@@ -197,8 +197,6 @@ class RunStore:
         `template` has the coordinates and attributes.
         """
         path = Path(path)
-        if path.name in ("", ".."):
-            raise StoreError(f"a result cannot be written over the folder {path}: give it a name, such as result.zarr.")
         store = cls(path, SealedFolder(path, new=True))
         if path.exists() and _is_finished(path, template.attrs):
             store.finished = True
