@@ -87,9 +87,8 @@ def write(data: Path, page: Path, images: Path, story: Path) -> None:
     seconds = float(dataset["seconds"].sum())
     recipe = figure.FIGURE
     made = (
-        f"{options['passes']} pass{'es' * (options['passes'] > 1)} over {options['corpus']}, "
-        f"{options['num_seeds']} seeds: {dataset['seconds'].size} "
-        f"runs on one {dataset.attrs['hardware']} in {seconds:.0f} s, after {len(figure.METHODS)} predictions with "
+        f"{options['passes']} pass{'es' * (options['passes'] > 1)} over {options['corpus']}: "
+        f"{int(dataset['seconds'].notnull().sum())} runs on one {dataset.attrs['hardware']} in {seconds:.0f} s, after {len(figure.METHODS)} predictions with "
         f"their controls in {dataset.attrs['predicting_seconds']:.0f} s; numbers in "
         "[figure_prediction.json](data/figure_prediction.json)"
     )
@@ -120,11 +119,11 @@ BESIDE = {"frequency": "frequency", "cooccurrence": "co-occurrence", "pmi": "PMI
 
 def _scores(dataset: xr.Dataset, chosen: np.ndarray | list[int]) -> str:
     """A table of the default method's scores."""
-    head = ["model", "ratio", "loss", *COLUMNS.values(), "queries > 0", "distinctness", "shuffled text"]
+    head = ["model", "ratio", "seeds", "loss", *COLUMNS.values(), "queries > 0", "distinctness", "shuffled text"]
     lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
     for trial in chosen:
         now = dataset.isel(trial=trial)
-        cells = [str(now["model"].values), f"{float(now['ratio']):g}", _mean(now["loss"])]
+        cells = [str(now["model"].values), f"{float(now['ratio']):g}", _seeds(now), _mean(now["loss"])]
         cells += [_mean(now[name].isel(method=0).sel(explanation="prediction")) for name in COLUMNS]
         cells.append(f"{int((now['partial_of_query'] > 0).sum())} of {dataset.sizes['query']}")
         cells.append(_mean(now["distinctness"].isel(shuffled=0)))
@@ -161,8 +160,14 @@ def _settings(dataset: xr.Dataset) -> str:
 
 
 def _mean(values: xr.DataArray) -> str:
-    """The mean over seeds."""
-    return "diverged" if not np.isfinite(values).all() else f"{float(values.mean()):.2f}"
+    """The mean over the seeds that were run and did not diverge."""
+    return f"{float(values.mean()):.2f}" if np.isfinite(values).any() else "diverged"
+
+
+def _seeds(now: xr.Dataset) -> str:
+    """The number of seeds of the mean, and of those that diverged."""
+    trained, whole = int(now["seconds"].notnull().sum()), int(np.isfinite(now["loss"]).sum())
+    return f"{whole}" if whole == trained else f"{whole}; {trained - whole} diverged"
 
 
 def _table(lines: list[list[str]]) -> str:
@@ -170,6 +175,9 @@ def _table(lines: list[list[str]]) -> str:
 
 
 OPENING = """# Predictions on WikiText-2: the results
+
+*For readers of [prediction.md](prediction.md). After it you can say in which models a prediction from counts holds, and
+at which change it is lost.*
 
 Written by `docs/make_predictions.py` from models that it trained on a GPU; [prediction.md](prediction.md) says what the
 results mean. *Rank corr.* is Spearman's correlation of predicted and actual gain of attention logits within a query,

@@ -24,7 +24,7 @@ import scansnap
 from scansnap.base.options import Options, options_of
 
 TABLE = Path(__file__).parents[1] / "reference" / "parameters.toml"
-MODULES = ("theory", "measure")
+MODULES = ("theory", "measure", "plot")
 
 
 def public_names() -> Iterator[tuple[str, Any]]:

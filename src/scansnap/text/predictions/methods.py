@@ -20,13 +20,25 @@ ROWS_AT_ONCE = 1024
 
 
 class Predictor(Protocol):
-    """A method of prediction."""
+    """A method of prediction.
+
+    >>> class Frequent:
+    ...     def gains(self, reading):
+    ...         return reading.pair_counts().double()
+    >>> ss.predict("example", queries=["the"], method=Frequent())["ranked_word"].sizes["query"]
+    1
+    """
 
     def gains(self, reading: Reading) -> Tensor:
         """(Q, M) for the queries of the reading."""
 
 
 PREDICTORS: OpenList[Predictor] = OpenList("prediction method", "gains")
+"""Every method of prediction by name.
+
+>>> "settled" in ss.PREDICTORS, "first_drive" in ss.PREDICTORS
+(True, True)
+"""
 
 
 @PREDICTORS.register("first_drive")

@@ -31,7 +31,12 @@ class QueriesKind(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(Options):
-    """What is predicted, and how."""
+    """What is predicted, and how.
+
+    >>> options = ss.PredictOptions(queries=3, method="first_drive")
+    >>> ss.predict("example", options)["gain"].sizes["query"]
+    3
+    """
 
     queries: int | tuple[str, ...] = field(
         default=30,

@@ -55,6 +55,12 @@ def predict(
         the updates t'_0 and t_0 of Theorem 4 for the query's most frequent class: a class that is drawn in the share P
         of the updates takes the time of one of K = 1/P classes.  They assume classes that can be told apart, so that
         the loss vanishes; a text whose loss stays large scans on.
+
+    Examples
+    --------
+    >>> winners = ss.predict("example", queries=["the", "hunter"])
+    >>> winners["query_word"].values.tolist(), winners["ranked_word"].dims
+    (['the', 'hunter'], ('query', 'place'))
     """
     if isinstance(text, str | Path):
         text = read_corpus(text, progress=progress)

@@ -31,7 +31,14 @@ WINDOWS_AT_ONCE = 2048
 
 
 class Reading(Protocol):
-    """A text, read with even attention."""
+    """A text, read with even attention.
+
+    >>> class Frequent:  # a method of prediction is given a reading
+    ...     def gains(self, reading):
+    ...         return reading.pair_counts().double()
+    >>> ss.predict("example", queries=2, method=Frequent())["gain"].sizes["query"]
+    2
+    """
 
     queries: Tensor
     """(Q,) the query tokens that are asked about."""
