@@ -17,10 +17,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.kinds import Kind, SequenceKind
 from scansnap.base.printable import shortened
 from scansnap.base.threads import one_thread
 from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, WatchedSetting, assumed_setting
@@ -29,6 +30,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.theory import Assumption, assumptions
 from scansnap.theory.assumptions import AssumptionId
 
+NAMES = SequenceKind(Kind())
 Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]
 Need = Literal[
     "several classes", "a distinct token", "distinct tokens", "distinct tokens everywhere", "common tokens",
@@ -279,8 +281,8 @@ def claim(
     setting: Callable[[], Setting] = assumed_setting,
     wrong_factor: float = 1.01,
     correction: str = "",
-    needs: tuple[Need, ...] = (),
-    assumes: tuple[AssumptionId, ...] = (),
+    needs: Annotated[tuple[Need, ...], NAMES] = (),
+    assumes: Annotated[tuple[AssumptionId, ...], NAMES] = (),
     depends_on: Dependence = "the classes",
 ) -> Callable[[Callable[[Check], None]], Claim]:
     """Make a claim of a check function: the function's name is the claim's id, its docstring says how it is checked.

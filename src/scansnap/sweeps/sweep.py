@@ -134,6 +134,7 @@ def _describe_sweep() -> None:
 _describe_sweep()
 
 
+@door
 def runs_in_store(path: str | Path) -> int:
     """How many runs of a sweep are in its store, which a new start will not run again."""
     return runs_done(Path(path)) if Path(path).exists() else 0

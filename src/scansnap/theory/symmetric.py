@@ -130,9 +130,10 @@ def symmetric_flow(
         rtol=rtol,
         atol=atol,
     )
-    if solution.y.shape[1] < len(when):
-        raise InputError(f"the equations cannot be integrated beyond step {when[solution.y.shape[1] - 1]:g}: "
-                         "lower lr_z or raise rtol.")  # fmt: skip
+    reached = len(solution.t)  # `y` is no array where the first step fails
+    if reached < len(when):
+        last = when[reached - 1] if reached else 0.0
+        raise InputError(f"the equations cannot be integrated beyond step {last:g}: lower lr_z or raise rtol.")
     observed = [system.observe(state) for state in solution.y.T]
     return SymmetricTrajectory(when, *(np.array(values) for values in zip(*observed, strict=True)))
 
