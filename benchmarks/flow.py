@@ -1,11 +1,14 @@
 """The flow to 10^12 steps, against an explicit method; and a phase diagram of 1,000 runs.
 
-    python benchmarks/flow.py [--pairs 3] [--points 32]
+    python benchmarks/flow.py [--pairs 3] [--points 32] [--device cuda]
 
 The explicit method is scipy's DOP853 with the gradient of `dynamics/gradients.py`, at the same tolerances.  Both are
 timed in turn in one process, as processor time after a first call.  Errors are the largest in attention logits at 97
 times, against the collocation at tolerances a thousand times smaller.  The explicit method gives up after 100,000
 evaluations.
+
+With `--device cuda`, only the phase diagram, on the CPU and on the GPU: wall time, how far their numbers are apart, and
+whether runs alone have the same numbers as among the others.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import torch
+import xarray as xr
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
@@ -41,6 +46,7 @@ SETTINGS = (
 )
 
 Array = NDArray[np.float64]
+Device = Literal["cpu", "cuda"]
 
 
 class _TooHardError(Exception):
@@ -88,16 +94,13 @@ def timed(call: Callable[[], Array | None]) -> tuple[float, Array | None]:
     return time.process_time() - began, result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--points", type=int, default=32, help="rates along each axis of the phase diagram")
-    arguments = parser.parse_args()
+def compare_methods(pairs: int) -> None:
+    """`flow` and the explicit method."""
     collocation("syn-small", 1.0, 1.0)
     print(f"{'setting':>14} {'lr_y':>6} {'lr_z':>6} {'explicit':>10} {'flow':>8} {'ratio':>7} {'errors':>17}")
     for name, lr_y, lr_z in SETTINGS:
         spent = []
-        for _ in range(arguments.pairs):
+        for _ in range(pairs):
             old, by_explicit = timed(lambda: explicit(name, lr_y, lr_z))  # noqa: B023
             new, by_flow = timed(lambda: collocation(name, lr_y, lr_z))  # noqa: B023
             spent.append((old, new))
@@ -111,16 +114,61 @@ def main() -> None:
         print(
             f"{name:>14} {lr_y:6g} {lr_z:6g} {old:8.2f} s {1e3 * new:5.0f} ms {old / new:7.0f} {words:>17}", flush=True
         )
-    rates = np.geomspace(1e-2, 1e2, arguments.points)
-    grid = np.meshgrid(rates, rates)
+
+
+def diagram(points: int, device: Device, name: str = "single-common", part: slice = slice(None)) -> xr.Dataset:
+    """Flows at all pairs of rates from 0.01 to 100, or at some."""
+    rates = np.geomspace(1e-2, 1e2, points)
+    lr_y, lr_z = (axis.ravel()[part] for axis in np.meshgrid(rates, rates))
+    return ss.flow(name, lr_y=lr_y, lr_z=lr_z, times=TIMES, record=("loss", "entropy"), device=device)
+
+
+def print_diagram(points: int, device: Device, name: str = "single-common") -> xr.Dataset:
     began, cpu = time.perf_counter(), time.process_time()
-    runs = ss.flow("single-common", lr_y=grid[0].ravel(), lr_z=grid[1].ravel(), times=TIMES, record=("loss", "entropy"))
+    runs = diagram(points, device, name)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     done = int((runs["status"] == "ok").sum())
     print(
-        f"{done} of {len(rates) ** 2} runs of single-common, rates from 0.01 to 100: {wall:.1f} s on "
-        f"{available_threads()} threads, {cpu:.1f} s of processor time"
+        f"{done} of {points**2} runs of {name}, rates from 0.01 to 100, {device}: {wall:.2f} s on "
+        f"{available_threads()} threads, {cpu:.2f} s of processor time",
+        flush=True,
     )
+    return runs
+
+
+def compare_devices(points: int) -> None:
+    """The diagram on both devices, twice on the GPU: the first call compiles."""
+    for name in ("single-common", "syn-medium-3"):
+        diagram(1, "cpu", name)
+        began = time.perf_counter()
+        diagram(1, "cuda", name)
+        print(f"one run of {name} on the GPU, with compilation: {time.perf_counter() - began:.1f} s", flush=True)
+        on_gpu = [print_diagram(points, "cuda", name) for _ in range(2)]
+        on_cpu = print_diagram(points, "cpu", name)
+        for quantity in ("loss", "entropy"):
+            theirs, ours = on_cpu[quantity].values, on_gpu[0][quantity].values
+            gap = np.abs(ours - theirs) / (np.abs(theirs) if quantity == "loss" else 1)
+            print(f"  {quantity}: CPU and GPU differ by at most {gap.max():.1e}")
+        places = range(0, points**2, points**2 // 7)
+        alone = [diagram(points, "cuda", name, slice(r, r + 1)) for r in places]
+        same = sum(
+            run.isel(run=0, drop=True).equals(on_gpu[1].isel(run=r, drop=True))
+            for r, run in zip(places, alone, strict=True)
+        )
+        print(f"  identical: both calls {on_gpu[0].equals(on_gpu[1])}, alone {same} of {len(places)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--points", type=int, default=32, help="rates along each axis of the phase diagram")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    arguments = parser.parse_args()
+    if arguments.device == "cuda":
+        compare_devices(arguments.points)
+    else:
+        compare_methods(arguments.pairs)
+        print_diagram(arguments.points, "cpu")
 
 
 if __name__ == "__main__":

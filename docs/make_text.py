@@ -1,6 +1,6 @@
-"""Figures 7 and 10 and the choice of tokens on text: compute their numbers on a GPU, then write the results.
+"""Figures of text: compute their numbers on a GPU, then write the results.
 
-python docs/make_text.py run WIKITEXT --figure 7 --device cuda   # docs/data/figure_7.json; also 10 and tokens
+python docs/make_text.py run WIKITEXT --figure 7 --device cuda   # docs/data/figure_7.json; also 10, tokens and snap
 python docs/make_text.py tokens WIKITEXT                         # counts contexts: docs/data/figure_tokens.json
 python docs/make_text.py write                                   # docs/text_results.md and its pictures
 """
@@ -10,6 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +21,21 @@ import xarray as xr
 from make_figures import table
 
 from scansnap.figures import catalog
+from scansnap.figures.beyond import snap as fig_snap
 from scansnap.figures.beyond import tokens as fig_tokens
+from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data", HERE / "images" / "text"
 NUM_SEEDS, PASSES = 5, 3
-FIGURES: dict[str, FigureRecipe] = {name: catalog.recipe(name) for name in catalog.TEXT}
+SNAP_SEEDS = 3
+FIGURES: dict[str, FigureRecipe] = {name: catalog.recipe(name) for name in catalog.TEXT if name != "prediction"}
+"""docs/make_predictions.py makes the other one."""
 
 
-def run(text: str, figure: str, device: str, out: Path) -> None:
+def run(text: str, figure: str, device: str, out: Path, workers: int, limit: float) -> None:
     """Train the models of a figure and write its numbers."""
     import torch
 
@@ -36,6 +43,8 @@ def run(text: str, figure: str, device: str, out: Path) -> None:
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     if figure == "tokens":
         return run_tokens(corpus, device, name, out)
+    if figure == "snap":
+        return run_snap(text, device, name, out, workers, limit)
     recipe = FIGURES[figure]
     options = {"steps": PASSES * (len(corpus.train) // 20 // 35)} if figure == "7" else {}
     dataset = recipe.make(text=corpus, num_seeds=NUM_SEEDS, device=device, folder=None, progress=False, **options)
@@ -55,6 +64,57 @@ def run_tokens(corpus: Corpus, device: str, hardware: str, out: Path) -> None:
     coords = {name: logits[name].values for name in ("ratio", "seed", "query")}
     out.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(out / "token_logits.npz", **arrays, **coords, attrs=json.dumps(logits.attrs))
+
+
+def run_snap(text: str, device: str, hardware: str, out: Path, workers: int, limit: float) -> None:
+    """Train the models of `fig_snap`, several at once, and write the numbers of the seeds that are complete.
+
+    Each finished run is a file in out/snap_runs, and the same command, started again, makes those that are missing.
+    After `limit` seconds no run is begun.
+    """
+    folder = out / "snap_runs"
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    settings = fig_snap.cells(fig_snap.RATES, fig_snap.FULL["sizes"])
+    longest_first = sorted(settings, key=lambda cell: -cell.size)
+    jobs = [(cell, seed) for seed in range(SNAP_SEEDS) for cell in longest_first]
+    run_job = partial(snap_run, text=text, device=device, folder=folder, deadline=began + limit)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        for (cell, seed), seconds in zip(jobs, pool.map(run_job, jobs), strict=True):
+            if seconds:
+                print(f"{time.time() - began:6.1f} s: {cell}, seed {seed}: {seconds:.1f} s", flush=True)
+    files = [[snap_file(folder, cell, seed) for cell in settings] for seed in range(SNAP_SEEDS)]
+    complete = [row for row in files if all(file.exists() for file in row)]
+    print(f"{len(complete)} of {SNAP_SEEDS} seeds are complete")
+    if not complete:
+        return
+    runs = [xr.load_dataset(row[i], engine="scipy") for i in range(len(settings)) for row in complete]
+    dataset = fig_snap.gathered(settings, runs, fig_snap.FULL["steps"])
+    seconds = sum(float(one_run["seconds"]) for one_run in runs) / workers
+    options = {**fig_snap.FULL, "corpus": read_corpus(text).name, "num_seeds": len(complete)}
+    attributes = {"hardware": hardware, "seconds": seconds, "workers": workers}
+    write_json(described(dataset, options).assign_attrs(attributes), out / "figure_snap.json")
+    for trend in FIGURES["snap"].trends(dataset):
+        print(f"  {trend.verdict}: {trend.statement} {trend.measured_text}; {trend.note}", flush=True)
+
+
+def snap_file(folder: Path, cell: fig_snap.Cell, seed: int) -> Path:
+    """Where a run of `fig_snap` is left."""
+    return folder / f"{cell.model}-{cell.size}-{cell.lr:g}-{cell.schedule}-{cell.batch_size}-{seed}.nc"
+
+
+def snap_run(job: tuple[fig_snap.Cell, int], *, text: str, device: str, folder: Path, deadline: float) -> float:
+    """One run of `fig_snap`, if it has no file yet and there is time; the seconds that it took."""
+    file, began = snap_file(folder, *job), time.time()
+    if file.exists() or began > deadline:
+        return 0.0
+    options = {name: fig_snap.FULL[name] for name in ("steps", "width")}
+    dataset = fig_snap.train(read_corpus(text), *job, **options, device=device, progress=False)
+    dataset["seconds"] = seconds = time.time() - began
+    draft = file.with_suffix(".draft")
+    dataset.to_netcdf(draft, engine="scipy")
+    draft.rename(file)
+    return seconds
 
 
 def tokens(text: str, folder: Path) -> None:
@@ -108,17 +168,53 @@ def write() -> None:
     for number, recipe in FIGURES.items():
         dataset = read_json(DATA / f"figure_{number}.json")
         recipe.draw(dataset).savefig(IMAGES / f"figure_{number}.png", dpi=90)
-        heading = f"Figure {number}: {recipe.title}" if number != "tokens" else recipe.title
+        heading = f"Figure {number}: {recipe.title}" if number.isdigit() else recipe.title
         options = json.loads(dataset.attrs["options"])
+        at_once = f", {dataset.attrs['workers']} runs at once" if "workers" in dataset.attrs else ""
         made = (
-            f"{options['steps']:,} updates, {dataset.sizes['seed']} seeds, on one {dataset.attrs['hardware']} in "
-            f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s; "
+            f"{options['steps']:,} updates, {seeds(dataset)}, on one {dataset.attrs['hardware']} in "
+            f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s{at_once}; "
             f"numbers in [figure_{number}.json](data/figure_{number}.json)"
         )
         text += f"## {heading}\n\n{recipe.statement}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
         text += f"{recipe.setting}. {made}.\n\n"
+        if number == "snap":
+            text += snap_table(dataset)
         text += table(recipe.trends(dataset))
     (HERE / "text_results.md").write_text(text)
+
+
+def seeds(dataset: xr.Dataset) -> str:
+    """How many there are, in words."""
+    count = dataset.sizes["seed"]
+    return f"{count} seed{'s' * (count > 1)}"
+
+
+def snap_table(dataset: xr.Dataset) -> str:
+    """What became of each text at each rate: the mean training loss, and how many seeds froze."""
+    text = (
+        "Settings with batches of 20: the training loss (nats, mean over seeds), the largest late change as a share of "
+        f"the peak (geometric mean), and how many froze, of {seeds(dataset)}.\n\n"
+        "| model | tokens | rate | loss | late change | frozen | falling rate: loss | frozen by updates "
+        "| per unit of rate |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    )
+    at_batch = dataset.isel(cell=dataset["batch_size"].values == fig_snap.BATCH_SIZE)
+    constant, falling = (
+        at_batch.isel(cell=at_batch["schedule"].values == name) for name in ("constant", fig_snap.FALLING)
+    )
+    for i in range(constant.sizes["cell"]):
+        one, other = constant.isel(cell=i), falling.isel(cell=i)
+        late = np.exp(np.log(one["late"].clip(min=fig_snap.LEAST).values).mean())
+        froze = [
+            int(np.isfinite(values).sum()) for values in (one["snap_step"], other["snap_step"], other["snap_by_rate"])
+        ]
+        text += (
+            f"| {fig_snap.NAMES[one['model'].item()]} | {one['size'].item():,} | {one['lr'].item():g} "
+            f"| {one['loss'].mean().item():.2g} | {late:.2g} | {froze[0]} "
+            f"| {other['loss'].mean().item():.2g} | {froze[1]} | {froze[2]} |\n"
+        )
+    return text + "\n"
 
 
 OPENING = """# Transformers on WikiText-2: the results
@@ -140,9 +236,11 @@ def main() -> None:
     parser.add_argument("--figure", choices=tuple(FIGURES), default="7", help="what to run")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--out", type=Path, default=DATA)
+    parser.add_argument("--workers", type=int, default=8, help="for snap: runs at once")
+    parser.add_argument("--limit", type=float, default=330.0, help="for snap: seconds after which no run is begun")
     arguments = parser.parse_args()
     if arguments.what == "run":
-        run(arguments.text, arguments.figure, arguments.device, arguments.out)
+        run(**{name: getattr(arguments, name) for name in ("text", "figure", "device", "out", "workers", "limit")})
     elif arguments.what == "tokens":
         tokens(arguments.text, arguments.out)
     else:

@@ -14,7 +14,7 @@ from scansnap import SequenceClasses
 @st.composite
 def sequence_classes(draw, most_classes: int = 4, most_tokens: int = 12) -> SequenceClasses:
     num_classes = draw(st.integers(1, most_classes))
-    vocab_size = draw(st.integers(max(2, num_classes), most_tokens))
+    vocab_size = draw(st.integers(num_classes + 1, most_tokens))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     sizes = [draw(st.integers(1, min(6, vocab_size))) for _ in range(num_classes)]
     tokens = [rng.choice(vocab_size, size, replace=False) for size in sizes]
@@ -22,9 +22,12 @@ def sequence_classes(draw, most_classes: int = 4, most_tokens: int = 12) -> Sequ
     num_queries = draw(st.integers(1, num_classes))
     queries = rng.choice(vocab_size, num_queries, replace=False)
     query = queries[rng.integers(0, num_queries, num_classes)]
-    next_token = rng.choice(vocab_size, num_classes, replace=False)
-    if draw(st.booleans()):  # the classes of every query have the first of these next tokens
-        next_token = next_token[[int((query[:i] == query[i]).sum()) for i in range(num_classes)]]
+    shared = draw(st.booleans())  # whether the classes of every query have the first of the next tokens
+    next_token = query
+    while (next_token == query).any():
+        next_token = rng.choice(vocab_size, num_classes, replace=False)
+        if shared:
+            next_token = next_token[[int((query[:i] == query[i]).sum()) for i in range(num_classes)]]
     return SequenceClasses.from_supports(
         tokens=tokens,
         probs=[p / p.sum() for p in probs],

@@ -77,8 +77,8 @@ def test_own_parts_are_short_and_run(section: str, tmp_path) -> None:
 def test_every_kind_of_part_has_an_example() -> None:
     kinds = [section.splitlines()[0] for section in OWN_PARTS]
     assert [kind.removeprefix("## ") for kind in kinds] == [
-        "An optimizer", "An attention map", "A normalization, a residual connection", "A quantity", "A claim", "Data",
-        "A figure",
+        "An optimizer", "A schedule of the learning rates", "An attention map",
+        "A normalization, a residual connection", "A quantity", "A claim", "Data", "A figure",
     ]  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    (commands,) = blocks((ROOT / "docs" / "text.md").read_text(), "bash")
+    commands = "".join(blocks((ROOT / "docs" / "text.md").read_text(), "bash"))
     for command in commands.splitlines():
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as stop:
@@ -130,6 +130,7 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
         assert stop.value.code in (0, None), command
     assert (tmp_path / "words.png").exists()
     assert (tmp_path / "mine.png").exists()
+    assert (tmp_path / "yz.png").exists()
 
 
 def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
@@ -188,6 +189,51 @@ def test_commands_on_counts_run(tmp_path, monkeypatch, capsys) -> None:
     duckdb = pytest.importorskip("duckdb")
     (question,) = blocks(page, "sql")
     assert duckdb.sql(question).fetchall()[0][:2] == ("hunter", "forest")
+
+
+def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> None:
+    """The commands of docs/shortcuts.md, with the status that it states.
+
+    What they count stands there to the last digit; training may round otherwise on another machine.
+    """
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "shortcuts.md").read_text()
+    (allowed,) = blocks(page, "text")
+    (tmp_path / "allowed.txt").write_text(allowed)
+    for command in "".join(blocks(page, "bash")).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert (stop.value.code or 0) == ("--fail-on" in command), command
+        printed, error = capsys.readouterr()
+        if "--fail-on" in command:
+            assert error == "scansnap: --fail-on: 2 shortcuts.\n"
+        elif "--page" in command:
+            words = printed.partition("What would change")[0].splitlines()
+            assert all(line[:55] in page for line in words if line.startswith("  "))
+        elif "--json" not in command:
+            assert printed in page
+    assert (tmp_path / "shortcuts.csv").exists()
+    assert (tmp_path / "shortcuts.html").exists()
+
+
+def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
+    """The commands of docs/prediction.md, the first of which prints what stands there."""
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    page = (ROOT / "docs" / "prediction.md").read_text()
+    printed = []
+    for command in "".join(blocks(page, "bash")).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code in (0, None), command
+        printed.append(capsys.readouterr().out)
+    assert printed[0] in page
 
 
 def test_every_disagreement_has_a_demonstration() -> None:
@@ -303,7 +349,8 @@ def test_names_in_the_documents_exist(page: Path) -> None:
 def test_benchmarks_start() -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("figure6_speed", "scaling", "large_vocabulary", "sweep", "flow", "counting"):
+    names = "figure6_speed", "scaling", "large_vocabulary", "sweep", "flow", "counting", "text_yz", "shortcuts"
+    for name in names:
         program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
         done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
         assert done.returncode == 0

@@ -12,7 +12,7 @@ from scansnap.base.needs_torch import needs_torch
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOMES = {name: home for home, name in re.findall(r"^from (scansnap\S*) import \w+ as (\w+)$", _STUB, re.MULTILINE)}
-_MODULES = ("measure", "theory")
+_MODULES = ("measure", "plot", "theory")
 
 __all__ = sorted(_HOMES)
 

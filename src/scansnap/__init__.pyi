@@ -42,6 +42,7 @@ from scansnap.dynamics.update_rules import Adam as Adam
 from scansnap.dynamics.update_rules import Update as Update
 from scansnap.dynamics.update_rules import UpdateRule as UpdateRule
 from scansnap.explorer.explore import explore as explore
+from scansnap.figures import plot as plot
 from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
 from scansnap.figures.recipe import FigureRecipe as FigureRecipe
 from scansnap.figures.trend import Trend as Trend
@@ -71,6 +72,7 @@ from scansnap.results.quantities import QUANTITIES as QUANTITIES
 from scansnap.results.quantities import Quantity as Quantity
 from scansnap.results.quantities import quantity as quantity
 from scansnap.results.snapshot import Snapshot as Snapshot
+from scansnap.results.store import check_store as check_store
 from scansnap.results.store import load as load
 from scansnap.results.store import save as save
 from scansnap.sweeps.config import read_experiment as read_experiment
@@ -78,10 +80,23 @@ from scansnap.sweeps.config import read_sweep as read_sweep
 from scansnap.sweeps.config import write_experiment as write_experiment
 from scansnap.sweeps.sweep import sweep as sweep
 from scansnap.text.corpus.corpus import read_corpus as read_corpus
+from scansnap.text.counts.classes import classes_from_counts as classes_from_counts
 from scansnap.text.counts.counting import count_corpus as count_corpus
 from scansnap.text.counts.counts import Counts as Counts
 from scansnap.text.counts.counts import read_counts as read_counts
+from scansnap.text.predictions.methods import PREDICTORS as PREDICTORS
+from scansnap.text.predictions.methods import Predictor as Predictor
+from scansnap.text.predictions.options import PredictOptions as PredictOptions
+from scansnap.text.predictions.predict import predict as predict
+from scansnap.text.predictions.reading import Reading as Reading
+from scansnap.text.predictions.score import score_prediction as score_prediction
+from scansnap.text.shortcuts.find import shortcuts as shortcuts
+from scansnap.text.shortcuts.result import Finding as Finding
+from scansnap.text.shortcuts.result import Shortcuts as Shortcuts
 from scansnap.text.training.options import TextOptions as TextOptions
+from scansnap.text.training.options import YZTextOptions as YZTextOptions
+from scansnap.text.training.schedules import SCHEDULES as SCHEDULES
+from scansnap.text.training.schedules import Schedule as Schedule
 from scansnap.text.training.train import train_text as train_text
 
 __all__: list[str]

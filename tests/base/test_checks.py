@@ -82,7 +82,7 @@ def test_names() -> None:
 
 @pytest.mark.parametrize("values", [2, np.int32(2), np.array(2.0), [2.0], (2,), range(2, 3), np.array([2], np.uint8)])
 def test_arrays_of_numbers(values: Any) -> None:
-    array = checks.numbers("r", values)
+    array = checks.series("r", values)
     assert array.tolist() == [2.0]
     assert array.dtype == np.float64
 
@@ -94,7 +94,7 @@ def test_arrays_of_numbers(values: Any) -> None:
 )
 def test_what_is_no_array_of_numbers(values: Any) -> None:
     with pytest.raises(InputError, match=r"^r is .*: give rates\.$"):
-        checks.numbers("r", values, "rates")
+        checks.series("r", values, "rates")
 
 
 @pytest.mark.parametrize("values", [5, np.int64(5), np.array(5), [5], np.array([5], np.uint64), range(5, 6)], ids=repr)
@@ -131,3 +131,4 @@ def test_errors_can_be_told_apart() -> None:
     assert isinstance(error, ValueError)
     assert str(error) == "unknown color 'blu': did you mean 'blue'? choose one of red, blue."
     assert str(unknown("color", "x", ["red"])) == "unknown color 'x': choose one of red."
+    assert str(unknown("claim", "lemma_99", ["lemma_9"])) == "unknown claim 'lemma_99': choose one of lemma_9."

@@ -8,6 +8,7 @@ import pytest
 
 from scansnap.base.errors import InputError
 from scansnap.base.open_list import OpenList
+from scansnap.base.printable import shortened
 
 
 def cakes() -> OpenList:
@@ -129,7 +130,7 @@ def test_an_object_without_the_methods_is_one_sentence() -> None:
         with pytest.raises(InputError) as caught:
             cakes().member(value)
         assert str(caught.value) == (
-            f"cake is {value!r:.60}: give one of sponge, or an object with bake(...) and eat(...)."
+            f"cake is {shortened(value)}: give one of sponge, or an object with bake(...) and eat(...)."
         )
 
 

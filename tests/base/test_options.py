@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import ChoiceKind, FlagKind, Kind, MemberKind, NumberKind, OptionalKind, WholeKind
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import (
-    ChoiceKind,
-    FlagKind,
-    Kind,
-    MemberKind,
-    NumberKind,
-    OptionalKind,
     Options,
-    WholeKind,
     defaults_of,
     documented,
     from_names,
@@ -123,6 +117,17 @@ def test_refusals(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         Dish(**{"degrees": 200, **change})
     assert str(caught.value) == sentence
+
+
+def test_a_subclass_may_state_another_default_alone() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Roast(Dish):
+        rack: Literal["low", "high"] = "high"
+
+    assert Roast(degrees=200).rack == "high"
+    assert options_of(Roast)["rack"] == options_of(Dish)["rack"]
+    with pytest.raises(InputError, match="unknown rack 'top'"):
+        Roast(degrees=200, rack="top")  # type: ignore[arg-type]
 
 
 def test_options_from_names() -> None:

@@ -109,7 +109,7 @@ def test_killed_for_real_and_started_again(tmp_path) -> None:
     hurry = "import scansnap.dynamics.train as t; t.CHECKPOINT_SECONDS = 0.05; t.PIECE_SECONDS = 0.05; "
     program = [sys.executable, "-c", hurry + PROGRAM[2]]
     victim = subprocess.Popen([*program, *words, "--store", "r.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    checkpoint = tmp_path / "r.zarr.checkpoint.npz"
+    checkpoint = tmp_path / "r.zarr" / ".checkpoint.npz"
     deadline = time.monotonic() + 120
     while not checkpoint.exists() and victim.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -200,8 +200,9 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:
-    result = run("verify", "lemma_6", cwd=tmp_path)
+    result = run("verify", "lemma_6", "--strict", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
+    assert "\x1b" not in result.stdout  # colors are for terminals
     assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in result.stdout
     assert "category:   sharpened (true, and there is a better form)" in result.stdout
     assert "the paper's assumptions: all met" in result.stdout
@@ -226,6 +227,7 @@ def test_verify_speaks_json(tmp_path) -> None:
     assert {"id", "statement", "predicted", "measured", "deviation", "verdict"} <= set(single)
     assert single["verdict"] == "fails"
     assert single["correction"]
+    assert run("verify", "lemma_4", "--json", "--strict", cwd=tmp_path).returncode == 1
     two = json.loads(run("verify", "lemma_6", "lemma_13", "--json", "--lr-y", "0.2", cwd=tmp_path).stdout)
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
     assert two[0]["setting"]["lr_y"] == 0.2

@@ -42,6 +42,19 @@ def test_train_then_show(folder: Path) -> None:
     assert "1 of 4 words are unknown to the model" in own.stdout
 
 
+def test_the_papers_own_model(folder: Path) -> None:
+    words = ("text", "train", "text", "--model", "yz", "--window", "7", "--batch-size", "4", "--store", "yz.zarr")
+    done = run(*words, "--steps", "6", "--record-every", "3", "--residual", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ok; step 6: loss ")
+    assert ss.load(folder / "yz.zarr")["lr_y"].item() == 30.0
+    shown = run("text", "show", "yz.zarr", "--text", "the old dog dances", cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+    refused = run(*words, "--width", "12", cwd=folder)
+    assert refused.returncode == 2
+    assert "width is an option of the model transformer, not of yz" in refused.stderr
+
+
 def test_json_for_programs(folder: Path) -> None:
     words = ("text", "train", "text", "--steps", "8", "--record-every", "1", "--heads", "2", *SMALL, "--json")
     result = json.loads(run(*words, "--store", "r.zarr", cwd=folder).stdout)
@@ -120,8 +133,9 @@ def test_show_refuses_what_is_no_text_result(folder: Path) -> None:
 def test_help_is_for_newcomers(folder: Path) -> None:
     assert "Train transformers on text and follow their attention" in run("text", "--help", cwd=folder).stdout
     said = run("text", "train", "--help", cwd=folder).stdout
-    for option in ("--lr-y", "--lr-z", "--layers", "--positions", "--precision", "--evaluate-every", "--tokenizer"):
-        assert option in said
+    for option in ("--lr-y", "--lr-z", "--layers", "--positions", "--precision", "--evaluate-every", "--tokenizer",
+                   "--model", "--residual", "5.0; yz: 30.0"):  # fmt: skip
+        assert option in " ".join(said.split())
 
 
 def test_results_of_like_names_keep_what_is_theirs(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
+from scansnap.base.writer_lock import WriterLock
 from scansnap.dynamics import train as training
-from scansnap.results.store import RunStore
 
 BASE: dict[str, Any] = {
     "lr_y": 1.0, "lr_z": 1.0, "steps": 24, "batch_size": 16, "seq_len": 32, "momentum": 0.9, "record_every": 4,
@@ -296,36 +297,14 @@ def test_given_starts_are_told_apart(tmp_path) -> None:
     assert np.isfinite(ds["loss"]).all()
 
 
-def test_a_checkpoint_of_another_run_is_not_taken_up(tmp_path, monkeypatch) -> None:
-    """Killed, its store removed, and another run started under its name: it begins at the beginning."""
-    path = tmp_path / "run.zarr"
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr(training, "FIRST_PIECE", 1)
-    write = RunStore.write_checkpoint
-
-    def dies(self, step, state):
-        write(self, step, state)
-        raise Killed
-
-    monkeypatch.setattr(RunStore, "write_checkpoint", dies)
-    with pytest.raises(Killed):
-        ss.train(ss.syn_small(), **{**BASE, "lr_y": 5.0}, store=path)
-    monkeypatch.setattr(RunStore, "write_checkpoint", write)
-    import shutil
-
-    shutil.rmtree(path)
-    assert [p.name for p in tmp_path.iterdir()] == ["run.zarr.checkpoint.npz"]
-    assert same(ss.train(ss.syn_small(), **BASE), ss.train(ss.syn_small(), **BASE, store=path))
-
-
 def test_two_processes_do_not_write_one_run(tmp_path) -> None:
-    import os
-
     path = tmp_path / "run.zarr"
-    (tmp_path / "run.zarr.lock").write_text(str(os.getppid()))  # a process that lives and is not this one
-    with pytest.raises(ss.StoreError, match=f"process {os.getppid()} is writing"):
+    lock = WriterLock(path)
+    lock.acquire()
+    with pytest.raises(ss.StoreError, match=f"process {os.getpid()} is writing"):
         ss.train(ss.syn_small(), **BASE, store=path)
-    (tmp_path / "run.zarr.lock").write_text("999999999")  # one that does not live
+    lock.release()
+    (tmp_path / "run.zarr.lock").write_text(str(os.getppid()))  # left by a process whose number another one has now
     ss.train(ss.syn_small(), **BASE, store=path)
     assert [p.name for p in tmp_path.iterdir()] == ["run.zarr"]
 

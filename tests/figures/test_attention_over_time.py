@@ -46,6 +46,21 @@ def test_several_heads_or_layers_have_a_panel_each(part: str, options: dict) -> 
     assert titles[:2] == [f"next token 32, {part} {i}, query 30" for i in range(2)]
 
 
+def test_it_marks_the_snap_and_draws_the_other_runs() -> None:
+    ds = ss.train(ss.syn_small(), lr_y=[1.0, 10.0, 2.0], lr_z=1.0, steps=60, momentum=0.9)
+    figure = ss.plot.attention(ds, run=1)
+    froze = ss.measure.snaps(ds)["snap_step"].isel(run=1).squeeze()
+    assert froze.notnull().all()
+    for axes, step in zip(figure.axes[:2], froze.values, strict=True):
+        assert axes.get_title(loc="left").endswith(f"snapped at step {step:g} (dotted)")
+        assert step in [line.get_xdata()[0] for line in axes.lines]
+    loss = next(axes for axes in figure.axes if axes.get_title(loc="left") == "loss")
+    drawn = [np.asarray(line.get_ydata()) for line in loss.lines]
+    assert len(drawn) == 3
+    for number, run in enumerate((0, 2, 1)):
+        assert np.array_equal(drawn[number], ds["loss"].isel(run=run).values)
+
+
 def test_refusals() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2, record=("loss",))
     with pytest.raises(ss.InputError, match="needs attention, entropy"):

@@ -18,6 +18,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.monitor import store
 from scansnap.monitor.store import BLOCK, LookStore, read_looks
+from scansnap.results.provenance import FORMAT
 from tests.monitor.looks import look, missing, softmax
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def test_it_opens_with_plain_xarray(tmp_path) -> None:
     assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).load().equals(expected)
     file.close()
     assert xr.open_zarr(tmp_path / "a.zarr", chunks=None, consolidated=False).load().equals(expected)
-    assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).attrs == expected.attrs
+    assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).attrs == {**expected.attrs, "format": FORMAT}
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
     assert not list(tmp_path.rglob("*.new"))
 
@@ -117,7 +118,7 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
     file.append(parts[0])
     write, calls = store._write, []
 
-    def full(path: Path, data: bytes, place: int | None = None) -> None:
+    def full(path: Path, data: bytes, place: int = 0) -> None:
         calls.append(path)
         if len(calls) == 5:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -133,14 +134,14 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
 
 
 def test_one_process_writes(tmp_path) -> None:
-    """A living process keeps others out; a dead one does not."""
+    """A writer keeps others out; the file of one that has ended does not, though its process id is in use again."""
     path = tmp_path / "a.zarr"
     write(path, looks(1))
-    lock = tmp_path / "a.zarr.lock"
-    lock.write_text(str(os.getppid()))
-    with pytest.raises(ss.StoreError, match=r"process \d+ is writing"):
+    file = LookStore(path)
+    with pytest.raises(ss.StoreError, match=rf"process {os.getpid()} is writing"):
         LookStore(path)
-    lock.write_text("999999999")
+    file.close()
+    (tmp_path / "a.zarr.lock").write_text(str(os.getppid()))
     LookStore(path).close()
 
 
@@ -153,10 +154,14 @@ class Cut:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         self.left = number
-        write, replace = store._write, Path.replace
+        write, write_bytes, replace = store._write, Path.write_bytes, Path.replace
 
-        def half_write(file: Path, data: bytes, place: int | None = None) -> None:
+        def half_write(file: Path, data: bytes, place: int = 0) -> None:
             write(file, data[: len(data) // (1 if self.left else 2)], place)
+            self._count()
+
+        def half_list(file: Path, data: bytes) -> None:
+            write_bytes(file, data[: len(data) // (1 if self.left else 2)])
             self._count()
 
         def move(file: Path, target: Path) -> Path:
@@ -164,6 +169,7 @@ class Cut:
             return replace(file, target)
 
         monkeypatch.setattr(store, "_write", half_write)
+        monkeypatch.setattr(Path, "write_bytes", half_list)
         monkeypatch.setattr(Path, "replace", move)
 
     def _count(self) -> None:
@@ -187,6 +193,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch) -> None:
         except Killed:
             pass
         monkeypatch.undo()
+        file._lock.release()  # as the system does
         seen = read_looks(path).load()
         assert seen.equals(together(parts[: seen.sizes["step"]]))
         again = LookStore(path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.results.snap import find_snap
+from scansnap.results.snap import FROZEN, find_snap, late_share
 
 STEPS = np.arange(0, 2100, 100)
 
@@ -40,13 +40,16 @@ def test_one_late_move_undoes_a_snap() -> None:
 def test_a_slow_decline_is_not_yet_a_snap() -> None:
     snap = find_snap(STEPS, np.append(np.nan, 0.4 / np.arange(1, 21) ** 0.5))
     assert snap.status == "not yet"
-    assert "at the end still 22% of that" in str(snap)
+    assert "at the end still 22% of that, where at most 10% is frozen" in str(snap)
 
 
 def test_a_pattern_must_be_seen_at_rest_for_long_enough() -> None:
     still = moved(*[0.3] * 16, 0.001)  # the last four records, from step 1600: exactly a fifth
     assert find_snap(STEPS, still).step == 1600
-    assert find_snap(STEPS, moved(*[0.3] * 17, 0.001)).status == "not yet"
+    brief = find_snap(STEPS, moved(*[0.3] * 17, 0.001))
+    assert brief.status == "not yet"
+    assert str(brief).endswith("at most 10% of that over the last 15% of the steps only, needed: 20%")
+    assert str(find_snap(STEPS, moved(*[0.3] * 18, 0.001))).endswith("for the last 2 records only, needed: 3")
     assert find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4]).status == "too short"
     assert find_snap(STEPS[:1], [np.nan]).status == "too short"
 
@@ -95,3 +98,20 @@ def test_synthetic_runs_have_snaps_too() -> None:
     for c in range(2):
         single = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2)
         assert str(result["evidence"].values[0, 0, 0, c]) == str(single)
+
+
+def test_late_change_is_small_exactly_where_a_pattern_is_frozen() -> None:
+    """In 2,000 drawn runs with even and with falling intervals, of which some freeze."""
+    rng = np.random.default_rng(0)
+    verdicts = []
+    for _ in range(2000):
+        records = np.append(0.0, np.cumsum(rng.choice([[1.0] * 30, np.linspace(1, 0.1, 30)])))
+        rates = 10 ** rng.uniform(-3, 0, 31)
+        rates[rng.integers(15, 31) :] *= 10 ** rng.uniform(-2, 0)
+        values = rates * np.diff(records, prepend=0.0)
+        verdicts.append((find_snap(records, values).status == "frozen", late_share(records, values) <= FROZEN))
+    frozen, late = np.array(verdicts).T
+    assert 100 < frozen.sum() < 1900
+    assert (frozen == late).all()
+    assert np.isnan(late_share([0, 1, 2, 3], [0.0, 0.1, 0.1, 0.1]))
+    assert late_share(range(10), np.zeros(10)) == 0.0

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from scansnap import theory
+from scansnap.base import checks
 from scansnap.base.errors import InputError
-from scansnap.theory import checks
 from scansnap.theory.growth import growth_crossings
 from tests.theory.test_defaults import ROWS
 
@@ -118,7 +118,7 @@ def test_the_least_that_is_allowed_is_taken_and_no_less(
     function: Any, needed: dict[str, Any], name: str, allowed: Any, refused: Any
 ) -> None:
     function(**{**needed, name: allowed})
-    with pytest.raises(InputError, match=rf"^{name} holds {np.ravel(refused)[0]:g}: give "):
+    with pytest.raises(InputError, match=rf"^{name} (holds|is) {np.ravel(refused)[0]:g}: give "):
         function(**{**needed, name: refused})
 
 
@@ -170,9 +170,10 @@ def test_what_the_theory_returns_cannot_be_changed() -> None:
 
 
 def test_the_reduction_refuses_what_it_cannot_integrate() -> None:
-    for times in ([1.0, 1.0], [[1.0, 2.0]]):
-        with pytest.raises(InputError, match="times must be increasing numbers of steps"):
-            theory.symmetric_flow(**{**SYMMETRIC, "times": times})
+    with pytest.raises(InputError, match="times must be increasing numbers of steps"):
+        theory.symmetric_flow(**{**SYMMETRIC, "times": [1.0, 1.0]})
+    with pytest.raises(InputError, match=r"times has shape \(1, 2\): give numbers in a row"):
+        theory.symmetric_flow(**{**SYMMETRIC, "times": [[1.0, 2.0]]})
     with pytest.raises(InputError, match="vocab_size is 4: give more tokens than the 4 next tokens"):
         theory.symmetric_flow(**{**SYMMETRIC, "vocab_size": 4})
     theory.symmetric_flow(**{**SYMMETRIC, "vocab_size": 5})
@@ -191,6 +192,8 @@ def test_a_prior_needs_one_size_and_one_bias_for_each_bucket() -> None:
 def test_a_query_is_the_index_of_one_of_the_tokens() -> None:
     f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
     theory.residual_directions(f, [0, 2])
-    for query in ([0, 3], [-1, 2], [0], [0, 1, 2], [[0], [1]]):
+    for query in ([0, 3], [0], [0, 1, 2], [[0], [1]]):
         with pytest.raises(InputError, match=r"give each of 2 classes an index below 3\.$"):
             theory.residual_directions(f, query)
+    with pytest.raises(InputError, match=r"^query is \[-1, 2\]: give ids of tokens, whole numbers from 0 on\.$"):
+        theory.residual_directions(f, [-1, 2])

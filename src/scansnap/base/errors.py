@@ -1,13 +1,19 @@
 """The few kinds of error scansnap raises.
 
 Every message is one or two sentences in the user's words: what was given, what is allowed, what to do.  The command
-line prints only the message; Python code can tell the kinds apart.
+line prints only the message; Python code can tell the kinds apart.  Whatever names a message quotes, it is one line of
+printable text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+from scansnap.base.printable import printable, shortened
+
+LONGEST = 4000
+"""Characters of a message."""
 
 
 class ScanSnapError(Exception):
@@ -19,6 +25,9 @@ class ScanSnapError(Exception):
     ...     print(type(error).__name__)
     StoreError
     """
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(printable(str(sentence), LONGEST))
 
 
 class InputError(ScanSnapError, ValueError):
@@ -51,6 +60,14 @@ def brief(error: BaseException) -> str:
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     """The error for a name that is not one of `allowed`, with the nearest allowed name."""
     names = [str(option) for option in allowed]
-    nearest = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    word = printable(name, 60) if isinstance(name, str) else shortened(name)
+    nearest = [
+        match for match in get_close_matches(word, names, n=1, cutoff=0.5)
+        if _without_digits(match) != _without_digits(word)  # theorem_99 is no misspelled theorem_5
+    ]  # fmt: skip
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""
-    return InputError(f"unknown {kind} '{name}': {hint}choose one of {', '.join(names)}.")
+    return InputError(f"unknown {kind} '{word}': {hint}choose one of {', '.join(names)}.")
+
+
+def _without_digits(name: str) -> str:
+    return "".join(letter for letter in name if not letter.isdigit())

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import os
 
+from scansnap.base.errors import InputError
+
 
 def physical_memory() -> int:
     """Bytes of memory in this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_memory(what: str, needed: float, advice: str) -> None:
+    """Refuse what does not fit in this machine's memory, before anything is done."""
+    if needed > physical_memory():
+        raise InputError(
+            f"{what} {gibibytes(needed)}, more than this machine's {gibibytes(physical_memory())}: {advice}."
+        )
 
 
 def gibibytes(size: float) -> str:

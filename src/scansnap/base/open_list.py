@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.own_code import code_digest, is_own
+from scansnap.base.printable import shortened
 
 Member = TypeVar("Member")
 Made = TypeVar("Made")
@@ -42,7 +43,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         The same definition, run again, replaces what it added before, as it must in a notebook.
         """
         if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
-            raise InputError(f"the name of the {self._kind} is {name!r:.60}: use letters, digits, _ and -.")
+            raise InputError(f"the name of the {self._kind} is {shortened(name)}: use letters, digits, _ and -.")
 
         def add(made: Made) -> Made:
             maker = self._maker(name, made)
@@ -63,8 +64,8 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
             pass  # Python does not know the signature
         except TypeError as error:
             raise InputError(
-                f"the {self._kind} '{name}' cannot be made from {made!r:.60} ({error}): register an object, or a class "
-                "whose settings all have defaults."
+                f"the {self._kind} '{name}' cannot be made from {shortened(made)} ({error}): register an object, or a "
+                "class whose settings all have defaults."
             ) from None
         return cast(Callable[[], Member], made)
 
@@ -77,7 +78,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
             value = self._makers[value]()
         if self._missing(value) or isinstance(value, type):
             raise InputError(
-                f"{self._kind} is {value!r:.60}: give one of {', '.join(self._makers)}, or an object with "
+                f"{self._kind} is {shortened(value)}: give one of {', '.join(self._makers)}, or an object with "
                 f"{self._wanted()}."
             )
         return value

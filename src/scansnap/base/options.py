@@ -9,49 +9,19 @@ and the attributes of results are derived from the field.
         steps: int = field(metadata=option("Updates.", least=0))
         device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
 
-Values are checked when the object is made, so any object that exists is usable.
+Values are checked when the object is made, so any object that exists is usable.  A subclass that only changes a default
+states the type and the default.
 """
 
 from __future__ import annotations
 
 import inspect
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, Generic, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, get_args, get_type_hints
 
-from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
-from scansnap.base.open_list import OpenList
-
-Member = TypeVar("Member")
-Number = TypeVar("Number", int, float)
-
-NONE = "none"
-"""None in files and on the command line."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """The values that an option takes; by default any text."""
-
-    def check(self, name: str, value: Any) -> Any:
-        """The value in plain form, or an `InputError`."""
-        if not isinstance(value, str):
-            raise InputError(f"{name} is {checks.shortened(value)}: give text.")
-        return value
-
-    def read(self, name: str, text: str) -> Any:
-        """The value that a word of the command line stands for, not yet checked."""
-        return text
-
-    def plain(self, value: Any) -> Any:
-        """The value as JSON and TOML can hold it."""
-        return value
-
-    def code(self, value: Any) -> dict[str, str]:
-        """The user's code in the value: what it is, with its digest."""
-        return {}
+from scansnap.base.kinds import NONE, InstanceKind, Kind, OptionalKind, kind_of
 
 
 @dataclass(frozen=True)
@@ -85,107 +55,6 @@ def option(
     limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
     return {"help": help, "kind": kind, "axis": axis, "separator": separator, "listed": listed, "limits": limits,
             "none": none}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class WholeKind(Kind):
-    """A whole number."""
-
-    limits: Mapping[str, int]
-
-    def check(self, name: str, value: Any) -> int:
-        return checks.whole(name, value, **self.limits)
-
-    def read(self, name: str, text: str) -> int:
-        return read_number(name, text, int, "a whole number")
-
-
-@dataclass(frozen=True)
-class NumberKind(Kind):
-    """A finite number."""
-
-    limits: Mapping[str, float]
-
-    def check(self, name: str, value: Any) -> float:
-        return checks.number(name, value, **self.limits)
-
-    def read(self, name: str, text: str) -> float:
-        return read_number(name, text, float, "a number")
-
-
-@dataclass(frozen=True)
-class FlagKind(Kind):
-    """True or False."""
-
-    def check(self, name: str, value: Any) -> Any:
-        return checks.flag(name, value)
-
-    def read(self, name: str, text: str) -> bool:
-        words = {"yes": True, "true": True, "no": False, "false": False}
-        if text.lower() not in words:
-            raise InputError(f"{name} is '{text}': give yes or no.")
-        return words[text.lower()]
-
-
-@dataclass(frozen=True)
-class ChoiceKind(Kind):
-    """One of a closed list of names."""
-
-    names: tuple[str, ...]
-
-    def check(self, name: str, value: Any) -> str:
-        return checks.one_of(name, value, self.names)
-
-
-@dataclass(frozen=True)
-class OptionalKind(Kind):
-    """None, or a value of another kind."""
-
-    inner: Kind
-
-    def check(self, name: str, value: Any) -> Any:
-        return None if value is None else self.inner.check(name, value)
-
-    def read(self, name: str, text: str) -> Any:
-        return None if text.lower() == NONE else self.inner.read(name, text)
-
-    def plain(self, value: Any) -> Any:
-        return None if value is None else self.inner.plain(value)
-
-    def code(self, value: Any) -> dict[str, str]:
-        return {} if value is None else self.inner.code(value)
-
-
-@dataclass(frozen=True)
-class MemberKind(Kind, Generic[Member]):
-    """A member of an open list: its name, or an object."""
-
-    members: OpenList[Member]
-
-    def check(self, name: str, value: Any) -> Any:
-        self.members.member(value)
-        return value
-
-    def plain(self, value: Any) -> str:
-        return self.members.label(value)
-
-    def code(self, value: Any) -> dict[str, str]:
-        return self.members.code(value)
-
-
-def read_number(name: str, text: str, number: Callable[[str], Number], wanted: str) -> Number:
-    """The number that a text spells."""
-    return read_numbers(name, text, number, wanted, separator=None)[0]
-
-
-def read_numbers(
-    name: str, text: str, number: Callable[[str], Number], wanted: str, separator: str | None = ","
-) -> list[Number]:
-    """The numbers that a text lists."""
-    try:
-        return [number(part) for part in (text.split(separator) if separator else [text])]
-    except ValueError:
-        raise InputError(f"{name} is '{text}': give {wanted}.") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +98,14 @@ def options_of(cls: type[Options]) -> dict[str, Option]:
     """The options of a class by name, in the order of their statement."""
     if cls not in _STATED:
         hints = get_type_hints(cls)
-        _STATED[cls] = {field.name: _option(field, hints[field.name]) for field in fields(cls)}
+        _STATED[cls] = {field.name: _option(_stated(cls, field), hints[field.name]) for field in fields(cls)}
     return _STATED[cls]
+
+
+def _stated(cls: type[Options], field: Field[Any]) -> Field[Any]:
+    """The field with the metadata of this option, where a subclass gave it another default only."""
+    versions = (vars(base).get("__dataclass_fields__", {}).get(field.name) for base in cls.__mro__)
+    return next(version for version in versions if version is not None and version.metadata)
 
 
 def values_of(options: Options) -> dict[str, Any]:
@@ -261,35 +136,17 @@ def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
 
 def _option(field: Field[Any], hint: Any) -> Option:
     stated = field.metadata
-    allows_none = type(None) in get_args(hint) and _is_union(hint)
-    kind = stated["kind"] or _kind_of(field.name, hint, stated["limits"])
+    kind = stated["kind"] or kind_of(hint, stated["limits"])
+    if kind is None or isinstance(kind, InstanceKind):
+        raise TypeError(
+            f"the type of the option {field.name} does not say how it is checked: give option(..., kind=...)"
+        )
     help_text = stated["help"]
     if stated["none"]:
         help_text = f"{help_text.removesuffix('.')}; none {stated['none']}."
-    checked = OptionalKind(kind) if allows_none else kind
-    return Option(help_text, checked, stated["axis"], stated["separator"], stated["listed"])
-
-
-def _kind_of(name: str, hint: Any, limits: Mapping[str, Any]) -> Kind:
-    """The kind that follows from the type alone."""
-    parts = [part for part in get_args(hint) if part is not type(None)] if _is_union(hint) else [hint]
-    if len(parts) == 1:
-        (only,) = parts
-        if get_origin(only) is Literal:
-            return ChoiceKind(get_args(only))
-        simple: dict[Any, Callable[[], Kind]] = {
-            bool: FlagKind,
-            str: Kind,
-            int: lambda: WholeKind(limits),
-            float: lambda: NumberKind(limits),
-        }
-        if only in simple:
-            return simple[only]()
-    raise TypeError(f"the type of the option {name} does not say how it is checked: give option(..., kind=...)")
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (Union, types.UnionType)
+    if stated["kind"] and type(None) in get_args(hint):
+        kind = OptionalKind(kind)
+    return Option(help_text, kind, stated["axis"], stated["separator"], stated["listed"])
 
 
 def signature(own: inspect.Signature, cls: type[Options]) -> inspect.Signature:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from scansnap.base.printable import printable
+
 
 @contextmanager
 def progress_bar(description: str, total: float, show: bool | None = None) -> Iterator[Callable[..., None]]:
@@ -26,8 +28,9 @@ def progress_bar(description: str, total: float, show: bool | None = None) -> It
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
                TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda done, note="": bar.update(task, completed=done, description=f"{description} {note}".rstrip())
+        words = printable(description, 60)
+        task = bar.add_task(words, total=total)
+        yield lambda done, note="": bar.update(task, completed=done, description=f"{words} {note}".rstrip())

@@ -35,7 +35,7 @@ def _velocities(
 
 def _tokens(classes: SequenceClasses) -> tuple[Entries, Entries]:
     """Entries (query row, token column) of Z that belong to distinct and to common tokens of a query's classes."""
-    kinds = classes.token_kinds[classes.contextual_tokens]
+    kinds = classes.kinds_of(classes.contextual_tokens)
     probs = classes.probs[:, classes.contextual_tokens]
     occurs = np.array([np.any(probs[classes.of_query(int(q))] > 0, axis=0) for q in classes.queries])
     return np.nonzero(occurs & (kinds == "distinct")), np.nonzero(occurs & (kinds == "common"))

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base.checks import numbers
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.printable import shortened
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
-from scansnap.theory.checks import Form, numbers
+from scansnap.theory.form import Form
 from scansnap.theory.symmetric import DecoderGradient
 
 Role = Literal["assumed", "beyond", "corrected", "contrast"]
@@ -42,11 +44,15 @@ FORM_ROLES: tuple[tuple[Form, Role], ...] = (("published", "assumed"), ("exact",
 """The forms of a statement that fails as published, with their roles."""
 
 
+MOST_RATE = 1e6
+"""The largest rate at which claims are checked: beyond it, what they compare is rounding."""
+
+
 def check_rates(*, lr_y: float | None, lr_z: float | None) -> None:
     """Refuse learning rates that are not positive numbers; None stands for a claim's own rate."""
     for name, rate in (("lr_y", lr_y), ("lr_z", lr_z)):
-        if rate is not None:
-            numbers(name, rate, above=0)
+        if rate is not None and numbers(name, rate, above=0) > MOST_RATE:
+            raise InputError(f"{name} is {rate:g}: give a rate of at most {MOST_RATE:g}.")
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,23 @@ class Setting:
     def probs(self) -> NDArray[np.float64]:
         """P(l|n) over the contextual tokens alone (K x S): the columns that the engine keeps."""
         return self.classes.probs[:, self.classes.contextual_tokens]
+
+
+class WatchedSetting(Setting):
+    """A setting that notes which of its rates a check reads: a rate that none reads was given for nothing."""
+
+    def __post_init__(self) -> None:
+        """Its rates were checked already, and nothing has read them."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("lr_y", "lr_z"):
+            vars(self).setdefault("rates_read", set()).add(name)
+        return super().__getattribute__(name)
+
+    @property
+    def unread(self) -> list[str]:
+        """The rates that were not read."""
+        return [name for name in ("lr_y", "lr_z") if name not in vars(self).get("rates_read", ())]
 
 
 def assumed_setting() -> Setting:
@@ -119,7 +142,7 @@ class Curve:
             raise InputError("a curve has no lines: give at least one.")
         for text in (self.x_label, self.y_label, *self.lines, *self.marks):
             if not isinstance(text, str):
-                raise InputError(f"a curve has {text!r:.60} in place of a label: give a string.")
+                raise InputError(f"a curve has {shortened(text)} in place of a label: give a string.")
         places = np.asarray(self.x, np.float64).shape
         for name, values in self.lines.items():
             shape = np.asarray(values, np.float64).shape
@@ -243,7 +266,7 @@ class Check:
         if role not in ROLES:
             raise unknown("role", role, ROLES)
         if not isinstance(label, str):
-            raise InputError(f"a comparison has {label!r:.60} in place of a label: give a string.")
+            raise InputError(f"a comparison has {shortened(label)} in place of a label: give a string.")
         holds = bool(deviation <= allowed)  # NaN does not hold
         self.measurements.append(
             Measurement(label, role, float(predicted), float(measured), float(deviation), float(allowed), holds, kind)

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, Literal, get_args
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.printable import shortened
 from scansnap.base.threads import one_thread
-from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, assumed_setting
+from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, WatchedSetting, assumed_setting
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.theory import Assumption, assumptions
@@ -69,7 +71,7 @@ ASSUMED_THROUGHOUT: tuple[AssumptionId, ...] = ("query_of_next",)
 
 NEEDS: dict[Need, tuple[str, Callable[[SequenceClasses], bool]]] = {
     "several classes": ("at least two classes", lambda c: c.num_classes > 1),
-    "a distinct token": ("a token that only one class has", lambda c: "distinct" in c.token_kinds),
+    "a distinct token": ("a token that only one class has", lambda c: "distinct" in c.kinds_of(c.contextual_tokens)),
     "distinct tokens": (
         "at least two distinct tokens in the first class",
         lambda c: len(c.distinct_tokens(0)) > 1,
@@ -124,7 +126,7 @@ class Claim:
             raise InputError(f"a claim is called '{self.id}': define its check with def, under the name of the claim.")
         for text in (self.statement, self.where, self.conditions, self.correction):
             if not isinstance(text, str):
-                raise InputError(f"{self.id} has {text!r:.60} in place of words: give a string.")
+                raise InputError(f"{self.id} has {shortened(text)} in place of words: give a string.")
         for kind, names, allowed in (
             ("need", self.needs, tuple(NEEDS)),
             ("assumption", self.assumes, get_args(AssumptionId)),
@@ -154,7 +156,8 @@ class Claim:
         for words, met in (NEEDS[name] for name in self.needs):
             if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
-        check = Check(setting, self.wrong_factor if wrong else None, seed)
+        watched = WatchedSetting(**vars(setting))
+        check = Check(watched, self.wrong_factor if wrong else None, seed)
         with one_thread():
             self.check(check)
         if not isinstance(check.curve, Curve | None):
@@ -164,7 +167,8 @@ class Claim:
                 f"{self.id} compares nothing under its assumptions: its check must call check.equal, or another "
                 "comparison, in the role 'assumed'."
             )
-        return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew)
+        unread = tuple(watched.unread)
+        return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew, unread=unread)
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,7 @@ class Verdict:
     seconds: float = 0.0
     reason: str = ""  # why the claim does not apply to the classes
     drew: bool = False  # whether the check drew random numbers
+    unread: tuple[str, ...] = ()  # the rates of the setting that the check does not use
 
     @property
     def id(self) -> str:
@@ -264,6 +269,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@door
 def claim(
     statement: str,
     *,

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
+from scansnap.base.printable import shortened
 from scansnap.base.user_file import run_user_file
 from scansnap.claims.claim import Claim
 
@@ -28,12 +30,13 @@ def by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
     listed: dict[str, Claim] = {}
     for claim in claims:
         if not isinstance(claim, Claim):
-            raise InputError(f"{claim!r:.60} is not a claim: make one with the decorator scansnap.claim.")
+            raise InputError(f"{shortened(claim)} is not a claim: make one with the decorator scansnap.claim.")
         if listed.setdefault(claim.id, claim) is not claim:
             raise InputError(f"there is a claim called '{claim.id}' already: give yours another name.")
     return listed
 
 
+@door
 def read_claims(path: str | Path) -> list[Claim]:
     r"""Run a Python file and return the claims that it defines, in order.
 

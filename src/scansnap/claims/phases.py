@@ -15,7 +15,7 @@ from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.data.synthetic import single_common
 from scansnap.dynamics.flow import flow
 from scansnap.results.measure import one_head
-from scansnap.theory.checks import Form
+from scansnap.theory.form import Form
 from scansnap.theory.symmetric import DecoderGradient
 
 

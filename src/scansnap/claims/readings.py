@@ -33,7 +33,7 @@ def tf_idf(check: Check) -> None:
     attention = recorded.mean("run").transpose("step", "class", "token").values
     probs = classes.probs[:, classes.contextual_tokens]
     weights = theory.tf_idf(probs)
-    distinct = classes.token_kinds[classes.contextual_tokens] == "distinct"
+    distinct = classes.kinds_of(classes.contextual_tokens) == "distinct"
     lifts, orders = [], []
     for n in range(classes.num_classes):
         present = probs[n] > 0

@@ -6,22 +6,24 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, ScanSnapError, unknown
+from scansnap.base.printable import shortened
 from scansnap.base.progress import progress_bar
 from scansnap.base.user_file import described_error
 from scansnap.claims import paper
 from scansnap.claims.check import Setting, check_rates
 from scansnap.claims.claim import Claim, Verdict
 from scansnap.claims.collect import by_id
-from scansnap.data.named_classes import as_source
+from scansnap.data.named_classes import Data, as_source
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.source import DataSource
 
 
+@door
 def verify(
     *ids: str,
     claims: Sequence[Claim] | None = None,
-    classes: DataSource | str | None = None,
+    classes: Data | None = None,
     lr_y: float | None = None,
     lr_z: float | None = None,
     progress: bool | None = None,
@@ -71,7 +73,7 @@ def verify(
 def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     """The claims named, among the paper's and `claims`; without names all of `claims`, or all of the paper's."""
     if claims is not None and not isinstance(claims, Iterable):
-        raise InputError(f"claims is {claims!r:.60}: give a list of claims.")
+        raise InputError(f"claims is {shortened(claims)}: give a list of claims.")
     known = by_id([*paper.claims(), *(claims or ())])
     for name in ids:
         if name not in known:
@@ -88,7 +90,15 @@ def _verdict(
     setting = None
     try:
         setting = _setting(claim, classes, lr_y, lr_z)
-        return claim.run(setting)
+        verdict = claim.run(setting)
+        stated = {"lr_y": lr_y, "lr_z": lr_z}
+        if unused := [name for name in verdict.unread if stated[name] is not None]:
+            if alone:
+                raise InputError(f"{claim.id} does not use {' and '.join(unused)}: its check goes through rates of its "
+                                 "own; leave it out.")  # fmt: skip
+            own = claim.setting()
+            verdict = replace(verdict, setting=replace(setting, **{name: getattr(own, name) for name in unused}))
+        return verdict
     except ScanSnapError as error:
         sentence = str(error) if claim.id in str(error) else f"{claim.id}: {error}"
         if alone or setting is None or not isinstance(error, InputError):

@@ -12,7 +12,9 @@ from scansnap.base.needs_torch import needs_torch
 from scansnap.base.threads import let_waiting_threads_sleep
 from scansnap.base.user_file import user_mistake
 from scansnap.cli.lazy import group_of
+from scansnap.cli.say import say
 from scansnap.cli.sections import WIDTH
+from scansnap.cli.stopping import stop_on_sigterm
 
 COMMANDS = {
     "train": "train:command",
@@ -20,8 +22,10 @@ COMMANDS = {
     "sweep": "sweep:command",
     "verify": "verify:command",
     "figure": "figure:command",
+    "shortcuts": "shortcuts:command",
     "explore": "explore:command",
     "reproduce": "reproduce:command",
+    "check": "check:command",
 }
 """Where each command lives: `module:function`."""
 
@@ -35,8 +39,8 @@ GROUPS = {
         {"show": "watch:show", "checkpoints": "watch:checkpoints", "demo": "watch:demo"},
     ),
     "corpus": (
-        "Count which tokens occur together in a text, and look at the counts.",
-        {"count": "corpus:count", "show": "corpus:show"},
+        "Count which tokens occur together in a text, look at the counts, and predict what attention will pick.",
+        {"count": "corpus:count", "show": "corpus:show", "classes": "corpus:classes", "predict": "corpus:predict"},
     ),
 }
 """Commands of two words: what they are about, and where each lives."""
@@ -62,7 +66,7 @@ def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(version("scansnap"))
+        say(version("scansnap"))
         raise typer.Exit
 
 
@@ -78,6 +82,7 @@ def _root(
 def main() -> None:
     """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
     let_waiting_threads_sleep()
+    stop_on_sigterm()
     try:
         with needs_torch("this command"):
             app()
@@ -85,5 +90,5 @@ def main() -> None:
         sentence = str(error) if isinstance(error, ScanSnapError) else user_mistake(error)
         if sentence is None:
             raise
-        print(f"scansnap: {sentence}", file=sys.stderr)
-        sys.exit(2)
+        say(f"scansnap: {sentence}", error=True)
+        sys.exit(getattr(error, "status", 2))

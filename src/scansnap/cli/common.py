@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.options import Options, required_of
 from scansnap.base.user_file import run_user_file
+from scansnap.cli.say import say
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.published import PUBLISHED, Experiment
@@ -84,6 +85,7 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
     """Refuse a picture that cannot be drawn, before the work starts."""
     if picture is None:
         return
+    checks.path("--picture", picture)
     if picture.suffix.lower() not in (".png", ".pdf", ".svg") or picture.is_dir():
         raise InputError(f"--picture is '{picture}': give a file whose name ends in .png, .pdf or .svg.")
     if missing := DRAWN - set(record):
@@ -105,7 +107,7 @@ def say_compiling(module: str) -> None:
     from scansnap.dynamics.compiled import compiled_before
 
     if not compiled_before(module):
-        print(f"compiling {module}, once on this machine: about twenty seconds", file=sys.stderr)
+        say(f"compiling {module}, once on this machine: about twenty seconds", error=True)
 
 
 def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
@@ -116,25 +118,39 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
     drawn = _draw(dataset, path, picture)
     if as_json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        print(json.dumps({**facts, "runs": runs}))
+        say(json.dumps({**facts, "runs": runs}))
         return
     for run in runs[:12]:
-        print(_sentence(run))
+        say(_sentence(run))
+        if "story" in run:
+            say(f"  {run['story']}")
     if len(runs) > 12:
-        print(f"... and {len(runs) - 12} more runs")
+        say(f"... and {len(runs) - 12} more runs")
+    if len(told := [run for run in runs if "story" in run]) > 1:
+        say(_together(told))
     failed = [run for run in runs if run["status"] not in ("ok",)]
     if failed:
-        print(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", file=sys.stderr)
+        say(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)
     if drawn:
-        print(f"picture: {drawn}")
-    print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+        say(f"picture: {drawn}")
+    say(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+
+
+def _together(runs: Sequence[Mapping[str, Any]]) -> str:
+    """When runs snapped, in one sentence for all."""
+    steps = sorted(run["snap_step"] for run in runs if run["snap_step"] is not None)
+    if not steps:
+        return f"none of {len(runs)} runs has snapped"
+    span = f"at {steps[0]:,.6g}" if steps[0] == steps[-1] else f"between {steps[0]:,.6g} and {steps[-1]:,.6g}"
+    return f"{len(steps)} of {len(runs)} runs have snapped, {span}"
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
     from scansnap.figures import attention_over_time
+    from scansnap.figures.attention_over_time import has_attention
 
     records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
-    if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN):
+    if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN or not has_attention(dataset)):
         return None
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
     return save_picture(figure, picture or beside(path, ".png"), f"; the result is at {path}")

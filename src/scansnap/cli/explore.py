@@ -14,6 +14,7 @@ from scansnap.base.errors import StoreError
 from scansnap.base.options import options_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.say import say
 from scansnap.dynamics.options import TrainOptions
 from scansnap.explorer.page import OPTIONS, address_of, page_of
 from scansnap.report.html import is_ours, write_page
@@ -41,6 +42,6 @@ def command(
     write_page(path, page)
     opened = output is None and webbrowser.open(path.resolve().as_uri())
     if json:
-        print(json_module.dumps({"page": str(path), "opened": opened}))
+        say(json_module.dumps({"page": str(path), "opened": opened}))
     else:
-        print(f"page: {path}" + ("" if opened else "   (open it in a browser)"))
+        say(f"page: {path}" + ("" if opened else "   (open it in a browser)"))

@@ -10,6 +10,7 @@ import typer
 
 from scansnap.base.errors import InputError
 from scansnap.cli import common
+from scansnap.cli.say import say
 from scansnap.cli.text import TEXT_HELP
 from scansnap.figures import catalog
 from scansnap.figures.picture import save_picture
@@ -77,17 +78,17 @@ def command(
     pictures = [save_picture(drawn, picture)] if picture else catalog.save(drawn, Path("results") / f"figure_{name}")
     stored = save(dataset, store) if store else None
     if json:
-        print(json_module.dumps(_plain(recipe, dataset, trends, pictures, stored), allow_nan=False))
+        say(json_module.dumps(_plain(recipe, dataset, trends, pictures, stored), allow_nan=False))
         return
-    print(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
-    print(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
+    say(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
+    say(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
     for trend in trends:
         p_value = f", p = {trend.p_text}" if trend.p_text else ""
-        print(f"{MARKS[trend.verdict]} {trend.statement} {trend.verdict}: {trend.measured_text}{p_value} "
+        say(f"{MARKS[trend.verdict]} {trend.statement} {trend.verdict}: {trend.measured_text}{p_value} "
               f"(expected: {trend.expected})\n    {trend.note}")  # fmt: skip
-    print(f"picture: {', '.join(str(path) for path in pictures)}")
+    say(f"picture: {', '.join(str(path) for path in pictures)}")
     if stored:
-        print(f"result: {stored}   (open it with scansnap.load('{stored}') or xarray.open_zarr('{stored}'))")
+        say(f"result: {stored}   (open it with scansnap.load('{stored}') or xarray.open_zarr('{stored}'))")
 
 
 def _plain(

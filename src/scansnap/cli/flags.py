@@ -5,48 +5,39 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
-from scansnap.base.errors import ScanSnapError
-from scansnap.base.options import (
-    ChoiceKind,
-    FlagKind,
-    NumberKind,
-    Option,
-    OptionalKind,
-    Options,
-    WholeKind,
-    options_of,
-)
+from scansnap.base.kinds import ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
+from scansnap.base.options import Option, Options, defaults_of, options_of
 
 Flag = str | bool | None
 
 
 def with_flags(
-    *classes: type[Options], several: bool = False, leave_out: Collection[str] = (), defaults: bool = False
+    *classes: type[Options],
+    several: bool = False,
+    leave_out: Collection[str] = (),
+    defaults: bool = False,
+    variants: Mapping[str, type[Options]] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator that replaces a command's `**flags` with a flag for every option.
 
-    With `several` a flag takes values separated by commas; with `defaults` the help shows the options' own.
+    With `several` a flag takes values separated by commas; with `defaults` the help shows the options' own, and where
+    they differ those of the named `variants`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(**words: Any) -> None:
-            try:
-                command(**words)
-            except KeyboardInterrupt:
-                raise ScanSnapError(
-                    "stopped; start the same command again to continue from its last checkpoint."
-                ) from None
+            command(**words)
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
         first = [p for p in own if p.name in ("preset", "config", "classes", "text")]
         stated = [
-            _parameter(cls, name, option, several=several, defaults=defaults)
+            _parameter(cls, name, option, several=several, shown=_default(cls, name, variants) if defaults else "")
             for cls in classes
             for name, option in options_of(cls).items()
             if name not in leave_out
@@ -60,23 +51,33 @@ def with_flags(
     return decorate
 
 
-def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, defaults: bool) -> inspect.Parameter:
+def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, shown: str) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
     is_switch = isinstance(option.kind, FlagKind) and not several
     names = [f"{flag}/--no-{flag[2:]}"] if is_switch else [flag]
     help_text = option.help
     if several and option.axis and option.separator:
         help_text += f" Separate several values with {option.separator}."
-    default = next(field.default for field in fields(cls) if field.name == name)
     info = typer.Option(
         *names,
         help=help_text,
         metavar=None if is_switch else _metavar(option, several=several and option.axis),
-        show_default=str(default) if defaults and default is not None and not callable(default) else False,
+        show_default=shown or False,
         rich_help_panel=_panel(cls, name),
     )
     kind = bool | None if is_switch else str | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, info])
+
+
+def _default(cls: type[Options], name: str, variants: Mapping[str, type[Options]]) -> str:
+    """The default of an option in words, and those of variants that have another; empty if it says nothing."""
+    default = defaults_of(cls).get(name)
+    if default is None or callable(default):
+        return ""
+    others = {variant: defaults_of(options).get(name, default) for variant, options in variants.items()}
+    return "; ".join(
+        [str(default), *(f"{variant}: {other}" for variant, other in others.items() if other not in (default, variant))]
+    )
 
 
 def _metavar(option: Option, *, several: bool) -> str:

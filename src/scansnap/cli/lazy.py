@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from scansnap.cli.sections import SectionedCommand
+from scansnap.cli.stopping import Stopped
 
 
 def group_of(homes: Mapping[str, str]) -> type[TyperGroup]:
@@ -21,6 +22,12 @@ def group_of(homes: Mapping[str, str]) -> type[TyperGroup]:
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             self.commands = {**{name: LazyCommand(name, home) for name, home in homes.items()}, **self.commands}
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as stop:
+                raise Stopped(stop) from None
 
     return Group
 

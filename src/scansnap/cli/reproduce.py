@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from scansnap.cli import common
+from scansnap.cli.say import say
 from scansnap.figures.catalog import SYNTHETIC, TEXT
 
 
@@ -48,6 +49,6 @@ def command(
         )  # fmt: skip
     seconds = time.perf_counter() - began
     if json:
-        print(json_module.dumps({"page": str(page), "seconds": round(seconds, 1)}))
+        say(json_module.dumps({"page": str(page), "seconds": round(seconds, 1)}))
         return
-    print(f"page: {page}   ({seconds:.0f} s; open it in a browser; the figures are beside it as PNG and PDF)")
+    say(f"page: {page}   ({seconds:.0f} s; open it in a browser; the figures are beside it as PNG and PDF)")

@@ -14,6 +14,7 @@ from scansnap.base.errors import InputError
 from scansnap.base.options import options_of, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.say import say
 from scansnap.dynamics.options import RatesKind, TimeOptions, TrainOptions
 from scansnap.sweeps.execution import Execution
 
@@ -86,23 +87,23 @@ def _show(result: xr.Dataset, path: Path, before: int, seconds: float, as_json: 
     table, runs = cells(result), result["status"].size
     if as_json:
         facts = {"result": str(path), "runs": runs, "runs_before": before, "seconds": round(seconds, 3)}
-        print(json_module.dumps({**facts, "cells": table}))
+        say(json_module.dumps({**facts, "cells": table}))
         return
     measured = [name for name in MEASURED if name in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]
-    print("  ".join(f"{name:>13}" for name in (*keys, "runs", *measured)))
+    say("  ".join(f"{name:>13}" for name in (*keys, "runs", *measured)))
     for cell in table[:SHOWN]:
         words = [_word(cell[key]) for key in keys]
         words.append(f"{cell['ok']:>13}" if cell["ok"] == cell["runs"] else f"{cell['ok']:>6} of {cell['runs']:>3}")
         for name in measured:
             error = f" ± {cell[f'{name}_error']:.2g}" if cell[f"{name}_error"] is not None else ""
             words.append(f"{'-' if cell[name] is None else format(cell[name], '.4g') + error:>13}")
-        print("  ".join(words))
+        say("  ".join(words))
     if len(table) > SHOWN:
-        print(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
+        say(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
     if before:
-        print(f"{before:,} of {runs:,} runs were already there")
-    print(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+        say(f"{before:,} of {runs:,} runs were already there")
+    say(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 
 def _word(label: bool | float | str | None) -> str:

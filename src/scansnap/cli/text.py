@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.base.errors import InputError
-from scansnap.base.options import WholeKind, from_names
+from scansnap.base.kinds import WholeKind
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
-from scansnap.text.training.options import TextOptions
+from scansnap.text.training.options import AnyTextOptions, YZTextOptions, text_options
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,7 +30,7 @@ TOKENIZER_OPTION = typer.Option(
 MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
 
 
-@with_flags(TextOptions, defaults=True)
+@with_flags(AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
 def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
     tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
@@ -43,14 +43,15 @@ def train(
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Train a transformer on next-token prediction and follow its attention.
+    """Train a transformer, or the paper's Y and Z, on next-token prediction and follow its attention.
 
-    Unless given, options have the values of the paper's experiment on WikiText-2 (Figure 7). The result is written as
-    it goes: start the same command again after an interruption and it continues to the same numbers. The trained model
-    is left beside it. Under torchrun or accelerate launch the batch is shared by the processes.
+    Unless given, the options of a transformer have the values of the paper's experiment on WikiText-2 (Figure 7). The
+    result is written as it goes: start the same command again after an interruption and it continues to the same
+    numbers. The trained model is left beside it. Under torchrun or accelerate launch the batch of a transformer is
+    shared by the processes.
     """
     common.check_picture(picture)
-    options = from_names(TextOptions, read_flags(flags, TextOptions))
+    options = text_options(read_flags(flags, AnyTextOptions))
 
     from scansnap.text.corpus.corpus import read_corpus
     from scansnap.text.training.ranks import processes, this_rank
@@ -59,7 +60,7 @@ def train(
     corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if json else None)
     if not json and this_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
-        print(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", file=sys.stderr)
+        say(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
     described = {**options.described(), "processes": processes(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
     began = time.perf_counter()
@@ -108,13 +109,13 @@ def show(
     target = picture or common.beside(result, "-words.png" if text is None else "-text.png")
     drawn = save_picture(word_attention.draw(shown), target)
     if json:
-        print(json_module.dumps({"picture": str(drawn), **_facts(dataset)}, allow_nan=False))
+        say(json_module.dumps({"picture": str(drawn), **_facts(dataset)}, allow_nan=False))
         return
     _sentences(dataset)
     words = shown["word"].values.tolist()
     if text is not None and (unknown := words.count("<unk>")):
-        print(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
-    print(f"picture: {drawn}")
+        say(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
+    say(f"picture: {drawn}")
 
 
 def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, json: bool) -> None:
@@ -127,12 +128,12 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     if json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
         facts.update(_facts(dataset))
-        print(json_module.dumps(facts, allow_nan=False))
+        say(json_module.dumps(facts, allow_nan=False))
         return
     _sentences(dataset)
     if drawn:
-        print(f"picture: {drawn}")
-    print(f"result: {path}   ({seconds:.1f} s; show it with scansnap text show {path}, open it with "
+        say(f"picture: {drawn}")
+    say(f"result: {path}   ({seconds:.1f} s; show it with scansnap text show {path}, open it with "
           f"scansnap.load('{path}'))")  # fmt: skip
 
 
@@ -146,15 +147,16 @@ def _sentences(dataset: xr.Dataset) -> None:
     facts = _facts(dataset)
     status = facts["status"]
     if status == "diverged":
-        status += f" at step {facts['diverged_step']:,}: lower the learning rates, or clip"
-    print(f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "
+        can_clip = "clip" in json_module.loads(dataset.attrs["options"])
+        status += f" at step {facts['diverged_step']:,}: lower the learning rates{', or clip' * can_clip}"
+    say(f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "
           f"{_number(facts['valid_loss'])} (perplexity {_number(facts['valid_perplexity'], '.1f')})")  # fmt: skip
     for head in facts["heads"][:12]:
         first, last = (_number(head[f"normalized_entropy_{end}"]) for end in ("first", "last"))
         name = f"layer {head['layer']}, head {head['head']}"
-        print(f"{name}: entropy of attention {first} → {last} of the largest possible; {head['snap']}")
+        say(f"{name}: entropy of attention {first} → {last} of the largest possible; {head['snap']}")
     if len(facts["heads"]) > 12:
-        print(f"... and {len(facts['heads']) - 12} more heads")
+        say(f"... and {len(facts['heads']) - 12} more heads")
 
 
 def _number(value: float | None, form: str = ".3f") -> str:

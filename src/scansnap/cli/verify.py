@@ -12,6 +12,7 @@ import typer
 
 from scansnap.base.errors import InputError
 from scansnap.cli import common
+from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 MARKS: dict[VerdictWord, str] = {
     "holds": "✓", "holds under its assumptions only": "◐", "fails": "✗", "assumptions not met": "?",
     "does not apply": " ",
+}  # fmt: skip
+
+COLORS: dict[VerdictWord, str] = {
+    "holds": typer.colors.GREEN, "holds under its assumptions only": typer.colors.YELLOW, "fails": typer.colors.RED,
 }  # fmt: skip
 
 
@@ -43,6 +48,7 @@ def command(
     page: Annotated[
         Path | None, typer.Option("--page", help="Write verdicts, measurements and pictures to one page (.html).")
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if a claim fails, for scripts.")] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Check the paper's lemmas, theorems and corollaries, or your own claims, against exact dynamics.
@@ -77,10 +83,10 @@ def command(
     table = not json and not names
     if table:
         check_rates(**rates)  # before the heading is printed
-        print(f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement")
+        say(f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement")
 
     def show_row(verdict: Verdict) -> None:
-        print(_row(verdict, own_classes=own_classes is not None, width=width), flush=True)
+        say(_row(verdict, own_classes=own_classes is not None, width=width), color=COLORS.get(verdict.verdict))
 
     verdicts = verify(
         *names,
@@ -92,19 +98,21 @@ def command(
     )
     if json:
         plain = [verdict.as_dict() for verdict in verdicts]
-        print(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
+        say(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
-        print(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
+        say(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:
-            print(_categories(verdicts))
+            say(_categories(verdicts))
         own = "" if claims_file is None else f" --from {claims_file}"
         name = "theorem_3" if claims_file is None else verdicts[0].id
-        print(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
+        say(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
               f"for programs: scansnap verify{own} --json")  # fmt: skip
     else:
         own_ids = {claim.id for claim in own_claims or ()}
         for verdict in verdicts:
-            print(_explanation(verdict, own_claim=verdict.id in own_ids))
+            heading, _, rest = _explanation(verdict, own_claim=verdict.id in own_ids).partition("\n")
+            say(heading, color=COLORS.get(verdict.verdict))
+            say(rest)
     # Last, so that a file that cannot be written does not lose any verdict.
     if picture is not None or (len(names) == 1 and not json):
         from scansnap.figures import claim
@@ -112,11 +120,13 @@ def command(
         target = picture or Path("results") / f"{verdicts[0].id}.png"
         save_picture(claim.draw(claim.prepare(verdicts[0])), target)
         if not json:
-            print(f"picture: {target}")
+            say(f"picture: {target}")
     if page is not None:
         write_claims_page(page, verdicts)
         if not json:
-            print(f"page: {page}")
+            say(f"page: {page}")
+    if strict and any(verdict.verdict == "fails" for verdict in verdicts):
+        raise typer.Exit(1)
 
 
 def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,6 +14,7 @@ import typer
 
 from scansnap.base.errors import InputError
 from scansnap.cli import common
+from scansnap.cli.say import say
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -86,11 +86,11 @@ def checkpoints(
         looks = watch_checkpoints(
             folder, text, store=path, windows=windows, length=length, allow_pickles=allow_pickles, device=device,
             on_checkpoint=lambda number, count, step: show_progress(len(series) - count + number, f"(step {step:,})"),
-            on_note=lambda sentence: print(sentence, file=sys.stderr),
+            on_note=lambda sentence: say(sentence, error=True),
         )  # fmt: skip
     _report(looks, page, json)
     if not json:
-        print(f"looks: {path}   (show them with scansnap watch show {path} --once)")
+        say(f"looks: {path}   (show them with scansnap watch show {path} --once)")
 
 
 def demo(
@@ -117,10 +117,10 @@ def demo(
         watching, losses = train_demo(steps=steps, every=every, store=store, seed=seed, on_look=on_look)
     looks = watching.dataset
     if not json:
-        print(story(looks, losses))
+        say(story(looks, losses))
     _report(looks, page, json)
     if not json:
-        print(f"trained and watched in {time.perf_counter() - began:.0f} s")
+        say(f"trained and watched in {time.perf_counter() - began:.0f} s")
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
                 live.update(view(watching.dataset, "prefix_matching", heading), refresh=True)
             elif not quiet and step % 100 < watching.every:
                 last = watching.dataset["prefix_matching"].values[-1, -1]
-                print(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
+                say(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
 
         yield show_look
 
@@ -157,10 +157,10 @@ def _report(looks: xr.Dataset, page: Path | None, json: bool) -> None:
     if json:
         plain = [asdict(verdict) for verdict in verdicts]
         facts = {"steps": looks["step"].values.tolist(), "verdicts": plain, "page": str(page) if page else None}
-        print(json_module.dumps(facts))
+        say(json_module.dumps(facts))
         return
     names = [verdict.name for verdict in verdicts]
     counts = [f"{names.count(name)} {name}" for name in dict.fromkeys(names)]
-    print(f"{looks.sizes['step']} looks; heads by verdict: {'; '.join(counts) or 'none'}")
+    say(f"{looks.sizes['step']} looks; heads by verdict: {'; '.join(counts) or 'none'}")
     if page is not None:
-        print(f"page: {page}   (open it in a browser)")
+        say(f"page: {page}   (open it in a browser)")

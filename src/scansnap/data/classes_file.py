@@ -24,7 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scansnap.base.errors import InputError, unknown
+from scansnap.base import checks
+from scansnap.base.door import door
+from scansnap.base.errors import InputError, brief, unknown
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sequence_classes import SequenceClasses
 
@@ -33,6 +35,7 @@ CLASS_KEYS = ("query", "next_token", "tokens", "probs", "weight")
 SUFFIXES = (".toml", ".json")
 
 
+@door
 def read_classes(path: str | Path) -> SequenceClasses:
     """The classes written in a .toml or .json file.
 
@@ -50,14 +53,15 @@ def read_classes(path: str | Path) -> SequenceClasses:
         raise InputError(f"{path} is not a text file: give a .toml or .json file of sequence classes.") from None
     try:
         content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{path} is not valid {path.suffix[1:].upper()}: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid {path.suffix[1:].upper()}: {brief(error)}.") from None
     try:
         return classes_from_mapping(content)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
+@door
 def write_classes(classes: SequenceClasses, path: str | Path) -> Path:
     """Write the classes to a new .toml or .json file, from which `read_classes` gives them back unchanged.
 
@@ -114,8 +118,8 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
         raise InputError("the classes file must hold the keys vocab_size and class at its top level.")
     _check_keys(content, FILE_KEYS, required=("vocab_size", "class"), where="the classes file")
     names = content.get("token_names")
-    if names is not None and not isinstance(names, list):
-        raise InputError(f"token_names is {names!r:.60}: give a list of names, one per token.")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise InputError(f"token_names is {checks.shortened(names)}: give a list of names, one per token.")
     ids = {name: i for i, name in enumerate(names)} if names else {}
     if names and len(ids) != len(names):
         ids = {}  # repeated names cannot stand for a token
@@ -132,11 +136,11 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
                 )
             return ids[value]
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(f"a token is {value!r}: give an id (a whole number) or a name.")
+            raise InputError(f"a token is {checks.shortened(value)}: give an id (a whole number) or a name.")
         return value
 
     entries = content["class"]
-    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+    if not isinstance(entries, list) or not entries:
         raise InputError("class must be a list with one entry per sequence class.")
     for i, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
@@ -150,6 +154,8 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
         raise InputError(f"class {weighted.index(False)} has no weight but others do: give all classes one, or none.")
     sizes = content.get("positions")
     if sizes is not None:
+        if not isinstance(sizes, list):
+            raise InputError(f"positions is {checks.shortened(sizes)}: give the number of positions in each bucket.")
         for i, entry in enumerate(entries):
             if len(entry["probs"]) != len(sizes) or not all(isinstance(row, list) for row in entry["probs"]):
                 raise InputError(f"probs of class {i} must hold {len(sizes)} lists, one for each entry of positions.")

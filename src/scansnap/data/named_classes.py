@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Any
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.kinds import Kind
 from scansnap.base.open_list import OpenList
 from scansnap.data.classes_file import SUFFIXES, read_classes
 from scansnap.data.positioned_classes import near_distinct
@@ -28,6 +32,7 @@ NAMED.register("local-common")(local_common)
 NAMED.register("near-distinct")(near_distinct)
 
 
+@door
 def named_classes(name: str, folder: Path | None = None) -> DataSource:
     """The data with this name, or from the .toml or .json file at this path (relative to `folder`).
 
@@ -39,6 +44,18 @@ def named_classes(name: str, folder: Path | None = None) -> DataSource:
     if name not in NAMED:
         raise unknown("class setting", name, [*NAMED, "a .toml or .json file"])
     return NAMED.member(name)
+
+
+@dataclass(frozen=True)
+class DataKind(Kind):
+    """Data: an object, or the name or the file of one."""
+
+    def check(self, name: str, value: Any) -> DataSource:
+        return as_source(value)
+
+
+Data = Annotated[DataSource | str, DataKind()]
+"""What functions take under the name `classes`."""
 
 
 def as_source(classes: object) -> DataSource:

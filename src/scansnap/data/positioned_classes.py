@@ -16,13 +16,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from scansnap.base import checks
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import Ids
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
 from scansnap.data.source import Draw
 from scansnap.data.synthetic import synthetic
+
+MOST_POSITIONS = 10_000
+"""The longest sequence of which every position has a distribution of its own."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -40,11 +45,14 @@ class PositionedClasses(SequenceClasses):
     independent = False
 
     @classmethod
-    def from_parts(cls, *, sizes: ArrayLike, parts: Sequence[SequenceClasses]) -> PositionedClasses:
+    @door
+    def from_parts(cls, *, sizes: Ids, parts: Sequence[SequenceClasses]) -> PositionedClasses:
         """Classes that are `parts[g]` at the positions of bucket g; the parts differ only in their probabilities."""
-        counts = np.asarray(sizes)
-        if counts.ndim != 1 or not np.issubdtype(counts.dtype, np.integer) or (counts < 1).any() or not counts.size:
-            raise InputError(f"sizes is {sizes!r}: give the number of positions in each bucket, at least 1 each.")
+        counts = checks.ids("sizes", sizes)
+        if counts.ndim != 1 or (counts < 1).any() or not counts.size:
+            raise InputError(
+                f"sizes is {checks.shortened(sizes)}: give the number of positions in each bucket, at least 1 each."
+            )
         if len(parts) != len(counts):
             raise InputError(f"there are {len(counts)} sizes but {len(parts)} parts: give one for each bucket.")
         first = parts[0]
@@ -118,6 +126,7 @@ class PositionedClasses(SequenceClasses):
         return (*super()._identity(), self.sizes, self.part_probs)
 
 
+@door
 def near_distinct(
     *,
     num_positions: int = 16,
@@ -136,7 +145,7 @@ def near_distinct(
     >>> ss.near_distinct(num_positions=4).num_buckets
     4
     """
-    checks.whole("num_positions", num_positions, least=1)
+    checks.whole("num_positions", num_positions, least=1, most=MOST_POSITIONS)
     if not (0 < near < 1 and 0 < decay <= 1):
         raise InputError(f"near is {near} and decay {decay}: give a share between 0 and 1, and a factor of at most 1.")
     same = synthetic(

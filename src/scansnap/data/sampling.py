@@ -22,6 +22,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base import checks
+from scansnap.base.door import door
+from scansnap.base.errors import InputError
+from scansnap.base.kinds import Seed
+from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.base.sequence_length import contextual_length
 from scansnap.base.source_stamp import source_stamp
 from scansnap.data.compiled_draws import (
     COUNTING_LIMIT,
@@ -34,7 +39,6 @@ from scansnap.data.compiled_draws import (
 )
 from scansnap.data.random_stream import sequence_key
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.sequence_length import contextual_length
 from scansnap.data.source import DataSource, Draw
 
 
@@ -136,8 +140,9 @@ def sequences_of_seed(
     return sequences, class_index
 
 
+@door
 def sample_sequences(
-    source: DataSource, *, num: int, seq_len: int, seed: int = 0
+    source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num).
 
@@ -145,11 +150,14 @@ def sample_sequences(
     >>> sequences.shape, index.shape
     ((3, 8), (3,))
     """
-    return source.sample_sequences(**_checked(num, seq_len, seed))
+    request = _checked(num, seq_len, seed)
+    _check_room(num, request["length"])
+    return source.sample_sequences(**request)
 
 
+@door
 def sample_counts(
-    source: DataSource, *, num: int, seq_len: int, seed: int = 0
+    source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """How often each token occurs before the query in `num` sequences (num x M), and the class of each (num).
 
@@ -158,6 +166,7 @@ def sample_counts(
     array([7, 7, 7])
     """
     request = _checked(num, seq_len, seed)
+    _check_room(num, source.classes.vocab_size)
     source.check_length(seq_len)
     draw = source.draw(seeds=np.array([seed], np.uint64), step=0, num_sequences=num, length=request["length"])
     class_index, counts = draw.class_index[0], draw.counts[0]
@@ -172,7 +181,16 @@ def sample_counts(
 
 def _checked(num: int, seq_len: int, seed: int) -> dict[str, int]:
     return {
-        "num": checks.whole("num", num),
+        "num": checks.whole("num", num, least=1),
         "length": contextual_length(seq_len),
         "seed": checks.whole("seed", seed, most=2**63 - 1),
     }
+
+
+def _check_room(num: int, width: int) -> None:
+    """Refuse sequences or counts that do not fit in memory."""
+    needed = 8 * num * width
+    if needed > physical_memory():
+        raise InputError(
+            f"num is {num:,}: that takes {gibibytes(needed)} of the {gibibytes(physical_memory())} of memory here."
+        )

@@ -93,19 +93,19 @@ class SequenceClasses(DataSource):
     ) -> None:
         size = checks.whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS)
         if isinstance(probs, SparseRows):
-            rows = probs.tocsr()
-            shape = rows.shape
+            rows = _sparse(probs)
+            _check_columns(rows.shape[1], size)
             supports = [rows.indices[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
             values = [rows.data[a:b] for a, b in zip(rows.indptr, rows.indptr[1:], strict=False)]
         else:
             dense = _floats(probs, "probs")
-            shape = dense.shape
             if dense.ndim != 2:
-                raise InputError(f"probs has shape {shape}: give one row per class and one column per token (K x M).")
+                raise InputError(
+                    f"probs has shape {dense.shape}: give one row per class and one column per token (K x M)."
+                )
+            _check_columns(dense.shape[1], size)
             supports = [np.flatnonzero(row) for row in dense]  # keeps NaN and negatives for the checks below
             values = [row[ids] for row, ids in zip(dense, supports, strict=True)]
-        if shape[1] != size:
-            raise InputError(f"probs has {shape[1]} columns but vocab_size is {size}: give one column per token.")
         self._fill(supports, values, query, next_token, size, weights, token_names)
 
     @classmethod
@@ -121,13 +121,17 @@ class SequenceClasses(DataSource):
         token_names: Sequence[str] | None = None,
     ) -> SequenceClasses:
         """Make classes from each class's own tokens and their probabilities, without ever making a K x M matrix."""
+        for what, rows in (("tokens", tokens), ("probs", probs)):
+            if not checks.is_iterable(rows) or isinstance(rows, str):
+                raise InputError(f"{what} is {checks.shortened(rows)}: give one list per class.")
+        tokens, probs = list(tokens), list(probs)
         if len(tokens) != len(probs):
             raise InputError(
                 f"tokens lists {len(tokens)} classes but probs lists {len(probs)}: give one list per class."
             )
         classes = cls.__new__(cls)
         supports = [_ids(ids, f"tokens of class {i}") for i, ids in enumerate(tokens)]
-        values = [_floats(row, f"probs of class {i}").ravel() for i, row in enumerate(probs)]
+        values = [_row(row, f"probs of class {i}") for i, row in enumerate(probs)]
         classes._fill(
             supports,
             values,
@@ -155,6 +159,11 @@ class SequenceClasses(DataSource):
         query_ids = _class_ids(query, "query", count, vocab_size)
         next_ids = _class_ids(next_token, "next_token", count, vocab_size)
         _check_pairs(query_ids, next_ids)
+        if (own := np.flatnonzero(query_ids == next_ids)).size:
+            raise InputError(
+                f"class {own[0]} has the query {query_ids[own[0]]} and predicts the same token: give it a next token "
+                "other than its query."
+            )
         for i, (ids, row) in enumerate(zip(supports, values, strict=True)):
             _check_support(i, ids, row, vocab_size)
         # Sort tokens and drop zero probabilities, so that equal classes are stored equally.
@@ -240,8 +249,10 @@ class SequenceClasses(DataSource):
 
     def support(self, index: int) -> IntArray:
         """supp(n): the tokens that occur in class `index`."""
-        if not 0 <= index < self.num_classes:
-            raise InputError(f"there is no class {index}: classes are numbered from 0 to {self.num_classes - 1}.")
+        if isinstance(index, bool) or not isinstance(index, int | np.integer) or not 0 <= index < self.num_classes:
+            raise InputError(
+                f"there is no class {checks.shortened(index)}: classes are numbered from 0 to {self.num_classes - 1}."
+            )
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
     def support_probs(self, index: int) -> FloatArray:
@@ -250,6 +261,7 @@ class SequenceClasses(DataSource):
 
     def of_query(self, token: int) -> IntArray:
         """psi^-1(m): the classes whose query is `token`."""
+        token = checks.whole("token", token)
         indices = np.flatnonzero(self.query == token)
         if not len(indices):
             raise InputError(
@@ -266,13 +278,14 @@ class SequenceClasses(DataSource):
 
     @cached_property
     def _next_count(self) -> IntArray:
-        """|Omega(l)| for every token l."""
+        """|Omega(l)| for every contextual token l."""
         next_token = np.repeat(self.next_token, np.diff(self.offsets))
         pairs = np.unique(self.tokens * self.vocab_size + next_token)
-        return np.bincount(pairs // self.vocab_size, minlength=self.vocab_size)
+        return np.unique(pairs // self.vocab_size, return_counts=True)[1]
 
     def next_tokens_of(self, token: int) -> IntArray:
         """Omega(l): the next tokens that contextual token l co-occurs with, in order of their classes."""
+        token = checks.whole("token", token)
         entries = np.flatnonzero(self.tokens == token)
         next_token = self.next_token[np.searchsorted(self.offsets, entries, side="right") - 1]
         return next_token[np.sort(np.unique(next_token, return_index=True)[1])]
@@ -280,12 +293,12 @@ class SequenceClasses(DataSource):
     @cached_property
     def common_tokens(self) -> IntArray:
         """G_CT: tokens of more than one next token, |Omega(l)| > 1."""
-        return np.flatnonzero(self._next_count > 1)
+        return self.contextual_tokens[self._next_count > 1]
 
     def distinct_tokens(self, index: int) -> IntArray:
         """G_DT(n): tokens of class `index` that occur with its next token alone."""
         ids = self.support(index)
-        return ids[self._next_count[ids] == 1]
+        return ids[self.kinds_of(ids) == "distinct"]
 
     def local_common_tokens(self, query: int) -> IntArray:
         """Tokens of more than one class of `query` (Section 7: common within psi^-1(m))."""
@@ -294,25 +307,32 @@ class SequenceClasses(DataSource):
 
     def local_distinct_tokens(self, index: int) -> IntArray:
         """Tokens of class `index` that no other class of the same query has (Section 7)."""
+        own = self.support(index)
         others = [self.support(i) for i in self.of_query(int(self.query[index])) if i != index]
-        return np.setdiff1d(self.support(index), np.concatenate(others)) if others else self.support(index)
+        return np.setdiff1d(own, np.concatenate(others)) if others else own
 
     def overlap(self, first: int, second: int) -> IntArray:
         """The tokens that two classes share; the classes overlap if there are any."""
         return np.intersect1d(self.support(first), self.support(second))
 
+    def kinds_of(self, tokens: IntArray) -> NDArray[np.str_]:
+        """The role of some tokens: the first that applies of common, distinct, query, next, unused."""
+        kinds = np.full(len(tokens), "unused", dtype="U8")
+        distinct = self.contextual_tokens[self._next_count == 1]
+        for kind, members in (
+            ("next", self.next_token), ("query", self.query), ("distinct", distinct), ("common", self.common_tokens),
+        ):  # fmt: skip
+            kinds[np.isin(tokens, members)] = kind
+        return kinds
+
     @cached_property
     def token_kinds(self) -> NDArray[np.str_]:
-        """The role of every token: the first that applies of common, distinct, query, next, unused."""
-        kinds = np.full(self.vocab_size, "unused", dtype="U8")
-        kinds[self.next_token] = "next"
-        kinds[self.query] = "query"
-        kinds[self._next_count == 1] = "distinct"
-        kinds[self._next_count > 1] = "common"
-        return kinds
+        """`kinds_of` every token of the vocabulary."""
+        return self.kinds_of(np.arange(self.vocab_size))
 
     def name(self, token: int) -> str:
         """The token's name, or its id if it has none."""
+        token = checks.whole("token", token, most=self.vocab_size - 1)
         return self.token_names[token] if self.token_names else str(token)
 
     # --- identity -----------------------------------------------------------------------------------------------------
@@ -349,17 +369,37 @@ class SequenceClasses(DataSource):
 
 
 def _floats(values: ArrayLike, what: str) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{what} cannot be read as an array of numbers: give equally long rows of numbers.") from None
+    array = checks.float_array(values)
+    if array is None:
+        raise InputError(f"{what} cannot be read as an array of numbers: give equally long rows of numbers.")
+    return array
+
+
+def _check_columns(columns: int, vocab_size: int) -> None:
+    if columns != vocab_size:
+        raise InputError(f"probs has {columns} columns but vocab_size is {vocab_size}: give one column per token.")
+
+
+def _sparse(probs: SparseRows) -> Any:
+    """The matrix in compressed rows, which must be real."""
+    rows = probs.tocsr()
+    if _floats(rows.data, "probs").ndim != 1:
+        raise InputError("probs is no sparse matrix: give one row per class and one column per token (K x M).")
+    return rows
 
 
 def _ids(values: ArrayLike, what: str) -> IntArray:
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise InputError(f"{what} must be a list of token ids (whole numbers), not {array.tolist()!r}.")
+    array = checks.float_array(values)
+    if array is None or array.ndim != 1 or not ((np.abs(array) <= checks.MOST) & (array == np.floor(array))).all():
+        raise InputError(f"{what} must be a list of token ids (whole numbers), not {checks.shortened(values)}.")
     return array.astype(np.int64)
+
+
+def _row(values: ArrayLike, what: str) -> FloatArray:
+    array = _floats(values, what)
+    if array.ndim != 1:
+        raise InputError(f"{what} is {checks.shortened(values)}: give one number for each of its tokens.")
+    return array
 
 
 def _class_ids(values: ArrayLike, what: str, count: int, vocab_size: int) -> IntArray:
@@ -406,21 +446,21 @@ def _check_support(index: int, ids: NDArray[Any], row: NDArray[Any], vocab_size:
 def _weights(weights: ArrayLike | None, count: int) -> FloatArray:
     if weights is None:
         return np.full(count, 1.0 / count)
-    array = _floats(weights, "weights").copy()
+    array = _floats(weights, "weights")
     if array.shape != (count,):
         raise InputError(f"weights has shape {array.shape} for {count} classes: give one number per class.")
     if not np.isfinite(array).all() or (array <= 0).any():
         raise InputError("weights must be positive finite numbers: leave out a class that is never drawn.")
     if abs(array.sum() - 1) > SUM_TOLERANCE:
         raise InputError(f"weights sum to {array.sum():.9g}, not 1: divide them by their sum.")
-    return array
+    return array.copy()
 
 
 def _names(names: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] | None:
     if names is None:
         return None
-    if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
-        raise InputError(f"token_names is {type(names).__name__}: give a list of names, one per token.")
+    if isinstance(names, str | bytes) or not isinstance(names, Sequence | np.ndarray) or not checks.is_iterable(names):
+        raise InputError(f"token_names is {checks.shortened(names)}: give a list of names, one per token.")
     if len(names) != vocab_size:
         raise InputError(f"token_names holds {len(names)} names for {vocab_size} tokens: give one name per token.")
-    return tuple(str(name) for name in names)
+    return tuple(checks.text(f"the name of token {i}", name) for i, name in enumerate(names))

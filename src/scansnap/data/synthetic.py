@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from scansnap.base import checks
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
-from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.sequence_classes import MOST_TOKENS, SequenceClasses
 
 
+@door
 def synthetic(
     *,
     num_query: int,
@@ -36,10 +38,12 @@ def synthetic(
         "num_distinct": num_distinct,
     }
     for name, value in sizes.items():
-        checks.whole(name, value, least=0 if name == "num_common" else 1)
+        checks.whole(name, value, least=0 if name == "num_common" else 1, most=MOST_TOKENS)
     num_classes = num_query * next_per_query
     first_query = num_common + num_classes * num_distinct
     used = first_query + num_query + num_classes
+    if used > MOST_TOKENS:
+        raise InputError(f"these classes use {used:,} tokens: there may be up to {MOST_TOKENS:,}.")
     if vocab_size is not None and vocab_size < used:
         raise InputError(f"vocab_size is {vocab_size}: these classes alone use {used} tokens.")
     common = np.arange(num_common)
@@ -68,6 +72,7 @@ def syn_small() -> SequenceClasses:
     return synthetic(num_query=2, next_per_query=1)
 
 
+@door
 def syn_medium(*, num_query: int = 3) -> SequenceClasses:
     """Syn-Medium (Figures 6, 11, 12): 1, 3, 5 or 10 queries with two next tokens each.
 
@@ -77,6 +82,7 @@ def syn_medium(*, num_query: int = 3) -> SequenceClasses:
     return synthetic(num_query=num_query, next_per_query=2)
 
 
+@door
 def local_common(
     *, num_distinct: int = 8, vocab_size: int = 1600, shared: float = 1.0, common: float = 1.0
 ) -> SequenceClasses:
@@ -92,7 +98,9 @@ def local_common(
     >>> classes.common_tokens, classes.local_common_tokens(int(classes.query[0]))
     (array([32, 33, 34, 35]), array([34]))
     """
-    checks.whole("num_distinct", num_distinct, least=1)
+    checks.whole("num_distinct", num_distinct, least=1, most=MOST_TOKENS // 4)
+    checks.number("shared", shared, least=0)
+    checks.number("common", common, least=0)
     across = 4 * num_distinct
     used = across + 10
     if vocab_size < used:
@@ -110,6 +118,7 @@ def local_common(
     )
 
 
+@door
 def single_common(*, num_classes: int = 10, num_distinct: int = 5, vocab_size: int = 1000) -> SequenceClasses:
     """One query, one common token, `num_distinct` distinct tokens per class: the setting of Section 6 and Theorem 4.
 

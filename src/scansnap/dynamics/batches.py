@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scansnap.data.source import DataSource, check_draw
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
-from scansnap.dynamics.options import Runs, StepOptions
+from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.model.compact import CompactLayout
 
 
@@ -43,7 +43,7 @@ class Request:
 
 
 def make_sampler(
-    source: DataSource, layout: CompactLayout, tensors: LayoutTensors, options: StepOptions, runs: Runs
+    source: DataSource, layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs
 ) -> Sampler:
     """The sampler for these options."""
     if options.num_sequences is not None:

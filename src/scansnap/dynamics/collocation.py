@@ -95,7 +95,8 @@ class Tableau(NamedTuple):
 @cache
 def tableau(stages: int = STAGES) -> Tableau:
     """Radau nodes are the roots of P_{s-1} - P_s, with P the Legendre polynomials on [0, 1]."""
-    nodes = (np.sort(legendre.legroots([*[0.0] * (stages - 1), 1.0, -1.0])) + 1) / 2
+    roots = legendre.legroots([*[0.0] * (stages - 1), 1.0, -1.0])  # complex numbers in newer versions of numpy
+    nodes = (np.sort(roots.real) + 1) / 2
     nodes[-1] = 1.0
     powers = np.arange(1.0, stages + 1)
     vandermonde = np.vander(nodes, stages, increasing=True)

@@ -17,6 +17,8 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.errors import InputError
+from scansnap.base.memory import check_memory
 from scansnap.base.needs_torch import needs_torch
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions
@@ -34,6 +36,9 @@ SINGULAR = (
 """Why no run can go on under Lemma 3's gradient."""
 
 
+MOST_SEQUENCES = 10**7 * 365 * 86400
+"""Sequences that a core draws and learns from in a year, at the speed of the smallest settings."""
+
 Checked = TypeVar("Checked", TrainOptions, FlowOptions)
 
 
@@ -48,7 +53,12 @@ class Task(Generic[Checked]):
     def checked(cls, source: DataSource, options: Checked) -> Self:
         """The task, or an `InputError` that says why it cannot be done."""
         options.check_data(source)
-        return cls(source, options)
+        task = cls(source, options)
+        task.check_size()
+        return task
+
+    def check_size(self) -> None:
+        """Refuse what fits into no memory and no lifetime, before anything is made."""
 
     @cached_property
     def layer(self) -> Layer:
@@ -87,6 +97,22 @@ class Work(Task[TrainOptions]):
         """Sequences in an update."""
         return self.options.batch_size or self.options.num_sequences or self.source.classes.num_classes
 
+    def check_size(self) -> None:
+        runs, engine = len(self.options.runs), engine_for(self)
+        numbers = engine.numbers_per_run(self) * runs + engine.numbers_at_once(self)
+        if self.options.device == "cpu":
+            check_memory(
+                f"{runs:,} {'runs' if runs > 1 else 'run'} with {self.batch:,} sequences in a batch need",
+                np.dtype(self.dtype).itemsize * numbers,
+                "give a smaller batch_size or fewer runs at a time",
+            )
+        sequences = float(runs) * self.options.steps * self.batch
+        if sequences > MOST_SEQUENCES:
+            raise InputError(
+                f"{self.options.steps:,} steps of {self.batch:,} sequences in {runs:,} runs are {sequences:.2g} "
+                f"sequences, {sequences / MOST_SEQUENCES:,.2g} years at ten million a second: ask for fewer."
+            )
+
 
 class Engine(Protocol):
     """Runs in progress.  Update number s uses batch number s; `step` updates have been made."""
@@ -103,6 +129,11 @@ class Engine(Protocol):
     @staticmethod
     def numbers_per_run(work: Work) -> float:
         """How many numbers a run holds in memory while it trains, besides its records."""
+
+    @staticmethod
+    def numbers_at_once(work: Work) -> float:
+        """How many numbers are in memory besides those of the runs, whatever their number."""
+        return 0.0
 
     @property
     def step(self) -> int:

@@ -22,8 +22,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.progress import progress_bar
-from scansnap.data.named_classes import as_source
-from scansnap.data.source import DataSource
+from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.flow_engine import FlowWork, Solution, flow_engine_for
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
@@ -44,7 +43,7 @@ TITLE = "population dynamics of a 1-layer (Y, Z) transformer"
 MOST_EVALUATIONS = 300_000
 """A run fails after this many evaluations of the gradient: about a hundred times what most runs need."""
 
-PIECE = 2**25
+PIECE = {"cpu": 2**25, "cuda": 2**28}
 """Runs are integrated so many at a time that their states have about this many numbers."""
 
 
@@ -54,9 +53,7 @@ class FlowCall(FlowOptions, Call):
 
 
 @verb(FlowOptions, FlowCall)
-def flow(
-    classes: DataSource | str, options: FlowOptions, store: str | Path | None, progress: bool | None
-) -> xr.Dataset:
+def flow(classes: Data, options: FlowOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Integrate the population dynamics and return the state at each of `times`.
 
     One unit of time is one expected update with batch size 1 at T -> infinity.  Arithmetic is float64.
@@ -85,7 +82,7 @@ def flow(
 def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progress: bool | None = None) -> xr.Dataset:
     """`flow`, for options that were already checked."""
     options = work.options
-    times, record = np.array(options.times), options.quantities
+    times, record, engine = np.array(options.times), options.quantities, flow_engine_for(work)
     start = work.start(runs)
     template = run_dataset(
         {**runs.coordinates(), "status": np.full(len(runs), "running", "U8")}, "time", times,
@@ -98,12 +95,12 @@ def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progr
         return finished
     words = f"integrating {len(runs)} run{'s' * (len(runs) > 1)}"
     reached = np.zeros(len(runs))
-    piece = max(1, int(PIECE // work.numbers_per_run))
+    piece = max(1, int(PIECE[options.device] // work.numbers_per_run))
     with recorder, progress_bar(words, len(runs), progress) as show:
         for first in range(0, len(runs), piece):
             part = slice(first, first + piece)
             own = start[part]
-            solution = flow_engine_for(work)(work, own).solve(
+            solution = engine(work, own).solve(
                 runs[part],
                 MOST_EVALUATIONS,
                 lambda done, first=first: show(first + done),  # type: ignore[misc]
@@ -124,11 +121,10 @@ def _values(
     """Every quantity (R, n, ...), computed for all runs and times at once; NaN where a run did not reach."""
     count = solution.loss.shape
     lost = np.isnan(solution.loss)
-    bias = solution.position_bias
     parts = Parts(
         attention_logits=_flat(solution.attention_logits),
         decoder=_flat(solution.decoder),
-        position_bias=None if bias is None else _flat(bias),
+        position_bias=_flat(solution.position_bias),
     )
     measures = {"loss": solution.loss.ravel(), "accuracy": solution.accuracy.ravel()}
     snapshot = Snapshot(start.layout, parts, measures, start.prior)
@@ -140,9 +136,9 @@ def _values(
     return values
 
 
-def _flat(array: NDArray[np.float64]) -> NDArray[np.float64]:
+def _flat(array: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
     """Runs and times as one axis."""
-    return array.reshape(-1, *array.shape[2:])
+    return None if array is None else array.reshape(-1, *array.shape[2:])
 
 
 def _why(runs: Runs, reached: NDArray[np.float64], failed: NDArray[np.bool_], end: float) -> str:
@@ -150,6 +146,7 @@ def _why(runs: Runs, reached: NDArray[np.float64], failed: NDArray[np.bool_], en
     worst = int(np.flatnonzero(failed)[0])
     return (
         f"{int(failed.sum())} of {len(runs)} runs failed; the first, with lr_y = {runs.lr_y[worst]:g} and lr_z = "
-        f"{runs.lr_z[worst]:g}, came to t = {reached[worst]:.3g} of {end:.3g} in {MOST_EVALUATIONS:,} evaluations of "
-        "the gradient: ask for earlier times or, where rtol and atol are tiny, allow larger errors."
+        f"{runs.lr_z[worst]:g}, came to t = {reached[worst]:.3g} of {end:.3g} in at most {MOST_EVALUATIONS:,} "
+        "evaluations of the gradient, as happens where classes differ in nothing but their next token, so that Y "
+        "settles at once, or where rtol and atol are tiny: ask for earlier times or allow larger errors."
     )

@@ -126,7 +126,8 @@ class _System:
 
     def _gradient(self, states: FloatArray) -> Gradients:
         y, z, bias = self._split(states)
-        return gradients(self._layout, y, z, self._batch(len(states)), modified=self._modified, bias=bias)
+        batch = self._batch(len(states))
+        return gradients(self._layout, y, z, batch, modified=self._modified, bias=bias, balanced=True)
 
     def _batch(self, count: int) -> Batch:
         return population_batch(self._layout, count)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import Seed
 from scansnap.base.options import from_names
-from scansnap.data.named_classes import as_source
-from scansnap.data.source import DataSource
+from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.gradients import LayoutTensors, population_batch
 from scansnap.model.architecture import Addition, Layer
 from scansnap.model.attention import AttentionMap
@@ -15,10 +16,11 @@ from scansnap.model.compact import CompactLayout
 from scansnap.model.normalization import Normalization
 
 
+@door
 def compare_gradients(
-    classes: DataSource | str,
+    classes: Data,
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     scale: float = 1.0,
     **layer: str | bool | int | Normalization | AttentionMap | Addition,
 ) -> float:

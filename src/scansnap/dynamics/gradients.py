@@ -140,10 +140,13 @@ def gradients(
     *,
     modified: bool = False,
     bias: Tensor | None = None,
+    balanced: bool = False,
 ) -> Gradients:
     """Lemma 1 for y (R, H D, C) and z (R, Q H, S); Lemma 3's decoder gradient if `modified`.
 
-    `bias` (R, 1, G) is added to z by bucket of positions (`position_bias.py`), for batches that have them.
+    `bias` (R, 1, G) is added to z by bucket of positions (`position_bias.py`), for batches that have them.  The dz of a
+    sequence under the softmax sums to zero; if `balanced`, what rounding leaves of the sum is taken out, which a stiff
+    flow would add up (`compiled/flow.py`).
     """
     batch, products = batch.of_runs(), layout.products
     counts = token_weights(batch, bias)
@@ -155,6 +158,8 @@ def gradients(
 
     g = products.back(residual, decoder, batch.class_index).unflatten(2, direction.value.shape[2:])  # (R, B, H, D)
     dz, dlog_a = direction.backward(g)  # (R, B, H, S)
+    if balanced and layout.readout.is_softmax:
+        dz = dz - dz.sum(-1, keepdim=True) * (2 * (direction.z + direction.log_a)).softmax(-1)  # as f_l^2
     if modified:
         modification = _modification(layout, attention_logits, bias)
         every = torch.arange(len(weighed), device=weighed.device)[:, None]

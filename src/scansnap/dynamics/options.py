@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
-from scansnap.base.options import Kind, MemberKind, Options, option, read_numbers
+from scansnap.base.kinds import Kind, MemberKind, read_numbers
+from scansnap.base.options import Options, option
 from scansnap.base.own_code import is_own
-from scansnap.data.sequence_length import LengthKind
+from scansnap.base.sequence_length import LengthKind
 from scansnap.data.source import DataSource
 from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
@@ -42,7 +43,7 @@ class RatesKind(Kind):
 
     def check(self, name: str, value: Any) -> float | tuple[float, ...]:
         wanted = "a finite learning rate of at least 0, or a sequence of them, one per run"
-        rates = checks.numbers(name, value, wanted)
+        rates = checks.series(name, value, wanted)
         if (rates < 0).any():
             raise InputError(f"{name} is {checks.shortened(value)}: give {wanted}.")
         return tuple(rates.tolist()) if checks.is_list(value) else float(rates[0])
@@ -77,7 +78,7 @@ class TimesKind(Kind):
 
     def check(self, name: str, value: Any) -> tuple[float, ...]:
         wanted = "increasing numbers of steps of at least 0, such as [1, 1e3, 1e6]"
-        times = checks.numbers(name, value, wanted)
+        times = checks.series(name, value, wanted)
         if (times < 0).any() or (np.diff(times) <= 0).any():
             raise InputError(f"{name} is {checks.shortened(value)}: give {wanted}.")
         return tuple(times.tolist())
@@ -153,6 +154,13 @@ class RunOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Options):
+    """Where runs are computed."""
+
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordOptions(Options):
     """What is recorded of a run."""
 
@@ -224,7 +232,6 @@ class StepOptions(Options):
         default=1, metadata=option("Updates between records", axis=False, least=1, none="records only start and end")
     )
     dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Floating-point type.", axis=False))
-    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute.", axis=False))
 
     @property
     def rule(self) -> UpdateRule:
@@ -252,7 +259,7 @@ class StepOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, StepOptions, RunOptions):
+class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, StepOptions, RunOptions):
     """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read.
 
     >>> from dataclasses import replace
@@ -335,7 +342,7 @@ class TimeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptions, RunOptions):
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, DeviceOptions, TimeOptions, RunOptions):
     """The options of `flow`.
 
     >>> options = ss.FlowOptions(lr_y=0.5, lr_z=0.05, times=[1, 10])

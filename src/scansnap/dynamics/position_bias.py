@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
-from scansnap.base.options import Kind
+from scansnap.base.kinds import Kind
 from scansnap.data.sequence_classes import SequenceClasses
 
 PositionBias = Mapping[str, float] | Sequence[float] | NDArray[np.floating]
@@ -43,9 +43,9 @@ class BiasKind(Kind):
     def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:
         if isinstance(value, Mapping):
             if set(value) != {"alibi"}:
-                raise InputError(f"{name} is {dict(value)!r}: give {WANTED}.")
+                raise InputError(f"{name} is {checks.shortened(dict(value))}: give {WANTED}.")
             return {"alibi": checks.number(f"{name} of 'alibi'", value["alibi"])}
-        return tuple(checks.numbers(name, value, WANTED).tolist())
+        return tuple(checks.series(name, value, WANTED).tolist())
 
     def read(self, name: str, text: str) -> dict[str, float] | list[float]:
         try:

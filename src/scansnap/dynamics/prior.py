@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError, unknown
-from scansnap.base.options import Kind
+from scansnap.base.kinds import Kind
 from scansnap.data.sequence_classes import SequenceClasses
 
 Prior = Mapping[str, float] | Mapping[int, float] | Sequence[float] | NDArray[np.floating]
@@ -40,10 +40,10 @@ class PriorKind(Kind):
     def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:
         if isinstance(value, Mapping):
             return {
-                str(key): checks.number(f"{name} of {key!r}", logit, least=-LARGEST, most=LARGEST)
+                str(key): checks.number(f"{name} of {checks.shortened(key)}", logit, least=-LARGEST, most=LARGEST)
                 for key, logit in value.items()
             }
-        array = checks.numbers(name, value, WANTED.removeprefix("give "))
+        array = checks.series(name, value, WANTED.removeprefix("give "))
         if not (np.abs(array) <= LARGEST).all():
             raise InputError(f"{name} is {checks.shortened(value)}: {WANTED}.")
         return tuple(array.tolist())
@@ -73,23 +73,29 @@ def prior_logits(
     if prior is None:
         return np.zeros(len(classes.contextual_tokens))
     if isinstance(prior, Mapping):
-        return _from_mapping(classes, prior)[classes.contextual_tokens]
+        return _from_mapping(classes, prior)
     if len(prior) != classes.vocab_size:
         raise InputError(f"attention_prior has {len(prior)} numbers for {classes.vocab_size} tokens: {WANTED}.")
     return np.array(prior)[classes.contextual_tokens]
 
 
 def _from_mapping(classes: SequenceClasses, prior: Mapping[str, float]) -> NDArray[np.float64]:
-    logits = np.zeros(classes.vocab_size)
-    ids = {str(token): token for token in range(classes.vocab_size)}
-    ids |= {classes.name(token): token for token in range(classes.vocab_size)}  # a name comes before an id
+    tokens = classes.contextual_tokens
+    logits = np.zeros(len(tokens))
+    names = {name: token for token, name in enumerate(classes.token_names or ())}
     # Kinds first, so that single tokens override them.
     for key, logit in sorted(prior.items(), key=lambda item: item[0] not in KINDS):
         if key in KINDS:
-            logits[classes.token_kinds == key] = logit
-        elif key in ids:
-            logits[ids[key]] = logit
-        else:
-            known = [*KINDS, *(classes.name(int(token)) for token in classes.contextual_tokens[:6]), "..."]
+            logits[classes.kinds_of(tokens) == key] = logit
+            continue
+        token = names.get(key, _id(key, classes.vocab_size))  # a name comes before an id
+        if token is None:
+            known = [*KINDS, *(classes.name(int(token)) for token in tokens[:6]), "..."]
             raise unknown("token in attention_prior", key, known)
+        logits[tokens == token] = logit
     return logits
+
+
+def _id(key: str, vocab_size: int) -> int | None:
+    """The token whose id is written so, if there is one."""
+    return int(key) if len(key) <= 9 and key.isdecimal() and key == str(int(key)) and int(key) < vocab_size else None

@@ -41,6 +41,14 @@ class Directions(Protocol):
     def value(self) -> Tensor:
         """v (R, B, H, D)."""
 
+    @property
+    def z(self) -> Tensor:
+        """The logits (R, B, H, S) that it was made from."""
+
+    @property
+    def log_a(self) -> Tensor:
+        """ln a, which broadcasts with them."""
+
     def backward(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """dJ/dz and dJ/d ln a (R, B, H, S) from g = dJ/dv (R, B, H, D)."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
-from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.base.memory import check_memory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
@@ -134,9 +134,8 @@ def _zeros(layout: CompactLayout, runs: int, dtype: str) -> tuple[NDArray[np.flo
 def _check_memory(layout: CompactLayout, runs: int, dtype: str) -> None:
     shape_y, shape_z = _shapes(layout, runs)
     needed = 2 * (np.prod(shape_y, dtype=float) + np.prod(shape_z, dtype=float)) * np.dtype(dtype).itemsize
-    if needed > physical_memory():
-        raise InputError(
-            f"{runs} runs with {shape_y[1]} contextual tokens and {layout.num_columns} output columns need "
-            f"{gibibytes(needed)}, more than this machine's {gibibytes(physical_memory())}: start from zeros, which "
-            "merges output columns, or train fewer runs at a time."
-        )
+    check_memory(
+        f"{runs} runs with {shape_y[1]} contextual tokens and {layout.num_columns} output columns need",
+        needed,
+        "start from zeros, which merges output columns, or train fewer runs at a time",
+    )

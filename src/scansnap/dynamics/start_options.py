@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
-from scansnap.base.options import Kind, Options, option
+from scansnap.base.kinds import Kind
+from scansnap.base.options import Options, option
 from scansnap.dynamics.position_bias import BiasKind, PositionBias
 from scansnap.dynamics.prior import Prior, PriorKind
 

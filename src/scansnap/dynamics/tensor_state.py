@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.dynamics.engine import Array
+from scansnap.dynamics.engine import Array, Work
 from scansnap.dynamics.update_rules import Update, UpdateRule, memory_of
 
 
@@ -17,6 +17,11 @@ class TensorState:
     """Parameters and the update rule's memory by name, the step, and where runs diverged."""
 
     spins = True
+
+    @staticmethod
+    def numbers_at_once(work: Work) -> float:
+        """None: each run has its own batch."""
+        return 0.0
 
     def __init__(
         self,

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scansnap.base.needs_torch import needs_torch
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_tensor_thread
-from scansnap.data.named_classes import as_source
-from scansnap.data.source import DataSource
+from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.engine import Engine, Work, engine_for
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
@@ -54,9 +53,7 @@ class TrainCall(TrainOptions, Call):
 
 
 @verb(TrainOptions, TrainCall)
-def train(
-    classes: DataSource | str, options: TrainOptions, store: str | Path | None, progress: bool | None
-) -> xr.Dataset:
+def train(classes: Data, options: TrainOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Train the (Y, Z) transformer and return what was recorded.
 
     Sequences of rates and seeds make one run per entry, and all runs advance together; a run's numbers do not depend

@@ -19,9 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.needs_torch import needs_torch
 from scansnap.base.open_list import OpenList
+from scansnap.base.printable import shortened
 from scansnap.base.user_file import called
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ def check_rule(rule: UpdateRule) -> None:
     name = f"the optimizer {type(rule).__name__}"
     words = memory_of(rule)
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"{name} has memory = {words!r:.60}: give a tuple of names, such as ('momentum',) or ().")
+        raise InputError(f"{name} has memory = {shortened(words)}: give a tuple of names, such as ('momentum',) or ().")
     count = torch.tensor([1.0, 1, 3, 0], dtype=torch.float64)
     every = torch.tensor([0, 1, 2, 2, 2])
     slopes = torch.linspace(-1, 2, 24, dtype=torch.float64).sin().reshape(2, 3, 4) * (count > 0)
@@ -142,6 +144,7 @@ True
 """
 
 
+@door
 @OPTIMIZERS.register("sgd")
 @dataclass(frozen=True)
 class SGD:
@@ -163,6 +166,7 @@ class SGD:
         update.matrix.addcmul_(velocity, update.rate if update.share is None else update.rate * update.share)
 
 
+@door
 @OPTIMIZERS.register("adam")
 @dataclass(frozen=True)
 class Adam:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.options import Options, documented, from_names, required_of, signature
 
@@ -56,21 +57,31 @@ class Verb(Protocol, Generic[Subject, Chosen, P]):
 
 
 def verb(
-    options_class: type[Chosen], call: Callable[P, Call]
+    options_class: type[Chosen],
+    call: Callable[P, Call],
+    *,
+    named: type[Options] | None = None,
+    read: Callable[[Mapping[str, Any]], Chosen] | None = None,
 ) -> Callable[[Callable[[Subject, Chosen, str | Path | None, bool | None], xr.Dataset]], Verb[Subject, Chosen, P]]:
     """A decorator that lets a function of (data, options, store, progress) be called in both forms.
 
     `call` is a class with the fields of `options_class` and of `Call`: its constructor is the flat form's signature.
+    Where an option decides between subclasses of `options_class`, `named` has the options of all of them, and `read`
+    turns names and values into one of them.
     """
+    listed = named or options_class
+    made_of: Callable[[Mapping[str, Any]], Chosen] = read or functools.partial(from_names, options_class)
 
     def decorate(
         function: Callable[[Subject, Chosen, str | Path | None, bool | None], xr.Dataset],
     ) -> Verb[Subject, Chosen, P]:
-        @functools.wraps(function)
+        checked = door(function)
+
+        @functools.wraps(checked)
         def flat(data: Any, options: Any = None, /, **words: Any) -> xr.Dataset:
             how = {field.name: words.pop(field.name, field.default) for field in fields(Call)}
             if options is None and (words or not required_of(options_class)):
-                options = from_names(options_class, words)
+                options = made_of(words)
             elif not isinstance(options, options_class):
                 what = "missing" if options is None else type(options).__name__
                 raise InputError(f"options is {what}: give {options_class.__name__}, or every option by its name.")
@@ -79,12 +90,12 @@ def verb(
                     f"{', '.join(words)} is given beside {options_class.__name__}: change the options with "
                     "dataclasses.replace."
                 )
-            return function(data, options, how["store"], how["progress"])
+            return checked(data, options, how["store"], how["progress"])
 
         first = next(iter(inspect.signature(function).parameters.values()))
         own = inspect.Signature([first, *inspect.signature(Call).parameters.values()], return_annotation="xr.Dataset")
-        flat.__signature__ = signature(own, options_class)  # type: ignore[attr-defined]
-        flat.__doc__ = documented(function.__doc__ or "", options_class, STORE)
+        flat.__signature__ = signature(own, listed)  # type: ignore[attr-defined]
+        flat.__doc__ = documented(function.__doc__ or "", listed, STORE)
         return cast("Verb[Subject, Chosen, P]", flat)
 
     return decorate

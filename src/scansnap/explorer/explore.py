@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from scansnap.base import checks
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
@@ -38,6 +39,7 @@ class Explorer(Protocol):
     height: int  # in pixels
 
 
+@door
 def explore(
     classes: DataSource | str = "syn-small",
     options: TrainOptions | None = None,

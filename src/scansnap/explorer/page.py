@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from scansnap.base.errors import InputError
 from scansnap.base.options import from_names, options_of
+from scansnap.base.printable import shortened
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.named_classes import as_source
 from scansnap.data.sequence_classes import SequenceClasses
@@ -99,7 +100,7 @@ def _single(name: str, value: Any) -> str | float | None:
     if isinstance(value, tuple) and len(value) == 1:
         (value,) = value
     if not isinstance(value, str | int | float | None):
-        raise InputError(f"{name} is {value!r:.60}: the explorer shows one run, of built-in parts.")
+        raise InputError(f"{name} is {shortened(value)}: the explorer shows one run, of built-in parts.")
     return value
 
 

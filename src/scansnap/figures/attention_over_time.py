@@ -1,4 +1,7 @@
-"""Attention of each class over training: one panel per class, with the loss and the entropy beside them."""
+"""Attention of each class over training: one panel per class, with the loss and the entropy beside them.
+
+A dotted line marks where a class's attention froze.  Other runs of the result are gray lines beside the one shown.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,28 @@ from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
 from scansnap.figures.heatmap import heatmap
+from scansnap.figures.plain_text import plain
 from scansnap.figures.style import COLORS, LINES
-from scansnap.results.measure import record_dimension
+from scansnap.results.measure import record_dimension, snaps
 
 MOST_CLASSES = 4
 """The most panels; of more classes the first few are shown, and the title says so."""
 
+MOST_RUNS = 100
+"""The most other runs of which lines are drawn."""
+
+
+def has_attention(dataset: xr.Dataset) -> bool:
+    """Whether the first run has attention at any record: one that fails or diverges at once has none."""
+    return bool((dataset["attention"].isel(run=0) > 0).any())
+
 
 def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
-    """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes."""
+    """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes.
+
+    `snap` is where the attention of a class froze, NaN if it has not.  `other_loss` and `other_entropy`, the mean over
+    classes, are those of the other runs.
+    """
     missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
     if missing:
         raise InputError(f"the picture needs {', '.join(missing)}, which this result did not record: record that too.")
@@ -26,12 +42,18 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
         raise InputError(
             f"the picture needs at least two records along '{axis}', but this result has one: record more often."
         )
+    if not has_attention(dataset):
+        raise InputError("this result holds no attention that could be drawn: lower the learning rates.")
     if not 0 <= run < dataset.sizes["run"]:
         raise InputError(f"there is no run {run}: give one from 0 to {dataset.sizes['run'] - 1}.")
     measures = dataset[["attention", "loss", "entropy"]].isel(run=run)
+    measures["snap"] = snaps(dataset.isel(run=[run]))["snap_step"].isel(run=0, drop=True)
     for part in ("head", "layer"):
         several = measures.sizes[part] > 1
         measures = _as_classes(measures, part) if several else measures.squeeze(part, drop=True)
+    others = dataset[["loss", "entropy"]].drop_isel(run=run).isel(run=slice(MOST_RUNS)).rename(run="other_run")
+    measures["other_loss"] = others["loss"].reset_coords(drop=True)
+    measures["other_entropy"] = others["entropy"].mean(("class", "layer", "head")).reset_coords(drop=True)
     return (
         measures.isel({"class": slice(MOST_CLASSES)})
         .assign_attrs(num_classes=measures.sizes["class"], num_runs=dataset.sizes["run"])
@@ -43,7 +65,7 @@ def _as_classes(measures: xr.Dataset, part: str) -> xr.Dataset:
     """Each head, or layer, of each class as a class of its own, named for both; the loss is that of the whole."""
     parts = []
     for number in measures[part].values:
-        values = measures[["attention", "entropy"]].sel({part: number}, drop=True)
+        values = measures[["attention", "entropy", "snap"]].sel({part: number}, drop=True)
         names = [f"{name}, {part} {number}" for name in values["next_token_name"].values]
         parts.append(values.assign_coords(next_token_name=("class", names)))
     classes = xr.concat(parts, "class", coords="minimal", compat="override")
@@ -61,18 +83,23 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes = figure.add_subplot(grid[i, 0])
         of_class = dataset.isel({"class": i})
         image = heatmap(axes, of_class["attention"], axis, top)
-        names = f"next token {of_class['next_token_name'].values}, query {of_class['query_token_name'].values}"
+        next_token, query = (plain(of_class[f"{role}_token_name"].values) for role in ("next", "query"))
+        names = f"next token {next_token}, query {query}"
+        if np.isfinite(of_class["snap"]):
+            axes.axvline(float(of_class["snap"]), color="white", linestyle=":", linewidth=1.5)
+            names += f": snapped at {axis} {float(of_class['snap']):,.6g} (dotted)"
         axes.set_title(names, fontsize=9, loc="left")
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "")
     bar = figure.colorbar(image, ax=figure.axes, location="bottom", fraction=0.03, aspect=50, pad=0.01)
     bar.set_label("attention $c_{l|n}$", fontsize=9)
     half = max(panels, 2) // 2
     _lines(figure.add_subplot(grid[:half, 1]), dataset, axis, "loss", "loss")
-    _lines(figure.add_subplot(grid[half:, 1]), dataset, axis, "entropy", "entropy on distinct tokens")
+    if dataset["entropy"].notnull().any():
+        _lines(figure.add_subplot(grid[half:, 1]), dataset, axis, "entropy", "entropy on distinct tokens")
     rates = f"$\\eta_Y$ = {float(dataset['lr_y']):g}, $\\eta_Z$ = {float(dataset['lr_z']):g}"
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
     if dataset.attrs["num_runs"] > 1:
-        shown += f"; run {int(dataset['run'])} of {dataset.attrs['num_runs']}"
+        shown += f"; run {int(dataset['run'])} of {dataset.attrs['num_runs']}, the others gray"
     if str(dataset["status"].values) != "ok":
         shown += f"; {dataset['status'].values}"
     what = "training" if axis == "step" else "time"
@@ -83,9 +110,12 @@ def draw(dataset: xr.Dataset) -> Figure:
 def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) -> None:
     times = dataset[axis].values.astype(float)
     values = dataset[name].values
+    others = dataset[f"other_{name}"].transpose(axis, "other_run").values
+    for k in range(others.shape[1]):
+        axes.plot(times, others[:, k], color="0.75", linewidth=0.7, zorder=1, label="_")
     lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
     for i in range(lines.shape[1]):
-        text = f"next token {dataset['next_token_name'].values[i]}" if values.ndim > 1 else None
+        text = f"next token {plain(dataset['next_token_name'].values[i], 24)}" if values.ndim > 1 else None
         axes.plot(times, lines[:, i], color=COLORS[i % len(COLORS)], linestyle=LINES[i % len(LINES)], label=text)
     if values.ndim > 1:
         axes.legend(fontsize=7, frameon=False)

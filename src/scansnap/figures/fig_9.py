@@ -21,7 +21,7 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
-from scansnap.theory.checks import Form
+from scansnap.theory.form import Form
 
 FORMS: dict[Form, str] = {
     "published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",

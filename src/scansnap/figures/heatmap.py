@@ -7,6 +7,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
+from scansnap.figures.plain_text import plain
+
 
 def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:
     """Draw the tokens of one class against time, common tokens below, distinct ones above.
@@ -32,6 +34,7 @@ def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_
             if rows[0]:
                 axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
     every = max(1, len(order) // 10)
-    axes.set_yticks(np.arange(0, len(order), every), attention["token_name"].values[order][::every], fontsize=7)
+    names = [plain(name, 24) for name in attention["token_name"].values[order][::every]]
+    axes.set_yticks(np.arange(0, len(order), every), names, fontsize=7)
     axes.set_ylabel("token", fontsize=9)
     return image

@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap import theory
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
 from scansnap.figures.style import label
 from scansnap.results import measure
@@ -40,6 +41,7 @@ LABELS = {
 }
 
 
+@door
 def phase_diagram(result: xr.Dataset, *, x: str = "lr_y", y: str = "lr_z", color: str = "snap_time") -> Figure:
     """Draw a map of a sweep.
 

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 
 def save_picture(figure: Figure, target: Path, where: str = "") -> Path:
-    """Write a matplotlib figure and return its path; the ending of the file name decides the format."""
+    """Write a matplotlib figure, all of it or nothing; the ending of the file name decides the format."""
+    draft = target.with_name(f".{target.name}.new")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=150)
+        figure.savefig(draft, dpi=150, format=target.suffix[1:].lower())
+        draft.replace(target)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         raise InputError(f"cannot write the picture {target}: {error.strerror or error}{where}.") from None
     return target

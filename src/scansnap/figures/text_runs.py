@@ -11,12 +11,11 @@ import numpy as np
 import xarray as xr
 
 from scansnap.base.errors import InputError
-from scansnap.base.options import from_names
 from scansnap.figures.statistics import enough_seeds
 from scansnap.results.provenance import store_name
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.shape import TextShape
-from scansnap.text.training.options import TextOptions
+from scansnap.text.training.options import TextOptions, text_options
 from scansnap.text.training.ranks import processes
 from scansnap.text.training.train import TextTraining, text_training
 from scansnap.text.training.windows import Columns
@@ -51,7 +50,7 @@ def trainings(
     for setting in settings:
         name = store_name(corpus.name, {**setting, "corpus": corpus.fingerprint})
         store = folder / name if stores and folder is not None else None
-        yield text_training(corpus, from_names(TextOptions, setting), store=store)
+        yield text_training(corpus, text_options(setting), store=store)
 
 
 def seeds_of(num_seeds: int) -> range:
@@ -63,8 +62,9 @@ def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
     """Refuse runs of which one diverged."""
     for run in runs:
         if str(run["status"].values[0]) == "diverged":
+            seed = f", seed {int(run['seed'][0])}" if "seed" in run.coords else ""  # Y and Z start at zero
             raise InputError(
-                f"the run at lr_y {float(run['lr_y'][0]):g}, seed {int(run['seed'][0])} diverged at step "
+                f"the run at lr_y {float(run['lr_y'][0]):g}{seed} diverged at step "
                 f"{int(run['diverged_step'][0]):,}, so the figure cannot be made: train for fewer steps."
             )
 

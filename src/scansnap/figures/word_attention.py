@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
+from scansnap.figures.plain_text import plain
 from scansnap.results.store import load
 from scansnap.text.model.model_file import load_model, model_folder
 
@@ -88,7 +89,7 @@ def draw_words(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str,
     # The square root shows small weights too: a uniform row of 35 keys has weights of 0.03.
     axes.imshow(np.ma.masked_where(hidden, np.sqrt(attention)), cmap="Blues", vmin=0, vmax=1, aspect="equal")
     places = np.arange(len(words))
-    shown = [word if len(word) <= 14 else word[:13] + "…" for word in map(str, words)]
+    shown = [plain(word, 14) for word in words]
     axes.set_xticks(places, shown, rotation=90, fontsize=size)
     axes.set_yticks(places, shown, fontsize=size)
     axes.tick_params(length=0)

@@ -9,9 +9,10 @@ import numpy as np
 
 from scansnap.base import checks
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import FlagKind, Kind, MemberKind
 from scansnap.base.needs_torch import needs_torch
 from scansnap.base.open_list import OpenList
-from scansnap.base.options import FlagKind, Kind, MemberKind, Options, option
+from scansnap.base.options import Options, option
 from scansnap.base.own_code import is_own
 from scansnap.model.attention import ATTENTION_MAPS, AttentionMap
 from scansnap.model.normalization import NORMALIZATIONS, Normalization

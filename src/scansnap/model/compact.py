@@ -33,6 +33,7 @@ full matrices.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class CompactLayout:
     support_probs: FloatArray  # (K, W) their P(l|n), padded with 0
     size: NDArray[np.int32]  # (K,) tokens in each class
     query_index: IntArray  # (K,) row of Z of each class
-    column_of_token: IntArray  # (M,) column of y for each output token
+    start_groups: IntArray | None  # (M,) equal where columns of Y start equal; None where all do
     multiplicity: FloatArray  # (C,) mu, 0 for padding
     next_column: IntArray  # (K,) column of each class's next token
 
@@ -74,7 +75,7 @@ class CompactLayout:
         for i in range(classes.num_classes):
             support[i, : size[i]] = np.searchsorted(rows, classes.support(i))
             support_probs[i, : size[i]] = classes.support_probs(i)
-        column_of_token, multiplicity = _columns(classes, start_groups)
+        next_column, multiplicity = _columns(classes, start_groups)
         queries = classes.queries
         order = np.argsort(queries)
         return cls(
@@ -87,10 +88,15 @@ class CompactLayout:
             support_probs=support_probs,
             size=size,
             query_index=order[np.searchsorted(queries, classes.query, sorter=order)],
-            column_of_token=column_of_token,
+            start_groups=start_groups,
             multiplicity=multiplicity,
-            next_column=column_of_token[classes.next_token],
+            next_column=next_column,
         )
+
+    @cached_property
+    def column_of_token(self) -> IntArray:
+        """(M,) column of y for each output token; made when it is asked for, since M may be large."""
+        return _column_of_token(self.classes, self.start_groups)
 
     @property
     def num_rows(self) -> int:
@@ -110,9 +116,9 @@ class CompactLayout:
     @property
     def other_tokens(self) -> IntArray:
         """The tokens that share the last row of Y; none if they are never read."""
-        shared = self.num_decoder_rows > len(self.decoder_tokens)
-        every = np.arange(self.classes.vocab_size)
-        return np.setdiff1d(every, self.decoder_tokens) if shared else every[:0]
+        if self.num_decoder_rows == len(self.decoder_tokens):
+            return self.rows[:0]
+        return np.setdiff1d(np.arange(self.classes.vocab_size), self.decoder_tokens)
 
     @property
     def own_row(self) -> IntArray:
@@ -169,16 +175,38 @@ class CompactLayout:
 
 
 def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[IntArray, FloatArray]:
-    """Column of every output token (next tokens first, in class order) and the padded multiplicities."""
-    groups = np.zeros(classes.vocab_size, np.int64) if start_groups is None else np.asarray(start_groups).copy()
+    """The column of each class's next token, and the padded multiplicities."""
+    next_tokens = _next_tokens(classes)
+    if start_groups is not None:
+        column_of_token = _column_of_token(classes, start_groups)
+        counts = np.bincount(column_of_token)
+        next_column = column_of_token[classes.next_token]
+    else:
+        counts = np.append(np.ones(len(next_tokens)), classes.vocab_size - len(next_tokens))
+        order = np.argsort(next_tokens)
+        next_column = order[np.searchsorted(next_tokens, classes.next_token, sorter=order)]
+    padded = -(-np.count_nonzero(counts) // LANES) * LANES
+    return next_column, np.append(counts[counts > 0], np.zeros(padded - np.count_nonzero(counts)))
+
+
+def _column_of_token(classes: SequenceClasses, start_groups: IntArray | None) -> IntArray:
+    """The column of every output token: next tokens first, in class order, then the groups that start equal."""
+    next_tokens = _next_tokens(classes)
+    if start_groups is None:
+        columns = np.full(classes.vocab_size, len(next_tokens))
+        columns[next_tokens] = np.arange(len(next_tokens))
+        return columns
+    groups = np.asarray(start_groups).copy()
     # A next token is pushed up by the sequences of its classes and so leaves its group.
-    next_tokens = classes.next_token[np.sort(np.unique(classes.next_token, return_index=True)[1])]
     groups[next_tokens] = groups.max() + 1 + np.arange(len(next_tokens))
     _, group = np.unique(groups, return_inverse=True)
     num_groups = int(group.max()) + 1
     rank = np.full(num_groups, -1, np.int64)
     rank[group[next_tokens]] = np.arange(len(next_tokens))
     rank[rank < 0] = np.arange(len(next_tokens), num_groups)
-    column_of_token = rank[group]
-    padded = -(-num_groups // LANES) * LANES
-    return column_of_token, np.bincount(column_of_token, minlength=padded).astype(np.float64)
+    return rank[group]
+
+
+def _next_tokens(classes: SequenceClasses) -> IntArray:
+    """The next tokens, in order of their first class."""
+    return classes.next_token[np.sort(np.unique(classes.next_token, return_index=True)[1])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from scansnap.base.door import door
 from scansnap.base.options import from_names
 from scansnap.model.architecture import Addition, Layer
 from scansnap.model.attention import AttentionMap
@@ -26,6 +27,7 @@ def unit(x: Tensor) -> Tensor:
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
+@door
 class YZTransformer(nn.Module):
     """Logits = Y^T LN(X^T b), b = softmax over contextual positions of Z[x_T, x_t], which exclude the query itself.
 

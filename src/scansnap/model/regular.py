@@ -13,9 +13,12 @@ import math
 import torch
 from torch import Tensor, nn
 
+from scansnap.base.door import door
+from scansnap.base.kinds import Seed
 from scansnap.model.layer import YZTransformer, attend, unit
 
 
+@door
 class RegularTransformer(nn.Module):
     """u_l^T W_V U^T LN(X^T b) with b the softmax of u_{x_T}^T W_Q W_K^T u_{x_t} / sqrt(d).
 
@@ -25,7 +28,7 @@ class RegularTransformer(nn.Module):
     torch.Size([2, 34])
     """
 
-    def __init__(self, vocab_size: int, width: int, *, dtype: torch.dtype = torch.float32, seed: int = 0) -> None:
+    def __init__(self, vocab_size: int, width: int, *, dtype: torch.dtype = torch.float32, seed: Seed = 0) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
 

@@ -14,6 +14,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,25 @@ def uncompiled(model: nn.Module) -> nn.Module:
         model = inner
 
 
+@dataclass
+class Trace:
+    """What a pass would have left, had it not been put back."""
+
+    is_any: bool = False
+
+
 @contextmanager
-def undisturbed(model: nn.Module, is_sharded: bool = False) -> Iterator[None]:
-    """Evaluation mode without gradients inside; all that a forward pass can change is put back after."""
+def undisturbed(model: nn.Module, is_sharded: bool = False) -> Iterator[Trace]:
+    """Evaluation mode without gradients inside; all that a forward pass can change is put back after.
+
+    After it, the trace says whether anything had changed.
+    """
+    trace = Trace()
     modules = list(model.modules())
     devices = {p.device for p in model.parameters()} | {b.device for b in model.buffers()}
     with ExitStack() as stack:
-        stack.enter_context(_random_numbers(devices))
-        stack.enter_context(_attributes(modules, OF_SHARDS if is_sharded else None))
+        stack.enter_context(_random_numbers(devices, trace))
+        stack.enter_context(_attributes(modules, OF_SHARDS if is_sharded else None, trace))
         stack.enter_context(torch.no_grad())
         if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
             stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -55,26 +67,31 @@ def undisturbed(model: nn.Module, is_sharded: bool = False) -> Iterator[None]:
                 stack.enter_context(torch.autocast(kind, dtype, cache_enabled=False))
         for module in modules:
             module.training = False
-        yield
+        yield trace
 
 
 @contextmanager
-def _random_numbers(devices: set[torch.device]) -> Iterator[None]:
-    accelerators = [device for device in devices if device.type not in ("cpu", "meta")]
+def _random_numbers(devices: set[torch.device], trace: Trace) -> Iterator[None]:
+    is_capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    accelerators = [d for d in devices if d.type not in ("cpu", "meta") and not is_capturing]  # unreadable then
     states = [(device, torch.get_device_module(device).get_rng_state(device)) for device in accelerators]
     torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     try:
         yield
     finally:
+        numpy_now: Any = np.random.get_state()  # noqa: NPY002
+        trace.is_any |= not torch.equal(torch.get_rng_state(), torch_state)
+        trace.is_any |= not all(map(np.array_equal, numpy_now, numpy_state)) or random.getstate() != python_state
         torch.set_rng_state(torch_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
         random.setstate(python_state)
         for device, state in states:
+            trace.is_any |= not torch.equal(torch.get_device_module(device).get_rng_state(device), state)
             torch.get_device_module(device).set_rng_state(state, device)
 
 
 @contextmanager
-def _attributes(modules: list[nn.Module], only: tuple[str, ...] | None) -> Iterator[None]:
+def _attributes(modules: list[nn.Module], only: tuple[str, ...] | None, trace: Trace) -> Iterator[None]:
     states = [_ModuleState(module, only) for module in modules]
     tensors: dict[int, tuple[Tensor, int, Tensor]] = {}
     for module, state in zip(modules, states, strict=True):
@@ -85,10 +102,11 @@ def _attributes(modules: list[nn.Module], only: tuple[str, ...] | None) -> Itera
         yield
     finally:
         for state in states:
-            state.restore()
+            trace.is_any |= state.restore()
         with torch.no_grad():
             for tensor, version, copy in tensors.values():
                 if tensor._version != version:
+                    trace.is_any = True
                     tensor.copy_(copy)
 
 
@@ -105,16 +123,19 @@ class _ModuleState:
     def _is_ours(self, name: str) -> bool:
         return name not in UNTOUCHED if self._only is None else name in self._only
 
-    def restore(self) -> None:
+    def restore(self) -> bool:
+        """Put everything back, and say whether anything but the mode had changed."""
         state = self._state
-        for name in [name for name in state if name not in self.attributes and self._is_ours(name)]:
+        added = [name for name in state if name not in self.attributes and self._is_ours(name)]
+        changed = [n for n, value in self.attributes.items() if n not in state or state[n] is not value]
+        refilled = [(container, content) for container, content in self._contents if not _same(container, content)]
+        for name in added:
             del state[name]
-        for name, value in self.attributes.items():
-            if name not in state or state[name] is not value:
-                state[name] = value
-        for container, content in self._contents:
-            if not _same(container, content):
-                _refill(container, content)
+        for name in changed:
+            state[name] = self.attributes[name]
+        for container, content in refilled:
+            _refill(container, content)
+        return bool(added or refilled or set(changed) - {"training"})
 
 
 def _same(container: Any, content: Any) -> bool:

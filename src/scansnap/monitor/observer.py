@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
-from scansnap.monitor.look import uncompiled, undisturbed
-from scansnap.monitor.probe import SHOWN, Piece, Probe
+from scansnap.monitor.look import Trace, uncompiled, undisturbed
+from scansnap.monitor.probe import Piece, Probe
 from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.projections import Projections, find_projections
 from scansnap.monitor.quantities import HeadQuantity
+from scansnap.monitor.replay import Replay, has_hooks
 from scansnap.monitor.sight import AllSeen, Announced, Sight
+from scansnap.monitor.sums import groups_of
 from scansnap.monitor.tally import SeenLayer, Tally
 
 Result = TypeVar("Result")
@@ -64,20 +66,10 @@ class Observer:
         self._model = uncompiled(model)
         self.is_sharded = is_sharded(self._model)
         self.probe, self.record = probe, tuple(record)
+        self._groups = groups_of(self.record)
         self.layers: dict[str, SeenLayer] = {}
         self.announced: list[Announced] = []
-
-    @property
-    def heads(self) -> int:
-        """The most heads of a layer."""
-        return max((layer.heads for layer in self.layers.values()), default=0)
-
-    @property
-    def shown(self) -> tuple[int, int]:
-        """The rows and keys of a pattern."""
-        queries = max((layer.queries for layer in self.layers.values()), default=0)
-        keys = max((layer.keys for layer in self.layers.values()), default=0)
-        return min(SHOWN, queries), min(SHOWN, keys)
+        self._replay = Replay(self._model, probe.device)
 
     def learn(self) -> None:
         """See which modules attend, and how; refused if none is seen."""
@@ -122,12 +114,14 @@ class Observer:
                 for layer in self.layers.values():
                     layer.has_before = False  # what was followed may not be whole
                 windows = self._at_most or self.probe.windows
+                if not isinstance(error, ScanSnapError):
+                    self._replay.drop()
                 if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
                     raise
                 self._at_most = math.ceil(windows / 2)
 
     def _learn(self) -> None:
-        tally = Tally(self.probe, self.record, {}, learns=True)
+        tally = Tally(self.probe, self._groups, {}, learns=True)
         piece = next(self.probe.pieces(self._at_most, repeat=False))
         self._pass([piece], tally)
         if not tally.layers:
@@ -141,19 +135,43 @@ class Observer:
     def _look(self) -> Measured:
         if not self.layers:
             self._learn()
-        tally = Tally(
-            self.probe, self.record, self.layers, shows=self._shows,
-            ends_early=not self.is_sharded and not _has_hooks(self._model),
-        )  # fmt: skip
-        self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
+        tensors = self._replay.run() or self._look_afresh()
         for layer in self.layers.values():
             layer.has_before = layer.before is not None
-        return self._collect(tally)
+        return self._read(*tensors)
 
-    def _pass(self, pieces: Iterable[Piece], tally: Tally) -> None:
+    def _look_afresh(self) -> tuple[Tensor, ...]:
+        """Look, and capture the look if the next ones can be its replay."""
+        followed = [layer.before for layer in self.layers.values() if layer.before is not None]
+        is_settled = self._replay.may_capture and not (
+            self.is_sharded or self.probe.function or has_hooks(self._model)
+            or any(layer.before is None or not layer.has_before for layer in self.layers.values())
+        )  # fmt: skip
+        before = [weights.clone() for weights in followed] if is_settled else []
+        tensors, trace = self._pass_over_probe()
+        if is_settled and not trace.is_any:
+            now = [weights.clone() for weights in followed]
+            for weights, value in zip(followed, before, strict=True):
+                weights.copy_(value)
+            self._replay.capture(lambda: self._pass_over_probe()[0], tensors)
+            for weights, value in zip(followed, now, strict=True):
+                weights.copy_(value)
+        return tensors
+
+    def _pass_over_probe(self) -> tuple[tuple[Tensor, ...], Trace]:
+        tally = Tally(
+            self.probe, self._groups, self.layers, shows=self._shows,
+            ends_early=not self.is_sharded and not has_hooks(self._model),
+        )  # fmt: skip
+        trace = self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
+        values = tally.sums.values()
+        self._add_projected(values)
+        return (values, tally.pattern, tally.sums.is_bad), trace
+
+    def _pass(self, pieces: Iterable[Piece], tally: Tally) -> Trace:
         """Run the model on pieces of the probe; all processes fail if one of them does."""
         names = {id(module): name for name, module in self._modules().items()}
-        with undisturbed(self._model, self.is_sharded):
+        with undisturbed(self._model, self.is_sharded) as trace:
             for piece in pieces:
                 tally.start(piece)
                 sight = Sight(names, piece.windows + piece.repeated, self.announced, tally)
@@ -164,35 +182,21 @@ class Observer:
                     pass
                 except Exception as error:
                     tally.failure = tally.failure or error
+                tally.finish()
                 if self.is_sharded:
                     free_gathered(self._model)
                     if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:
                         tally.failure = RuntimeError("the look failed in another process")
                 if tally.failure is not None:
                     raise tally.failure
+        return trace
 
-    def _collect(self, tally: Tally) -> Measured:
-        device = next(iter(tally.sums.values())).totals.device
-        shape = len(self.layers), self.heads
-        values = torch.full((len(self.record), *shape), math.nan, dtype=torch.float64, device=device)
-        pattern = torch.full((*shape, *self.shown), math.nan, device=device)
-        is_bad = torch.zeros(len(self.layers), dtype=torch.bool, device=device)
-        is_mean = torch.tensor([quantity.reduction == "mean" for quantity in self.record], device=device)
-        for i, name in enumerate(self.layers):
-            if name not in tally.sums:
-                continue
-            sums = tally.sums[name]
-            counts = torch.where(is_mean[:, None], sums.counts, (sums.counts > 0).double())
-            values[:, i, : sums.totals.shape[1]] = torch.where(counts > 0, sums.totals / counts, math.nan)
-            is_bad[i] = sums.is_bad
-            if sums.pattern is not None:
-                heads, rows, keys = sums.pattern.shape
-                pattern[i, :heads, :rows, :keys] = sums.pattern
-        self._add_projected(values)
-        if bad := is_bad.nonzero().flatten().tolist():
-            raise FailedLook(f"the attention logits of {list(self.layers)[bad[0]]} are not finite")
-        numbers = values.cpu().numpy()
-        return Measured({quantity.name: numbers[j] for j, quantity in enumerate(self.record)}, pattern.cpu().numpy())
+    def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Measured:
+        if is_bad.any():
+            raise FailedLook(f"the attention logits of {list(self.layers)[int(is_bad.int().argmax())]} are not finite")
+        names = [quantity.name for group in self._groups for quantity in group.members]
+        numbers = dict(zip(names, values.cpu().numpy(), strict=True))
+        return Measured({quantity.name: numbers[quantity.name] for quantity in self.record}, pattern.cpu().numpy())
 
     def _modules(self) -> dict[str, nn.Module]:
         """The model's modules by name; the model itself has that of its class."""
@@ -200,8 +204,8 @@ class Observer:
 
     def _add_projected(self, values: Tensor) -> None:
         """Fill in the quantities of projections, of layers of the same shape together."""
-        wanted = [j for j, quantity in enumerate(self.record) if quantity.sample == "projections"]
-        if not wanted:
+        groups = [group for group in self._groups if group.sample == "projections"]
+        if not groups:
             return
         modules = self._modules()
         alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
@@ -210,17 +214,12 @@ class Observer:
             shown = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
             if shown:
                 alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))
-        for group in alike.values():
-            layers = [i for i, _ in group]
+        for layers in alike.values():
             stacked = Projections(
-                torch.stack([shown.query.detach() for _, shown in group]),
-                torch.stack([shown.key.detach() for _, shown in group]),
+                torch.stack([shown.query.detach() for _, shown in layers]),
+                torch.stack([shown.key.detach() for _, shown in layers]),
             )
-            for j in wanted:
-                numbers = self.record[j].compute(stacked)
-                values[j, layers, : numbers.shape[1]] = numbers.to(values)
-
-
-def _has_hooks(model: nn.Module) -> bool:
-    """Whether hooks may count on a forward pass that runs to its end."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+            for group in groups:
+                numbers = torch.stack([quantity.compute(stacked) for quantity in group.members]).to(values)
+                for k, (i, _) in enumerate(layers):
+                    values[group.place, i, : numbers.shape[2]] = numbers[:, k]

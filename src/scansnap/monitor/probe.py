@@ -76,6 +76,7 @@ class Probe:
         self._calls = [_arguments(part, device) for part in parts]
         self.batch_dim: int | None = None if self.function else 0  # which axis counts windows; None if not known
         self._positions: dict[tuple[int, int, int], Tensor] = {}
+        self._repeated: dict[tuple[int, int, int | None], Tensor] = {}
 
     @property
     def windows(self) -> int:
@@ -160,6 +161,9 @@ class Probe:
 
     def repeated_tokens(self, length: int, count: int) -> Tensor | None:
         """`count` windows (count, length) of random tokens that repeat after half of it."""
+        key = length, count, self.batch_dim
+        if key in self._repeated:
+            return self._repeated[key]
         ids = self.token_ids()
         if ids is None or length < 4:
             return None
@@ -168,7 +172,8 @@ class Probe:
         rng = np.random.default_rng([self._seed, length, count])
         half = length // 2
         drawn = np.stack([rng.choice(pool, half, replace=len(pool) < half) for _ in range(count)])
-        return torch.from_numpy(drawn[:, np.arange(length) % half]).to(self.device)
+        self._repeated[key] = torch.from_numpy(drawn[:, np.arange(length) % half]).to(self.device)
+        return self._repeated[key]
 
     def real_tokens(self, piece: Piece, batch: int, length: int, *, decoder: bool) -> Tensor | None:
         """Which tokens (batch, length) are not padding, where the model is told; of an encoder or of its decoder."""

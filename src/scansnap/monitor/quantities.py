@@ -22,6 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.open_list import OpenList
 from scansnap.monitor.projections import Projections, largest_singular_values
@@ -55,7 +56,14 @@ class Rows:
 
     def of_more_than(self, count: int, values: Tensor) -> Tensor:
         """The values of rows with more than `count` keys, NaN for the others."""
-        return values.masked_fill(self.keys <= count, math.nan)
+        if count not in self._few_keys:
+            self._few_keys[count] = self.keys <= count
+        return values.masked_fill(self._few_keys[count], math.nan)
+
+    @cached_property
+    def _few_keys(self) -> dict[int, Tensor]:
+        """Which rows have at most so many keys."""
+        return {}
 
     def part(self, windows: slice, rows: slice = slice(None)) -> Rows:
         """Some rows of some windows."""
@@ -70,6 +78,7 @@ class Rows:
         return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]
 
 
+@door
 @dataclass(frozen=True)
 class HeadQuantity:
     """A number for each head at each look.
@@ -99,6 +108,7 @@ True
 """
 
 
+@door
 def head_quantity(
     *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
 ) -> Callable[[Callable[..., Tensor]], HeadQuantity]:
@@ -139,7 +149,7 @@ def normalized_entropy(rows: Rows) -> Tensor:
 @head_quantity(long_name="effective number of keys 1/Σp², mean over rows of more than one key")
 def effective_keys(rows: Rows) -> Tensor:
     """1/Σ_s p_ts²: n for equal weights on n keys."""
-    return rows.of_more_than(1, 1 / rows.weights.square().sum(-1))
+    return rows.of_more_than(1, torch.linalg.vector_norm(rows.weights, dim=-1) ** -2)
 
 
 @HEAD_QUANTITIES.register("top_1")
@@ -208,7 +218,7 @@ def moved(rows: Rows) -> Tensor:
     """½ Σ_s |p_ts - p'_ts| with the weights p' of the look before; NaN at the first look."""
     if rows.before is None:
         return torch.full_like(rows.weights[..., 0], math.nan)
-    return rows.of_more_than(1, 0.5 * (rows.weights - rows.before).abs().sum(-1))
+    return rows.of_more_than(1, 0.5 * torch.linalg.vector_norm(rows.weights - rows.before, 1, -1))
 
 
 @HEAD_QUANTITIES.register("qk_singular_value")

@@ -1,20 +1,22 @@
 """Looks on disk: a zarr store that grows by one look at a time while training goes on.
 
 A look costs training time, so it is appended by writing files: a chunk of zarr's format 2 is a file of bytes.  A look
-at 12 by 12 heads takes 4 ms of processor time where resizing and writing the arrays through zarr takes 45.  Quantities
+at 12 by 12 heads takes 6 ms of processor time where resizing and writing the arrays through zarr takes 45.  Quantities
 lie in chunks of `BLOCK` looks, not compressed, into which the numbers of a look are written at their place; a pattern
 has a chunk of its own.
 
 What is there is what `.zmetadata` says, the file in which zarr consolidates the shapes of all arrays and which
-`xarray.open_zarr` reads.  It is replaced last and in one move, so a reader sees whole looks only, and a look that a
-kill cut short was never there: the next one is written over it.  No other file is replaced, since file systems make
-sure that the content of one that is moved over another is on the disk, which takes milliseconds.
+`xarray.open_zarr` reads; it also lists the checksum of every file (`results/sealed_folder.py`), of a chunk that is not
+full that of its first bytes, which the next look continues.  It is replaced last and in one move, when the look is on
+the disk, so a reader sees whole looks only, and a look that a kill or a power cut cut short was never there: the next
+one is written over it.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import StoreError, brief
-from scansnap.results.store import RunStore, save
-
-KIND = "watch"
-"""The attribute `kind` of a store of looks."""
+from scansnap.base.files import checksum, sync
+from scansnap.base.printable import shortened
+from scansnap.base.writer_lock import WriterLock
+from scansnap.results.sealed_folder import SealedFolder
+from scansnap.results.store import LOOKS, open_folder, save
 
 BLOCK = 64
 """Looks in a chunk of a quantity: few files to read, and little to write again with each look."""
@@ -43,12 +46,16 @@ def read_looks(path: str | Path) -> xr.Dataset:
     path = Path(path)
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a watch was told to store its looks in.")
+    folder = SealedFolder(path)
     try:
-        looks = xr.open_zarr(path, chunks=None, consolidated=True)
+        looks = open_folder(folder)
+    except StoreError:
+        raise
     except Exception as error:
         raise StoreError(f"{path} is not a store of looks: it cannot be opened with zarr ({brief(error)}).") from None
-    if looks.attrs.get("kind") != KIND:
+    if looks.attrs.get("kind") != LOOKS:
         raise StoreError(f"{path} holds something else than looks: give what ss.watch(..., store=...) wrote.")
+    folder.check_presence()
     return looks
 
 
@@ -60,12 +67,15 @@ class LookStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        steps = read_looks(self.path)["step"].values.tolist() if self.path.exists() else []
+        self._lock = WriterLock(self.path)
+        self._lock.acquire()
+        try:
+            steps = read_looks(self.path)["step"].values.tolist() if self.path.exists() else []
+        except StoreError:
+            self._lock.release()
+            raise
         self.last_step: int | None = steps[-1] if steps else None
-        self._writer = RunStore(self.path)
-        self._writer.lock()
         self._arrays: dict[str, _Array] = {}
-        self._consolidated: dict[str, Any] = {}
 
     def append(self, look: xr.Dataset) -> None:
         """Add a look: a Dataset with one `step`, later than the last one that is there."""
@@ -78,9 +88,9 @@ class LookStore:
         try:
             if not self._arrays:
                 self._begin(look)
-            for name, array in self._arrays.items():
-                array.append(look[name].values[0])
-            _replace(self.path / ".zmetadata", json.dumps(self._consolidated).encode())
+            files = [array.append(look[name].values[0]) for name, array in self._arrays.items()]
+            sync({*files, *(file.parent for file in files)})
+            self._folder.write_list()
         except OSError as error:
             self._arrays = {}  # what is there is what the file says
             raise StoreError(
@@ -99,8 +109,8 @@ class LookStore:
         for name in SAME:
             if stored.attrs.get(name) != look.attrs.get(name):
                 raise StoreError(
-                    f"{self.path} holds looks with {name} {stored.attrs.get(name)!r:.60} and not "
-                    f"{look.attrs.get(name)!r:.60}: give the same to continue it, or another store."
+                    f"{self.path} holds looks with {name} {shortened(stored.attrs.get(name))} and not "
+                    f"{shortened(look.attrs.get(name))}: give the same to continue it, or another store."
                 )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):
             raise StoreError(
@@ -118,15 +128,17 @@ class LookStore:
     def close(self) -> None:
         """Let others write, and let readers that do not consolidate see the looks."""
         for array in self._arrays.values():
-            _replace(array.folder / ".zarray", json.dumps(array.layout).encode())
-        self._writer.unlock()
+            self._folder.write(f"{array.name}/.zarray", json.dumps(array.layout).encode())
+        if self._arrays:
+            self._folder.commit()
+        self._lock.release()
 
     def _begin(self, look: xr.Dataset) -> None:
         """Create the store for looks like this one, or check that it is for such looks."""
         if self.path.exists():
             self.check(look)
         else:
-            empty = look.isel(step=slice(0)).assign_attrs(kind=KIND)
+            empty = look.isel(step=slice(0)).assign_attrs(kind=LOOKS)
             for name, values in empty.variables.items():
                 if values.dims[:1] == ("step",):
                     if values.dtype.kind == "U":
@@ -136,10 +148,13 @@ class LookStore:
                     else:
                         empty[name].encoding = {"chunks": (BLOCK, *values.shape[1:]), "compressors": None}
             save(empty, self.path)
-        self._consolidated = json.loads((self.path / ".zmetadata").read_text())
-        metadata = self._consolidated["metadata"]
+        self._folder = SealedFolder(self.path)
+        if self._folder.sums is None:
+            raise StoreError(f"{self.path} was begun by a version without checksums: give another store.")
+        self._folder.recover()
+        metadata = self._folder.metadata
         self._arrays = {
-            name: _Array(self.path / name, metadata[f"{name}/.zarray"])
+            name: _Array(self._folder, name)
             for name in map(str, look.variables)
             if metadata[f"{name}/.zattrs"]["_ARRAY_DIMENSIONS"][:1] == ["step"]
         }
@@ -148,37 +163,36 @@ class LookStore:
 class _Array:
     """An array whose first axis grows; `layout` is its part of the consolidated metadata."""
 
-    def __init__(self, folder: Path, layout: dict[str, Any]) -> None:
+    def __init__(self, folder: SealedFolder, name: str) -> None:
         import numcodecs
 
-        self.folder = folder
-        self.layout = layout
-        self._codec = layout["compressor"] and numcodecs.get_codec(layout["compressor"])
+        self.name = name
+        self.layout = folder.metadata[f"{name}/.zarray"]
+        self._folder = folder
+        self._codec = self.layout["compressor"] and numcodecs.get_codec(self.layout["compressor"])
 
-    def append(self, values: NDArray[Any]) -> None:
-        """Write the values behind the last ones; they count as soon as the metadata are written."""
+    def append(self, values: NDArray[Any]) -> Path:
+        """Write the values behind the last ones; they count as soon as the list is written.  Returns the file."""
         looks, *rest = self.layout["chunks"]
         number, place = divmod(self.layout["shape"][0], looks)
-        file = self.folder / ".".join([str(number), *("0" for _ in rest)])
-        values = np.ascontiguousarray(values, self.layout["dtype"])
+        name = f"{self.name}/{'.'.join([str(number), *('0' for _ in rest)])}"
+        file = self._folder.root / name
+        data = np.ascontiguousarray(values, self.layout["dtype"]).tobytes()
+        size = looks * len(data)
         if self._codec:
-            _write(file, self._codec.encode(values))
-        elif place == 0:
-            _write(file, values.tobytes().ljust(looks * values.nbytes, b"\0"))
+            data = bytes(self._codec.encode(data))
+            _write(file, data)
+            self._folder.note(name, checksum(data))
         else:
-            _write(file, values.tobytes(), place * values.nbytes)
+            _write(file, data if place else data.ljust(size, b"\0"), place * len(data))
+            before = self._folder.sums[name][1] if place else 0  # type: ignore[index]
+            self._folder.note(name, [size, zlib.crc32(data, before), (place + 1) * len(data)])
         self.layout["shape"][0] += 1
+        return file
 
 
-def _write(file: Path, data: bytes, place: int | None = None) -> None:
+def _write(file: Path, data: bytes, place: int = 0) -> None:
     """Write a file, or a part of one that is there."""
-    with file.open("wb" if place is None else "r+b") as content:
-        content.seek(place or 0)
+    with file.open("r+b" if place else "wb") as content:
+        content.seek(place)
         content.write(data)
-
-
-def _replace(file: Path, data: bytes) -> None:
-    """Write a file so that others see all of it or none."""
-    draft = file.with_name(f"{file.name}.new")
-    _write(draft, data)
-    draft.replace(file)

@@ -7,7 +7,7 @@ weights outlive it, except those of the rows that are followed from look to look
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,8 +16,9 @@ from torch import Tensor
 from scansnap.monitor.calls import AttentionCall, Kind
 from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.quantities import HeadQuantity, Rows
+from scansnap.monitor.quantities import Rows
 from scansnap.monitor.sight import Expected
+from scansnap.monitor.sums import Group, Portion, Sums
 
 FOLLOWED = 1 << 25
 """The most weights of all layers that are kept from look to look to see what moved: 128 MiB in float32.  Where the
@@ -45,14 +46,16 @@ class SeenLayer:
     has_before: bool = False
 
 
-@dataclass
-class _Sums:
-    """Sums over the rows of a layer; quantities along the first axis, heads along the second."""
+def most_heads(layers: Mapping[str, SeenLayer]) -> int:
+    """The most heads of a layer."""
+    return max((layer.heads for layer in layers.values()), default=0)
 
-    totals: Tensor
-    counts: Tensor
-    is_bad: Tensor  # whether a logit was not finite
-    pattern: Tensor | None = None
+
+def shown(layers: Mapping[str, SeenLayer]) -> tuple[int, int]:
+    """The rows and keys of a pattern."""
+    queries = max((layer.queries for layer in layers.values()), default=0)
+    keys = max((layer.keys for layer in layers.values()), default=0)
+    return min(SHOWN, queries), min(SHOWN, keys)
 
 
 @dataclass
@@ -60,14 +63,19 @@ class Tally:
     """Sums over the pieces of one look; a first look also learns the layers."""
 
     probe: Probe
-    record: Sequence[HeadQuantity]
+    groups: tuple[Group, ...]
     layers: dict[str, SeenLayer]
     learns: bool = False
     ends_early: bool = False  # whether a pass ends with the last attention
     shows: bool = True  # whether patterns are kept
     failure: Exception | None = None
-    sums: dict[str, _Sums] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        device, number, heads = self.probe.device, len(self.layers), most_heads(self.layers)
+        self.sums = Sums(self.groups, number, heads, device)
+        self.pattern = torch.full((number, heads, *shown(self.layers)), math.nan, device=device)
+        self._number = {name: i for i, name in enumerate(self.layers)}
 
     def start(self, piece: Piece) -> None:
         """Begin a pass over this piece."""
@@ -101,6 +109,14 @@ class Tally:
         size = torch.maximum(theirs.abs().amax(), ours.abs().amax()).clamp(min=1e-30)
         layer.error = float((theirs - ours).abs().amax() / size)
 
+    def finish(self) -> None:
+        """End a pass; a failure is kept for later."""
+        if self.failure is None:
+            try:
+                self.sums.finish()
+            except Exception as error:
+                self.failure = error
+
     def is_complete(self) -> bool:
         """Whether this pass has seen all that it is for."""
         return self.ends_early and not self.learns and len(self._seen) == len(self.layers)
@@ -130,43 +146,26 @@ class Tally:
             self._add(layer, seen, start, is_usual)
             start += some.positions.shape[1]
         if self.shows and self._piece.start == 0 and is_usual:
-            shown = ChosenRows.all(1, min(SHOWN, queries), rows.positions.device)
-            self.sums[layer.name].pattern = call.first_window().weights_of(shown)[0, ..., : min(SHOWN, keys)]
+            whole = ChosenRows.all(1, min(SHOWN, queries), rows.positions.device)
+            pattern = call.first_window().weights_of(whole)[0, ..., :SHOWN]
+            self.pattern[self._number[layer.name]][tuple(map(slice, pattern.shape))] = pattern
 
     def _add(self, layer: SeenLayer, seen: Rows, start: int, is_usual: bool) -> None:
         """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
-        sums = self.sums.get(layer.name)
-        if sums is None:
-            zeros = torch.zeros(len(self.record), layer.heads, dtype=torch.float64, device=seen.weights.device)
-            lowest = [-math.inf if quantity.reduction == "max" else 0.0 for quantity in self.record]
-            totals = zeros + torch.tensor(lowest, dtype=torch.float64).to(zeros.device)[:, None]
-            self.sums[layer.name] = sums = _Sums(totals, zeros, zeros.new_zeros((), dtype=torch.bool))
         piece = self._piece
         own = len(seen.weights) * piece.windows // (piece.windows + piece.repeated)
-        probe = seen.part(slice(own))
-        samples = {
-            "probe": probe,
-            "followed": self._followed(layer, probe, start) if piece.follow and is_usual else None,
-        }
+        samples = {"probe": seen.part(slice(own))}
         if piece.repeated and layer.kind != "cross":
             tokens = self.probe.repeated_tokens(layer.keys, piece.repeated)
             samples["repeated"] = replace(seen.part(slice(own, None)), tokens=tokens)
-        sums.is_bad |= probe.entropy.isnan().any()  # softmax of NaN or infinity is NaN
-        for i, quantity in enumerate(self.record):
-            rows = samples.get(quantity.sample)
-            if rows is None:  # or it is no quantity of rows
-                continue
-            values = quantity.compute(rows)
-            does_count = ~values.isnan()
-            sums.counts[i] += does_count.sum((0, 2))
-            if quantity.reduction == "max":
-                largest = values.masked_fill(~does_count, -math.inf).amax((0, 2))
-                sums.totals[i] = torch.maximum(sums.totals[i], largest.double())
-            else:
-                sums.totals[i] += values.nan_to_num(0.0).sum((0, 2), dtype=torch.float64)
+        place = self._followed(layer, samples["probe"], start) if piece.follow and is_usual else None
+        if place is not None:
+            followed = samples["probe"].part(slice(None), slice(place.shape[2]))
+            samples["followed"] = replace(followed, before=place if layer.has_before else None)
+        self.sums.add(Portion(self._number[layer.name], samples, place))
 
-    def _followed(self, layer: SeenLayer, seen: Rows, start: int) -> Rows | None:
-        """The rows that are followed, with their weights at the look before, which these replace."""
+    def _followed(self, layer: SeenLayer, seen: Rows, start: int) -> Tensor | None:
+        """Where the weights of these rows, or of the first of them, are kept from look to look."""
         windows, heads, rows, keys = seen.weights.shape
         share = windows // self._piece.windows
         if layer.before is None:
@@ -175,9 +174,4 @@ class Tally:
             most = every if self.probe.rows is None else FOLLOWED // (len(self.layers) * total * heads * keys)
             layer.before = seen.weights.new_empty(total, heads, max(1, min(every, most)), keys)
         number = min(layer.before.shape[2] - start, rows)
-        if number <= 0:
-            return None
-        place = layer.before[self._piece.start * share :][:windows, :, start : start + number]
-        now = replace(seen.part(slice(None), slice(number)), before=place.clone() if layer.has_before else None)
-        place.copy_(now.weights)
-        return now
+        return layer.before[self._piece.start * share :][:windows, :, start : start + number] if number > 0 else None

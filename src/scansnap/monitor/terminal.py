@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.printable import printable
 from scansnap.monitor.store import read_looks
 from scansnap.monitor.verdicts import Severity, judge_heads
 
@@ -53,15 +54,20 @@ def view(looks: xr.Dataset, quantity: str, heading: str) -> RenderableType:
     if not looks.sizes["step"]:
         raise InputError("there are no looks yet: they come with the training's first steps.")
     whole = np.flatnonzero(looks["status"].values == "ok")
-    parts: list[RenderableType] = [Text(heading, style="bold")]
+    parts: list[RenderableType] = [_text(heading, "bold")]
     if len(whole) < looks.sizes["step"]:
         failed = looks.isel(step=np.flatnonzero(looks["status"].values != "ok")[-1])
         count = looks.sizes["step"] - len(whole)
         reason = f"the last at step {int(failed['step']):,} ({failed['reason'].item()})"
-        parts.append(Text(f"missing looks: {count}, {reason}", style="yellow"))
+        parts.append(_text(f"missing looks: {count}, {reason}", "yellow"))
     if len(whole):
-        parts += [Text(), Text(_title(looks, quantity)), _map(looks[quantity].isel(step=whole[-1]).values)]
+        parts += [Text(), _text(_title(looks, quantity)), _map(looks[quantity].isel(step=whole[-1]).values)]
     return Group(*parts, Text(), *_verdicts(looks))
+
+
+def _text(words: str, style: str = "") -> Text:
+    """Words of names that users give."""
+    return Text(printable(words), style=style)
 
 
 def heading(looks: xr.Dataset, store: Path) -> str:
@@ -128,7 +134,7 @@ def _verdicts(looks: xr.Dataset) -> list[RenderableType]:
         for verdict in heads[:SHOWN_HEADS]:
             head = f"layer {verdict.layer}, {verdict.head}"
             words = (verdict.severity, head, name, f"{verdict.since:,}", verdict.evidence)
-            table.add_row(*(Text(word, style=style) for word in words))
+            table.add_row(*(_text(word, style) for word in words))
         if rest := heads[SHOWN_HEADS:]:
-            table.add_row("", Text(f"{len(rest)} more", style="dim"), Text(name, style="dim"))
+            table.add_row("", Text(f"{len(rest)} more", style="dim"), _text(name, "dim"))
     return [table]

@@ -27,6 +27,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.open_list import OpenList
 from scansnap.results.snap import find_snap
@@ -122,6 +123,7 @@ True
 """
 
 
+@door
 def head_verdict(
     severity: Severity, *, needs: str | Sequence[str]
 ) -> Callable[[Callable[[HeadHistory], Finding | None]], VerdictKind]:
@@ -157,6 +159,7 @@ class HeadVerdict:
         return f"{self.severity}: layer {self.layer}, head {self.head} is {self.name}: {self.evidence}"
 
 
+@door
 def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadVerdict]:
     """Every verdict that holds at the last look, most pressing first.
 

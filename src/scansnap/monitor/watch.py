@@ -13,7 +13,9 @@ import torch
 import xarray as xr
 from torch import nn
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError, brief, unknown
+from scansnap.base.printable import shortened
 from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
@@ -22,6 +24,7 @@ from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantitie
 from scansnap.monitor.sight import Announced
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 
 Words = Callable[[int], str] | Sequence[str]
@@ -40,6 +43,7 @@ class WatchOptions(TypedDict, total=False):
     start: int | None
 
 
+@door
 def watch(
     model: nn.Module,
     *,
@@ -117,9 +121,9 @@ class Watch:
         if not isinstance(model, nn.Module):
             raise InputError(f"model is {type(model).__name__}: give a torch.nn.Module.")
         if not isinstance(every, int) or every < 1:
-            raise InputError(f"every is {every!r:.60}: give a whole number of steps, at least 1.")
+            raise InputError(f"every is {shortened(every)}: give a whole number of steps, at least 1.")
         if rows is not None and (not isinstance(rows, int) or rows < 1):
-            raise InputError(f"rows is {rows!r:.60}: give a whole number of rows, at least 1, or None for all.")
+            raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
         if errors not in ("record", "raise"):
             raise unknown("way to treat errors", errors, ("record", "raise"))
         self.every = every
@@ -264,13 +268,13 @@ class Watch:
     @cached_property
     def _labels(self) -> Labels:
         observer = self._observer
-        rows, keys = observer.shown
+        rows, keys = shown(observer.layers)
         ids = observer.probe.token_ids()
         words = self._word
         return Labels(
             list(observer.layers),
             [layer.kind for layer in observer.layers.values()],
-            observer.heads,
+            most_heads(observer.layers),
             rows,
             keys,
             [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scansnap.base.errors import StoreError
+from scansnap.base.printable import printable
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, UNMET, Verdict
 
 if TYPE_CHECKING:
@@ -24,16 +25,21 @@ GENERATOR = '<meta name="generator" content="scansnap">'
 
 
 def render(template: str, **values: object) -> str:
-    """A page as text; everything that the template shows is escaped."""
+    """A page as text; everything that the template shows is escaped, and no more than text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from scansnap.figures.style import readable
 
     environment = Environment(
-        loader=PackageLoader("scansnap.report", ""), autoescape=True, undefined=StrictUndefined
+        loader=PackageLoader("scansnap.report", ""), autoescape=True, undefined=StrictUndefined, finalize=_shown
     )  # fmt: skip
     environment.filters["readable"] = readable
     return environment.get_template(template).render(marks=MARKS, **values)
+
+
+def _shown(value: object) -> object:
+    """A value for a page: text without marks of direction and control characters."""
+    return printable(value, keep="\n\t") if type(value) is str else value
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:

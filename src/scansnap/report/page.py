@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import xarray as xr
 
 from scansnap import theory
 from scansnap.base.errors import StoreError
@@ -19,6 +22,7 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.style import readable
 from scansnap.figures.trend import Trend
 from scansnap.report import html
+from scansnap.report.kept_figures import KeptFigures
 from scansnap.results.provenance import provenance
 from scansnap.text.corpus.corpus import read_corpus
 
@@ -64,34 +68,50 @@ def reproduce(
 
     `figures` (names, or recipes of your own) and `claims` select some of them.  `num_seeds` is for each cell of Figures
     6, 11 and 12, which share their runs.  With a `text`, the figures that train on it are made too, on `device`.
-    `on_step` is called with the current task and the share of the work that is done.
+    `on_step` is called with the current task and the share of the work that is done.  If it is interrupted, the same
+    call goes on with the figures that are missing.
     """
     names = catalog.SYNTHETIC if text is None else catalog.MODULES
     recipes = [catalog.recipe(figure) for figure in (names if figures is None else figures)]
     folder = Path(folder)
     _check_folder(folder)
     began = time.perf_counter()
+    kept = KeptFigures(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        kept.begin()
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror or error}.") from None
     tell = on_step or (lambda what, share: None)
     work = len(recipes) + 2
     sections: list[Section] = []
-    runs = None
+    shared = cache(lambda: syn_medium_runs.make(num_seeds=num_seeds))  # the runs of several figures
     corpus = None if text is None else read_corpus(text)
-    for i, recipe in enumerate(recipes):
-        tell(f"figure {recipe.name}", i / work)
-        if runs is None and recipe.takes("runs"):
-            runs = syn_medium_runs.make(num_seeds=num_seeds)
-        options = {"runs": runs, "text": corpus, "device": device}
-        sections.append(_section(recipe, folder, {name: v for name, v in options.items() if recipe.takes(name)}))
-    tell("claims", len(recipes) / work)
-    verdicts = verify(*claims, progress=False)
+
+    def section(recipe: FigureRecipe) -> Section:
+        taken = {name: value for name, value in {"text": corpus, "device": device}.items() if recipe.takes(name)}
+        described = {"num_seeds": num_seeds, "text": corpus.fingerprint if corpus else None, "device": device}
+
+        def make() -> xr.Dataset:
+            return recipe.make(**taken, **({"runs": shared()} if recipe.takes("runs") else {}))
+
+        return _section(recipe, folder, kept.made(recipe, described, make))
+
+    try:
+        for i, recipe in enumerate(recipes):
+            tell(f"figure {recipe.name}", i / work)
+            sections.append(section(recipe))
+        tell("claims", len(recipes) / work)
+        verdicts = verify(*claims, progress=False)
+    except KeyboardInterrupt as stop:
+        stop.add_note(
+            f"{folder} holds {len(sections)} of {len(recipes)} figures: start the same again to go on from there."
+        )
+        raise
     tell("the page", (work - 1) / work)
     text = render(sections, verdicts, time.perf_counter() - began)
     page = folder / "index.html"
     html.write_page(page, text)
+    kept.clear()
     tell("done", 1.0)
     return page
 
@@ -99,12 +119,12 @@ def reproduce(
 def _check_folder(folder: Path) -> None:
     """Refuse a folder with files that are not ours and would be overwritten."""
     page = folder / "index.html"
-    if not html.is_ours(page) and (page.exists() or any(folder.glob("figure_*.*"))):
+    is_unfinished = KeptFigures(folder).folder.is_dir() and not page.exists()
+    if not html.is_ours(page) and not is_unfinished and (page.exists() or any(folder.glob("figure_*.*"))):
         raise StoreError(f"{folder} holds files that scansnap did not write there: give another folder.")
 
 
-def _section(recipe: FigureRecipe, folder: Path, options: dict[str, Any]) -> Section:
-    dataset = recipe.make(**options)
+def _section(recipe: FigureRecipe, folder: Path, dataset: xr.Dataset) -> Section:
     figure = recipe.draw(dataset)
     picture = html.png(figure)
     catalog.save(figure, folder / f"figure_{recipe.name}")

@@ -62,9 +62,8 @@ def coordinates(layout: CompactLayout, record: Sequence[Quantity], *, layers: in
         "class_weight": ("class", classes.weights),
         "query": classes.queries,
         "token": layout.rows,
-        "token_kind": ("token", classes.token_kinds[layout.rows]),
+        "token_kind": ("token", classes.kinds_of(layout.rows)),
         "token_name": ("token", names(layout.rows)),
-        "output": np.arange(classes.vocab_size),
         "layer": np.arange(layers),
         "head": np.arange(layout.layer.heads),
         "bucket": np.arange(classes.num_buckets),
@@ -73,6 +72,8 @@ def coordinates(layout: CompactLayout, record: Sequence[Quantity], *, layers: in
     if layout.layer.addition is not None:
         coords["local_token_kind"] = (("query", "token"), _local_kinds(layout))
     used = {"class"}.union(*(quantity.dims for quantity in record))
+    if "output" in used:  # as many as there are tokens
+        coords["output"] = np.arange(classes.vocab_size)
 
     def is_used(name: str) -> bool:
         dims = coords[name][0] if isinstance(coords[name], tuple) else name

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.results import metrics
 from scansnap.results.snap import find_snap
 
 
+@door
 def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Dataset:
     """The result of one head of one layer, without these dimensions.
 
@@ -24,6 +26,7 @@ def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Datase
     return dataset.isel(place, drop=True)
 
 
+@door
 def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
     """Entropy of attention restricted to each class's distinct tokens and renormalized there (Figure 6's quantity).
 
@@ -36,6 +39,7 @@ def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
     return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
 
 
+@door
 def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
     """The share of attention on the k most attended tokens of each class.
 
@@ -47,6 +51,7 @@ def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
     return _reduce(metrics.top_k_mass, _attention(dataset), f"attention on the top {k}", "", k=k)
 
 
+@door
 def sparsity(dataset: xr.Dataset) -> xr.DataArray:
     """0 if a class attends equally to all contextual tokens, near 1 if it attends to one.
 
@@ -58,6 +63,7 @@ def sparsity(dataset: xr.Dataset) -> xr.DataArray:
     return _reduce(metrics.sparsity, _attention(dataset), "sparsity", "")
 
 
+@door
 def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     """Attention that moved between successive records, per step or unit of time.
 
@@ -77,6 +83,7 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     return rate.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
 
 
+@door
 def snaps(dataset: xr.Dataset) -> xr.Dataset:
     """When each pattern of attention froze: see `results/snap.py`.
 
@@ -103,6 +110,7 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(shaped, coords=patterns.coords)
 
 
+@door
 def record_dimension(dataset: xr.Dataset) -> str:
     """`step` for trained runs, `time` for flows.
 

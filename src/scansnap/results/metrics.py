@@ -9,10 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base.door import formula
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import Values
 
 
-def entropy(weights: ArrayLike) -> NDArray[np.float64]:
+@formula
+def entropy(weights: Values) -> NDArray[np.float64]:
     """Entropy in nats of weights renormalized to sum to one; NaN where they sum to zero."""
     w = np.ascontiguousarray(weights, dtype=np.float64)
     with np.errstate(invalid="ignore"):  # 0/0
@@ -20,7 +23,8 @@ def entropy(weights: ArrayLike) -> NDArray[np.float64]:
     return -(p * np.log(p, out=np.zeros_like(p), where=p > 0)).sum(-1)
 
 
-def top_k_mass(attention: ArrayLike, k: int) -> NDArray[np.float64]:
+@formula
+def top_k_mass(attention: Values, k: int) -> NDArray[np.float64]:
     """The share of attention on the k most attended tokens."""
     a = np.asarray(attention, dtype=np.float64)
     if not 1 <= k <= a.shape[-1]:
@@ -28,7 +32,8 @@ def top_k_mass(attention: ArrayLike, k: int) -> NDArray[np.float64]:
     return np.partition(a, -k, axis=-1)[..., -k:].sum(-1)
 
 
-def sparsity(attention: ArrayLike) -> NDArray[np.float64]:
+@formula
+def sparsity(attention: Values) -> NDArray[np.float64]:
     """1 - 1/(N sum_l c_l^2) over N tokens: 0 for uniform attention, 1 - 1/N for a single token.
 
     1 / sum_l c_l^2 is the participation ratio, the number of tokens that attention is effectively spread over.
@@ -40,7 +45,8 @@ def sparsity(attention: ArrayLike) -> NDArray[np.float64]:
     return 1.0 - effective / a.shape[-1]
 
 
-def rate_of_change(attention: ArrayLike, times: ArrayLike) -> NDArray[np.float64]:
+@formula
+def rate_of_change(attention: Values, times: ArrayLike) -> NDArray[np.float64]:
     """Half the l1 distance between successive records per unit of time; records on the second-last axis.
 
     The first record has nothing before it and gets NaN.  Half the l1 distance is the attention that moved.

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
-"""The layout of results; a store with another number was written by a version that this one does not read."""
+FORMAT = 2
+"""The layout of results: 1 has no checksums, 2 has.  Other numbers are of versions that this one does not read."""
 
 PACKAGES = ("scansnap", "numpy", "scipy", "torch", "numba", "xarray", "zarr")
 

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.kinds import EitherKind, Kind, SequenceKind
 from scansnap.base.open_list import OpenList
-from scansnap.base.options import Kind
 from scansnap.base.own_code import code_digest, is_own
+from scansnap.base.printable import shortened
 from scansnap.results.metrics import entropy as entropy_of
 from scansnap.results.snapshot import Need, Snapshot
 
@@ -29,6 +31,7 @@ LABELED = ("layer", "head", "class", "query", "token", "output", "bucket")
 """Dimensions that every result has coordinates for."""
 
 
+@door
 @dataclass(frozen=True)
 class Quantity:
     """A variable of a result; its dimensions come after `run` and `step` or `time`.
@@ -40,7 +43,7 @@ class Quantity:
     name: str
     dims: tuple[str, ...]
     compute: Callable[[Snapshot], ArrayLike]  # (R, *dims)
-    needs: tuple[Need, ...]  # the attributes of the snapshot that `compute` reads
+    needs: Annotated[tuple[Need, ...], SequenceKind(Kind())]  # the attributes of the snapshot that `compute` reads
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)  # long_name and units
     coords: Mapping[str, Sequence[float] | Sequence[str]] = field(
         default_factory=dict, hash=False
@@ -54,7 +57,7 @@ class Quantity:
         if len(set(self.dims)) < len(self.dims):
             raise InputError(f"the quantity {self.name} has a dimension twice: give each of its dimensions once.")
         if not all(isinstance(values, Sequence | np.ndarray) for values in self.coords.values()):
-            raise InputError(f"the quantity {self.name} has coords {dict(self.coords)!r:.60}: give a list for each.")
+            raise InputError(f"{self.name} has the coords {shortened(dict(self.coords))}: give a list for each.")
         for need in self.needs:
             if need not in get_args(Need):
                 raise unknown(f"need of the quantity {self.name}", need, get_args(Need))
@@ -86,9 +89,10 @@ True
 """
 
 
+@door
 def quantity(
     *dims: str,
-    needs: Need | Sequence[Need],
+    needs: Annotated[Need | Sequence[Need], EitherKind((Kind(), SequenceKind(Kind())))],
     long_name: str = "",
     units: str = "1",
     coords: Mapping[str, Sequence[float] | Sequence[str]] | None = None,
@@ -174,11 +178,11 @@ class RecordKind(Kind):
         """The names in their usual order, then the user's own."""
         asked = [value] if isinstance(value, str | Quantity) else list(value) if isinstance(value, Sequence) else []
         if not asked:
-            raise InputError(f"{name} is {value!r:.60}: give quantities to record, among {', '.join(QUANTITIES)}.")
+            raise InputError(f"{name} is {shortened(value)}: give quantities to record, among {', '.join(QUANTITIES)}.")
         for wanted in asked:
             if not isinstance(wanted, str | Quantity):
                 raise InputError(
-                    f"{name} holds {wanted!r:.60}: give names among {', '.join(QUANTITIES)}, or Quantity objects."
+                    f"{name} holds {shortened(wanted)}: give names among {', '.join(QUANTITIES)}, or Quantity objects."
                 )
         members = dict.fromkeys(QUANTITIES.member(wanted) for wanted in asked)
         names = [member.name for member in members]

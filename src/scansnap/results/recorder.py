@@ -15,7 +15,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
-from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.base.files import check_room
+from scansnap.base.memory import check_memory
 from scansnap.results.store import RunStore, Variable, inner, load
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -37,6 +38,8 @@ class Recorder:
             )
         self._template = template
         self._variables = variables
+        if path is not None and not Path(path).exists():
+            check_room(Path(path), sum(variable.nbytes for variable in variables.values()))
         self.store = RunStore.begin(path, template, variables) if path is not None else None
         self._values: dict[str, NDArray[np.generic]] = {}
         self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, if any were written
@@ -51,6 +54,8 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.store is not None:
+            if isinstance(error, KeyboardInterrupt):
+                error.add_note(self.store.standing())
             self.store.unlock()
 
     def finished(self) -> xr.Dataset | None:
@@ -137,8 +142,5 @@ def block_of(variables: Mapping[str, Variable], records: int) -> int:
 
 
 def _check_memory(variables: Mapping[str, Variable], needed: float) -> None:
-    if needed > physical_memory():
-        raise InputError(
-            f"the records of {', '.join(variables)} need {gibibytes(needed)}, more than this machine's "
-            f"{gibibytes(physical_memory())}: record fewer variables, less often, or to a store."
-        )
+    advice = "record fewer variables, less often, or to a store"
+    check_memory(f"the records of {', '.join(variables)} need", needed, advice)

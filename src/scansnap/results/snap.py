@@ -5,6 +5,9 @@ Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps
 least `WATCHED` records that cover at least a fifth of the steps: one quiet record is not evidence.  A pattern that
 moved less than `MOVED` in all never began to move, so it has not frozen.
 
+`late_share` puts a number to it: the largest rate over the last fifth of the steps as a share of the peak, which is at
+most `FROZEN` exactly for the patterns that have snapped, if they moved at all.
+
 Attention that hops moves as far in a few steps as in many, so its rate over a short interval seems high.  The last
 record is left out if it came early: if its interval is less than half of the interval before it.
 """
@@ -14,7 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
 
 FROZEN = 0.1
 WATCHED = 3
@@ -31,7 +36,8 @@ class Snap:
     peak_rate: float  # share of attention moved per step
     peak_step: float
     later_rate: float  # the largest rate after `step`, or the last one
-    later_records: int  # records after `step`
+    later_records: int  # quiet records: after `step`, or at the end
+    later_share: float = 0.0  # of the steps, that they cover
 
     def __str__(self) -> str:
         peak = f"at most {self.peak_rate:.2g} of attention moved per step, around step {self.peak_step:,.6g}"
@@ -42,21 +48,49 @@ class Snap:
                 f"than {share:.0%} of that"
             )
         if self.status == "not yet":
-            return f"not yet: {peak}; at the end still {share:.0%} of that"
+            return f"not yet: {peak}; {self._missing(share)}"
         return {
-            "never moved": f"never moved: {peak}",
+            "never moved": f"never moved: less than {MOVED:.0%} of attention in all; {peak}",
             "too short": f"too short to tell: changes seen: {self.later_records}, needed: {WATCHED + 1}",
         }[self.status]
 
+    def _missing(self, share: float) -> str:
+        """The condition of a snap that is not met."""
+        if not self.later_records:
+            return f"at the end still {share:.0%} of that, where at most {FROZEN:.0%} is frozen"
+        if self.later_records < WATCHED:
+            return f"at most {FROZEN:.0%} of that for the last {self.later_records} records only, needed: {WATCHED}"
+        covered = f"the last {self.later_share:.0%} of the steps only, needed: {COVERED:.0%}"
+        return f"at most {FROZEN:.0%} of that over {covered}"
 
-def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
-    """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
+
+def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """What moved in each interval that counts, its length and its end."""
     s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)[1:]
     gaps = np.diff(s)
     known = np.isfinite(m)  # a diverged run has no more records
     m, gaps, ends = m[known], gaps[known], s[1:][known]
     if len(m) > 1 and gaps[-1] < gaps[-2] / 2:
         m, gaps, ends = m[:-1], gaps[:-1], ends[:-1]
+    return m, gaps, ends
+
+
+def late_share(steps: ArrayLike, moved: ArrayLike) -> float:
+    """The largest rate over the last fifth of the steps, as a share of the peak; NaN for too few records."""
+    m, gaps, ends = _intervals(steps, moved)
+    if len(m) <= WATCHED:
+        return float("nan")
+    rates = m / gaps
+    start = float(np.asarray(steps, np.float64)[0])
+    late = ends > ends[-1] - COVERED * (ends[-1] - start)
+    late[-WATCHED:] = True
+    return float(rates[late].max() / rates.max()) if rates.max() else 0.0
+
+
+def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
+    """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read."""
+    s = np.asarray(steps, np.float64)
+    m, gaps, ends = _intervals(steps, moved)
     if len(m) <= WATCHED:
         return Snap(None, "too short", float("nan"), 0, float("nan"), len(m))
     rates = m / gaps
@@ -66,6 +100,7 @@ def find_snap(steps: ArrayLike, moved: ArrayLike) -> Snap:
         return Snap(None, "never moved", top, float(ends[peak]), last, 0)
     fast = int(np.flatnonzero(rates > FROZEN * top)[-1])  # the last record that is not quiet
     after = len(rates) - 1 - fast
-    if after < WATCHED or ends[-1] - ends[fast] < COVERED * (ends[-1] - s[0]):
-        return Snap(None, "not yet", top, float(ends[peak]), last, after)
-    return Snap(float(ends[fast]), "frozen", top, float(ends[peak]), float(rates[fast + 1 :].max()), after)
+    covered = float((ends[-1] - ends[fast]) / (ends[-1] - s[0]))
+    if after < WATCHED or covered < COVERED:
+        return Snap(None, "not yet", top, float(ends[peak]), last, after, covered)
+    return Snap(float(ends[fast]), "frozen", top, float(ends[peak]), float(rates[fast + 1 :].max()), after, covered)

@@ -124,7 +124,7 @@ class Snapshot:
     @property
     def is_distinct(self) -> NDArray[np.bool_]:
         """(S,) which contextual tokens only one class has."""
-        return self.classes.token_kinds[self._layout.rows] == "distinct"
+        return self.classes.kinds_of(self._layout.rows) == "distinct"
 
     @property
     def distinct_attention(self) -> NDArray[np.float64]:

@@ -1,20 +1,22 @@
 """Results on disk: zarr stores that xarray opens without this package.
 
 `save` and `load` handle whole results.  `RunStore` writes runs while they advance: records or runs in blocks, and now
-and then a checkpoint beside the store (plain arrays, no pickles) from which the work continues to identical numbers.
-Nothing incomplete ever has its final name: new stores are filled beside it and renamed, and checkpoints are replaced
-in one move.  A run in progress is marked `complete = 0` until its last record is written.
+and then a checkpoint (plain arrays, no pickles) from which the work continues to identical numbers.  A checkpoint and
+the blocks before it are committed together (`sealed_folder.py`): a store is always as it was at its last checkpoint,
+and on the disk.  New stores are filled beside their final name and renamed.  A run in progress is marked `complete = 0`
+until its last record is written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
 import shutil
-import zipfile
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,18 +27,35 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import StoreError, brief
+from scansnap.base.files import sync
+from scansnap.base.writer_lock import WriterLock
 from scansnap.results.provenance import FORMAT
+from scansnap.results.sealed_folder import LIST, SealedFolder, advice, is_metadata, variable_of
 
 EAGER_BYTES = 2 * 2**30
 """Results up to this size are read when they are opened, so that damage shows immediately."""
 
 ZARR_FORMAT = 2  # the format whose text columns every reader knows
 
+CHECKPOINT = ".checkpoint.npz"
+"""The file of an unfinished run's last checkpoint, in its store."""
+
+LOOKS = "watch"
+"""The attribute `kind` of a store of looks."""
+
+NOTHING = "nothing yet"
+"""What a run holds before its first checkpoint."""
+
+WHOLE = "the store"
+"""What files belong to that belong to no variable."""
+
 PLAIN = "plain_values"
 """The attribute that holds a coordinate's values as JSON, if an array cannot hold them."""
 
 
+@door
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true.
 
@@ -48,39 +67,101 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
     if path.exists():
-        _attributes(path)  # refuses to replace anything but a result
-    _zarr()
+        _attributes(SealedFolder(path))  # refuses to replace anything but a result
     with _beside(path) as draft:
-        encoded(dataset).to_zarr(draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=True)
+        _fill(draft, dataset).commit()
     return path
 
 
+def _fill(path: Path, dataset: xr.Dataset) -> SealedFolder:
+    """A new store with this content, before its first commit."""
+    folder = SealedFolder(path, new=True)
+    content = encoded(dataset).assign_attrs(format=FORMAT)
+    content.to_zarr(_files(folder), mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
+    return folder
+
+
+@door
 def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -> xr.Dataset:
     """Open a result.
 
-    An unfinished run is refused unless `partial` is true: its missing records are NaN.  With `lazy` the arrays stay on
-    disk until they are used; by default this holds for results over `EAGER_BYTES`.
-
+    A damaged result and an unfinished run are refused unless `partial` is true: then missing records and numbers that
+    were damaged are NaN, and other variables that were damaged are left out.  With `lazy` the arrays stay on disk until
+    they are used, and are checked then; by default this holds for results over `EAGER_BYTES`.
     >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "opened.zarr")
     >>> ss.load(path).sizes["step"]
     6
     """
     path = Path(path)
-    attrs = _attributes(path)
+    folder = SealedFolder(path)
+    attrs = _attributes(folder)
     if not attrs.get("complete", 1) and not partial:
         raise StoreError(
-            f"{path} holds an unfinished run ({_progress(path, attrs)}): start the same run again to finish it, "
+            f"{path} holds an unfinished run ({_progress(folder, attrs)}): start the same run again to finish it, "
             "or read what is there with partial=True."
         )
+    damaged = folder.damaged() if partial else []
+    if not partial:
+        folder.check_presence()
     try:
-        dataset = xr.open_zarr(path, chunks=None, consolidated=False)
+        dataset = open_folder(folder, left_out=damaged)
         missing = set(json.loads(attrs["options"])["record"]) - set(dataset.data_vars)
-        if missing:
+        if missing and not partial:
             raise KeyError(f"no {', '.join(sorted(missing))}")
         stays = dataset.nbytes > EAGER_BYTES if lazy is None else lazy
-        return decoded(dataset if stays else dataset.load())
+        return decoded(_without(dataset, damaged, path) if stays else _without(dataset, damaged, path).load())
+    except StoreError:
+        raise
     except Exception as error:
         raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({brief(error)}).") from None
+
+
+def open_folder(folder: SealedFolder, left_out: Collection[str] = ()) -> xr.Dataset:
+    """The content of a store; files are checked when they are read, unless the store is of before."""
+    if folder.sums is not None:
+        return xr.open_zarr(_files(folder, read_only=True, left_out=left_out), chunks=None, consolidated=True)
+    dataset = xr.open_zarr(folder.root, chunks=None, consolidated=(folder.root / LIST).exists())
+    warnings.warn(
+        f"{folder.root} carries no checksums, so damage would not show: it was written by an earlier version; save it "
+        "again to add them.",
+        UserWarning,
+        stacklevel=3,
+    )
+    return dataset
+
+
+def _without(dataset: xr.Dataset, damaged: list[str], path: Path) -> xr.Dataset:
+    """The dataset without the variables of damaged files, except numbers, of which only the damaged ones are lost."""
+    lost = {variable_of(name) for name in damaged if not is_metadata(name)} & {str(name) for name in dataset.variables}
+    if lost:
+        warnings.warn(f"{path} is damaged: {', '.join(sorted(lost))} is not all there.", UserWarning, stacklevel=3)
+    return dataset.drop_vars([name for name in lost if dataset[name].dtype.kind != "f"])
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What `check_store` found."""
+
+    has_checksums: bool
+    complete: bool
+    damaged: dict[str, list[str]]
+    """The damaged files of each part of the store, none for a part that is intact."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether nothing is damaged, as far as this can be seen."""
+        return not any(self.damaged.values())
+
+
+@door
+def check_store(path: str | Path) -> Condition:
+    """Read every file of a result, or of looks, and say which variables are intact."""
+    folder = SealedFolder(Path(path))
+    attrs = _attributes(folder, looks=True)
+    parts: dict[str, list[str]] = {variable_of(name) or WHOLE: [] for name in sorted(folder.sums or {})}
+    for name in folder.damaged():
+        parts[variable_of(name) or WHOLE].append(name)
+    return Condition(folder.sums is not None, bool(attrs.get("complete", 1)), parts)
 
 
 @dataclass(frozen=True)
@@ -102,11 +183,12 @@ class Variable:
 class RunStore:
     """A store that one process is writing.  Make it with `begin`."""
 
-    def __init__(self, path: Path, *, finished: bool = False) -> None:
+    def __init__(self, path: Path, folder: SealedFolder, *, finished: bool = False) -> None:
         self.path = path
         self.finished = finished
-        self.checkpoint = path.with_name(f"{path.name}.checkpoint.npz")
-        self._locked = path.with_name(f"{path.name}.lock")
+        self._folder = folder
+        self._lock = WriterLock(path)
+        self._group: Any = None
 
     @classmethod
     def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Variable]) -> RunStore:
@@ -115,88 +197,90 @@ class RunStore:
         `template` has the coordinates and attributes.
         """
         path = Path(path)
-        store = cls(path)
-        if path.exists():
-            store.finished = _check_same_run(path, template.attrs)
-            if not store.finished:
-                store.lock()
+        store = cls(path, SealedFolder(path, new=True))
+        if path.exists() and _is_finished(path, template.attrs):
+            store.finished = True
             return store
-        zarr = _zarr()
-        store.lock()
-        store.checkpoint.unlink(missing_ok=True)  # left by an earlier run
-        with _beside(path) as draft:
-            encoded(template).assign_attrs(complete=0).to_zarr(
-                draft, mode="w", zarr_format=ZARR_FORMAT, consolidated=False
-            )
-            group = zarr.open_group(draft, mode="r+", zarr_format=ZARR_FORMAT)
+        store._lock.acquire()
+        try:
+            store._open(template, variables)
+        except BaseException:
+            store.unlock()
+            raise
+        return store
+
+    def _open(self, template: xr.Dataset, variables: Mapping[str, Variable]) -> None:
+        """Take up the run that is there, or begin a new one, while no other process can."""
+        if self.path.exists():
+            self.finished = _is_finished(self.path, template.attrs)  # another process may just have finished it
+            if self.finished:
+                self.unlock()
+                return
+            self._folder = SealedFolder(self.path)
+            if self._folder.sums is None:
+                raise StoreError(
+                    f"{self.path} was begun by a version without checksums: finish it with that version, or give "
+                    "another name."
+                )
+            with self._writing():
+                self._folder.recover()
+            return
+        with _beside(self.path) as draft:
+            self._folder = _fill(draft, template.assign_attrs(complete=0))
             for name, kind in variables.items():
-                array = group.create_array(
+                array = self._opened_group().create_array(
                     name, shape=kind.shape, chunks=kind.chunks, dtype=kind.dtype, fill_value=np.nan
                 )
                 array.attrs.update({**kind.attributes, "_ARRAY_DIMENSIONS": list(kind.dimensions)})
-        return store
-
-    def lock(self) -> None:
-        """Refuse to write what another living process is writing."""
-        with self._writing():
-            self._locked.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            owner = int(self._locked.read_text())
-            os.kill(owner, 0)
-        except PermissionError:
-            pass  # another user's process, alive
-        except (OSError, ValueError):
-            owner = os.getpid()  # no lock, or one left by a process that has ended
-        if owner != os.getpid():
-            raise StoreError(f"process {owner} is writing {self.path}: wait for it, or give another name.")
-        with self._writing():
-            self._locked.write_text(str(os.getpid()))
+            self._folder.commit()
+        self._folder.root = self.path
 
     def unlock(self) -> None:
         """Let others write."""
-        self._locked.unlink(missing_ok=True)
+        self._lock.release()
 
     def write(self, block: Mapping[str, NDArray[Any]], place: tuple[slice, ...]) -> None:
-        """Write a block of variables or coordinates at a place of their leading axes, and as much of the others."""
+        """Write a block of variables or coordinates at a place of their leading axes, and as much of the others.
+
+        It counts from the next checkpoint on.
+        """
         with self._writing():
-            group = _zarr().open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
             for name, values in block.items():
-                group[name][inner(place, values)] = values
+                self._opened_group()[name][inner(place, values)] = values
 
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
-        """Save everything needed to continue after `step` updates, replacing the last checkpoint."""
-        draft = self.checkpoint.with_suffix(".new")
+        """Save everything needed to continue after `step` updates, with all that was written before."""
         with self._writing():
-            with draft.open("wb") as file:
-                np.savez(file, step=np.int64(step), **state)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.checkpoint)
+            self._folder.write_by(CHECKPOINT, lambda file: np.savez(file, step=np.int64(step), **state))  # type: ignore[arg-type]
+            self._folder.commit()
 
     def read_checkpoint(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
         """The last checkpoint, or None if there is none yet."""
-        if not self.checkpoint.exists():
-            return None
-        try:
-            with np.load(self.checkpoint, allow_pickle=False) as content:
-                state = {name: content[name] for name in content.files}
-        except (OSError, ValueError, zipfile.BadZipFile, KeyError):
-            raise StoreError(
-                f"{self.checkpoint} is damaged: remove it and {self.path}, and start the run again."
-            ) from None
-        return int(state.pop("step")), state
+        return read_checkpoint(self._folder)
 
     def finish(self, coordinates: Mapping[str, NDArray[Any]]) -> None:
         """Fill in the coordinates that are known only now, and mark the run complete."""
         with self._writing():
-            zarr = _zarr()
-            group = zarr.open_group(self.path, mode="r+", zarr_format=ZARR_FORMAT)
+            group = self._opened_group()
             for name, values in coordinates.items():
                 group[name][...] = values
             group.attrs["complete"] = 1
-            self.checkpoint.unlink(missing_ok=True)
-            self.unlock()
-            zarr.consolidate_metadata(self.path, zarr_format=ZARR_FORMAT)
+            self._folder.remove(CHECKPOINT)
+            self._folder.commit()
+        self.unlock()
+
+    def standing(self) -> str:
+        """What an interrupted run leaves, in a sentence."""
+        folder = SealedFolder(self.path)
+        words = _progress(folder, folder.metadata[".zattrs"])
+        return f"{self.path} holds {words}: start the same again to go on{' from there' * (words != NOTHING)}."
+
+    def _opened_group(self) -> Any:
+        if self._group is None:
+            self._group = _zarr().open_group(
+                _files(self._folder), mode="r+", zarr_format=ZARR_FORMAT, use_consolidated=False
+            )
+        return self._group
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -204,11 +288,21 @@ class RunStore:
             yield
         except OSError as error:
             with contextlib.suppress(OSError):
-                self.checkpoint.with_suffix(".new").unlink(missing_ok=True)
+                self._folder.discard()
             raise StoreError(
                 f"cannot write {self.path}: {error.strerror or error}; what was written before is kept; "
                 "fix the cause and start the same run again to continue."
             ) from None
+
+
+def read_checkpoint(folder: SealedFolder) -> tuple[int, dict[str, NDArray[Any]]] | None:
+    """The last checkpoint of an unfinished run and how far it had come, or None."""
+    data = folder.read(CHECKPOINT)
+    if data is None:
+        return None
+    with np.load(io.BytesIO(data), allow_pickle=False) as content:
+        state = {name: content[name] for name in content.files}
+    return int(state.pop("step")), state
 
 
 def inner(place: tuple[slice, ...], values: NDArray[Any]) -> tuple[slice, ...]:
@@ -240,9 +334,9 @@ def decoded(dataset: xr.Dataset) -> xr.Dataset:
     return dataset
 
 
-def _check_same_run(path: Path, attrs: Mapping[str, Any]) -> bool:
+def _is_finished(path: Path, attrs: Mapping[str, Any]) -> bool:
     """Whether the run stored there is finished; it must be the one that `attrs` describes."""
-    stored = _attributes(path)
+    stored = _attributes(SealedFolder(path))
     old, new = _identity(stored), _identity(attrs)
     old_code, new_code = old.pop("code", {}), new.pop("code", {})
     for name in new:
@@ -275,33 +369,64 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _attributes(path: Path) -> dict[str, Any]:
+def _attributes(folder: SealedFolder, *, looks: bool = False) -> dict[str, Any]:
+    """The attributes of a result, or of looks if they are allowed; refuses anything else."""
+    path = folder.root
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a run was written to.")
+    attrs = folder.metadata.get(".zattrs", {}) if folder.sums is not None else _plain_attributes(path)
+    if looks and attrs.get("kind") == LOOKS:
+        return attrs
+    if not {"kind", "format", "options"} <= set(attrs):
+        raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
+    if attrs["format"] not in (1, FORMAT):
+        raise StoreError(
+            f"{path} has result format {attrs['format']}, written by scansnap {attrs.get('version_scansnap', '?')}; "
+            f"this version reads format {FORMAT}: use that version, or xarray.open_zarr."
+        )
     try:
-        attrs = dict(_zarr().open_group(path, mode="r").attrs)
+        _ = set(json.loads(attrs["options"])["record"])
+    except (KeyError, TypeError, ValueError):
+        raise StoreError(f"{path} is damaged: its attribute 'options' cannot be read; {advice(path)}") from None
+    return attrs
+
+
+def _plain_attributes(path: Path) -> dict[str, Any]:
+    """The attributes of a store without a list."""
+    try:
+        return dict(_zarr().open_group(path, mode="r").attrs)
     except StoreError:
         raise
     except Exception as error:
         raise StoreError(
             f"{path} is not a result of scansnap: no zarr store can be opened there ({brief(error)})."
         ) from None
-    if not {"kind", "format", "options"} <= set(attrs):
-        raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
-    if attrs["format"] != FORMAT:
-        raise StoreError(
-            f"{path} has result format {attrs['format']}, written by scansnap {attrs.get('version_scansnap', '?')}; "
-            f"this version reads format {FORMAT}: use that version, or xarray.open_zarr."
-        )
-    return attrs
 
 
-def _progress(path: Path, attrs: Mapping[str, Any]) -> str:
-    checkpoint = RunStore(path).read_checkpoint()
-    done = checkpoint[0] if checkpoint else 0
+def _progress(folder: SealedFolder, attrs: Mapping[str, Any]) -> str:
+    """How far an unfinished run had come, in words."""
+    checkpoint = read_checkpoint(folder) if folder.sums else None
+    if not checkpoint or not checkpoint[0]:
+        return NOTHING
     if attrs["kind"] == "sweep":
-        return f"{done} runs done"
-    return f"{done} of {json.loads(attrs['options']).get('steps', '?')} steps"
+        return f"{checkpoint[0]:,} of {_num_runs(folder):,} runs"
+    return f"{checkpoint[0]:,} of {json.loads(attrs['options'])['steps']:,} steps"
+
+
+def _num_runs(folder: SealedFolder) -> int:
+    return math.prod(folder.metadata["status/.zarray"]["shape"])
+
+
+def runs_done(path: Path) -> int:
+    """How many runs of a sweep are in its store."""
+    folder = SealedFolder(path)
+    attrs = _attributes(folder)
+    if not folder.sums:
+        return load(path)["status"].size if attrs.get("complete", 1) else 0
+    if attrs.get("complete", 1):
+        return _num_runs(folder)
+    checkpoint = read_checkpoint(folder)
+    return checkpoint[0] if checkpoint else 0
 
 
 @contextlib.contextmanager
@@ -323,6 +448,7 @@ def _beside(path: Path) -> Iterator[Path]:
             shutil.rmtree(old)
         else:
             draft.rename(path)
+        sync([path.parent])
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}; nothing was changed there.") from None
     finally:
@@ -335,3 +461,10 @@ def _zarr() -> ModuleType:
     except ImportError:
         raise StoreError("results are stored with zarr, which is not installed here: pip install zarr.") from None
     return zarr
+
+
+def _files(folder: SealedFolder, *, read_only: bool = False, left_out: Collection[str] = ()) -> Any:
+    _zarr()
+    from scansnap.results.zarr_files import ZarrFiles
+
+    return ZarrFiles(folder, read_only=read_only, left_out=left_out)

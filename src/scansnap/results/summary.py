@@ -8,12 +8,29 @@ import numpy as np
 import xarray as xr
 
 from scansnap.results.measure import record_dimension, top_k_mass
+from scansnap.results.story import Story, stories
 
 
 def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """One entry per run: first and last loss, accuracy, entropy, and where attention went."""
+    """One entry per run: first and last loss, accuracy, entropy, where attention went, and when it scanned and snapped.
+
+    `story` says the last in words; it is there if attention was recorded at least twice.
+    """
     axis = record_dimension(dataset)
-    return [_run(dataset.isel(run=r), axis) for r in range(dataset.sizes["run"])]
+    runs = [_run(dataset.isel(run=r), axis) for r in range(dataset.sizes["run"])]
+    if "attention" in dataset and dataset.sizes[axis] > 1:
+        for facts, story in zip(runs, stories(dataset), strict=True):
+            facts |= _told(story) if facts["status"] == "ok" else {}
+    return runs
+
+
+def _told(story: Story) -> dict[str, Any]:
+    return {
+        "scan_step": story.scan_step,
+        "snap_step": story.snap_step,
+        "winners": [vars(winner) for winner in story.winners],
+        "story": str(story),
+    }
 
 
 def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:

@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from scansnap.base.checks import shortened
-from scansnap.base.errors import InputError, StoreError, unknown
-from scansnap.base.options import Kind, defaults_of, from_names, from_plain, options_of, plain, required_of
+from scansnap.base.checks import described, shortened
+from scansnap.base.door import door
+from scansnap.base.errors import InputError, StoreError, brief, unknown
+from scansnap.base.kinds import Kind
+from scansnap.base.options import defaults_of, from_names, from_plain, options_of, plain, required_of
 from scansnap.data.named_classes import named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import SeedsKind, TimesKind, TrainOptions
@@ -33,6 +36,7 @@ from scansnap.sweeps.subject import STATED, subject_of
 KEYS = ("classes", "lr_y_over_lr_z", *STATED, "memory", "shard_size", "retries")
 
 
+@door
 def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
     r"""The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`.
 
@@ -53,6 +57,7 @@ def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, objec
     return words.pop("classes"), words
 
 
+@door
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
     """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`.
 
@@ -73,7 +78,18 @@ def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
         raise InputError(f"{path}: {error}") from None
 
 
-def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> Path:
+@dataclass(frozen=True)
+class NameKind(Kind):
+    """The name of classes, or of their file."""
+
+    def check(self, name: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise InputError(f"{name} is {described(value)}: give their name, or a file made with write_classes.")
+        return super().check(name, value)
+
+
+@door
+def write_experiment(classes: Annotated[str, NameKind()], options: TrainOptions, path: str | Path) -> Path:
     """Write a new .toml file that `read_experiment` reads: the name of the classes, and the non-default options.
 
     >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=5)
@@ -83,10 +99,6 @@ def write_experiment(classes: str, options: TrainOptions, path: str | Path) -> P
     import tomli_w
 
     path = Path(path)
-    if not isinstance(classes, str):
-        raise InputError(f"classes is {type(classes).__name__}: give their name, or a file made with write_classes.")
-    if not isinstance(options, TrainOptions):
-        raise InputError(f"options is {type(options).__name__}: give TrainOptions.")
     named_classes(classes, path.parent)  # refuses a name that could not be read back
     stated, defaults = options_of(TrainOptions), defaults_of(TrainOptions)
     words: dict[str, Any] = {"classes": classes}
@@ -113,8 +125,8 @@ def _read(path: Path) -> dict[str, Any]:
         content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path} is not a valid TOML file: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a valid TOML file: {brief(error)}.") from None
     for name in content:
         if name not in KEYS:
             raise InputError(f"{path}: {unknown('key', name, KEYS)}")

@@ -13,7 +13,9 @@ class Execution(Options):
 
     memory: float | None = field(
         default=None,
-        metadata=option("GiB that training may use at a time", axis=False, least=1e-6, none="takes a quarter of all"),
+        metadata=option(
+            "GiB that training may use at a time", axis=False, least=1e-6, most=1e6, none="takes a quarter of all"
+        ),
     )
     shard_size: int | None = field(
         default=None,

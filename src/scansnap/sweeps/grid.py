@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +115,7 @@ def make_grid(classes: object, *, lr_y_over_lr_z: object = None, **words: object
     if missing:
         raise InputError(f"{', '.join(missing)} must be given: a sweep needs {NEEDED}.")
     seeds = values.pop("seeds")
-    if hasattr(seeds, "__len__") and len(seeds) > MOST_RUNS:  # before they are checked one by one
+    if checks.is_iterable(seeds) and isinstance(seeds, Sized) and len(seeds) > MOST_RUNS:  # before each is checked
         raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
     rates: dict[str, NDArray[Any]] = {
         "lr_z": np.atleast_1d(RatesKind().check("lr_z", values.pop("lr_z"))),
@@ -124,6 +124,9 @@ def make_grid(classes: object, *, lr_y_over_lr_z: object = None, **words: object
     }
     swept = [name for name, option in stated.items() if option.axis and name not in RATE_AXES]
     axes = {name: listed for name in swept if (listed := _axis(name, values[name])) is not None}
+    for name, listed in axes.items():
+        for value in listed:
+            stated[name].kind.check(name, value)
     every_axis: dict[str, Sequence[Any] | NDArray[Any]] = {**axes, **rates}
     for name, values_of_axis in every_axis.items():
         labels = [str(label(name, value)) for value in values_of_axis]
@@ -179,22 +182,26 @@ def _decoder_rates(lr_y: object, ratio: object) -> tuple[str, NDArray[np.float64
 def _named(classes: object) -> tuple[dict[str, DataSource], bool]:
     """Class settings by name, and whether they are an axis: one, a mapping, or a list, whose entries are numbered."""
     if isinstance(classes, Mapping):
-        named = {str(name): as_source(setting) for name, setting in classes.items()}
+        listed = [(str(name), setting) for name, setting in classes.items()]
     elif isinstance(classes, Sequence) and not isinstance(classes, str):
-        named = {
-            setting if isinstance(setting, str) else str(i): as_source(setting) for i, setting in enumerate(classes)
-        }
+        listed = [(setting if isinstance(setting, str) else str(i), setting) for i, setting in enumerate(classes)]
     else:
         return {classes if isinstance(classes, str) else "classes": as_source(classes)}, False
-    if not named:
+    if not listed:
         raise InputError("classes is empty: give sequence classes, or a mapping from names to them.")
-    return named, True
+    names = [name for name, _ in listed]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"classes names '{twice}' twice: give each setting once, under a name of its own.")
+    return {name: as_source(setting) for name, setting in listed}, True
 
 
 def _axis(name: str, values: object) -> list[Any] | None:
     """The values of an option that is given several; None if it is given a single one."""
     if not checks.is_list(values):
         return None
+    if not checks.is_iterable(values):
+        raise InputError(f"{name} is {checks.shortened(values)}: a sweep may have up to {MOST_RUNS:,} runs.")
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]  # type: ignore[attr-defined]
     if not listed:
         raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")

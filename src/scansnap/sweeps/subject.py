@@ -107,7 +107,7 @@ class Flow:
         return "float64"
 
     def uses_gpu(self, options: FlowOptions) -> bool:
-        return False
+        return options.device == "cuda"
 
     def bytes_per_run(self, work: FlowWork) -> float:
         return 8 * work.numbers_per_run

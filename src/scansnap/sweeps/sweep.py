@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-import shutil
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, ScanSnapError, StoreError
-from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.base.memory import physical_memory
 from scansnap.base.options import documented, from_names, options_of, signature, values_of
 from scansnap.base.progress import progress_bar
 from scansnap.base.user_file import described_error
@@ -24,7 +25,7 @@ from scansnap.dynamics.options import Rates, TimeOptions, TrainOptions
 from scansnap.dynamics.verb import STORE
 from scansnap.results.dataset import UNITS, attributes, check_apart, coordinates, shape_of, sizes
 from scansnap.results.recorder import Recorder
-from scansnap.results.store import RunStore, Variable, load
+from scansnap.results.store import Variable, runs_done
 from scansnap.sweeps.execution import Execution
 from scansnap.sweeps.grid import Grid, make_grid, with_options
 from scansnap.sweeps.shards import Arrays, Shard, block_shape, cut, places
@@ -34,9 +35,13 @@ from scansnap.sweeps.workers import in_process, on_ray, ray_cluster
 LENGTHS = ("steps", "times")
 """Of these options one must be given."""
 
+COMMIT_SECONDS = 1.0
+"""Time between the commits of finished shards to the store."""
+
 SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[DataSource | str]
 
 
+@door
 def sweep(
     classes: SweepClasses,
     options: AnyOptions | Mapping[str, object] | None = None,
@@ -86,6 +91,8 @@ def sweep(
     with ray_cluster(how.cluster) if how.cluster is not None else contextlib.nullcontext() as ray:
         progress_of = _Progress(grid, shards, store)
         if (finished := progress_of.recorder.finished()) is not None:
+            if (finished["status"] == "missing").any():
+                raise StoreError(f"{store} is called complete and lacks runs: remove it and start the sweep again.")
             return finished
         missing = [shard for shard in shards if not progress_of.has(shard)]
         if ray is None:
@@ -95,13 +102,17 @@ def sweep(
         done, failed = len(grid) - sum(map(len, missing)), []
         with progress_of.recorder, progress_bar(f"sweeping {len(grid):,} runs", len(grid), progress) as show:
             show(done)
-            for shard, outcome in outcomes:
-                if isinstance(outcome, Exception):
-                    failed.append((shard, outcome))
-                else:
-                    progress_of.put(shard, outcome)
-                done += len(shard)
-                show(done)
+            try:
+                for shard, outcome in outcomes:
+                    if isinstance(outcome, Exception):
+                        failed.append((shard, outcome))
+                    else:
+                        progress_of.put(shard, outcome)
+                    done += len(shard)
+                    show(done)
+            except KeyboardInterrupt:
+                progress_of.commit()
+                raise
             return progress_of.finish(failed)
 
 
@@ -125,13 +136,7 @@ _describe_sweep()
 
 def runs_in_store(path: str | Path) -> int:
     """How many runs of a sweep are in its store, which a new start will not run again."""
-    if not Path(path).exists():
-        return 0
-    try:
-        return load(path, lazy=True)["status"].size
-    except StoreError:
-        checkpoint = RunStore(Path(path)).read_checkpoint()
-        return checkpoint[0] if checkpoint else 0
+    return runs_done(Path(path)) if Path(path).exists() else 0
 
 
 def _template(grid: Grid) -> xr.Dataset:
@@ -196,10 +201,9 @@ class _Progress:
     def __init__(self, grid: Grid, shards: list[Shard], store: str | Path | None) -> None:
         self._shape = grid.shape
         variables = _variables(grid, shards)
-        if store is not None and not Path(store).exists():
-            _check_room(Path(store), sum(variable.nbytes for variable in variables.values()))
         self.recorder = Recorder(_template(grid), variables, store)
         self._done = np.zeros(len(grid), bool)  # by run, so that a sweep can continue with another shard size
+        self._committed = time.monotonic()
         if self.recorder.store is not None and not self.recorder.store.finished:
             checkpoint = self.recorder.checkpoint()
             if checkpoint is not None:
@@ -209,11 +213,17 @@ class _Progress:
         return bool(self._done[shard.numbers].all())
 
     def put(self, shard: Shard, arrays: Arrays) -> None:
-        """Write the shard, then mark it as done: if killed in between, it is run and written again."""
+        """Write the shard; it counts as done from the next commit on."""
         self._write(shard, arrays)
         self._done[shard.numbers] = True
+        if time.monotonic() - self._committed > COMMIT_SECONDS:
+            self.commit()
+
+    def commit(self) -> None:
+        """Mark what was written as done: what was not when the process ends is run again."""
         if self.recorder.store is not None:
             self.recorder.store.write_checkpoint(int(self._done.sum()), {"done": self._done})
+        self._committed = time.monotonic()
 
     def _write(self, shard: Shard, arrays: Arrays) -> None:
         for part, place in places(shard.numbers, self._shape):
@@ -224,24 +234,16 @@ class _Progress:
 
     def finish(self, failed: list[tuple[Shard, Exception]]) -> xr.Dataset:
         if failed and self.recorder.store is not None:
+            self.commit()
             shard, error = failed[0]
             more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
             raise ScanSnapError(
                 f"{shard}{more} failed: {described_error(error)}; the others are kept in {self.recorder.store.path}: "
                 "start the same sweep again to retry the missing runs."
             )
+        if self.recorder.store is not None and not self._done.all():
+            raise AssertionError("a sweep is complete only when every run is done")
         for shard, error in failed:
             self._write(shard, {"status": np.full(len(shard), "failed", "U8")})
             warnings.warn(f"{shard} failed: {described_error(error)}", RuntimeWarning, stacklevel=3)
         return self.recorder.finish({})
-
-
-def _check_room(path: Path, needed: float) -> None:
-    """Refuse a result that does not fit on the disk, before anything is run."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise InputError(
-            f"the result takes up to {gibibytes(needed)} and {folder} has {gibibytes(free)} free: record less, less "
-            "often, or elsewhere."
-        )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from scansnap.base.errors import InputError, brief
 from scansnap.sweeps import shards as shards_module
+from scansnap.sweeps.local_ray import local_ray, output_to_errors
 from scansnap.sweeps.shards import Arrays, Shard
 
 Outcome = tuple[Shard, Arrays | Exception]
@@ -40,23 +41,23 @@ def ray_cluster(cluster: str) -> Iterator[Any]:
         import ray
     except ImportError:
         raise InputError("cluster needs Ray, which is not installed here: pip install 'scansnap[cluster]'.") from None
-    started = not ray.is_initialized()
-    if started:
+    if ray.is_initialized():
+        yield ray
+        return
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(output_to_errors())
         try:
-            ray.init(
-                address=None if cluster == "ray" else cluster,
-                include_dashboard=None if cluster != "ray" else False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
+            if cluster == "ray":
+                stack.enter_context(local_ray(ray, **settings))
+            else:
+                ray.init(address=cluster, **settings)
+                stack.callback(ray.shutdown)
+        except InputError:
+            raise
         except Exception as error:
             raise InputError(f"no Ray cluster answers at '{cluster}': {brief(error)}") from None
-    try:
         yield ray
-    finally:
-        if started:
-            with contextlib.suppress(Exception):
-                ray.shutdown()
 
 
 def on_ray(ray: Any, shards: Iterable[Shard], retries: int, uses_gpu: bool) -> Iterator[Outcome]:

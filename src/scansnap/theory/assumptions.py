@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from scansnap.base.errors import InputError
-from scansnap.theory.checks import numbers
+from scansnap.base.checks import numbers
+from scansnap.base.door import formula
+from scansnap.base.sequence_length import Length
 from scansnap.theory.concentration import frequency_radius
 from scansnap.theory.overlap import eigenvalues
 
@@ -26,6 +27,7 @@ AssumptionId = Literal[
 ]  # fmt: skip
 
 
+@runtime_checkable
 class Classes(Protocol):
     """The part of `scansnap.SequenceClasses` that is used here."""
 
@@ -90,14 +92,15 @@ class Assumptions:
         return "\n".join(f"{'met ' if each.met else 'NOT '} {each.statement}: {each.advice}" for each in self.all)
 
 
+@formula
 def assumptions(
     classes: Classes,
     *,
     lr_y: float,
     lr_z: float,
-    seq_len: float = math.inf,
+    seq_len: Length = math.inf,
     steps: float | None = None,
-    momentum: float = 0.0,
+    momentum: float | None = 0.0,
     optimizer: str = "sgd",
     init: str = "zeros",
 ) -> Assumptions:
@@ -110,8 +113,6 @@ def assumptions(
     False 7
     """
     y, z = float(numbers("lr_y", lr_y, above=0)), float(numbers("lr_z", lr_z, least=0))
-    if not (seq_len == math.inf or (seq_len == int(seq_len) and seq_len >= 2)):
-        raise InputError(f"seq_len is {seq_len!r}: give a whole number of at least 2, or math.inf.")
     entries = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]
     queries = int(np.unique(classes.next_token, return_counts=True)[1].max())
     entries.append(

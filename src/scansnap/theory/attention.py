@@ -15,14 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, square
+from scansnap.base.checks import FloatArray, matrix, numbers, square
+from scansnap.base.door import formula
+from scansnap.base.kinds import Ids
+from scansnap.theory.form import Form
 
 
+@formula
 def logits_velocity(
     direction: ArrayLike,
     beta: ArrayLike,
     *,
-    query: ArrayLike,
+    query: Ids,
     speed: float,
     lr_z: float,
     weights: ArrayLike | None = None,
@@ -45,6 +49,7 @@ def logits_velocity(
     return velocity
 
 
+@formula
 def distinct_velocity(
     direction: ArrayLike, drive: ArrayLike, *, lr_z: float, weights: ArrayLike | None = None, form: Form = "exact"
 ) -> FloatArray:
@@ -60,12 +65,13 @@ def distinct_velocity(
     return lr_z * (_weights(weights, len(f), form) * xi)[:, None] * f**2
 
 
+@formula
 def single_common_velocity(
     direction: ArrayLike,
     drive: ArrayLike,
     token: int,
     *,
-    query: ArrayLike,
+    query: Ids,
     lr_z: float,
     weights: ArrayLike | None = None,
     form: Form = "exact",
@@ -86,12 +92,12 @@ def single_common_velocity(
 
 
 def _weights(weights: ArrayLike | None, count: int, form: Form) -> FloatArray:
-    check_form(form)
     if form == "published":
         return np.ones(count)
     return np.full(count, 1 / count) if weights is None else numbers("weights", weights, above=0)
 
 
+@formula
 def token_kinds(probs: ArrayLike) -> NDArray[np.str_]:
     """For each token: distinct (in one class), common (in several) or absent (in none), from P(l|n).
 
@@ -102,7 +108,8 @@ def token_kinds(probs: ArrayLike) -> NDArray[np.str_]:
     return np.select([count == 1, count > 1], ["distinct", "common"], "absent")
 
 
-def fates(probs: ArrayLike, *, query: ArrayLike, tolerance: float = 1e-9) -> NDArray[np.str_]:
+@formula
+def fates(probs: ArrayLike, *, query: Ids, tolerance: float = 1e-9) -> NDArray[np.str_]:
     """What the paper predicts for each token in each query's row of Z (Q x L, rows in increasing order of query id).
 
     - "gains": a token distinct to a class of the query that overlaps some other class (Theorem 2 a; without any overlap
@@ -148,7 +155,8 @@ class Symmetry:
         return self.single_query and self.matching_distinct and self.shared_common
 
 
-def symmetry(probs: ArrayLike, *, query: ArrayLike, tolerance: float = 1e-9) -> Symmetry:
+@formula
+def symmetry(probs: ArrayLike, *, query: Ids, tolerance: float = 1e-9) -> Symmetry:
     """Whether classes meet conditions (1) to (3) of Corollary 2, probabilities compared to `tolerance`.
 
     >>> print(theory.symmetry([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], query=[5, 5]))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, check_form, numbers, probability, sizes
+from scansnap.base.checks import FloatArray, numbers, probability, sizes
+from scansnap.base.door import formula
 from scansnap.theory.growth import decoder_growth, growth_crossings
 
 CountForm = Literal["exact", "loose", "remark"]
 DeviationForm = Literal["exact", "published", "proved"]
 
 
+@formula
 def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = "exact") -> FloatArray:
     """How far the draws of one class can be from their rounded-up mean, except with probability `failure` (delta).
 
@@ -24,7 +26,6 @@ def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = 
     >>> print(theory.count_radius(1000, failure=0.05).round(1))
     43.9
     """
-    check_form(form, get_args(CountForm))
     steps, delta = sizes("num_steps", num_steps, least=1), probability("failure", failure)
     if form == "exact":
         return (np.sqrt(steps / 2 * np.log(2 / delta)) + 1)[()]
@@ -33,6 +34,7 @@ def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = 
     return np.ceil(np.sqrt(steps * np.log(1 / delta)))[()]
 
 
+@formula
 def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
     """A bound of |h(N_n) - h(Nbar)| / h(Nbar) for |N_n - Nbar| <= radius: radius/Nbar (Lemma 11, Eq. 61).
 
@@ -45,6 +47,7 @@ def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
     return (numbers("radius", radius, least=0) / numbers("mean_count", mean_count, above=0))[()]
 
 
+@formula
 def residual_deviation(
     mean_count: ArrayLike, radius: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike, form: DeviationForm = "exact"
 ) -> FloatArray:
@@ -69,7 +72,6 @@ def residual_deviation(
     >>> print(theory.residual_deviation(100, 20, vocab_size=1000, lr_y=0.5).round(3))
     0.316
     """
-    check_form(form, get_args(DeviationForm))
     mean, width = numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0)
     size, rate = sizes("vocab_size", vocab_size, least=4), numbers("lr_y", lr_y, above=0)
     if form != "exact":
@@ -89,6 +91,7 @@ def residual_deviation(
     return np.maximum(middle / below - 1, 1 - middle / above)[()]
 
 
+@formula
 def logits_deviation(num_steps: ArrayLike, *, num_classes: ArrayLike, failure: ArrayLike) -> FloatArray:
     """The scale K/sqrt(N) sqrt(ln(K/delta)) of theta_n, up to a constant that the paper leaves open (Lemma 12).
 
@@ -99,6 +102,7 @@ def logits_deviation(num_steps: ArrayLike, *, num_classes: ArrayLike, failure: A
     return (classes / np.sqrt(steps) * np.sqrt(np.log(classes / probability("failure", failure))))[()]
 
 
+@formula
 def frequency_radius(seq_len: ArrayLike, *, failure: ArrayLike) -> FloatArray:
     """How far a token's frequency among T - 1 can be from P(l|n), except with probability `failure` (Eq. 136).
 

@@ -37,12 +37,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, sizes, square
+from scansnap.base.checks import FloatArray, matrix, numbers, sizes, square
+from scansnap.base.door import formula
+from scansnap.base.kinds import Ids
+from scansnap.theory.form import Form
 from scansnap.theory.growth import decoder_growth, growth_time, residual_size
 from scansnap.theory.overlap import inverse_overlaps, overlaps
 
 
-def centered_one_hot(token: ArrayLike, *, vocab_size: int) -> FloatArray:
+@formula
+def centered_one_hot(token: Ids, *, vocab_size: int) -> FloatArray:
     """zeta_n = M/(M-1) (e_n - 1/M) for each of the tokens, along the last axis.
 
     >>> print(theory.centered_one_hot([0], vocab_size=4).round(3))
@@ -61,6 +65,7 @@ class CenteredProducts(NamedTuple):
     other: FloatArray  # q_0
 
 
+@formula
 def centered_products(*, vocab_size: ArrayLike) -> CenteredProducts:
     """q_1 = 1 + 1/(M-1) and q_0 = -M/(M-1)^2.
 
@@ -71,7 +76,8 @@ def centered_products(*, vocab_size: ArrayLike) -> CenteredProducts:
     return CenteredProducts((size / (size - 1))[()], (-size / (size - 1) ** 2)[()])
 
 
-def decoder_logits(counts: ArrayLike, *, next_token: ArrayLike, vocab_size: int, lr_y: float) -> FloatArray:
+@formula
+def decoder_logits(counts: ArrayLike, *, next_token: Ids, vocab_size: int, lr_y: float) -> FloatArray:
     """W (K x M): the logits w_n = (M - 1) h(N_n) zeta_n of each class after it was drawn `counts` = N_n times.
 
     Equal counts N/K give Wbar (Lemma 12); rounding N/K up, as the text does, is left to the caller.
@@ -85,6 +91,7 @@ def decoder_logits(counts: ArrayLike, *, next_token: ArrayLike, vocab_size: int,
     return (vocab_size - 1) * np.broadcast_to(h, len(zeta))[:, None] * zeta
 
 
+@formula
 def decoder(direction: ArrayLike, logits: ArrayLike) -> FloatArray:
     """Y (L x M) = F (I - E') W, the solution of the modified dynamics for fixed attention (Theorem 5, Eq. 70).
 
@@ -105,6 +112,7 @@ class SamplingFactors(NamedTuple):
     sigma: FloatArray
 
 
+@formula
 def sampling_factors(counts: ArrayLike, *, vocab_size: int, lr_y: float) -> SamplingFactors:
     """theta_n of Theorem 5 and sigma_n of Corollary 1 for classes drawn `counts` times, relative to the mean count.
 
@@ -126,6 +134,7 @@ class BackpropagatedGradient(NamedTuple):
     beta: FloatArray  # (K, K)
 
 
+@formula
 def backpropagated_gradient(
     overlap: ArrayLike,
     *,
@@ -141,7 +150,6 @@ def backpropagated_gradient(
     [[0.    0.669]
      [0.669 0.   ]]
     """
-    check_form(form)
     e = square("overlap", overlap)
     inverse = inverse_overlaps(e)
     count = len(e)
@@ -160,6 +168,7 @@ def backpropagated_gradient(
     return BackpropagatedGradient(iota, beta)
 
 
+@formula
 def drive(overlap: ArrayLike, beta: ArrayLike, *, speed: ArrayLike) -> FloatArray:
     """xi_n = gamma sum_{n' != n} beta_{nn'} f_n . f_n' (Theorem 1), along the last axis; `speed` is gamma.
 
@@ -171,8 +180,9 @@ def drive(overlap: ArrayLike, beta: ArrayLike, *, speed: ArrayLike) -> FloatArra
     return np.asarray(speed, np.float64)[..., None] * (b * e).sum(axis=1)
 
 
+@formula
 def shared_overlap_logits(
-    t: ArrayLike, overlap: float, *, next_token: ArrayLike, vocab_size: int, num_classes: int, lr_y: float
+    t: ArrayLike, overlap: float, *, next_token: Ids, vocab_size: int, num_classes: int, lr_y: float
 ) -> FloatArray:
     """W (..., K x M) of true SGD with all overlaps equal, by Remark 1 (Eq. 43): (1 - rho)(M-1) h(t/K) zeta_n.
 
@@ -191,6 +201,7 @@ def shared_overlap_logits(
     return (1 - overlap) * (vocab_size - 1) * np.asarray(h)[..., None, None] * zeta
 
 
+@formula
 def shared_overlap_rate(overlap: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike) -> FloatArray:
     """The rate of the own logit at the start of true SGD with equal overlaps, over that without any (Remark 1).
 
@@ -208,6 +219,7 @@ def shared_overlap_rate(overlap: ArrayLike, *, vocab_size: ArrayLike, num_classe
     return (1 - numbers("overlap", overlap, least=0) * (classes - 1) / (size - 1))[()]
 
 
+@formula
 def residual_norm(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """|e_n - alpha_n|_2 after t steps of batch 1 (Corollary 1 without its sampling factor).
 
@@ -220,6 +232,7 @@ def residual_norm(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike
     return (residual_size(h, vocab_size=size) * np.sqrt(size / (size - 1)))[()]
 
 
+@formula
 def steps_to_reach(
     residual: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike, form: Form = "exact"
 ) -> FloatArray:
@@ -231,7 +244,6 @@ def steps_to_reach(
     >>> print(theory.steps_to_reach(0.1, vocab_size=1000, num_classes=10, lr_y=0.5).round(1))
     361.8
     """
-    check_form(form)
     eps = numbers("residual", residual, above=0)
     size = sizes("vocab_size", vocab_size, least=2)
     classes = sizes("num_classes", num_classes, least=1)

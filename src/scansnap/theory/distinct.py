@@ -22,9 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, numbers
+from scansnap.base.checks import FloatArray, numbers, vector
+from scansnap.base.door import formula
 
 
+@formula
 def relative_gain(
     prob: ArrayLike, other_prob: ArrayLike, logit: ArrayLike = 0.0, other_logit: ArrayLike = 0.0
 ) -> FloatArray:
@@ -38,6 +40,7 @@ def relative_gain(
     return np.expm1(2 * (np.log(p / q) + apart))[()]
 
 
+@formula
 def growth_factor(logit: ArrayLike, initial_logit: ArrayLike = 0.0) -> FloatArray:
     """chi_l = exp(2 (z_l(t) - z_l(0))).
 
@@ -48,6 +51,7 @@ def growth_factor(logit: ArrayLike, initial_logit: ArrayLike = 0.0) -> FloatArra
         return np.exp(2 * (numbers("logit", logit) - numbers("initial_logit", initial_logit)))[()]
 
 
+@formula
 def relative_gain_after(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
     """r_{l/l'|n}(t) = r_{l/l'|n}(0) chi_l(t) (Eqs. 11, 111).
 
@@ -57,6 +61,7 @@ def relative_gain_after(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArra
     return (numbers("initial_gain", initial_gain, above=-1) * numbers("growth", growth, above=0))[()]
 
 
+@formula
 def companion_growth(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
     """chi_l' from chi_l and r_{l/l'|n}(0) (Eq. 110): all distinct tokens of a class follow from one.
 
@@ -73,13 +78,14 @@ def companion_growth(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
         return np.where(rest > 0, 1 / rest, np.nan)[()]
 
 
+@formula
 def dominant(probs: ArrayLike, logits: ArrayLike = 0.0) -> int | None:
     """The index of the token that is ahead of all others in c~ at the start, or None if two are level.
 
     >>> print(theory.dominant([0.2, 0.5, 0.3]), theory.dominant([0.5, 0.5]))
     1 None
     """
-    p = numbers("probs", probs, above=0)
+    p = vector("probs", probs, above=0)
     score = np.log(p) + np.broadcast_to(numbers("logits", logits), p.shape)
     order = np.argsort(-score)
     level = len(order) > 1 and score[order[0]] - score[order[1]] <= 1e-12
@@ -93,6 +99,7 @@ class GrowthRange(NamedTuple):
     most: FloatArray
 
 
+@formula
 def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike, *, weight: ArrayLike = 1.0) -> GrowthRange:
     """exp(2 f^2 B) <= chi <= exp(2 B) for the dominant token (Eq. 12); `initial_direction` is f_{n l_0}(0).
 

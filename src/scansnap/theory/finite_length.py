@@ -23,10 +23,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, matrix, numbers, sizes
+from scansnap.base.checks import FloatArray, matrix, numbers, sizes
+from scansnap.base.door import formula
+from scansnap.base.kinds import Ids
+from scansnap.base.sequence_length import Length
 from scansnap.theory.overlap import directions
 
 
+@formula
 def direction_variance(probs: ArrayLike, logits: ArrayLike = 0.0, *, seq_len: int) -> FloatArray:
     """E[u_l^2] (K x L), to first order in 1/T, for tokens drawn independently from `probs`.
 
@@ -44,6 +48,7 @@ def direction_variance(probs: ArrayLike, logits: ArrayLike = 0.0, *, seq_len: in
     return (v - 2 * f**2 * v + f**2 * (f**2 * v).sum(axis=1, keepdims=True)) / length
 
 
+@formula
 def finite_length_drive(probs: ArrayLike, logits: ArrayLike = 0.0, *, seq_len: int) -> FloatArray:
     """f_nl^2 E|u|^2 - E[u_l^2] (K x L): times eta_Z P(n) gamma it is what finite T adds to dz_l/dt.
 
@@ -54,16 +59,17 @@ def finite_length_drive(probs: ArrayLike, logits: ArrayLike = 0.0, *, seq_len: i
     return directions(probs, logits) ** 2 * spread.sum(axis=1, keepdims=True) - spread
 
 
+@formula
 def early_logits(
     steps: ArrayLike,
     probs: ArrayLike,
     *,
-    query: ArrayLike,
+    query: Ids,
     weights: ArrayLike,
     vocab_size: int,
     lr_y: float,
     lr_z: float,
-    seq_len: float = np.inf,
+    seq_len: Length = np.inf,
 ) -> FloatArray:
     """z (..., Q, L) of true SGD while all predictions are still 1/M, from Y = Z = 0.
 

@@ -28,10 +28,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import lambertw, wrightomega
 
+from scansnap.base.checks import FloatArray, numbers, sizes
+from scansnap.base.door import formula
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, Form, check_form, numbers, sizes
+from scansnap.theory.form import Form
 
 
+@formula
 def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """h(t): Eq. 45 in closed form, t in updates of one class.  Broadcasts over all arguments.
 
@@ -52,6 +55,7 @@ def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> F
     return (y / size)[()]
 
 
+@formula
 def growth_time(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """The time at which h reaches `growth`: Eq. 45 solved for t.
 
@@ -65,6 +69,7 @@ def growth_time(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) ->
         return ((np.expm1(size * h) + (size - 1) * size * h) / (size * rate))[()]
 
 
+@formula
 def decoder_growth_steps(steps: int, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """h*(0), ..., h*(steps) (Eq. 33) along the first axis; further axes broadcast over `vocab_size` and `lr_y`.
 
@@ -85,6 +90,7 @@ def growth_rate(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) ->
     return np.asarray(lr_y, np.float64) / (size - 1 + np.exp(size * np.asarray(growth, np.float64)))
 
 
+@formula
 def residual_size(growth: ArrayLike, *, vocab_size: ArrayLike) -> FloatArray:
     """(M - 1)/(M - 1 + exp(M h)): the residual e_n - alpha_n is this times zeta_n (Lemma 5).
 
@@ -97,6 +103,7 @@ def residual_size(growth: ArrayLike, *, vocab_size: ArrayLike) -> FloatArray:
         return ((size - 1) / (size - 1 + np.exp(size * h)))[()]
 
 
+@formula
 def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact") -> FloatArray:
     """s_1 = 2 (1 + omega_1) ln M / eta_Y of Remark 2; from there on h is of order ln(M eta_Y s)/M.
 
@@ -105,7 +112,6 @@ def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact")
     >>> print(theory.shift_start(vocab_size=1000, lr_y=0.5).round(1))
     36.5
     """
-    check_form(form)
     omega_1 = growth_crossings(vocab_size=vocab_size).omega_1
     rate = numbers("lr_y", lr_y, above=0)
     if form == "published":
@@ -120,6 +126,7 @@ class ShiftRange(NamedTuple):
     most: FloatArray
 
 
+@formula
 def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> ShiftRange:
     """Bounds of the time c by which h* is ahead of h, h*(s) = h(s + c), from `growth` = h*(s) (Lemma 7 a, Remark 2).
 
@@ -157,6 +164,7 @@ class GrowthCrossings(NamedTuple):
     omega_1: FloatArray
 
 
+@formula
 def growth_crossings(*, vocab_size: ArrayLike) -> GrowthCrossings:
     """omega_0 and omega_1 of Lemma 8.
 

@@ -32,7 +32,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from scansnap.theory.checks import FloatArray, matrix, numbers
+from scansnap.base.checks import FloatArray, matrix, numbers
+from scansnap.base.door import formula
+from scansnap.base.kinds import Ids
 from scansnap.theory.decoder import centered_products
 
 
@@ -55,7 +57,8 @@ class MeasuredGradient:
     logit_gain: FloatArray  # (K,) w_n . r_n
 
 
-def measured_gradient(direction: ArrayLike, decoder: ArrayLike, *, next_token: ArrayLike) -> MeasuredGradient:
+@formula
+def measured_gradient(direction: ArrayLike, decoder: ArrayLike, *, next_token: Ids) -> MeasuredGradient:
     """gamma, iota, beta and xi for directions f_n (K x L) and decoder rows Y (L x M) of the same L tokens.
 
     >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
@@ -89,11 +92,12 @@ def measured_gradient(direction: ArrayLike, decoder: ArrayLike, *, next_token: A
     )  # fmt: skip
 
 
+@formula
 def energy_velocity(
     direction: ArrayLike,
     measured: MeasuredGradient,
     *,
-    query: ArrayLike,
+    query: Ids,
     weights: ArrayLike,
     lr_z: float,
 ) -> tuple[FloatArray, FloatArray]:

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scansnap.base.checks import FloatArray, matrix, numbers, sizes, square
+from scansnap.base.door import formula
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers, sizes, square
+from scansnap.theory.form import Form
 
 
+@formula
 def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
     """f_n as the rows of a K x L matrix, from P(l|n) and z (a row for all classes, or one row per class).
 
@@ -36,6 +39,7 @@ def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
     return c / np.linalg.norm(c, axis=1, keepdims=True)
 
 
+@formula
 def overlaps(direction: ArrayLike) -> FloatArray:
     """E = F^T F - I, with an exact zero diagonal.
 
@@ -49,6 +53,7 @@ def overlaps(direction: ArrayLike) -> FloatArray:
     return e
 
 
+@formula
 def layer_overlaps(attention: ArrayLike, *, vocab_size: int) -> FloatArray:
     """Overlaps (K x K, zero diagonal) of the directions that LayerNorm gives, from c_n (K x L, rows that sum to one).
 
@@ -74,6 +79,7 @@ def layer_overlaps(attention: ArrayLike, *, vocab_size: int) -> FloatArray:
     return e
 
 
+@formula
 def inverse_overlaps(overlap: ArrayLike, *, form: Form = "exact") -> FloatArray:
     """E' = I - (I + E)^{-1} (Lemma 14); the published form is minus that, as printed in D.1.
 
@@ -81,7 +87,6 @@ def inverse_overlaps(overlap: ArrayLike, *, form: Form = "exact") -> FloatArray:
     [[-0.333  0.667]
      [ 0.667 -0.333]]
     """
-    check_form(form)
     e = square("overlap", overlap)
     try:
         # (I + E)^{-1} E, which equals I - (I + E)^{-1} and is precise for a small E.
@@ -94,6 +99,7 @@ def inverse_overlaps(overlap: ArrayLike, *, form: Form = "exact") -> FloatArray:
     return inverse if form == "exact" else -inverse
 
 
+@formula
 def eigenvalues(overlap: ArrayLike) -> FloatArray:
     """lambda_1, ..., lambda_K of E, the largest in absolute value first.
 
@@ -104,6 +110,7 @@ def eigenvalues(overlap: ArrayLike) -> FloatArray:
     return spectrum[np.argsort(-np.abs(spectrum), kind="stable")]
 
 
+@formula
 def diagonal_bound(overlap: ArrayLike, *, form: Form = "exact") -> float:
     """A lower bound of -E'_nn = sum_k lambda_k^2 u_nk^2/(1 + lambda_k): min |lambda_i|^2/(1 + |lambda_1|) (Eq. 93).
 
@@ -115,7 +122,6 @@ def diagonal_bound(overlap: ArrayLike, *, form: Form = "exact") -> float:
     >>> print(round(theory.diagonal_bound([[0.0, 0.1], [0.1, 0.0]]), 5))
     0.00909
     """
-    check_form(form)
     spectrum = np.abs(eigenvalues(overlap))
     return float(spectrum[-1] ** 2 / (1 + spectrum[0] if form == "exact" else 1 - spectrum[0]))
 
@@ -134,6 +140,7 @@ class OverlapBounds:
     largest_difference_most: float  # lambda_1^2 / (1 - |lambda_1|) (Lemma 17)
 
 
+@formula
 def overlap_bounds(overlap: ArrayLike) -> OverlapBounds:
     """Lemmas 13 to 17 for one E; the bounds are infinite for |lambda_1| >= 1, where the lemmas say nothing.
 

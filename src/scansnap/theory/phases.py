@@ -19,17 +19,20 @@ the slides also lack the factor 1/4.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, Form, check_form, numbers, sizes
+from scansnap.base.checks import FloatArray, numbers, sizes
+from scansnap.base.door import formula
+from scansnap.theory.form import Form
 from scansnap.theory.growth import decoder_growth, growth_crossings, growth_time, residual_size
 
 GrowthForm = Literal["exact", "published", "poster"]
 
 
+@formula
 def speed(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """gamma(t) (Eq. 85, with t/K not rounded up).
 
@@ -48,6 +51,7 @@ class SpeedRange(NamedTuple):
     most: FloatArray
 
 
+@formula
 def speed_scanning(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> SpeedRange:
     """Bounds of gamma for t <= t'_0 (Eq. 54): x/4 <= gamma <= x with x = eta_Y t/K + 1/M, linear in t.
 
@@ -62,6 +66,7 @@ def speed_scanning(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLik
     return SpeedRange((most / 4)[()], most[()])
 
 
+@formula
 def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> SpeedRange:
     """Bounds of gamma for t >= t_0 (Eq. 57), of order K ln(M eta_Y t/K) / (eta_Y t).
 
@@ -78,6 +83,7 @@ def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLik
     return SpeedRange((front * np.log(total / 2) / 2)[()], (front * 2 * np.log(total))[()])
 
 
+@formula
 def scan_end(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """t'_0 = K ln M / eta_Y: up to here attention scans.
 
@@ -88,6 +94,7 @@ def scan_end(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) 
     return (classes * np.log(size) / numbers("lr_y", lr_y, above=0))[()]
 
 
+@formula
 def snap_start(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """t_0 = 2 (1 + omega_1) K ln M / eta_Y: from here on attention has snapped.
 
@@ -98,6 +105,7 @@ def snap_start(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike
     return (late * scan_end(vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y))[()]
 
 
+@formula
 def accumulated_speed(
     t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike, lr_z: ArrayLike
 ) -> FloatArray:
@@ -112,6 +120,7 @@ def accumulated_speed(
     return (ratio * classes * (size - 1) ** 2 * h**2 / 2)[()]
 
 
+@formula
 def growth_bound(
     t: ArrayLike,
     *,
@@ -136,6 +145,7 @@ def growth_bound(
     return _bound(total, c, form)
 
 
+@formula
 def growth_bound_phases(
     t: ArrayLike,
     *,
@@ -167,6 +177,7 @@ def growth_bound_phases(
     return _bound(total, c, form)
 
 
+@formula
 def growth_bound_late(
     t: ArrayLike,
     *,
@@ -185,7 +196,6 @@ def growth_bound_late(
     >>> print(theory.growth_bound_late(1e30, vocab_size=1000, num_classes=10, lr_y=0.5, lr_z=0.05).round(3))
     2.318
     """
-    check_form(form)
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     rate = numbers("lr_y", lr_y, above=0)
     ratio = rate / numbers("lr_z", lr_z, above=0)
@@ -197,6 +207,7 @@ def growth_bound_late(
     return bound[()]
 
 
+@formula
 def late_time(
     *,
     vocab_size: ArrayLike,
@@ -218,7 +229,6 @@ def late_time(
     >>> print(theory.late_time(**setting, constant=1000.0).round(1))
     102837103.0
     """
-    check_form(form)
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     rate = numbers("lr_y", lr_y, above=0)
     ratio = rate / numbers("lr_z", lr_z, above=0)
@@ -228,6 +238,7 @@ def late_time(
     return (classes / (size * rate) * np.exp(root))[()]
 
 
+@formula
 def rate_order_time(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
     """The time from which on a slower decoder has the larger B_n, at a fixed eta_Z (Section 6 c, Appendix F b).
 
@@ -252,6 +263,7 @@ def rate_order_time(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: Arra
     return (sizes("num_classes", num_classes, least=1) * growth_time(y / size, vocab_size=size, lr_y=lr_y))[()]
 
 
+@formula
 def common_logit(
     t: ArrayLike,
     *,
@@ -272,6 +284,7 @@ def common_logit(
     )
 
 
+@formula
 def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: Form = "exact") -> FloatArray:
     """C_0 from the overlap f_n . f_n' at the start.
 
@@ -281,7 +294,6 @@ def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: Form = "
     >>> print(theory.phase_constant(0.24, num_classes=10).round(3))
     1.929
     """
-    check_form(form)
     o = numbers("overlap", overlap, above=0)
     classes = sizes("num_classes", num_classes, least=2)
     return (1 / ((classes - (form == "exact")) * o**2))[()]
@@ -289,7 +301,6 @@ def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: Form = "
 
 def _bound(accumulated: FloatArray, constant: FloatArray, form: GrowthForm) -> FloatArray:
     """B_n from Gamma and C_0 in one of its three forms."""
-    check_form(form, get_args(GrowthForm))
     if form == "exact":
         return (np.log1p(4 * accumulated / constant) / 4)[()]
     return (np.log(constant + 4 * accumulated) / (4 if form == "published" else 1))[()]

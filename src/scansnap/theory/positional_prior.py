@@ -13,10 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scansnap.base.checks import FloatArray, numbers
+from scansnap.base.door import formula
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, numbers
 
 
+@formula
 def position_prior(part_probs: ArrayLike, *, sizes: ArrayLike, bias: ArrayLike) -> FloatArray:
     """The P(l|n) to which a fixed bias is equivalent, from P_g(l|n) with buckets on the last axis.
 

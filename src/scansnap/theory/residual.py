@@ -14,13 +14,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scansnap.base.checks import FloatArray, matrix, numbers, shortened
+from scansnap.base.door import formula
 from scansnap.base.errors import InputError
-from scansnap.theory.checks import FloatArray, Form, check_form, matrix, numbers
+from scansnap.base.kinds import Ids
 from scansnap.theory.decoder import backpropagated_gradient
+from scansnap.theory.form import Form
 from scansnap.theory.overlap import overlaps
 
 
-def residual_directions(direction: ArrayLike, query: ArrayLike) -> FloatArray:
+@formula
+def residual_directions(direction: ArrayLike, query: Ids) -> FloatArray:
     """v_n = (f_n + e_m)/|f_n + e_m| (K x L) for directions f_n over L tokens; `query` is the index of m among them.
 
     >>> print(theory.residual_directions([[0.6, 0.8, 0.0]], [2]).round(3))
@@ -29,12 +33,15 @@ def residual_directions(direction: ArrayLike, query: ArrayLike) -> FloatArray:
     f = matrix("direction", direction).copy()
     index = np.asarray(query)
     if index.shape != (len(f),) or (index < 0).any() or (index >= f.shape[1]).any():
-        raise InputError(f"query is {index.tolist()}: give each of {len(f)} classes an index below {f.shape[1]}.")
+        raise InputError(
+            f"query is {shortened(index.tolist())}: give each of {len(f)} classes an index below {f.shape[1]}."
+        )
     f[np.arange(len(f)), index] += 1.0
     return f / np.linalg.norm(f, axis=1, keepdims=True)
 
 
-def residual_beta(direction: ArrayLike, query: ArrayLike, *, form: Form = "exact") -> FloatArray:
+@formula
+def residual_beta(direction: ArrayLike, query: Ids, *, form: Form = "exact") -> FloatArray:
     """beta_nn' (K x K, zero diagonal): "published" is f_n . f_n' + 1[psi(n) = psi(n')], "exact" is E' of the v_n.
 
     >>> f = theory.directions([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]])
@@ -42,7 +49,6 @@ def residual_beta(direction: ArrayLike, query: ArrayLike, *, form: Form = "exact
     [[0.    1.714]
      [1.714 0.   ]]
     """
-    check_form(form)
     index = np.asarray(query)
     if form == "published":
         beta = overlaps(direction) + (index[:, None] == index)
@@ -53,9 +59,10 @@ def residual_beta(direction: ArrayLike, query: ArrayLike, *, form: Form = "exact
     return beta
 
 
+@formula
 def residual_velocity(
     direction: ArrayLike,
-    query: ArrayLike,
+    query: Ids,
     *,
     vocab_size: int,
     speed: float = 1.0,

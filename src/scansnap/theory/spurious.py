@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, matrix, numbers
+from scansnap.base.checks import FloatArray, matrix, numbers
+from scansnap.base.door import formula
 
 
+@formula
 def spurious_share(probs: ArrayLike, *, weights: ArrayLike, seq_len: int, num_sequences: int) -> FloatArray:
     """The expected share of each class's tokens (K,) that are common but look distinct in a data set of N sequences.
 

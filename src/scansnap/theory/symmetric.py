@@ -31,17 +31,25 @@ common f^2, x = 1/(1 - o), y = -o x/(1 + (K-1) o).
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import solve_ivp
 
-from scansnap.base.errors import InputError, unknown
-from scansnap.theory.checks import FloatArray, numbers, sizes
+from scansnap.base.checks import FloatArray, numbers, sizes, vector
+from scansnap.base.door import formula
+from scansnap.base.errors import InputError
+from scansnap.base.kinds import NumberKind
 
 DecoderGradient = Literal["true", "modified"]
+
+Tolerance = Annotated[float, NumberKind({"least": 1e-14, "most": 0.1})]
+
+MOST_EVALUATIONS = 200_000
+"""The equations are given up after this many evaluations: some thirty times what the figures need."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class SymmetricTrajectory:
     common_drive: FloatArray  # (n, G) the same; dz/dt = (eta_Z k/K) f^2 xi, negative while the token loses
 
 
+@formula
 def symmetric_flow(
     times: ArrayLike,
     *,
@@ -71,8 +80,8 @@ def symmetric_flow(
     lr_z: float,
     classes_per_query: int | None = None,
     decoder_gradient: DecoderGradient = "true",
-    rtol: float = 1e-10,
-    atol: float = 1e-12,
+    rtol: Tolerance = 1e-10,
+    atol: Tolerance = 1e-12,
 ) -> SymmetricTrajectory:
     """Integrate the reduced equations in log time from Y = Z = 0 and return them at increasing `times`.
 
@@ -83,8 +92,8 @@ def symmetric_flow(
     [-0.529 -0.916]
     """
     system = _System(
-        numbers("distinct_probs", distinct_probs, above=0),
-        numbers("common_probs", common_probs, above=0),
+        vector("distinct_probs", distinct_probs, above=0),
+        vector("common_probs", common_probs, above=0),
         int(sizes("num_classes", num_classes, least=2)),
         int(sizes("vocab_size", vocab_size, least=3)),
         float(numbers("lr_y", lr_y, above=0)),
@@ -92,22 +101,28 @@ def symmetric_flow(
         int(sizes("classes_per_query", num_classes if classes_per_query is None else classes_per_query, least=1)),
         decoder_gradient == "modified",
     )
-    if decoder_gradient not in get_args(DecoderGradient):
-        raise unknown("decoder_gradient", decoder_gradient, get_args(DecoderGradient))
     if system.size <= system.classes:
         raise InputError(f"vocab_size is {vocab_size}: give more tokens than the {num_classes} next tokens.")
     if system.classes % system.per_query:
         raise InputError(
             f"classes_per_query is {classes_per_query}: it must divide the number of classes, {num_classes}."
         )
-    when = np.atleast_1d(numbers("times", times, least=0))
-    if when.ndim != 1 or (np.diff(when) <= 0).any():
+    when = vector("times", times, least=0)
+    if (np.diff(when) <= 0).any():
         raise InputError("times must be increasing numbers of steps, such as [1, 1e3, 1e6].")
     # The state changes with the logarithm of t: with t = s (e^x - 1) the rates stay bounded, as in `scansnap.flow`.
     scale = 1 / max(system.lr_y, system.lr_z)
     ends = np.log1p(when / scale)
+    evaluations = itertools.count()
+
+    def velocity(x: float, state: FloatArray) -> FloatArray:
+        if next(evaluations) == MOST_EVALUATIONS:
+            raise InputError(f"the equations take more than {MOST_EVALUATIONS:,} evaluations: lower lr_z, raise rtol, "
+                             "or ask for earlier times.")  # fmt: skip
+        return system.velocity(state) * scale * np.exp(x)
+
     solution = solve_ivp(
-        lambda x, state: system.velocity(state) * scale * np.exp(x),
+        velocity,
         (0.0, max(ends[-1], 1e-12)),
         np.zeros(3 * len(system.p) + 2 * len(system.q)),
         method="DOP853",

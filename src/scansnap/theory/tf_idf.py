@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.checks import FloatArray, matrix
+from scansnap.base.checks import FloatArray, matrix
+from scansnap.base.door import formula
 
 
+@formula
 def tf_idf(probs: ArrayLike) -> FloatArray:
     """P(l|n) ln(K/|Omega(l)|), with rows scaled to sum to one (a class without a rarer token has a row of zeros).
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.base.writer_lock import WriterLock
 from scansnap.text.counts import counting, pieces, plan
 from scansnap.text.counts.contexts import occurrences_of
 from scansnap.text.counts.evidence import chance_distinctness, evidence
@@ -207,8 +208,9 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(tmp_path) -> None:
     missing = some.counts.sum(axis=1) < some.token_counts
     assert missing.any()
     assert np.isnan(some.distinctness[missing]).all()
-    (tmp_path / "counts.lock").write_text("1")
-    assert "process 1 is writing" in refused(output, ids, window=4)
+    lock = WriterLock(output)
+    lock.acquire()
+    assert f"process {os.getpid()} is writing" in refused(output, ids, window=4)
 
 
 def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path, counts) -> None:

@@ -11,11 +11,15 @@ import torch
 import scansnap as ss
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy
-from scansnap.text.model.shape import TextShape
+from scansnap.text.model.shape import TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer
+from scansnap.text.model.yz import YZText
+from scansnap.text.training.options import YZTextOptions
 from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.schedules import rate_shares
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive
+from scansnap.text.training.yz_updates import YZUpdates
 from tests.small_text import SMALL, options
 
 pytestmark = pytest.mark.gpu
@@ -24,6 +28,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "adamw": {"optimizer": "adamw", "lr_y": 0.01, "lr_z": 0.01},
     "momentum": {"momentum": 0.9, "lr_y": 0.1, "lr_z": 0.1},
+    "falling rate": {"schedule": "linear"},
+    "falling rate, adamw": {"schedule": "cosine", "optimizer": "adamw", "lr_y": 0.01, "lr_z": 0.01},
     "bf16": {"precision": "bf16"},
     "bf16 decoder": {"precision": "bf16-decoder"},
     "pre-norm, learned bias": {"norm": "pre", "layers": 2, "positions": "t5"},
@@ -41,6 +47,7 @@ class Run:
         names = ("layers", "heads", "norm", "positions")
         shape = {k: changes.pop(k, v) for k, v in defaults.items()} | {k: changes.pop(k) for k in names if k in changes}
         run_options = options(device=device, **changes)
+        self._schedule = run_options.schedule
         torch.manual_seed(3)
         model = TextTransformer(TextShape(vocab_size=corpus.vocab_size, **shape)).to(device).train()
         self.updates = Updates(model, run_options, Ranks(device))
@@ -48,15 +55,20 @@ class Run:
         self._valid = torch.from_numpy(consecutive(corpus.train, shape["window"])).to(device)
 
     def losses(self, first: int, last: int) -> list[float]:
-        return [float(self.updates.update(s, *self._columns.at(s))) for s in range(first, last)]
+        share = rate_shares(self._schedule, 30)
+        return [float(self.updates.update(s, *self._columns.at(s), share(s))) for s in range(first, last)]
 
     def evaluate(self) -> float:
         return self.updates.evaluate(self._valid, 50)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16-decoder", "bf16"])
-def test_devices_agree(corpus: Corpus, precision: str) -> None:
-    cpu, gpu = (Run(corpus, device, dropout=0.0, lr_y=0.5, lr_z=0.5, precision=precision) for device in ("cpu", "cuda"))
+@pytest.mark.parametrize(
+    ("precision", "schedule"),
+    [("float32", "constant"), ("float32", "linear"), ("bf16-decoder", "constant"), ("bf16", "constant")],
+)
+def test_devices_agree(corpus: Corpus, precision: str, schedule: str) -> None:
+    settings = {"dropout": 0.0, "lr_y": 0.5, "lr_z": 0.5, "precision": precision, "schedule": schedule}
+    cpu, gpu = (Run(corpus, device, **settings) for device in ("cpu", "cuda"))
     assert isinstance(gpu.updates._loss, FusedCrossEntropy)
     close = 2e-5 if precision == "float32" else 3e-2
     np.testing.assert_allclose(gpu.losses(0, 30), cpu.losses(0, 30), rtol=close)
@@ -74,6 +86,37 @@ def test_repeated_or_resumed_runs_give_identical_numbers(corpus: Corpus, changes
     second.updates.restore(first.updates.state())
     assert before + second.losses(13, 30) == whole
     assert first.losses(13, 30) == whole[13:]
+
+
+YZ: dict[str, Any] = {"model": "yz", "window": 7, "batch_size": 4, "lr_y": 5.0, "lr_z": 3.0, "patterns": 2}
+
+
+@pytest.mark.parametrize("residual", [False, True], ids=["plain", "residual"])
+def test_y_and_z_agree_with_those_on_a_cpu(corpus: Corpus, residual: bool) -> None:
+    arguments = {**YZ, "steps": 12, "record_every": 4, "dtype": "float64", "residual": residual}
+    cpu, gpu = (ss.train_text(corpus, device=device, **arguments) for device in ("cpu", "cuda"))
+    for name in cpu.data_vars:
+        np.testing.assert_allclose(gpu[name], cpu[name], rtol=1e-9, atol=1e-12, err_msg=str(name))
+
+
+def test_repeated_or_resumed_runs_of_y_and_z_give_identical_numbers(corpus: Corpus) -> None:
+    columns = Columns(corpus.train, 4, 7)
+
+    def start() -> YZUpdates:
+        with torch.device("cuda"):
+            model = YZText(YZShape(vocab_size=corpus.vocab_size, window=7))
+        return YZUpdates(model, YZTextOptions(**{**YZ, "device": "cuda"}), Ranks("cuda"))
+
+    def losses(updates: YZUpdates, first: int, last: int) -> list[float]:
+        return [float(updates.update(s, *columns.at(s))) for s in range(first, last)]
+
+    whole = losses(start(), 0, 30)
+    assert len(set(whole)) > 20
+    assert losses(start(), 0, 30) == whole
+    first, second = start(), start()
+    before = losses(first, 0, 13)
+    second.restore({name: values.copy() for name, values in first.state().items()})
+    assert before + losses(second, 13, 30) == whole
 
 
 def test_a_run_agrees_with_one_on_a_cpu(corpus: Corpus) -> None:

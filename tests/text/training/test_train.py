@@ -65,12 +65,14 @@ def test_the_callers_random_numbers_are_left_alone(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7, 9])
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize(("optimizer", "schedule"), [("sgd", "constant"), ("adamw", "constant"), ("sgd", "linear")])
 def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, optimizer: str
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, optimizer: str, schedule: str
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    arguments = {"steps": 10, "record_every": 3, "optimizer": optimizer, "lr_y": 0.05, **SMALL}
+    arguments = {
+        "steps": 10, "record_every": 3, "optimizer": optimizer, "schedule": schedule, "lr_y": 0.05, **SMALL
+    }  # fmt: skip
     whole = ss.train_text(corpus, **arguments)
     read = Columns.at
 
@@ -92,16 +94,18 @@ def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
 
 
 PROGRAM = """
+import json
 import sys
 import scansnap as ss
 from scansnap.text.training import train
 train.CHECKPOINT_SECONDS = 0.05
 corpus = ss.read_corpus(sys.argv[1])
-ss.train_text(corpus, steps=600, record_every=20, width=12, feed_forward=8, window=7, batch_size=4, store=sys.argv[2])
+ss.train_text(corpus, **json.loads(sys.argv[3]), store=sys.argv[2])
 """
 
 
-def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", [{"width": 12, "feed_forward": 8}, {"model": "yz"}], ids=["transformer", "yz"])
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path, model: dict[str, Any]) -> None:
     from tests.small_text import small_corpus
 
     (tmp_path / "text").mkdir()
@@ -110,8 +114,10 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path) -> None:
         patch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
         corpus = small_corpus(tmp_path / "text")
     store = tmp_path / "run.zarr"
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "text"), str(store)], env=environment)
-    checkpoint = tmp_path / "run.zarr.checkpoint.npz"
+    arguments = {"steps": 600, "record_every": 20, "window": 7, "batch_size": 4, **model}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "text"), str(store), json.dumps(arguments)]
+    program = subprocess.Popen(command, env=environment)
+    checkpoint = store / ".checkpoint.npz"
     for _ in range(600):
         if checkpoint.exists():
             break
@@ -119,7 +125,6 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path) -> None:
     program.send_signal(signal.SIGKILL)
     program.wait()
     assert checkpoint.exists()
-    arguments = {"steps": 600, "record_every": 20, "width": 12, "feed_forward": 8, "window": 7, "batch_size": 4}
     assert_same(ss.train_text(corpus, **arguments, store=store), ss.train_text(corpus, **arguments))
 
 

@@ -18,6 +18,7 @@ from scansnap.text.model.position_codes import sinusoidal
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.schedules import Linear, rate_shares
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns, consecutive
 from tests.small_text import options
@@ -57,7 +58,7 @@ class Plain(nn.Module):
         return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-@pytest.mark.parametrize(
+OPTIMIZERS = pytest.mark.parametrize(
     ("settings", "optimizer"),
     [
         ({"lr_y": 5.0, "lr_z": 5.0}, lambda p: torch.optim.SGD(p, lr=5.0)),
@@ -70,6 +71,9 @@ class Plain(nn.Module):
     ],
     ids=["sgd", "momentum", "adam", "adamw"],
 )
+
+
+@OPTIMIZERS
 def test_losses_are_those_of_the_plain_loop(corpus: Corpus, settings: dict, optimizer: Any) -> None:
     ours = model(corpus)
     plain = Plain(ours)
@@ -88,6 +92,41 @@ def test_losses_are_those_of_the_plain_loop(corpus: Corpus, settings: dict, opti
     assert torch.allclose(ours.decoder, plain.decoder, atol=1e-8)
     assert torch.allclose(ours.embedding, plain.embedding, atol=1e-8)
     assert float(loss.detach()) < 2.5  # it learns: a uniform guess has a loss of 2.9
+
+
+@OPTIMIZERS
+@pytest.mark.parametrize("schedule", ["linear", "cosine", Linear(end=0.3)], ids=str)
+def test_a_schedule_is_a_rate_that_changes(corpus: Corpus, settings: dict, optimizer: Any, schedule: Any) -> None:
+    """Against the scheduler of PyTorch around the plain loop."""
+    ours = model(corpus)
+    plain = Plain(ours)
+    columns, run_options = Columns(corpus.train, 4, 7), options(**settings)
+    updates, theirs = Updates(ours, run_options, Ranks("cpu")), optimizer(plain.parameters())
+    steps = 12
+    shares = {"linear": lambda k: 1 - k / steps, "cosine": lambda k: math.cos(math.pi * k / steps / 2) ** 2}
+    falling = torch.optim.lr_scheduler.LambdaLR(theirs, shares.get(str(schedule), lambda k: 1 - 0.7 * k / steps))
+    share_after = rate_shares(schedule, steps)
+    for step in range(steps):
+        inputs, targets = columns.at(step)
+        theirs.zero_grad()
+        plain.loss(inputs, targets).backward()
+        if run_options.clip is not None:
+            nn.utils.clip_grad_norm_(plain.parameters(), run_options.clip)
+        theirs.step()
+        falling.step()
+        updates.update(step, inputs, targets, share_after(step))
+    assert torch.allclose(ours.decoder, plain.decoder, atol=1e-9)
+    assert torch.allclose(ours.embedding, plain.embedding, atol=1e-9)
+
+
+def test_a_schedule_gives_shares_from_0() -> None:
+    assert rate_shares("constant", 5)(3) is None
+    share_after = rate_shares(Linear(end=-1.0), 4)
+    assert [share_after(step) for step in range(3)] == [1.0, 0.5, 0.0]
+    with pytest.raises(InputError, match=r"schedule linear\(end=-1.0\) gives the share -0.5 after 3 of 4 updates"):
+        share_after(3)
+    with pytest.raises(InputError, match="unknown schedule 'steep': choose one of constant, linear"):
+        options(schedule="steep")
 
 
 def test_each_rate_moves_its_own_parameters(corpus: Corpus) -> None:
@@ -143,22 +182,25 @@ def fake_capture(work: Callable[[], object], state: Iterable[torch.Tensor]) -> S
 
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adamw"}], ids=["sgd", "momentum", "adamw"])
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
 def test_capturing_leaves_everything_as_it_was(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, settings: dict, resumed: bool
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, settings: dict, schedule: str, resumed: bool
 ) -> None:
     columns, run_options = Columns(corpus.train, 4, 7), options(lr_y=0.05, lr_z=0.02, **settings)
+    share_after = rate_shares(schedule, 10)
     plain, captured = (Updates(model(corpus, dropout=0.3), run_options, Ranks("cpu")) for _ in range(2))
     start = 0
     if resumed:
         start = 5
         for step in range(start):
-            plain.update(step, *columns.at(step))
+            plain.update(step, *columns.at(step), share_after(step))
         captured.restore({name: value.copy() for name, value in plain.state().items()})
-    expected = [float(plain.update(s, *columns.at(s))) for s in range(start, start + 5)]
+    expected = [float(plain.update(s, *columns.at(s), share_after(s))) for s in range(start, start + 5)]
     monkeypatch.setattr(Updates, "_replays", True)
     monkeypatch.setattr("scansnap.text.training.updates.capture", fake_capture)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
-    assert [float(captured.update(s, *columns.at(s))) for s in range(start, start + 5)] == expected
+    losses = [float(captured.update(s, *columns.at(s), share_after(s))) for s in range(start, start + 5)]
+    assert losses == expected
 
 
 def test_bf16_is_close_and_learns(corpus: Corpus) -> None:

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from scansnap.base.threads import available_threads
 from scansnap.dynamics.collocation import tableau
 from scansnap.dynamics.compiled.flow import BasicSystem, solve
-from scansnap.dynamics.flow_engine import FlowWork, Solution
+from scansnap.dynamics.flow_engine import FloatArray, FlowWork, Solution
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
-from scansnap.model.architecture import BASIC
 from scansnap.model.compact import CompactLayout
 
 
@@ -33,14 +32,29 @@ class KernelFlow:
     @staticmethod
     def serves(work: FlowWork) -> bool:
         """The paper's basic setting."""
-        return work.layer == BASIC and work.options.decoder_gradient == "true" and not work.source.classes.num_buckets
+        return work.is_basic and work.options.device == "cpu"
 
     def solve(self, runs: Runs, most_evaluations: int, show: Callable[[float], None]) -> Solution:
-        options, start, layout = self._work.options, self._start, self._start.layout
-        count, columns = len(options.times), layout.num_columns
-        decoders = start.decoder[:, :, :columns].reshape(len(runs), -1)
+        start, layout = self._start, self._start.layout
+        decoders = start.decoder[:, :, : layout.num_columns].reshape(len(runs), -1)
+        entries = decoders.shape[1] if self._work.shows_decoder else 0
         moving = start.attention_logits[:, self._query, self._rows]
         beginning = np.concatenate([decoders, moving], axis=1)
+        states, losses, accuracies, reached = self._integrate(
+            runs, beginning, decoders.shape[1] - entries, most_evaluations, show
+        )
+        logits = np.repeat(start.attention_logits[:, None], states.shape[1], axis=1)
+        logits[:, :, self._query, self._rows] = states[:, :, entries:]
+        shape = (*states.shape[:2], layout.num_rows, layout.num_columns)
+        decoder = states[:, :, :entries].reshape(shape) if entries else None
+        return Solution(decoder, logits, None, losses, accuracies, reached)
+
+    def _integrate(
+        self, runs: Runs, beginning: FloatArray, first: int, most_evaluations: int, show: Callable[[float], None]
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The entries of states from `first` on (R, n, .), losses and accuracies (R, n), and the time reached (R,)."""
+        options = self._work.options
+        count = len(options.times)
         states = np.full((len(runs), count, beginning.shape[1]), np.nan)
         losses, accuracies = np.full((2, len(runs), count), np.nan)
         reached = np.zeros(len(runs))
@@ -59,10 +73,7 @@ class KernelFlow:
             for done, future in enumerate(as_completed(futures)):
                 future.result()
                 show(done + 1)
-        logits = np.repeat(start.attention_logits[:, None], count, axis=1)
-        logits[:, :, self._query, self._rows] = states[:, :, decoders.shape[1] :]
-        decoder = states[:, :, : decoders.shape[1]].reshape(len(runs), count, layout.num_rows, columns)
-        return Solution(decoder, logits, None, losses, accuracies, reached)
+        return states[:, :, first:], losses, accuracies, reached
 
 
 def _system(layout: CompactLayout, blocks: NDArray[np.int64], rows: NDArray[np.int64]) -> BasicSystem:

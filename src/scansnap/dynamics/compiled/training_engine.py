@@ -67,6 +67,11 @@ class KernelEngine:
         entries = (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
         return entries + (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
 
+    @staticmethod
+    def numbers_at_once(work: Work) -> float:
+        """A batch for each thread: the weights of its tokens, and where each token stands."""
+        return available_threads() * float(work.batch) * (3 * work.start_layout.support.shape[1] + 2)
+
     def __init__(self, work: Work, start: Start, runs: Runs) -> None:
         self.step = 0
         self._runs = runs

@@ -27,8 +27,8 @@ from scansnap.figures.statistics import rise
 from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
+from scansnap.text.model.model_file import TextModel
 from scansnap.text.model.shape import TextShape
-from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
 
 LR_Y = 5.0
@@ -53,7 +53,7 @@ def train(
     progress: bool | None = None,
 ) -> xr.Dataset:
     """`logits` (ratio, seed, end, query, token) before and after training, and `valid_loss` (ratio, seed)."""
-    queries, tokens = _queries(corpus), np.arange(min(TOKENS, corpus.vocab_size))
+    queries, tokens = corpus.frequent_words(QUERIES), np.arange(min(TOKENS, corpus.vocab_size))
     steps = text_runs.passes(corpus, PASSES) if steps is None else steps
     whole("steps", steps, least=1)
     common = {"positions": "none", "steps": steps, "record_every": steps, "device": device, "precision": precision}
@@ -189,19 +189,11 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     return tested
 
 
-def _logits(model: TextTransformer, queries: list[int], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+def _logits(model: TextModel, queries: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.float32]:
     """The logits between queries and tokens, mean over heads."""
-    device = model.embedding.device
+    device = next(model.parameters()).device
     ids = (torch.as_tensor(values, device=device) for values in (queries, tokens))
     return model.logits_between(*ids).mean(0).cpu().numpy()
-
-
-def _queries(corpus: Corpus) -> list[int]:
-    """The most frequent tokens that are words."""
-    counts = np.bincount(np.asarray(corpus.train), minlength=corpus.vocab_size)
-    order = np.argsort(-counts, kind="stable")[: QUERIES + 2]
-    words = corpus.words(order)
-    return [int(i) for i, word in zip(order, words, strict=True) if word not in ("<eos>", "<unk>")][:QUERIES]
 
 
 FIGURE = FigureRecipe(

@@ -14,25 +14,24 @@ import shutil
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from scansnap.base.checks import expanded
 from scansnap.base.errors import StoreError
+from scansnap.base.files import list_files
 
 VARIABLE = "SCANSNAP_CACHE"
 LIST = "files.json"
 DRAFT = ".draft-"
 ABANDONED_SECONDS = 24 * 3600
 """A draft of this age was left by a killed process."""
-READ_BYTES = 2**20
 
 
 def cache_folder() -> Path:
     """$SCANSNAP_CACHE, or `scansnap` in the platform's folder for caches (`~/.cache`, $XDG_CACHE_HOME, ...)."""
     if os.environ.get(VARIABLE):
-        return Path(os.environ[VARIABLE]).expanduser().absolute()
+        return expanded(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
     try:
         home = Path.home()
     except RuntimeError:
@@ -59,7 +58,7 @@ def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:
         raise _unusable(folder, error) from None
     try:
         fill(draft)
-        (draft / LIST).write_text(json.dumps(_list_files(draft), indent=1) + "\n", encoding="utf-8")
+        (draft / LIST).write_text(json.dumps(list_files(draft, leave_out={LIST}), indent=1) + "\n", encoding="utf-8")
         _publish(draft, folder)
     except OSError as error:
         raise _unusable(folder, error) from None
@@ -72,23 +71,9 @@ def is_intact(folder: Path) -> bool:
     """Whether the folder contains exactly what was written into it."""
     try:
         listed = json.loads((folder / LIST).read_text(encoding="utf-8"))
-        return listed == _list_files(folder)
+        return listed == list_files(folder, leave_out={LIST})
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
-
-
-def _list_files(folder: Path) -> dict[str, Any]:
-    """The size and checksum of every file in the folder except the list itself."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / LIST)
-    return {path.relative_to(folder).as_posix(): [path.stat().st_size, _checksum(path)] for path in files}
-
-
-def _checksum(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(READ_BYTES):
-            value = zlib.crc32(block, value)
-    return value
 
 
 def _publish(draft: Path, folder: Path) -> None:

@@ -18,11 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
 from scansnap.text.corpus.files import TextFiles, find_text
-from scansnap.text.corpus.tokenizers import WORDS, Tokenizer, WordTokenizer, find_tokenizer, load_tokenizer
+from scansnap.text.corpus.tokenizers import (
+    LINE_END,
+    UNKNOWN,
+    WORDS,
+    Tokenizer,
+    WordTokenizer,
+    find_tokenizer,
+    load_tokenizer,
+)
 
 FORMAT = 1
 """Changes when the same text and settings give different files."""
@@ -59,7 +68,15 @@ class Corpus:
         """The tokens as readable text."""
         return self.tokenizer.words(ids)
 
+    def frequent_words(self, count: int) -> NDArray[np.int64]:
+        """The ids of the most frequent tokens of the training text, without line ends and unknown words."""
+        counts = np.bincount(self.train, minlength=self.vocab_size)
+        ids = np.argsort(-counts, kind="stable")[: count + 2]
+        is_word = [word not in (LINE_END, UNKNOWN) for word in self.words(ids)]
+        return ids[is_word][:count]
 
+
+@door
 def read_corpus(
     source: str | Path,
     *,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from scansnap.base.checks import expanded
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.source_stamp import source_stamp
 from scansnap.text.corpus.cache import cached_folder
@@ -101,7 +102,7 @@ def find_text(source: str | Path) -> TextFiles:
     """The text with a name in `NAMES`, or at a path; a local folder called `example` is `./example`."""
     if isinstance(source, str) and source in NAMES:
         return _text_named(source)
-    path = Path(source).expanduser()
+    path = expanded("the text", source)
     try:
         if path.is_dir() and str(source):
             return _text_in(path, path.resolve().name)

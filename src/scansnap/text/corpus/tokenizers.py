@@ -11,6 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import Any, final
@@ -18,7 +19,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.checks import whole
+from scansnap.base.checks import expanded, whole
 from scansnap.base.errors import InputError, brief
 
 LINE_END = "<eos>"
@@ -138,7 +139,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 f"the tokenizer '{source}' needs Hugging Face tokenizers, which is not installed: "
                 f"pip install 'scansnap[text]', or choose '{WORDS}'."
             ) from None
-        path = Path(source).expanduser()
+        path = expanded("tokenizer", source)
         file = path / HUGGING_FACE_FILE if path.is_dir() else path
         allowed = f"choose '{WORDS}', a tokenizer.json file, a folder with one, or a model's name on the hub"
         if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
@@ -213,6 +214,20 @@ def find_tokenizer(source: str | Path) -> Tokenizer:
     if (Path(source) / INFO).is_file():
         return load_tokenizer(source)
     return HuggingFaceTokenizer.find(source)
+
+
+def token_of(tokenizer: Tokenizer, word: str, source: str) -> int:
+    """The id of a word that is one token of the text `source`."""
+    ids = tokenizer.encode(word)
+    if len(ids) != 1:
+        pieces = ", ".join(f"'{piece}'" for piece in tokenizer.words(ids))
+        raise InputError(f"'{word}' is {len(ids)} tokens{f' ({pieces})' if pieces else ''}: give a single one.")
+    if tokenizer.words(ids) == [UNKNOWN] and word != UNKNOWN:
+        known = tokenizer.vocabulary if isinstance(tokenizer, WordTokenizer) else ()
+        nearest = get_close_matches(word.lower(), known, n=1)
+        hint = f"did you mean '{nearest[0]}'?" if nearest else "give a word of the text."
+        raise InputError(f"'{word}' does not occur in {source}: {hint}")
+    return int(ids[0])
 
 
 class _Ids(dict[str, int]):

@@ -7,7 +7,6 @@ itself is always complete: the result takes its place in the end.  The same comm
 from __future__ import annotations
 
 import inspect
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,18 +17,20 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
+from scansnap.base.files import DamagedFile, list_files, replace_file, sealed, sync
 from scansnap.base.options import documented, from_names, options_of, signature
 from scansnap.base.progress import progress_bar
+from scansnap.base.writer_lock import WriterLock
 from scansnap.results.provenance import provenance
-from scansnap.results.store import RunStore
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.corpus.tokenizers import WORDS
 from scansnap.text.counts.counts import FORMAT, INFO, KIND, MARGINS, TOKENIZER, VOCABULARY, Counts, read_counts
 from scansnap.text.counts.options import ALL, CountExecution, CountOptions
 from scansnap.text.counts.pieces import count_piece, merge_piece, runner
 from scansnap.text.counts.plan import Plan, Text, cut_queries, cut_texts, describe, margins, take
-from scansnap.text.counts.tables import is_written, write_columns
+from scansnap.text.counts.tables import COLUMNS, is_written, remove_drafts, write_columns
 
 P = ParamSpec("P")
 
@@ -62,6 +63,7 @@ def _called_as(
 
 
 @_called_as(CountCall)
+@door
 def count_corpus(
     corpus: Corpus | str | Path,
     /,
@@ -109,7 +111,11 @@ def count_corpus(
         plan, sums = _plan(corpus, options, how, output, base, add)
         if plan.texts:
             work.begin(plan)
-            work.count(corpus, how, progress)
+            try:
+                work.count(corpus, how, progress)
+            except KeyboardInterrupt as stop:
+                stop.add_note(work.standing())
+                raise
             work.finish(corpus, sums)
     return read_counts(output)
 
@@ -174,12 +180,12 @@ def _check_base(
 
 @contextmanager
 def _locked(output: Path) -> Iterator[None]:
-    lock = RunStore(output)
-    lock.lock()
+    lock = WriterLock(output)
+    lock.acquire()
     try:
         yield
     finally:
-        lock.unlock()
+        lock.release()
 
 
 class _Work:
@@ -198,7 +204,10 @@ class _Work:
         file = self.folder / PLAN
         self.plan = plan
         if file.exists():
-            self.plan = Plan.from_json(file.read_text(encoding="utf-8"))
+            try:
+                self.plan = Plan.from_json(file.read_bytes())
+            except DamagedFile:
+                raise StoreError(f"{file} is damaged: remove {self.folder} and start the same command again.") from None
             if not self.plan.same_work(plan):
                 names = ", ".join(text.name for text in self.plan.texts)
                 raise StoreError(
@@ -209,9 +218,7 @@ class _Work:
         with self._writing():
             self.clear()
             self.folder.mkdir(parents=True)
-            draft = file.with_suffix(".new")
-            draft.write_text(plan.to_json(), encoding="utf-8")
-            draft.replace(file)
+            replace_file(file, plan.to_json())
 
     @property
     def _runs(self) -> list[Path]:
@@ -242,12 +249,19 @@ class _Work:
                     done += 1
                     show(done)
             with self._writing():
-                (self.folder / COUNTED).touch()
+                replace_file(self.folder / COUNTED, b"")
             if merges:
                 base = self.output if plan.counted else None
                 for _ in run(merge_piece, parts, self._runs, base, self.folder, self.folder / RESULT, plan, block):
                     done += 1
                     show(done)
+
+    def standing(self) -> str:
+        """What interrupted work leaves, in a sentence."""
+        parts = sum(is_written(folder, part) for folder in self._runs for part in range(self.plan.num_parts))
+        all_parts = self.plan.num_parts * len(self.plan.chunks)
+        words = "all parts, not yet added up" if (self.folder / COUNTED).exists() else f"{parts} of {all_parts} parts"
+        return f"{self.folder} holds {words}: start the same again to go on from there."
 
     def finish(self, corpus: Corpus, sums: NDArray[np.int64]) -> None:
         """Complete the result, with the margins of all texts, and let it take its place."""
@@ -259,17 +273,21 @@ class _Work:
             "texts": texts, "tokenizer": corpus.tokenizer.name, "cuts": plan.cuts, "origin": provenance(),
         }  # fmt: skip
         with self._writing():
+            remove_drafts(result)
             write_columns(
                 result / VOCABULARY,
                 {"token": tokens, "word": corpus.words(tokens), **dict(zip(MARGINS, sums, strict=True))},
             )
             corpus.tokenizer.save(result / TOKENIZER)
-            (result / INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+            files = list_files(result, leave_out={*COLUMNS, INFO})
+            sync([result, result / TOKENIZER, *(result / name for name in files)])
+            replace_file(result / INFO, sealed({**info, "files": files}))
             if self.output.exists():
                 self.output.rename(self.folder / REPLACED)
             else:
                 (self.folder / REPLACED).mkdir()
             result.rename(self.output)
+            sync([self.output.parent])
             self.clear()
 
     def clear(self) -> None:

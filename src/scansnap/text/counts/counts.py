@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +12,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
-from scansnap.text.corpus.tokenizers import UNKNOWN, Tokenizer, WordTokenizer, load_tokenizer
+from scansnap.base.files import DamagedFile, Sum, file_checksum, unsealed
+from scansnap.results.store import WHOLE, Condition
+from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.text.counts.contexts import ContextCounts
 from scansnap.text.counts.events import Rows
 from scansnap.text.counts.plan import Text
-from scansnap.text.counts.tables import COLUMNS, part_file, read_columns, read_queries
+from scansnap.text.counts.tables import COLUMNS, part_file, read_columns, read_part, read_queries
 
 if TYPE_CHECKING:
     import xarray as xr
 
-KIND, FORMAT = "counts", 1
+KIND, FORMAT = "counts", 2
 INFO, VOCABULARY, TOKENIZER = "counts.json", "vocabulary.parquet", "tokenizer"
 MARGINS = ("query_count", "next_count", "context_count")
 """c(m), c(n) and c(l), by token."""
+
+ROWS_AT_ONCE = 2**20
+"""Rows of a table in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,20 +90,17 @@ class Counts:
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
 
+    def rows(self, table: str) -> Iterator[Rows]:
+        """The rows of "triples", "pairs" or "bigrams", in order and in blocks."""
+        self.files(table)  # refuses an unknown table
+        for part in range(len(self.cuts) - 1):
+            yield from read_part(self.path, table, part, ROWS_AT_ONCE)
+
     def token(self, word: str | int) -> int:
         """The id of a word that is one token."""
         if not isinstance(word, str):
             return whole("a token", word, most=self.vocab_size - 1)
-        ids = self.tokenizer.encode(word)
-        if len(ids) != 1:
-            pieces = ", ".join(f"'{piece}'" for piece in self.tokenizer.words(ids))
-            raise InputError(f"'{word}' is {len(ids)} tokens{f' ({pieces})' if pieces else ''}: give a single one.")
-        if self.tokenizer.words(ids) == [UNKNOWN] and word != UNKNOWN:
-            known = self.tokenizer.vocabulary if isinstance(self.tokenizer, WordTokenizer) else ()
-            nearest = get_close_matches(word.lower(), known, n=1)
-            hint = f"did you mean '{nearest[0]}'?" if nearest else "give a word of the text that was counted."
-            raise InputError(f"'{word}' does not occur in {self.source}: {hint}")
-        return int(ids[0])
+        return token_of(self.tokenizer, word, self.source)
 
     def of(self, query: str | int) -> ContextCounts:
         """What precedes and follows a query token, a word or an id."""
@@ -142,13 +144,14 @@ class Counts:
     def _rows(self, query: int) -> Iterator[tuple[str, Rows]]:
         part = int(np.searchsorted(self.cuts, query, side="right")) - 1
         for table in COLUMNS:
-            for rows in read_queries(part_file(self.path, table, part), query, query + 1):
+            for rows in read_queries(self.path, table, part, query, query + 1):
                 yield table, rows
 
     def _attributes(self) -> dict[str, Any]:
         return {"kind": KIND, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
 
 
+@door
 def read_counts(path: str | Path) -> Counts:
     """The counts that `count_corpus` wrote to a folder; tables are read when they are asked for.
 
@@ -160,16 +163,61 @@ def read_counts(path: str | Path) -> Counts:
     if not path.is_dir():
         raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
     try:
-        info = json.loads((path / INFO).read_text(encoding="utf-8"))
-        if info["kind"] != KIND:
-            raise KeyError(KIND)
+        info = _info(path)
         version = info["format"]
         texts = tuple(Text(**entry) for entry in info["texts"])
         counts = Counts(path, info["window"], info["least"], texts, tuple(info["cuts"]), info["origin"])
+    except DamagedFile:
+        raise StoreError(
+            f"{path} is damaged: {INFO} has other bytes than were written; count the text again."
+        ) from None
     except (OSError, KeyError, TypeError, ValueError):
         raise StoreError(f"{path} holds no counts: give the folder that `scansnap corpus count` wrote.") from None
-    if version != FORMAT:
+    if version not in (1, FORMAT):
         raise StoreError(
             f"{path} has format {version}, and this version of scansnap reads format {FORMAT}: count the text again."
         )
+    for name in _damaged_files(path, info.get("files", {})):
+        raise StoreError(
+            f"{path} is damaged: {name} is missing or has other bytes than were written; count the text again."
+        )
     return counts
+
+
+def check_counts(path: str | Path) -> Condition:
+    """Read every file of counts, and say which tables are intact."""
+    path = Path(path)
+    try:
+        info = _info(path)
+    except (OSError, ValueError, DamagedFile):
+        return Condition(True, True, {INFO: [INFO]})
+    damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, info.get("files", {})), **{t: [] for t in COLUMNS}}
+    for table in COLUMNS:
+        for part in range(len(info["cuts"]) - 1):
+            try:
+                for _ in read_part(path, table, part, 2**16):
+                    pass
+            except StoreError:
+                damaged[table].append(part_file(path, table, part).relative_to(path).as_posix())
+    return Condition(info["format"] >= FORMAT, True, damaged)
+
+
+def _info(path: Path) -> dict[str, Any]:
+    """What the folder says of itself; before format 2 without a seal."""
+    data = (path / INFO).read_bytes()
+    try:
+        info = unsealed(data)
+    except DamagedFile:
+        info = json.loads(data)
+        if info["format"] >= FORMAT:
+            raise
+    if info["kind"] != KIND:
+        raise KeyError(KIND)
+    return info
+
+
+def _damaged_files(path: Path, listed: dict[str, Sum]) -> list[str]:
+    """The files of a list that are missing or have other bytes."""
+    return [
+        name for name, value in listed.items() if not (path / name).is_file() or file_checksum(path / name) != value
+    ]

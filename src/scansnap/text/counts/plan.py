@@ -11,16 +11,16 @@ positions: how a text is cut cannot change them.
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.files import sealed, unsealed
 
 FAN_IN = 16
 """Tables added up at once."""
@@ -93,14 +93,14 @@ class Plan:
             getattr(self, name) == getattr(other, name) for name in ("window", "least", "tokenizer", "texts", "counted")
         )
 
-    def to_json(self) -> str:
-        """The plan as text."""
-        return json.dumps(asdict(self))
+    def to_json(self) -> bytes:
+        """The plan as the bytes of a file."""
+        return sealed(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, data: bytes) -> Plan:
         """The inverse of `to_json`."""
-        content: dict[str, Any] = json.loads(text)
+        content = unsealed(data)
         for name in ("texts", "counted"):
             content[name] = tuple(Text(**entry) for entry in content[name])
         content["cuts"] = tuple(content["cuts"])

@@ -7,6 +7,10 @@ queries, and its rows are in order:
     pairs       query, token, count                 c(l, m)
     bigrams     query, next_token, count            c(m, n)
 
+Beside them, `sums` has a file for each part with the checksums of its three footers, which is written last: a part
+whose sums are there is complete and on the disk.  The pages of data have checksums of their own, which Parquet has a
+place for, so a few rows can be read and checked without the rest.
+
 Keys stay equal over many rows and cost next to nothing with LZ4; items and counts are small, so that their high bytes,
 set apart from the low ones, cost little.  Together a triple takes two to three bytes.
 """
@@ -15,13 +19,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scansnap.base.errors import StoreError, brief
+from scansnap.base.files import DamagedFile, Sum, checksum, replace_file, sealed, sync, unsealed
 from scansnap.text.counts.events import Rows
 
 if TYPE_CHECKING:
@@ -40,13 +45,18 @@ def part_file(folder: Path, table: str, part: int) -> Path:
     return folder / table / f"part-{part:05d}.parquet"
 
 
+def sums_file(folder: Path, part: int) -> Path:
+    """The file with the checksums of a part."""
+    return folder / "sums" / f"part-{part:05d}.json"
+
+
 def is_written(folder: Path, part: int) -> bool:
     """Whether all tables have this part."""
-    return part_file(folder, "triples", part).exists()
+    return sums_file(folder, part).exists()
 
 
 def write_part(folder: Path, part: int, blocks: Iterable[tuple[str, Rows]]) -> None:
-    """Write a part of every table from blocks of their rows; all have their names only when the last row is written."""
+    """Write a part of every table from blocks of their rows; it counts when its sums are written, after all else."""
     parquet = _parquet()
     drafts = {table: part_file(folder, table, part).with_suffix(f".{os.getpid()}") for table in COLUMNS}
     try:
@@ -57,8 +67,13 @@ def write_part(folder: Path, part: int, blocks: Iterable[tuple[str, Rows]]) -> N
                 writers[table] = stack.enter_context(_writer(parquet, draft, COLUMNS[table]))
             for table, rows in blocks:
                 writers[table].write_table(_arrow(rows, COLUMNS[table]), row_group_size=len(rows.items))
+        sums = {table: _footer_sum(draft) for table, draft in drafts.items()}
+        sync(drafts.values())
         for table, draft in drafts.items():
             draft.replace(part_file(folder, table, part))
+        sync([folder / table for table in COLUMNS])
+        sums_file(folder, part).parent.mkdir(exist_ok=True)
+        replace_file(sums_file(folder, part), sealed(sums))
     except OSError as error:
         raise StoreError(
             f"cannot write {folder} ({error.strerror or error}): what was counted before is kept; fix the cause and "
@@ -70,35 +85,59 @@ def write_part(folder: Path, part: int, blocks: Iterable[tuple[str, Rows]]) -> N
 
 
 def remove_part(folder: Path, part: int) -> None:
-    """Remove a part of every table."""
-    for table in COLUMNS:
-        part_file(folder, table, part).unlink(missing_ok=True)
+    """Remove a part of every table, and before it what says that it is there."""
+    for path in (sums_file(folder, part), *(part_file(folder, table, part) for table in COLUMNS)):
+        path.unlink(missing_ok=True)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what writers that were killed have left."""
+    tables = [path for table in COLUMNS for path in (folder / table).iterdir() if path.suffix != ".parquet"]
+    for draft in (*tables, *folder.rglob("*.new")):
+        draft.unlink(missing_ok=True)
 
 
 def read_part(folder: Path, table: str, part: int, batch: int) -> Iterator[Rows]:
     """The rows of a part in order, at most `batch` at a time."""
+    with _opened(folder, table, part) as file:
+        for block in file.iter_batches(batch, use_threads=False):
+            yield _rows(block)
+
+
+def read_queries(folder: Path, table: str, part: int, low: int, high: int) -> Iterator[Rows]:
+    """The rows of a part whose query is from `low` up to `high`, block by block; the others' blocks are not read."""
+    with _opened(folder, table, part) as file:
+        for group in range(file.num_row_groups):
+            limits = file.metadata.row_group(group).column(0).statistics
+            if limits.max < low or limits.min >= high:
+                continue
+            rows = _rows(file.read_row_group(group, use_threads=False))
+            first, stop = np.searchsorted(rows.keys[0], [low, high])
+            yield Rows(rows.keys[:, first:stop], rows.items[first:stop], rows.counts[first:stop])
+
+
+@contextmanager
+def _opened(folder: Path, table: str, part: int) -> Iterator[Any]:
+    """The file of a part, whose footer is checked now and whose pages are checked when they are read."""
     path = part_file(folder, table, part)
     try:
-        with _parquet().ParquetFile(path) as file:
-            for block in file.iter_batches(batch, use_threads=False):
-                yield _rows(block)
-    except (OSError, ValueError) as error:
+        has_sums = (folder / "sums").exists()  # not in counts of before
+        if has_sums and unsealed(sums_file(folder, part).read_bytes())[table] != _footer_sum(path):
+            raise DamagedFile("it has other bytes than were written")
+        with _parquet().ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except (OSError, ValueError, DamagedFile) as error:
         raise _damaged(path, error) from None
 
 
-def read_queries(path: Path, low: int, high: int) -> Iterator[Rows]:
-    """The rows of a file whose query is from `low` up to `high`, block by block; the others' blocks are not read."""
-    try:
-        with _parquet().ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                limits = file.metadata.row_group(group).column(0).statistics
-                if limits.max < low or limits.min >= high:
-                    continue
-                rows = _rows(file.read_row_group(group, use_threads=False))
-                first, stop = np.searchsorted(rows.keys[0], [low, high])
-                yield Rows(rows.keys[:, first:stop], rows.items[first:stop], rows.counts[first:stop])
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error) from None
+def _footer_sum(path: Path) -> Sum:
+    """The size of a Parquet file, and the CRC-32 of what describes its pages: its end, whose length stands there."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 8, 0))
+        length = int.from_bytes(file.read(4), "little") + 8
+        file.seek(max(size - length, 0))
+        return [size, checksum(file.read())[1]]
 
 
 def write_columns(path: Path, columns: dict[str, Any]) -> None:
@@ -122,7 +161,7 @@ def _writer(parquet: Any, path: Path, columns: tuple[str, ...]) -> Any:
     return parquet.ParquetWriter(
         path, _schema(columns), use_dictionary=False, store_schema=False, write_statistics=["query"],
         compression="lz4", column_encoding=dict.fromkeys(keys, "PLAIN") | dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
-        write_batch_size=2**16, data_page_size=2**23,
+        write_batch_size=2**16, data_page_size=2**23, write_page_checksum=True,
     )  # fmt: skip
 
 
@@ -146,7 +185,7 @@ def _rows(block: pa.Table | pa.RecordBatch) -> Rows:
 
 
 def _damaged(path: Path, error: Exception) -> StoreError:
-    return StoreError(f"{path} cannot be read ({brief(error)}): remove its store and count again.")
+    return StoreError(f"{path} is damaged ({brief(error)}): remove its folder and count again.")
 
 
 def _parquet() -> Any:

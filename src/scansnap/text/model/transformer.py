@@ -161,16 +161,20 @@ class TextTransformer(nn.Module):
 
     @torch.no_grad()
     def logits_between(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Attention logits (H, Q, K) of the first layer between tokens, for a model without positions.
+        """Attention logits (H, Q, K) of the first layer between tokens; with positions, their mean over all pairs.
 
-        The counterpart of Z = U W_Q W_K^T U^T / sqrt(d) (Section 3.1).
+        The counterpart of Z = U W_Q W_K^T U^T / sqrt(d) (Section 3.1).  Codes that are added to embeddings enter
+        linearly on either side, so that their mean gives the mean; biases by distance add the same to all tokens.
         """
-        if self.shape.positions != "none":
-            raise InputError(
-                f"positions is '{self.shape.positions}', so logits depend on where tokens are: train with 'none'."
-            )
         block = self.layers[0]
+        if block.is_pre_norm and self.shape.positions == "sinusoidal":
+            raise InputError(
+                "positions is 'sinusoidal' and norm is 'pre', so logits depend on where tokens are: train with "
+                "positions='none', or norm='post'."
+            )
         q, k = (self.embedding[ids][None] * math.sqrt(self.shape.width) for ids in (queries, keys))
+        if self.shape.positions == "sinusoidal":
+            q, k = q + self.table.mean(0), k + self.table.mean(0)
         if block.is_pre_norm:
             q, k = block.norm_attention(q), block.norm_attention(k)
         (q,), (k,) = block._project(q, block.query), block._project(k, block.key)

@@ -1,12 +1,13 @@
 """The labeled form of a text training run.
 
-Dimensions are among run, step, layer, head, window, query_position and key_position.  `window` runs over a few fixed
-windows of the validation split, whose words are the coordinate `word`.
+Dimensions are among run, step, layer, head, window, query_position, key_position, query, token and rank.  `window` runs
+over a few fixed windows of the validation split, whose words are the coordinate `word`.  With Y and Z, `query` runs
+over the most frequent words, `token` over the whole vocabulary, and `rank` over the tokens with the largest logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from scansnap.results.dataset import attributes
 from scansnap.results.store import Variable
+from scansnap.text.training.winners import WINNERS
 
 HEADS = ("run", "step", "layer", "head")
 DIMENSIONS = {
@@ -22,6 +24,8 @@ DIMENSIONS = {
     "valid_loss": HEADS[:2],
     **dict.fromkeys(("entropy", "normalized_entropy", "top_1", "top_5", "moved"), HEADS),
     "pattern": (*HEADS, "window", "query_position", "key_position"),
+    **dict.fromkeys(("winner", "winner_logit"), (*HEADS, "query", "rank")),
+    "attention_logits": ("run", "layer", "head", "query", "token"),
 }
 """The dimensions of every variable."""
 
@@ -43,29 +47,39 @@ ATTRIBUTES = {
     },
     "moved": {"long_name": "share of attention that moved since the last record", "units": "1"},
     "pattern": {"long_name": "attention on fixed windows of the validation split", "units": "1"},
+    "winner": {"long_name": "tokens with the largest attention logits above 0", "units": "1"},
+    "winner_logit": {"long_name": "attention logits of the winners", "units": "1"},
+    "attention_logits": {"long_name": "rows of Z after training", "units": "1"},
 }
 
 
-def sizes(records: int, layers: int, heads: int, patterns: int, window: int) -> dict[str, int]:
+def sizes(
+    records: int, layers: int, heads: int, patterns: int, window: int, queries: int = 0, tokens: int = 0
+) -> dict[str, int]:
     """The size of each dimension."""
     return {
         "run": 1, "step": records, "layer": layers, "head": heads, "window": patterns,
-        "query_position": window, "key_position": window,
+        "query_position": window, "key_position": window, "query": queries, "token": tokens,
+        "rank": min(WINNERS, tokens),
     }  # fmt: skip
+
+
+def recorded(size: Mapping[str, int]) -> list[str]:
+    """The variables of a result of this size."""
+    return [name for name, dims in DIMENSIONS.items() if all(size[dim] for dim in dims)]
 
 
 def variables(size: Mapping[str, int]) -> dict[str, Variable]:
     """Every variable as a store creates it."""
     return {
         name: Variable(
-            dims,
+            dims := DIMENSIONS[name],
             shape := tuple(size[d] for d in dims),
             np.dtype("float32" if name == "pattern" else "float64"),
             (1, max(1, min(shape[1], 64)), *(max(1, s) for s in shape[2:])),
             ATTRIBUTES[name],
         )
-        for name, dims in DIMENSIONS.items()
-        if name != "pattern" or size["window"]
+        for name in recorded(size)
     }
 
 
@@ -73,11 +87,12 @@ def template(
     steps: NDArray[np.int64],
     size: Mapping[str, int],
     words: NDArray[np.str_],
+    queries: NDArray[np.int64],
+    vocabulary: Sequence[str],
     run: Mapping[str, float | int | str],
     options: Mapping[str, Any],
 ) -> xr.Dataset:
     """Coordinates and attributes; `words` is (window, position), `run` is what distinguishes this run from others."""
-    recorded = [name for name in DIMENSIONS if name != "pattern" or size["window"]]
     coords: dict[str, Any] = {
         "run": [0],
         **{name: ("run", [value]) for name, value in run.items()},
@@ -93,5 +108,12 @@ def template(
             "key_position": np.arange(size["key_position"]),
             "word": (("window", "key_position"), words),
         }
-    described = {**options, "record": recorded}
+    if size["query"]:
+        coords |= {
+            "query": queries,
+            "query_word": ("query", np.array([vocabulary[i] for i in queries])),
+            "token": np.arange(size["token"]),
+            "token_word": ("token", np.array(vocabulary)),
+        }
+    described = {**options, "record": recorded(size)}
     return xr.Dataset(coords=coords, attrs=attributes("text", "attention of a transformer trained on text", described))

@@ -27,17 +27,17 @@ class PlainSGD:
         ]
 
     @torch.no_grad()
-    def step(self, inputs: Tensor) -> None:
-        """One update after a batch of `inputs`."""
+    def step(self, inputs: Tensor, rate_share: float = 1.0) -> None:
+        """One update after a batch of `inputs`, at a share of the rates."""
         table = self._embedding.grad
         assert table is not None
         seen = inputs.unique()
         rows = table[seen]
         gradients = [(p, p.grad, lr) for p, lr in self._others if p.grad is not None]
-        share = 1.0
+        share = rate_share
         if self._clip is not None:
             norms = torch.stack([torch.linalg.vector_norm(g) for g in (rows, *(g for _, g, _ in gradients))])
-            share = float((self._clip / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0))
+            share *= float((self._clip / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0))
         for parameter, gradient, lr in gradients:
             parameter.add_(gradient, alpha=-lr * share)
         self._embedding.index_add_(0, seen, rows, alpha=-self._lr_y * share)

@@ -1,4 +1,4 @@
-"""Training a transformer on text while measuring its attention."""
+"""Training a model on text while measuring its attention."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.memory import gibibytes, physical_memory
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_thread
 from scansnap.dynamics.verb import Call, verb
@@ -23,18 +24,26 @@ from scansnap.monitor.observer import FailedLook
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
 from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.model.model_file import load_model, model_folder, save_model
-from scansnap.text.model.shape import TextShape
+from scansnap.text.model.model_file import TextModel, load_model, model_folder, save_model
+from scansnap.text.model.shape import Shape, TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer
+from scansnap.text.model.yz import YZText
 from scansnap.text.training import dataset as text_dataset
-from scansnap.text.training.options import Plan, TextOptions
+from scansnap.text.training.learner import Learner
+from scansnap.text.training.options import AnyTextOptions, Plan, RunOptions, TextOptions, YZTextOptions, text_options
 from scansnap.text.training.ranks import Ranks
+from scansnap.text.training.schedules import rate_shares
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.watch import Watch
 from scansnap.text.training.windows import MOST_TOKENS, Columns, consecutive, spread
+from scansnap.text.training.winners import Winners
+from scansnap.text.training.yz_updates import YZUpdates
 
 CHECKPOINT_SECONDS = 60.0
-"""Time between checkpoints of a stored run."""
+"""Time between checkpoints of a stored run, if they are quick."""
+
+QUICK = CHECKPOINT_SECONDS / 10
+"""How long a checkpoint may take; after one that takes longer, the time to the next grows in proportion."""
 
 PROGRESS_SECONDS = 0.5
 """Time between updates of the progress bar."""
@@ -47,15 +56,17 @@ LOGITS_AT_ONCE = {"cpu": 30_000_000, "cuda": 500_000_000}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextCall(TextOptions, Call):
+class TextCall(AnyTextOptions, Call):
     """A call of `train_text` in its flat form."""
 
 
-@verb(TextOptions, TextCall)
-def train_text(corpus: Corpus, options: TextOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
-    """Train a causal transformer on next-token prediction and return the records of its attention.
+@verb(RunOptions, TextCall, named=AnyTextOptions, read=text_options)
+def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+    """Train a model on next-token prediction and return the records of its attention.
 
-    The trained model is written next to the store.
+    The model is a causal transformer, or with `model="yz"` Y and Z over the whole vocabulary, from zero, by plain SGD
+    along exact gradients; that has options and defaults of its own, `YZTextOptions`.  The trained model is written next
+    to the store.
 
     Parameters
     ----------
@@ -79,11 +90,13 @@ def train_text(corpus: Corpus, options: TextOptions, store: str | Path | None, p
     return text_training(corpus, options, store=store).run(progress)
 
 
-def text_training(corpus: Corpus, options: TextOptions, *, store: str | Path | None = None) -> TextTraining:
+def text_training(corpus: Corpus, options: RunOptions, *, store: str | Path | None = None) -> TextTraining:
     """The run of `train_text`, not yet started."""
     if not isinstance(corpus, Corpus):
         raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
-    shape = TextShape.of(options, vocab_size=corpus.vocab_size)
+    assert isinstance(options, TextOptions | YZTextOptions)  # which are all
+    shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
+    shape = shape_of(options, vocab_size=corpus.vocab_size)
     columns = Columns(corpus.train, options.batch_size, shape.window)
     valid_tokens = min(len(corpus.valid), MOST_TOKENS)
     plan = Plan.of(options, shape, per_pass=columns.per_pass, valid_tokens=valid_tokens)
@@ -96,8 +109,8 @@ class TextTraining:
     def __init__(
         self,
         corpus: Corpus,
-        shape: TextShape,
-        options: TextOptions,
+        shape: Shape,
+        options: TextOptions | YZTextOptions,
         plan: Plan,
         columns: Columns,
         *,
@@ -108,21 +121,37 @@ class TextTraining:
         windows = consecutive(corpus.valid, shape.window)
         self._ranks = Ranks(options.device)
         self._share = self._ranks.share(options.batch_size)
+        queries = corpus.frequent_words(options.queries if isinstance(options, YZTextOptions) else 0)
         with _within_memory(shape, options):
-            with _own_random_numbers(options.seed):
-                self.model = TextTransformer(shape).to(self._ranks.device)
-            self._updates = Updates(self.model, options, self._ranks)
+            self.model, self._learner = self._make_learner(shape)
+            self._winners = Winners(self.model, queries) if isinstance(self.model, YZText) and len(queries) else None
             self._windows = torch.from_numpy(windows).to(self._ranks.device)  # (N, T + 1)
             self._watch = Watch(self.model, spread(self._windows, plan.measured)[:, :-1])
         self._size = text_dataset.sizes(
             len(plan.record_steps), shape.layers, shape.heads, min(options.patterns, len(self._watch.sample)),
-            shape.window,
+            shape.window, len(queries), shape.vocab_size,
         )  # fmt: skip
         variables = text_dataset.variables(self._size)
-        self._template = self._make_template(shape)
+        self._template = self._make_template(shape, queries)
         self._recorder = Recorder(self._template, variables, store if self._ranks.is_first else None)
-        self._records = Records(self._recorder, variables, self._size["step"])
+        over_steps = {name: variable for name, variable in variables.items() if "step" in variable.dimensions}
+        self._records = Records(self._recorder, over_steps, self._size["step"])
         self._diverged = -1
+
+    def _make_learner(self, shape: Shape) -> tuple[TextModel, Learner]:
+        """The model at its start, and how it learns."""
+        if isinstance(self.options, YZTextOptions):
+            assert isinstance(shape, YZShape)
+            if self.options.device == "cpu":
+                _check_memory(shape)
+            with self._ranks.device:
+                yz = YZText(shape)
+            return yz, YZUpdates(yz, self.options, self._ranks)
+        assert isinstance(shape, TextShape)
+        with _own_random_numbers():
+            torch.manual_seed(self.options.seed)
+            transformer = TextTransformer(shape).to(self._ranks.device)
+        return transformer, Updates(transformer, self.options, self._ranks)
 
     def run(self, progress: bool | None = None) -> xr.Dataset:
         """Train to the end; a run that is finished in its store is read from there, with its model."""
@@ -134,7 +163,7 @@ class TextTraining:
                 if self._ranks.broadcast(store is not None and store.finished):
                     return self._template if store is None else self._read(store)
                 with (
-                    _own_random_numbers(self.options.seed),
+                    _own_random_numbers(),
                     _within_memory(self.model.shape, self.options),
                     one_thread() if self._is_small() else nullcontext(),
                     progress_bar(title, self.plan.steps, show_bar) as show,
@@ -147,22 +176,24 @@ class TextTraining:
     def _read(self, store: RunStore) -> xr.Dataset:
         folder = model_folder(store.path)
         if folder.exists():  # a run that diverged has none
-            self.model.load_state_dict(load_model(folder, self.corpus.tokenizer)[0].state_dict())
+            stored, _ = load_model(folder, self.corpus.tokenizer)
+            self.model.load_state_dict(stored.to(self._ranks.device).state_dict(), assign=True)
         return load(store.path)
 
     def _is_small(self) -> bool:
         """Whether several threads would wait for each other longer than they work."""
         shape = self.model.shape
-        products = shape.vocab_size * shape.width + shape.layers * shape.layer_size
-        return 6 * self.options.batch_size * shape.window * products < SMALL
+        return self.options.batch_size * shape.window * shape.training_operations < SMALL
 
     def _train(self, show: Callable[..., None]) -> None:
         steps, store = self.plan.record_steps, self._recorder.store
+        rate_share = rate_shares(self.options.schedule, self.plan.steps)
         step, record, losses = self._resume()
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # of an earlier run
         note = ""
         shown = saved = time.monotonic()
+        interval = CHECKPOINT_SECONDS
         while True:
             if step == steps[record]:
                 measured = self._measure(record, step, losses)
@@ -175,15 +206,17 @@ class TextTraining:
                 show(step, note)
                 if record == len(steps):
                     return
-            losses.append(self._updates.update(step, *self._columns.at(step, self._share)))
+            inputs, targets = self._columns.at(step, self._share)
+            losses.append(self._learner.update(step, inputs, targets, rate_share(step)))
             step += 1
             now = time.monotonic()
             if now - shown > PROGRESS_SECONDS:
                 shown = now
                 show(step, note)
-            if store is not None and now - saved > CHECKPOINT_SECONDS:
+            if store is not None and now - saved > interval:
                 self._checkpoint(store, step, record, losses)
                 saved = time.monotonic()
+                interval = CHECKPOINT_SECONDS * max(1.0, (saved - now) / QUICK)
 
     def _measure(self, record: int, step: int, losses: list[torch.Tensor]) -> dict[str, NDArray[np.floating]] | None:
         """The variables of a record; None if the run has diverged by then."""
@@ -208,9 +241,11 @@ class TextTraining:
             return measured
         if count := self._size["window"]:
             measured["pattern"] = self._watch.pattern(count)
+        if self._winners is not None:
+            measured |= self._winners.measure()
         if self.plan.evaluates(record):
             rows = LOGITS_AT_ONCE[self._windows.device.type] // self.corpus.vocab_size
-            measured["valid_loss"] = np.array(self._updates.evaluate(self._windows, rows))
+            measured["valid_loss"] = np.array(self._learner.evaluate(self._windows, rows))
         return measured
 
     def _resume(self) -> tuple[int, int, list[torch.Tensor]]:
@@ -222,23 +257,25 @@ class TextTraining:
         record = int(state.pop("record"))
         losses = list(torch.from_numpy(state.pop("losses")).to(self._ranks.device))
         self._watch.restore(state.pop("watched"))
-        self._updates.restore(state)
+        self._learner.restore(state)
         self._records.skip_to(record)
         return step, record, losses
 
     def _checkpoint(self, store: RunStore, step: int, record: int, losses: list[torch.Tensor]) -> None:
         self._records.flush(record)
-        loss_values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
+        loss_values = torch.stack(losses).cpu().numpy() if losses else np.zeros(0, np.float32)
         state = {"record": np.array(record), "losses": loss_values, "watched": self._watch.state()}
-        store.write_checkpoint(step, {**state, **self._updates.state()})
+        store.write_checkpoint(step, {**state, **self._learner.state()})
 
     def _finish(self) -> xr.Dataset:
         if self._recorder.store is not None and self._diverged < 0:
             save_model(self.model, self.corpus.tokenizer, model_folder(self._recorder.store.path))
+        if self._winners is not None and self._diverged < 0:
+            self._recorder.write({"attention_logits": self._winners.logits()[None]}, (slice(None),))
         status = np.array(["ok" if self._diverged < 0 else "diverged"], "U8")
         return self._records.finish({"status": status, "diverged_step": np.array([self._diverged])})
 
-    def _make_template(self, shape: TextShape) -> xr.Dataset:
+    def _make_template(self, shape: Shape, queries: NDArray[np.int64]) -> xr.Dataset:
         windows = self._watch.sample[: self._size["window"]].cpu().numpy()
         words = np.array([self.corpus.words(row) for row in windows], dtype=np.str_)
         described = {
@@ -247,8 +284,11 @@ class TextTraining:
             "corpus_fingerprint": self.corpus.fingerprint, "tokenizer": self.corpus.tokenizer.name,
             "processes": self._ranks.count,
         }  # fmt: skip
-        run = {"lr_y": self.options.lr_y, "lr_z": self.options.rate_z, "seed": self.options.seed}
-        return text_dataset.template(self.plan.record_steps, self._size, words, run, described)
+        run: dict[str, float | int | str] = {"lr_y": self.options.lr_y, "lr_z": self.options.rate_z}
+        if isinstance(self.options, TextOptions):
+            run["seed"] = self.options.seed
+        vocabulary = self.corpus.words(range(shape.vocab_size)) if len(queries) else []
+        return text_dataset.template(self.plan.record_steps, self._size, words, queries, vocabulary, run, described)
 
 
 def _note(measured: dict[str, NDArray[np.floating]]) -> str:
@@ -260,8 +300,17 @@ def _note(measured: dict[str, NDArray[np.floating]]) -> str:
     return f"(loss {loss:.3f}, perplexity {math.exp(min(loss, 30)):.1f}, entropy {entropy:.3f})"
 
 
+def _check_memory(shape: YZShape) -> None:
+    """Refuse a Y and Z that this machine cannot hold, which it would find out only while it fills them."""
+    if shape.parameter_bytes > physical_memory():
+        raise InputError(
+            f"Y and Z of {shape.vocab_size:,} token types need {gibibytes(shape.parameter_bytes)}, more than this "
+            f"machine's {gibibytes(physical_memory())}: read the text with a larger min_count."
+        )
+
+
 @contextmanager
-def _within_memory(shape: TextShape, options: TextOptions) -> Iterator[None]:
+def _within_memory(shape: Shape, options: RunOptions) -> Iterator[None]:
     """Turn running out of memory into one sentence."""
     try:
         yield
@@ -269,15 +318,13 @@ def _within_memory(shape: TextShape, options: TextOptions) -> Iterator[None]:
         if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
         raise InputError(
-            f"{shape.vocab_size:,} token types, width {shape.width:,}, feed-forward {shape.feed_forward:,}, "
-            f"{shape.layers:,} layers and {options.batch_size:,} windows of {shape.window:,} at once do not fit in the "
-            f"memory of this {options.device}: reduce one of them."
+            f"{shape}, and {options.batch_size:,} windows of {shape.window:,} at once do not fit in the memory of this "
+            f"{options.device}: reduce one of them."
         ) from None
 
 
 @contextmanager
-def _own_random_numbers(seed: int) -> Iterator[None]:
-    """Use random numbers of a seed inside, and restore the caller's afterwards."""
+def _own_random_numbers() -> Iterator[None]:
+    """Restore the caller's random numbers afterwards."""
     with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
-        torch.manual_seed(seed)
         yield

@@ -16,6 +16,7 @@ from scansnap.text.model.blocked_cross_entropy import BlockedCrossEntropy
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy, fused_kernels_run
 from scansnap.text.model.rows import rows
 from scansnap.text.model.transformer import TextTransformer
+from scansnap.text.training.batch_graph import BatchGraph
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.plain_sgd import PlainSGD
 from scansnap.text.training.ranks import Ranks
@@ -37,26 +38,27 @@ class Updates:
         is_plain = options.optimizer == "sgd" and not options.momentum and not options.weight_decay
         is_one_cpu = self._device.type == "cpu" and ranks.count == 1
         self._plain_sgd = PlainSGD(model, options) if is_plain and is_one_cpu else None
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._batch: tuple[Tensor, Tensor] | None = None  # what the graph reads
+        self._graph: BatchGraph | None = None
         self._result = torch.zeros((), dtype=model.decoder.dtype, device=self._device)
+        self._rate_share = torch.ones_like(self._result)  # what the graph reads
 
-    def update(self, step: int, inputs: Tensor, targets: Tensor) -> Tensor:
+    def update(self, step: int, inputs: Tensor, targets: Tensor, rate_share: float | None = None) -> Tensor:
         """Learn from a batch (B, T) and return its loss before the update, still on the device.
 
         What dropout drops depends only on the seed, the process and the step, so that a run can resume anywhere.
         """
-        if self._replays and self._batch is None:
-            self._batch = (inputs.to(self._device), targets.to(self._device))
-            self._graph = self._capture(*self._batch)
+        if self._replays and self._graph is None:
+            share = None if rate_share is None else self._rate_share
+            self._graph = BatchGraph(
+                lambda ids, next_ids: self._capture(ids, next_ids, share),
+                inputs.to(self._device), targets.to(self._device),
+            )  # fmt: skip
         torch.manual_seed(_seed_of(self._options.seed, self._ranks.rank, step))
-        if self._graph is None or self._batch is None:
-            self._update(inputs.to(self._device), targets.to(self._device))
-            return self._result.clone()
-        for static, values in zip(self._batch, (inputs, targets), strict=True):
-            assert static.shape == values.shape  # a graph is for one size
-            static.copy_(values.pin_memory() if values.device.type == "cpu" else values, non_blocking=True)
-        self._graph.replay()
+        if self._graph is None:
+            self._update(inputs.to(self._device), targets.to(self._device), rate_share)
+        else:
+            self._rate_share.fill_(1.0 if rate_share is None else rate_share)
+            self._graph.replay(inputs, targets)
         return self._result.clone()
 
     @torch.no_grad()
@@ -102,7 +104,7 @@ class Updates:
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         return torch.autocast(self._device.type, torch.bfloat16) if self._rounds else contextlib.nullcontext()
 
-    def _update(self, inputs: Tensor, targets: Tensor) -> None:
+    def _update(self, inputs: Tensor, targets: Tensor, rate_share: float | Tensor | None) -> None:
         with self._autocast():
             hidden = self._hidden(rows(self.model.embedding, inputs))
         loss = self._loss(hidden.to(self.model.decoder.dtype).flatten(0, 1), targets.flatten())
@@ -110,12 +112,23 @@ class Updates:
         self._result.copy_(loss.detach())
         self._ranks.average([*(p.grad for p in self._parameters if p.grad is not None), self._result])
         if self._plain_sgd is not None:
-            self._plain_sgd.step(inputs)
+            self._plain_sgd.step(inputs, 1.0 if rate_share is None else float(rate_share))
         else:
             if self._options.clip is not None:
                 nn.utils.clip_grad_norm_(self._parameters, self._options.clip)
-            self._optimizer.step()
+            self._move(rate_share)
         self._clear()
+
+    def _move(self, rate_share: float | Tensor | None) -> None:
+        """Step the optimizer, and keep `rate_share` of what it changed."""
+        if rate_share is None:
+            self._optimizer.step()
+            return
+        parameters = [parameter.detach() for parameter in self._parameters]
+        before = [parameter.clone() for parameter in parameters]
+        self._optimizer.step()
+        for parameter, start in zip(parameters, before, strict=True):
+            torch.lerp(start, parameter, rate_share, out=parameter)
 
     def _clear(self) -> None:
         """Clear the gradients, except the decoder's, which the next batch overwrites."""
@@ -127,10 +140,10 @@ class Updates:
             elif parameter is not model.decoder and parameter is not model.decoder_bias:
                 parameter.grad = None
 
-    def _capture(self, inputs: Tensor, targets: Tensor) -> torch.cuda.CUDAGraph:
+    def _capture(self, inputs: Tensor, targets: Tensor, rate_share: Tensor | None) -> torch.cuda.CUDAGraph:
         """A graph of the update on these tensors; model and optimizer stay as they were."""
         tensors = self._tensors()
-        graph = capture(lambda: self._update(inputs, targets), tensors.values())
+        graph = capture(lambda: self._update(inputs, targets, rate_share), tensors.values())
         for name, tensor in self._tensors().items():
             if name not in tensors:  # the optimizer created it while warming up: it starts at zero
                 tensor.zero_()

@@ -17,7 +17,9 @@ from scansnap.monitor.observer import Observer
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import quantities
 from scansnap.monitor.sight import Announced
-from scansnap.text.model.transformer import Layer, TextTransformer
+from scansnap.text.model.model_file import TextModel
+from scansnap.text.model.transformer import Layer
+from scansnap.text.model.yz import YZText
 from scansnap.text.training.options import SAMPLED
 from scansnap.text.training.windows import spread
 
@@ -27,16 +29,26 @@ AT_ONCE = {"cpu": 6_000_000, "cuda": 200_000_000}
 """Numbers in memory at once while attention is measured."""
 
 
+def _announced(model: TextModel) -> list[Announced]:
+    """Where the model attends."""
+    if isinstance(model, YZText):
+        return [Announced(model)]
+    *layers, last = model.layers
+    return [
+        *(Announced(layer) for layer in layers),  # a GPU computes long windows by hand
+        Announced(last, Layer.queries_and_keys, is_causal=True),  # so that it need not compute values
+    ]
+
+
 class Watch:
     """Measures attention on the same windows of the validation split at each record."""
 
-    def __init__(self, model: TextTransformer, windows: Tensor) -> None:
+    def __init__(self, model: TextModel, windows: Tensor) -> None:
         """`windows` (N, T) must be on the model's device."""
         sampled = spread(np.arange(len(windows)), SAMPLED)
         self.sample = windows[sampled]  # the windows on which change between records is measured
         others = np.setdiff1d(np.arange(len(windows)), sampled)
-        shape = model.shape
-        numbers = shape.window * (shape.heads * shape.window + 3 * shape.width)  # weights; input, queries and keys
+        numbers = model.shape.window * model.shape.measured_numbers
         self._observer = Observer(
             model,
             Probe(torch.cat([self.sample, windows[others]]), None, windows.device, followed=len(sampled)),
@@ -44,11 +56,7 @@ class Watch:
             shows=False,
             at_most=max(1, AT_ONCE[windows.device.type] // numbers),
         )
-        *layers, last = model.layers
-        self._observer.announced = [
-            *(Announced(layer) for layer in layers),  # a GPU computes long windows by hand
-            Announced(last, Layer.queries_and_keys, is_causal=True),  # so that it need not compute values
-        ]
+        self._observer.announced = _announced(model)
 
     def measure(self) -> dict[str, NDArray[np.float64]]:
         """Means over all rows (layers, heads); the share that moved since the last call is over the sample."""

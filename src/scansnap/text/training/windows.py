@@ -12,7 +12,7 @@ from torch import Tensor
 from scansnap.base.errors import InputError
 
 Tokens = NDArray[np.integer]
-Windows = TypeVar("Windows", Tensor, NDArray[np.int64])
+Windows = TypeVar("Windows", Tensor, NDArray[np.integer])
 
 MOST_TOKENS = 2_000_000
 """The most tokens of the validation split that are measured."""
@@ -41,20 +41,33 @@ class Columns:
         block = torch.from_numpy(self.columns[rows, first : first + self.window + 1].astype(np.int64))
         return block[:, :-1], block[:, 1:]
 
+    def inputs(self) -> NDArray[np.int32]:
+        """All tokens that updates read as inputs and one more, so that `consecutive` cuts them into the same windows.
+
+        The next token of a column's last input is here the first of the next column.
+        """
+        read = self.columns[:, : self.per_pass * self.window].ravel()
+        return np.append(read, self.columns[-1, self.per_pass * self.window]).astype(np.int32)
+
 
 def consecutive(tokens: Tokens, window: int) -> NDArray[np.int64]:
     """The text as windows (N, window + 1) that overlap by one token, so that a row contains inputs and next tokens.
 
     From a text of more than `MOST_TOKENS` tokens, evenly spread windows are taken, so that any text can be measured.
     """
+    windows = every_window(tokens, window, "validation")
+    return spread(windows, max(1, MOST_TOKENS // window)).astype(np.int64)
+
+
+def every_window(tokens: Tokens, window: int, split: str = "training") -> Tokens:
+    """A view of the text as windows (N, window + 1) that overlap by one token."""
     count = (len(tokens) - 1) // window
     if count < 1:
         raise InputError(
-            f"the validation text has {len(tokens):,} tokens, fewer than a window of {window} tokens and a next token: "
+            f"the {split} text has {len(tokens):,} tokens, fewer than a window of {window} tokens and a next token: "
             "give more text, or a smaller window."
         )
-    indices = spread(np.arange(count), max(1, MOST_TOKENS // window))
-    return tokens[indices[:, None] * window + np.arange(window + 1)].astype(np.int64)
+    return np.lib.stride_tricks.sliding_window_view(tokens, window + 1)[: count * window : window]
 
 
 def spread(windows: Windows, count: int | None) -> Windows:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Annotated, Any
 
+from scansnap.base.checks import shortened
 from scansnap.base.errors import InputError
-from scansnap.base.options import Kind, read_number
+from scansnap.base.kinds import Kind, read_number
 
 
 def contextual_length(seq_len: float) -> int:
     """T - 1, the contextual tokens of a sequence of finite length T."""
     real = isinstance(seq_len, Real) and not isinstance(seq_len, bool)
-    if not real or not math.isfinite(seq_len) or seq_len != int(seq_len) or not 2 <= seq_len < 2**31:
+    if not real or not 2 <= seq_len < 2**31 or seq_len != int(seq_len):
         raise InputError(
-            f"seq_len is {seq_len!r}: give a whole number from 2 (one contextual token and the query) to 2^31, or "
-            "math.inf where sequences may be infinitely long."
+            f"seq_len is {shortened(seq_len)}: give a whole number from 2 (one contextual token and the query) to "
+            "2^31, or math.inf where sequences may be infinitely long."
         )
     return int(seq_len) - 1
 
@@ -38,3 +39,6 @@ class LengthKind(Kind):
 
     def plain(self, value: float) -> float | str:
         return "inf" if math.isinf(value) else value
+
+
+Length = Annotated[float, LengthKind()]

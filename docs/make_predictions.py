@@ -1,0 +1,224 @@
+"""Predictions on WikiText-2: train models on a GPU, compare what they learned, and write the results.
+
+python docs/make_predictions.py run WIKITEXT --device cuda --out FOLDER    # FOLDER/prediction_*.npz
+python docs/make_predictions.py score WIKITEXT --out FOLDER                # docs/data/figure_prediction.json
+python docs/make_predictions.py write      # docs/prediction_results.md, its picture, and the results in prediction.md
+
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from scansnap.figures.beyond import prediction as figure
+from scansnap.text.corpus.corpus import read_corpus
+from scansnap.text.predictions.trials import GROUPS, REGULAR, YZ, run_trials
+
+HERE = Path(__file__).parent
+DATA, IMAGES = HERE / "data" / "figure_prediction.json", HERE / "images" / "text"
+PAGE, STORY = HERE / "prediction_results.md", HERE / "prediction.md"
+PREDICTED = "predicted"
+
+
+def run(text: str, groups: list[str], device: str, num_seeds: int, passes: int, out: Path) -> None:
+    """Predict, train the models of some groups, and write what they learned, group by group."""
+    import torch
+
+    corpus = read_corpus(text, progress=False)
+    facts = {"hardware": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+    out.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    predicted = figure.predictions(corpus, device=device)
+    facts["predicting_seconds"] = round(time.perf_counter() - began, 1)
+    print(f"{len(figure.METHODS)} predictions, each with a control: {facts['predicting_seconds']} s", flush=True)
+    store(predicted.assign_attrs(facts), out / f"prediction_{PREDICTED}.npz")
+    for group in groups:
+        changes = run_trials(
+            corpus, predicted["query"].values, predicted["token"].values, groups=[group], num_seeds=num_seeds,
+            passes=passes, device=device, say=lambda words: print(words, flush=True),
+        )  # fmt: skip
+        store(changes.assign_attrs({**changes.attrs, **facts}), out / f"prediction_{group}.npz")
+
+
+def store(dataset: xr.Dataset, path: Path) -> None:
+    """Write a dataset as a file of plain arrays, real numbers in single precision."""
+    arrays = {str(name): variable.values for name, variable in dataset.variables.items()}
+    arrays = {name: array.astype(np.float32) if array.dtype.kind == "f" else array for name, array in arrays.items()}
+    dims = {name: dataset[name].dims for name in arrays}
+    shape = {"dims": dims, "coords": [str(name) for name in dataset.coords], "attrs": dataset.attrs}
+    np.savez_compressed(path, **arrays, shape=json.dumps(shape))
+
+
+def stored(path: Path) -> xr.Dataset:
+    """What `store` wrote."""
+    with np.load(path, allow_pickle=False) as arrays:
+        shape = json.loads(str(arrays["shape"]))
+        variables = {name: (dims, arrays[name]) for name, dims in shape["dims"].items()}
+    return xr.Dataset(variables, attrs=shape["attrs"]).set_coords(shape["coords"])
+
+
+def score(text: str, folder: Path, data: Path) -> None:
+    """Compare what `run` wrote with the predictions, and write the scores."""
+    from make_text import write_json
+
+    predicted = stored(folder / f"prediction_{PREDICTED}.npz")
+    groups = [stored(path) for group in GROUPS if (path := folder / f"prediction_{group}.npz").exists()]
+    changes = xr.concat(groups, "trial", combine_attrs="override")
+    dataset = figure.FIGURE.make(text=text, predicted=predicted, changes=changes)
+    write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in ("hardware", "predicting_seconds")}), data)
+
+
+def write(data: Path, page: Path, images: Path, story: Path) -> None:
+    """Write the page of the results and its picture, and the results into the story."""
+    from make_figures import table
+    from make_text import read_json
+
+    dataset = read_json(data)
+    images.mkdir(parents=True, exist_ok=True)
+    figure.FIGURE.draw(dataset).savefig(images / "figure_prediction.png", dpi=90)
+    options = json.loads(dataset.attrs["options"])
+    seconds = float(dataset["seconds"].sum())
+    recipe = figure.FIGURE
+    made = (
+        f"{options['passes']} pass{'es' * (options['passes'] > 1)} over {options['corpus']}, "
+        f"{options['num_seeds']} seeds: {dataset['seconds'].size} "
+        f"runs on one {dataset.attrs['hardware']} in {seconds:.0f} s, after {len(figure.METHODS)} predictions with "
+        f"their controls in {dataset.attrs['predicting_seconds']:.0f} s; numbers in "
+        "[figure_prediction.json](data/figure_prediction.json)"
+    )
+    parts = [
+        OPENING,
+        f"![{recipe.title}](images/text/figure_prediction.png)\n\n{recipe.setting}. {made}.\n\n",
+        "## (Y, Z) itself\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == YZ)), _beside(dataset),
+        "## Regular transformers\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == REGULAR)),
+        f"## The ladder\n\n{LADDER_WORDS}", _scores(dataset, figure.ladder(dataset)),
+        "## How much depends on the two numbers of the method\n\n", _settings(dataset),
+        "## Tests\n\n", table(recipe.trends(dataset)),
+    ]  # fmt: skip
+    page.write_text("".join(parts).rstrip() + "\n")
+    story.write_text(_told(story.read_text(), dataset))
+
+
+def _told(story: str, dataset: xr.Dataset) -> str:
+    """The story with what was found on WikiText-2."""
+    text = FOUND.format(scores=_scores(dataset, figure.ladder(dataset)).rstrip(), yz=_beside(dataset).rstrip())
+    return re.sub(
+        r"<!-- results -->.*?<!-- end -->", lambda _: f"<!-- results -->\n{text}<!-- end -->", story, flags=re.S
+    )
+
+
+COLUMNS = {"rank": "rank corr.", "partial": "beyond frequency", "winners": "ten winners"}
+BESIDE = {"frequency": "frequency", "cooccurrence": "co-occurrence", "pmi": "PMI", "control": "shuffled text"}
+
+
+def _scores(dataset: xr.Dataset, chosen: np.ndarray | list[int]) -> str:
+    """A table of the default method's scores."""
+    head = ["model", "ratio", "loss", *COLUMNS.values(), "queries > 0", "distinctness", "shuffled text"]
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
+    for trial in chosen:
+        now = dataset.isel(trial=trial)
+        cells = [str(now["model"].values), f"{float(now['ratio']):g}", _mean(now["loss"])]
+        cells += [_mean(now[name].isel(method=0).sel(explanation="prediction")) for name in COLUMNS]
+        cells.append(f"{int((now['partial_of_query'] > 0).sum())} of {dataset.sizes['query']}")
+        cells.append(_mean(now["distinctness"].isel(shuffled=0)))
+        cells.append(_mean(now["partial"].isel(method=0).sel(explanation="control")))
+        lines.append(cells)
+    return _table(lines)
+
+
+def _beside(dataset: xr.Dataset) -> str:
+    """The scores in (Y, Z) of the prediction and of what it must beat."""
+    chosen = np.flatnonzero(dataset["group"] == YZ)
+    lines = [["ten winners (rank correlation) by", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
+    lines.append(["---"] + ["---:"] * len(chosen))
+    first = dataset.isel(method=0)
+    rows = {"the prediction": first.sel(explanation="prediction")}
+    rows["the first drive"] = dataset.sel({"method": "first_drive", "explanation": "prediction"})
+    rows |= {words: first.sel(explanation=name) for name, words in BESIDE.items()}
+    lines += [[words, *_winners(now, chosen)] for words, now in rows.items()]
+    return _table(lines)
+
+
+def _winners(now: xr.Dataset, chosen: np.ndarray) -> list[str]:
+    return [f"{_mean(now['winners'].isel(trial=t))} ({_mean(now['rank'].isel(trial=t))})" for t in chosen]
+
+
+def _settings(dataset: xr.Dataset) -> str:
+    chosen = np.flatnonzero(dataset["group"] == YZ)
+    lines = [["τ", "prior", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
+    lines.append(["---:"] * len(lines[0]))
+    for time_, prior in ((t, p) for t in figure.TIMES for p in figure.PRIORS):
+        now = dataset.sel({"method": f"settled {time_:g} {prior:g}", "explanation": "prediction"})
+        lines.append([f"{time_:g}", f"{prior:g}", *_winners(now, chosen)])
+    return "Ten winners of (Y, Z) above chance, and the rank correlation in brackets.\n\n" + _table(lines)
+
+
+def _mean(values: xr.DataArray) -> str:
+    """The mean over seeds."""
+    return "diverged" if not np.isfinite(values).all() else f"{float(values.mean()):.2f}"
+
+
+def _table(lines: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
+
+
+OPENING = """# Predictions on WikiText-2: the results
+
+Written by `docs/make_predictions.py` from models that it trained on a GPU; [prediction.md](prediction.md) says what the
+results mean. *Rank corr.* is Spearman's correlation of predicted and actual gain of attention logits within a query,
+mean over 30 queries; *beyond frequency* is what is left of it when the tokens' frequency is taken out; *ten winners* is
+the share of a query's ten winners among the ten predicted ones, from 0 for chance to 1 for all; *distinctness* is its
+partial rank correlation with the gain, as in [text_results.md](text_results.md); *shuffled text* is *beyond frequency*
+for the control.
+
+"""
+
+FOUND = """On WikiText-2, whole vocabulary, in (Y, Z) itself:
+
+{yz}
+
+From (Y, Z) to a regular transformer one thing is changed at a time; *beyond frequency* says what is left of the
+prediction, and *shuffled text* what its control leaves:
+
+{scores}
+
+[prediction_results.md](prediction_results.md) has all numbers, with the picture, other ratios, and three layers.
+
+![What is left of the prediction](images/text/figure_prediction.png)
+"""
+
+LADDER_WORDS = """From (Y, Z), at the top, to regular transformers of one layer. Each row has what the one above it
+has and one thing more; after the widths, the width is 200. Rows marked *alone* change one thing of width 200 with Z
+itself.
+
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("run", "score", "write"))
+    parser.add_argument("text", nargs="?", help="the folder of WikiText-2")
+    parser.add_argument("--group", choices=GROUPS, action="append", help="what to train; everything if not stated")
+    parser.add_argument("--num-seeds", type=int, default=figure.NUM_SEEDS)
+    parser.add_argument("--passes", type=int, default=figure.PASSES)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--out", type=Path, default=Path("results"), help="the folder of what was trained")
+    arguments = parser.parse_args()
+    if arguments.what == "run":
+        groups = arguments.group or list(GROUPS)
+        run(arguments.text, groups, arguments.device, arguments.num_seeds, arguments.passes, arguments.out)
+    elif arguments.what == "score":
+        score(arguments.text, arguments.out, DATA)
+    else:
+        write(DATA, PAGE, IMAGES, STORY)
+
+
+if __name__ == "__main__":
+    main()

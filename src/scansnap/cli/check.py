@@ -1,0 +1,54 @@
+"""`scansnap check`."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scansnap.base.errors import StoreError
+from scansnap.cli import common
+from scansnap.cli.say import say
+from scansnap.results.sealed_folder import LIST
+from scansnap.results.store import Condition, check_store
+
+
+def command(
+    store: Annotated[
+        Path, typer.Argument(help="A result, the looks of a watch, counts, or the folder of a trained text model.")
+    ],
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Read every file of a store and say what is intact; the status is 2 if anything is damaged."""
+    condition = _condition(store)
+    if json:
+        facts = {"store": str(store), "intact": condition.is_intact, **asdict(condition)}
+        say(json_module.dumps(facts))
+    else:
+        for name, files in condition.damaged.items():
+            say(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
+        say(_sentence(store, condition))
+    if not condition.is_intact:
+        raise StoreError(f"{store} is damaged.")
+
+
+def _condition(store: Path) -> Condition:
+    if (store / LIST).exists():
+        return check_store(store)
+    from scansnap.text.counts.counts import INFO, check_counts
+    from scansnap.text.model.model_file import SHAPE, check_model
+
+    if (store / INFO).exists():
+        return check_counts(store)
+    return check_model(store) if (store / SHAPE).exists() else check_store(store)
+
+
+def _sentence(store: Path, condition: Condition) -> str:
+    if not condition.has_checksums:
+        return f"{store} carries no checksums: it was written by an earlier version, and damage would not show"
+    lost = [name for name, files in condition.damaged.items() if files]
+    words = f"{len(condition.damaged) - len(lost)} of {len(condition.damaged)} parts are intact"
+    return f"{store}{'' if condition.complete else ' is unfinished'}: {words}"

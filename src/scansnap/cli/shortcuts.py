@@ -1,0 +1,158 @@
+"""`scansnap shortcuts`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scansnap.base.errors import InputError, unknown
+from scansnap.cli import common
+from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.say import say
+from scansnap.text.shortcuts.options import ShortcutOptions
+
+if TYPE_CHECKING:
+    from scansnap.text.shortcuts.result import Finding, Shortcuts
+
+FAILURES = ("shortcut", "spurious", "bad-rows")
+FAILED = 1
+"""The exit status of a command that found what --fail-on names."""
+
+
+@with_flags(ShortcutOptions, defaults=True)
+def command(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A CSV, JSON lines or Parquet file, a folder that Hugging Face datasets saved, or example, which is "
+            "made up."
+        ),
+    ],
+    text: Annotated[str, typer.Option("--text", help="The column of texts; review.body leads into nested objects.")],
+    label: Annotated[str, typer.Option("--label", help="The column of labels.")],
+    top: Annotated[int, typer.Option("--top", min=0, help="How many words of each verdict to print.")] = 10,
+    page: Annotated[Path | None, typer.Option("--page", help="Write everything to one page (.html).")] = None,
+    table: Annotated[
+        Path | None, typer.Option("--table", help="Write every word that looks distinct (.csv, .parquet, .json).")
+    ] = None,
+    allow: Annotated[
+        Path | None,
+        typer.Option(
+            "--allow", help="A file of words, one on each line, that may tell the label: --fail-on ignores them."
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option("--fail-on", help=f"End with status {FAILED} if there are any of: {', '.join(FAILURES)}."),
+    ] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+    **flags: Flag,
+) -> None:
+    """Find words that tell the label of a text, and say which of them attention picks and which are spurious.
+
+    The label is the next token, one query asks for it, and words are contextual tokens. Rows that cannot be used are
+    counted and reported. The status is 0, or 1 if --fail-on applies, or 2 if the command cannot be carried out. Start
+    the same command again after an interruption and it goes on.
+    """
+    from scansnap.text.shortcuts.find import shortcuts
+    from scansnap.text.shortcuts.result import check_table
+
+    failures = _failures(fail_on)
+    if table is not None:
+        check_table(table)
+    if page is not None:
+        from scansnap.report.claims_page import check_page
+
+        check_page(page)
+    allowed = [] if allow is None else _words(allow)
+    result = shortcuts(source, text=text, label=label, allow=allowed, progress=False if json else None,
+                       **read_flags(flags, ShortcutOptions))  # fmt: skip
+    if table is not None:
+        result.write_table(table)
+    if page is not None:
+        from scansnap.report.shortcuts_page import write_shortcuts_page
+
+        write_shortcuts_page(page, result)
+    reasons = _why_failed(result, failures)
+    if json:
+        say(json_module.dumps({**result.plain(), "failed_on": reasons}, ensure_ascii=False, allow_nan=False))
+    else:
+        _print(result, top)
+        for kind, path in (("page", page), ("table", table)):
+            if path is not None:
+                say(f"{kind}: {path}")
+    if reasons:
+        say(f"scansnap: --fail-on: {'; '.join(reasons)}.", error=True)
+        raise typer.Exit(FAILED)
+
+
+def _failures(fail_on: str | None) -> list[str]:
+    names = [name.strip() for name in (fail_on or "").split(",") if name.strip()]
+    for name in names:
+        if name not in FAILURES:
+            raise unknown("value of --fail-on", name, FAILURES)
+    return names
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--allow is '{file}', which cannot be read ({error}): give a text file in UTF-8.") from None
+
+
+def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
+    """What --fail-on names and is there."""
+    counts = {
+        "shortcut": sum(not finding.allowed for finding in result.shortcuts),
+        "spurious": sum(not finding.allowed and finding.is_picked for finding in result.spurious),
+        "bad-rows": result.remarks.num_left_out,
+    }
+    words = {"shortcut": "shortcuts", "spurious": "spurious words that attention picks", "bad-rows": "rows left out"}
+    return [f"{counts[name]:,} {words[name]}" for name in failures if counts[name]]
+
+
+def _print(result: Shortcuts, top: int) -> None:
+    from scansnap.report.shortcuts_words import summary, words_of_outcomes
+
+    for sentence in summary(result):
+        say(sentence)
+    for title, findings in (
+        ("Shortcuts: words that tell a label beyond chance", result.shortcuts),
+        ("Spurious: words that look distinct, and may well be so by chance", result.spurious),
+    ):
+        say(f"\n{title}{'' if findings else ': none'}")
+        if findings and top:
+            _table(findings[:top])
+        if len(findings) > top:
+            say(f"  and {len(findings) - top:,} more (--top, --table)")
+    for sentence in words_of_outcomes(result):
+        say(sentence)
+    for sentence in result.remarks.sentences():
+        say(sentence)
+
+
+def _table(findings: tuple[Finding, ...]) -> None:
+    from scansnap.report.shortcuts_words import visible
+
+    names = [visible(finding.word) + (" (allowed)" if finding.allowed else "") for finding in findings]
+    width = max(6, *(len(name) for name in names))
+    label_width = max(5, *(len(visible(finding.label)) for finding in findings))
+    is_trained = any(finding.gain is not None for finding in findings)
+    attention = f"  {'gain':>5}  {'picked at':>9}" if is_trained else ""
+    say(f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
+          f"{'corrected p':>11}  {'held out':>8}{attention}  why")  # fmt: skip
+    for name, finding in zip(names, findings, strict=True):
+        held_out = "-" if finding.held_out_share is None else f"{finding.held_out_share:.0%}"
+        gain = "-" if finding.gain is None else f"{finding.gain:.1f}"
+        picked = "-" if finding.picked_at is None else f"{finding.picked_at:,.0f}"
+        attention = f"  {gain:>5}  {picked:>9}" if is_trained else ""
+        line = (
+            f"  {name:{width}}  {visible(finding.label):{label_width}}  {finding.texts:9,}  {finding.share:6.0%}  "
+            f"{finding.usual_share:6.0%}  {finding.z:6.1f}  {finding.corrected_p:11.2g}  {held_out:>8}{attention}  "
+            f"{', '.join(finding.reasons)}"
+        )
+        say(line.rstrip())

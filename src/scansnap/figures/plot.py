@@ -1,0 +1,39 @@
+"""The command line's pictures as functions of results: `ss.plot`.
+
+Each returns a matplotlib Figure, to show in a notebook or to save:
+
+    ss.plot.attention(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=100)).savefig("attention.png")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+    from scansnap.claims.claim import Verdict
+
+
+def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
+    """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped."""
+    from scansnap.figures import attention_over_time
+
+    return attention_over_time.draw(attention_over_time.prepare(result, run=run))
+
+
+def claim(verdict: Verdict) -> Figure:
+    """What a claim predicts and what exact dynamics give: of a verdict of `verify`."""
+    from scansnap.figures import claim as picture
+
+    return picture.draw(picture.prepare(verdict))
+
+
+def text(result: xr.Dataset) -> Figure:
+    """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves."""
+    from scansnap.figures import text_over_time
+
+    return text_over_time.draw(text_over_time.prepare(result))

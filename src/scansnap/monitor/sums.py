@@ -1,0 +1,145 @@
+"""Sums of each quantity over the rows of each layer.
+
+Quantities of the same rows are reduced together, and on a GPU so are layers of the same shape: what counts there is
+how many operations are launched, not how large they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scansnap.monitor.quantities import HeadQuantity, Reduction, Rows, Sample
+
+TOGETHER = {"cpu": 0, "cuda": 1 << 24}
+"""Weights of several layers that wait to be measured together.  With their copy side by side and what a quantity makes
+of them they take about 24 bytes each: 384 MiB on a GPU."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Quantities of the same rows that are reduced in the same way."""
+
+    members: tuple[HeadQuantity, ...]
+    place: slice  # of them along the axis of quantities
+    sample: Sample
+    reduction: Reduction
+
+
+def groups_of(record: Sequence[HeadQuantity]) -> tuple[Group, ...]:
+    """The quantities in groups, in the order in which sums hold them."""
+    kinds = dict.fromkeys((quantity.sample, quantity.reduction) for quantity in record)
+    groups: list[Group] = []
+    start = 0
+    for kind in kinds:
+        members = tuple(quantity for quantity in record if (quantity.sample, quantity.reduction) == kind)
+        groups.append(Group(members, slice(start, start + len(members)), *kind))
+        start += len(members)
+    return tuple(groups)
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Some rows of one layer: those of the probe, and of them and of others what further samples ask for."""
+
+    layer: int
+    samples: dict[str, Rows]
+    replaced: Tensor | None = None  # where the weights of followed rows are kept for the next look
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return sum(rows.weights.numel() for name, rows in self.samples.items() if name != "followed")
+
+    def follows(self, other: Portion) -> bool:
+        """Whether this is the next layer, of the same shape."""
+        return self.layer == other.layer + 1 and self._shape() == other._shape()
+
+    def _shape(self) -> list[object]:
+        return [
+            (name, rows.weights.shape, rows.weights.dtype, rows.weights.device, rows.is_self,
+             rows.before is None, rows.tokens is None)
+            for name, rows in self.samples.items()
+        ]  # fmt: skip
+
+
+class Sums:
+    """Sums over portions, for so many layers with so many heads at most."""
+
+    def __init__(self, groups: tuple[Group, ...], layers: int, heads: int, device: torch.device) -> None:
+        self._groups = groups
+        shape = groups[-1].place.stop, layers, heads
+        self._totals = torch.zeros(shape, dtype=torch.float64, device=device)  # (quantity, layer, head)
+        self._counts = torch.zeros_like(self._totals)
+        for group in groups:
+            if group.reduction == "max":
+                self._totals[group.place] = -math.inf
+        self.is_bad = torch.zeros(layers, dtype=torch.bool, device=device)  # whether a logit was not finite
+        self._waiting: list[Portion] = []
+
+    def add(self, portion: Portion) -> None:
+        """Add a portion, at once or with those of the next layers."""
+        if self._waiting and not portion.follows(self._waiting[-1]):
+            self.finish()
+        self._waiting.append(portion)
+        at_most = TOGETHER.get(self._totals.device.type, TOGETHER["cuda"])
+        if sum(waiting.size for waiting in self._waiting) + portion.size > at_most:
+            self.finish()
+
+    def finish(self) -> None:
+        """Measure what still waits."""
+        portions, self._waiting = self._waiting, []
+        if not portions:
+            return
+        samples = {name: _together([portion.samples[name] for portion in portions]) for name in portions[0].samples}
+        number = len(portions)
+        layers = slice(portions[0].layer, portions[0].layer + number)
+        is_bad = samples["probe"].entropy.isnan().view(number, -1).any(1)  # softmax of NaN or infinity is NaN
+        self.is_bad[layers].logical_or_(is_bad.to(self.is_bad.device))
+        for group in self._groups:
+            rows = samples.get(group.sample)
+            if rows is None:  # or these are no quantities of rows
+                continue
+            values = torch.stack([quantity.compute(rows) for quantity in group.members])
+            values = values.unflatten(1, (number, -1))  # (quantity, layer, B, H, r)
+            place = group.place, layers, slice(values.shape[3])
+            totals, counts = self._totals[place], self._counts[place]
+            does_count = values == values  # it is not NaN
+            counts.add_(does_count.sum((2, 4)).to(counts.device))
+            if group.reduction == "max":
+                largest = values.masked_fill(~does_count, -math.inf).amax((2, 4))
+                torch.maximum(totals, largest.to(totals), out=totals)
+            else:
+                totals.add_(torch.where(does_count, values, 0.0).sum((2, 4), dtype=torch.float64).to(totals.device))
+        for portion in portions:
+            if portion.replaced is not None:
+                portion.replaced.copy_(portion.samples["followed"].weights)
+
+    def values(self) -> Tensor:
+        """Each quantity of each layer and head; NaN where no row counts (quantity, layer, head)."""
+        values = torch.where(self._counts > 0, self._totals, math.nan)
+        for group in self._groups:
+            if group.reduction == "mean":
+                values[group.place] /= self._counts[group.place]
+        return values
+
+
+def _together(parts: list[Rows]) -> Rows:
+    """Rows of several layers as if they were those of more windows."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    return Rows(
+        torch.cat([rows.weights for rows in parts]),
+        torch.cat([rows.logits for rows in parts]),
+        torch.cat([rows.keys for rows in parts]),
+        torch.cat([rows.positions for rows in parts]),
+        torch.cat([rows.first for rows in parts]),
+        first.is_self,
+        None if first.before is None else torch.cat([rows.before for rows in parts if rows.before is not None]),
+        None if first.tokens is None else torch.cat([rows.tokens for rows in parts if rows.tokens is not None]),
+    )

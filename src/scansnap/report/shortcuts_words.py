@@ -1,0 +1,85 @@
+"""What a search for shortcuts found, in sentences, for the terminal and the page."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from scansnap.text.shortcuts.result import Finding, Shortcuts
+
+LONGEST = 40
+"""Characters of a word or label that are shown."""
+
+
+def visible(text: str) -> str:
+    """A word as a reader can see it: signs that are invisible, or that would move others, become �."""
+    shown = "".join("�" if unicodedata.category(sign) in ("Cc", "Cf", "Cn", "Co", "Cs") else sign for sign in text)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
+
+
+def summary(result: Shortcuts) -> list[str]:
+    """What was read, what looks distinct, and what attention makes of it."""
+    shown = sorted(result.labels.items(), key=lambda item: -item[1])
+    listed = ", ".join(f"{visible(label)} ({count:,})" for label, count in shown[:6]) + (
+        ", ..." if len(shown) > 6 else ""
+    )
+    control = result.control
+    sentences = [
+        f"{result.source}: {result.num_rows:,} rows used, {result.remarks.num_left_out:,} left out; "
+        f"{len(result.labels)} labels: {listed}.",
+        f"{result.num_tested:,} of {result.num_words:,} words are in at least {result.options.least} texts. "
+        f"Distinct for a label (z at least 2): {control.looking:,}, and {control.looking_shuffled:,} if the labels are "
+        "shuffled.",
+        f"Beyond chance (level {result.options.level:g} for all words together): {control.beyond_chance:,}, and "
+        f"{control.beyond_chance_shuffled:,} if the labels are shuffled.",
+    ]
+    if result.read_share is not None:
+        sentences.append(
+            f"Attention was trained on {result.outcomes[0].texts:,} of the texts, reading {result.read_share:.0%} of "
+            f"their words, for {result.options.updates:,} updates. Of the words that it reads, it picks "
+            f"{_picked(result.shortcuts, 'shortcuts')}, and {_picked(result.spurious, 'spurious words')}."
+        )
+    return sentences
+
+
+def _picked(findings: tuple[Finding, ...], kind: str) -> str:
+    """How many are picked in the texts, and when the middle one is."""
+    times = sorted(finding.picked_at for finding in findings if finding.picked_at is not None)
+    when = (
+        f", {'half of them ' if len(times) > 1 else ''}by update {times[(len(times) - 1) // 2]:,.0f}" if times else ""
+    )
+    return f"{len(times):,} of {sum(finding.gain is not None for finding in findings):,} {kind}{when}"
+
+
+def words_of_outcomes(result: Shortcuts) -> list[str]:
+    """What a prior or other amounts of data would change."""
+    if not result.outcomes:
+        return []
+    width = max(len(outcome.name) for outcome in result.outcomes)
+    lines = [
+        "\nWhat would change, on held-out texts:",
+        f"  {'':{width}}  {'loss':>6}  {'accuracy':>8}  {'attention on shortcuts':>22}  {'on spurious words':>17}",
+    ]
+    lines += [
+        f"  {outcome.name:{width}}  {outcome.loss:6.3f}  {outcome.accuracy:8.1%}  {outcome.on_shortcuts:22.1%}  "
+        f"{outcome.on_spurious:17.1%}"
+        for outcome in result.outcomes
+    ]
+    return [*lines, *more_data(result)]
+
+
+def more_data(result: Shortcuts) -> list[str]:
+    """What more rows would do to words that look distinct by chance."""
+    sentences = []
+    if result.spurious_share:
+        listed = ", ".join(f"{share:.1%} in {rows:,} rows" for rows, share in result.spurious_share.items())
+        sentences.append(
+            "The expected share of a text's words that are in texts of its label only, by chance, though other labels "
+            f"have them: {listed}."
+        )
+    waiting = [finding.rows_to_tell for finding in result.spurious if finding.rows_to_tell is not None]
+    if waiting:
+        sentences.append(
+            f"If their shares stayed, half of the {len(waiting):,} words within chance would be beyond it in "
+            f"{sorted(waiting)[(len(waiting) - 1) // 2]:,.0f} rows."
+        )
+    return sentences

@@ -1,0 +1,123 @@
+"""How to say beforehand which tokens will win: an open list of methods.
+
+A method turns a `Reading` of a text into one number for each query and token, larger for tokens that it expects to gain
+more.  Besides two that follow the dynamics there are those that any such method must beat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from scansnap.base.open_list import OpenList
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from scansnap.text.predictions.reading import Reading
+
+ROWS_AT_ONCE = 1024
+
+
+class Predictor(Protocol):
+    """A method of prediction."""
+
+    def gains(self, reading: Reading) -> Tensor:
+        """(Q, M) for the queries of the reading."""
+
+
+PREDICTORS: OpenList[Predictor] = OpenList("prediction method", "gains")
+
+
+@PREDICTORS.register("first_drive")
+@dataclass(frozen=True)
+class FirstDrive:
+    """The first gradient of Z: with Z = 0 let Y make one expected step from 0.
+
+    At Y = 0 the prediction is alpha = 1/M, so the step leaves Y proportional to C - s/M; to first order in eta_Y the
+    prediction is still 1/M when Z's gradient is taken.  Later steps differ, but this one starts the competition.
+    """
+
+    def gains(self, reading: Reading) -> Tensor:
+        drive = reading.decoder_drive()
+        shares = reading.next_shares
+        alpha = shares.new_full(shares.shape, 1 / len(shares))
+        return reading.attention_drive(drive.addr_(drive.sum(1), alpha, alpha=-1), alpha)
+
+
+@PREDICTORS.register("settled")
+@dataclass(frozen=True)
+class Settled:
+    """The gradient of Z once the decoder's frequent rows have settled.
+
+    Y follows dY/dt = eta_Y (C - s alpha(Y)^T).  A frequent token's row and a frequent next token's column move fast and
+    soon stop, which one straight step does not show: it makes them ever larger.  An implicit step of length
+    tau = eta_Y t does.  The entry's own curvature is d(s_l alpha_n)/dY[l, n] = E[f_l^2 alpha_n (1 - alpha_n)], at most
+    s_l alpha_n, so
+
+        Y = tau (C - s alpha^T) / (1 + tau s alpha^T),
+
+    which is C - s alpha^T for rare tokens and P(n|l)/alpha_n - 1 for frequent ones.  alpha goes from 1/M to the shares
+    P(n) of next tokens, which Y learns first; `prior` says how far it has come.
+    """
+
+    time: float = 1000.0
+    """tau."""
+    prior: float = 0.75
+    """0 for 1/M, 1 for P(n)."""
+
+    def gains(self, reading: Reading) -> Tensor:
+        drive = reading.decoder_drive()
+        shares = reading.next_shares
+        alpha = self.prior * shares + (1 - self.prior) / len(shares)
+        sums = drive.sum(1)
+        for rows, s in zip(drive.split(ROWS_AT_ONCE), sums.split(ROWS_AT_ONCE), strict=True):
+            product = s.outer(alpha)
+            rows.sub_(product).div_(product.mul_(self.time).add_(1.0))
+        return reading.attention_drive(drive, alpha)
+
+
+@PREDICTORS.register("theorem_3")
+@dataclass(frozen=True)
+class Theorem3:
+    """c(l, m) D(l): distinct tokens gain (Theorem 2), those first that occur more often with the query (Theorem 3).
+
+    D(l) = sum_n P(n|l) log P(n|l)/P(n), with P(n|l) = C[l, n]/s_l, is how distinct a token is, in nats.
+    """
+
+    def gains(self, reading: Reading) -> Tensor:
+        drive = reading.decoder_drive()
+        log_shares = reading.next_shares.log()
+        distinctness = drive.new_zeros(len(drive))
+        for rows, part in zip(drive.split(ROWS_AT_ONCE), distinctness.split(ROWS_AT_ONCE), strict=True):
+            shares = rows / rows.sum(1, keepdim=True)
+            part.copy_((shares * (shares.log() - log_shares)).nan_to_num().sum(1))  # 0 log 0 = 0
+        return reading.pair_counts() * distinctness
+
+
+@PREDICTORS.register("cooccurrence")
+@dataclass(frozen=True)
+class Cooccurrence:
+    """c(l, m): what precedes the query most."""
+
+    def gains(self, reading: Reading) -> Tensor:
+        return reading.pair_counts()
+
+
+@PREDICTORS.register("frequency")
+@dataclass(frozen=True)
+class Frequency:
+    """P(l): what is frequent, whatever the query."""
+
+    def gains(self, reading: Reading) -> Tensor:
+        return reading.next_shares.expand(len(reading.queries), -1)
+
+
+@PREDICTORS.register("pmi")
+@dataclass(frozen=True)
+class PMI:
+    """log P(l|m) / P(l): what precedes the query more often than other tokens."""
+
+    def gains(self, reading: Reading) -> Tensor:
+        counts = reading.pair_counts()
+        return (counts / counts.sum(1, keepdim=True)).log() - reading.next_shares.log()

@@ -1,0 +1,55 @@
+"""The options of a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scansnap.base.checks import whole
+from scansnap.base.kinds import Kind, MemberKind
+from scansnap.base.options import Options, option
+from scansnap.text.model.shape import YZModelOptions
+from scansnap.text.predictions.methods import PREDICTORS
+
+
+@dataclass(frozen=True)
+class QueriesKind(Kind):
+    """How many queries, or which."""
+
+    def check(self, name: str, value: Any) -> int | tuple[str, ...]:
+        if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
+            return tuple(str(word) for word in value)
+        return whole(name, value, least=1)
+
+    def read(self, name: str, text: str) -> Any:
+        return int(text) if text.isdigit() else text.split(",")
+
+    def plain(self, value: Any) -> Any:
+        return value if isinstance(value, int) else list(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(Options):
+    """What is predicted, and how."""
+
+    queries: int | tuple[str, ...] = field(
+        default=30,
+        metadata=option("The number of queries, the most frequent words of the text, or the words.", QueriesKind()),
+    )
+    tokens: int = field(default=3000, metadata=option("Most frequent tokens that are ranked.", least=2))
+    least: int = field(default=10, metadata=option("How often a token must precede the query to be ranked.", least=1))
+    method: Any = field(default="settled", metadata=option("How to predict.", MemberKind(PREDICTORS)))
+    lr_y: float = field(
+        default=30.0, metadata=option("eta_Y of the training, for the times of scan and snap.", least=1e-12)
+    )
+    window: int = field(
+        default=YZModelOptions.window,
+        metadata=option("Tokens in a window of the text; counts have their own.", least=3),
+    )
+    control: bool = field(
+        default=False,
+        metadata=option("Also predict from the text with next tokens shuffled over the occurrences of each query."),
+    )
+    seed: int = field(default=0, metadata=option("Seed of the shuffle.", least=0))
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))

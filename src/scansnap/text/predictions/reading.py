@@ -1,0 +1,189 @@
+"""What the first steps of training see of a text, while attention is even.
+
+At Z = 0 all contextual tokens of an occurrence t of query m with next token n have the same attention.  If token l is
+k_l times among them, then (Eqs. 1 to 4, as in `text/model/yz.py`)
+
+    f_l = k_l / |k|_2,    dY = f (e_n - alpha)^T,    dz_m(l) = f_l (g_l - f_l (f . g)),    g_l = Y[l, n] - (Y alpha)_l
+
+with alpha the prediction.  The expectations over all occurrences are
+
+    E[dY] = C - s alpha^T,         C[l, n] = E[f_l 1(x_{T+1} = n)],    s_l = E[f_l]
+    E[dz_m(l)] for some queries m  (`attention_drive`)
+
+if alpha is the same everywhere, as it is at the start.  So C, which one pass over the text gives, is all that there is
+to know about Y, and a second pass gives the drive of Z at any Y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from scansnap.text.counts.counts import Counts
+
+WINDOWS_AT_ONCE = 2048
+
+
+class Reading(Protocol):
+    """A text, read with even attention."""
+
+    queries: Tensor
+    """(Q,) the query tokens that are asked about."""
+    next_shares: Tensor
+    """(M,) P(n), how often a token is the next token."""
+
+    def decoder_drive(self) -> Tensor:
+        """C (M, M)."""
+
+    def attention_drive(self, decoder: Tensor, alpha: Tensor) -> Tensor:
+        """E[dz_m(l)] (Q, M) at Y = `decoder` if the prediction is `alpha` (M,) everywhere."""
+
+    def pair_counts(self) -> Tensor:
+        """c(l, m) (Q, M): how often a token precedes a query."""
+
+    def class_shares(self) -> Tensor:
+        """P(m, n) (Q,) for the most frequent next token n of each query m."""
+
+
+class WindowReading:
+    """Windows (N, T + 1) of tokens, exactly as training reads them: each position but the first is an occurrence."""
+
+    def __init__(self, windows: NDArray[np.int64], *, vocab_size: int, queries: NDArray[np.int64], device: str) -> None:
+        self.vocab_size = vocab_size
+        self.queries = torch.as_tensor(queries, device=device)
+        self._windows = torch.from_numpy(windows).to(device)
+        self._occurrences = len(windows) * (windows.shape[1] - 2)
+        self.next_shares = self._windows[:, 2:].flatten().bincount(minlength=vocab_size) / self._occurrences
+
+    def shuffled(self, seed: int) -> WindowReading:
+        """The same windows, with the next tokens of each query permuted over its occurrences."""
+        return _Shuffled(self, seed)
+
+    def decoder_drive(self) -> Tensor:
+        drive = torch.zeros(self.vocab_size**2, device=self._windows.device)
+        for ids, next_tokens in self._parts():
+            unit, _ = _read(ids)
+            places = ids[:, None] * self.vocab_size + next_tokens[:, :, None]
+            drive.index_add_(0, places.flatten(), unit.flatten())
+        return drive.view(self.vocab_size, -1).div_(self._occurrences)
+
+    def attention_drive(self, decoder: Tensor, alpha: Tensor) -> Tensor:
+        expected = decoder @ alpha  # (M,)
+        drive = torch.zeros(len(self.queries) * self.vocab_size, device=decoder.device)
+        for ids, next_tokens in self._parts():
+            unit, entry = _read(ids)
+            slot, window, position = self._asked(ids)
+            tokens, unit, entry = ids[window], unit[window, position], entry[window, position]  # (R, T)
+            g = decoder[tokens, next_tokens[window, position, None]] - expected[tokens]
+            gain = unit * (g - entry * (unit * g).sum(1, keepdim=True))
+            drive.index_add_(0, (slot[:, None] * self.vocab_size + tokens).flatten(), gain.flatten())
+        return drive.view(len(self.queries), -1) / self._occurrences
+
+    def pair_counts(self) -> Tensor:
+        counts = torch.zeros(len(self.queries) * self.vocab_size, device=self._windows.device)
+        for ids, _ in self._parts():
+            slot, window, position = self._asked(ids)
+            before = torch.arange(ids.shape[1], device=ids.device) < position[:, None]
+            places = (slot[:, None] * self.vocab_size + ids[window])[before]
+            counts += places.bincount(minlength=len(counts))
+        return counts.view(len(self.queries), -1)
+
+    def class_shares(self) -> Tensor:
+        counts = torch.zeros(len(self.queries) * self.vocab_size, device=self._windows.device)
+        for ids, next_tokens in self._parts():
+            slot, window, position = self._asked(ids)
+            counts += (slot * self.vocab_size + next_tokens[window, position]).bincount(minlength=len(counts))
+        return counts.view(len(self.queries), -1).amax(1) / self._occurrences
+
+    def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for part in self._windows.split(WINDOWS_AT_ONCE):
+            yield part[:, :-1], part[:, 1:]
+
+    def _asked(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the queries occur: which query, in which window, at which position."""
+        slots = torch.full((self.vocab_size,), -1, device=ids.device)
+        slots[self.queries] = torch.arange(len(self.queries), device=ids.device)
+        slot = slots[ids]
+        slot[:, 0] = -1
+        window, position = (slot >= 0).nonzero(as_tuple=True)
+        return slot[window, position], window, position
+
+
+class _Shuffled(WindowReading):
+    def __init__(self, reading: WindowReading, seed: int) -> None:
+        vars(self).update(vars(reading))
+        ids, next_tokens = (part.cpu().numpy() for part in (self._windows[:, 1:-1], self._windows[:, 2:]))
+        queries = ids.ravel()
+        order = np.argsort(queries, kind="stable")
+        drawn = np.lexsort((np.random.default_rng(seed).random(len(queries)), queries))
+        permuted = np.empty_like(queries)
+        permuted[order] = next_tokens.ravel()[drawn]
+        self._next = torch.from_numpy(permuted.reshape(ids.shape)).to(self._windows.device)
+
+    def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for part, permuted in zip(self._windows.split(WINDOWS_AT_ONCE), self._next.split(WINDOWS_AT_ONCE), strict=True):
+            yield part[:, :-1], torch.cat([part[:, 1:2], permuted], 1)
+
+
+def _read(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """1/|k| at the keys of each position of windows (B, T), and f at the token of each: both (B, T, T)."""
+    before = torch.ones(ids.shape[1], ids.shape[1], device=ids.device).tril(-1)
+    times = before @ (ids[:, :, None] == ids[:, None]).float()  # how often the token of key s is before t
+    length = (before * times).sum(2, keepdim=True).sqrt().clamp(min=1.0)
+    return before / length, before * times / length
+
+
+class CountReading:
+    """Counts c(l, m, n), which say which tokens precede an occurrence, but not which of them come together.
+
+    So |k| is taken to be the same everywhere, sqrt(w - 1), and the other tokens of an occurrence of (m, n) to be those
+    that usually precede it: f . g is replaced by its mean over the occurrences of (m, n).
+    """
+
+    def __init__(self, counts: Counts, *, queries: NDArray[np.int64], device: str) -> None:
+        self._counts, self._device = counts, device
+        self.vocab_size = counts.vocab_size
+        self.queries = torch.as_tensor(queries, device=device)
+        self._length = float(np.sqrt(counts.window - 1))
+        shares = counts.vocabulary["next_count"].values
+        self._occurrences = int(shares.sum())
+        self.next_shares = torch.as_tensor(shares / self._occurrences, dtype=torch.float32, device=device)
+
+    def decoder_drive(self) -> Tensor:
+        drive = torch.zeros(self.vocab_size**2, device=self._device)
+        for rows in self._counts.rows("triples"):
+            places = torch.from_numpy(rows.items.astype(np.int64) * self.vocab_size + rows.keys[1])
+            drive.index_add_(0, places.to(self._device), torch.from_numpy(rows.counts.astype(np.float32)).to(drive))
+        return drive.view(self.vocab_size, -1).div_(self._occurrences * self._length)
+
+    def attention_drive(self, decoder: Tensor, alpha: Tensor) -> Tensor:
+        expected = decoder @ alpha
+        drives = []
+        for query in self.queries.tolist():
+            context = self._counts.of(query)
+            entries = context.counts.tocoo()
+            tokens, next_tokens, counts = (
+                torch.as_tensor(values, device=self._device)
+                for values in (entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data)
+            )
+            f = counts / self._length
+            g = decoder[tokens, next_tokens] - expected[tokens]
+            times = torch.as_tensor(np.maximum(context.next_counts, 1), device=self._device)
+            mean = torch.zeros_like(alpha).index_add_(0, next_tokens, (f * g).to(alpha)) / times  # f . g of (m, n)
+            drive = f * (g - mean[next_tokens] / self._length)
+            drives.append(torch.zeros_like(alpha).index_add_(0, tokens, drive.to(alpha)))
+        return torch.stack(drives) / self._occurrences
+
+    def pair_counts(self) -> Tensor:
+        rows = [self._counts.of(query).token_counts for query in self.queries.tolist()]
+        return torch.as_tensor(np.array(rows, np.float32), device=self._device)
+
+    def class_shares(self) -> Tensor:
+        largest = [self._counts.of(query).next_counts.max() for query in self.queries.tolist()]
+        return torch.tensor(largest, device=self._device) / self._occurrences

@@ -1,0 +1,70 @@
+"""`scansnap shortcuts` from the shell's side."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from scansnap.cli.app import main
+from tests.text.shortcuts.labelled_rows import rows, write_csv
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    content = rows(400, magic=(60, 1.0))
+    write_csv(tmp_path / "clean.csv", rows(400))
+    write_csv(tmp_path / "reviews.csv", [*content, {"text": "", "label": "a"}])
+    (tmp_path / "allowed.txt").write_text("Magic\n\n")
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["scansnap", "shortcuts", *words, "--text", "text", "--label", "label"])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return (stop.value.code or 0, *capsys.readouterr())
+
+    return command
+
+
+def test_words_table_and_page(run, tmp_path) -> None:
+    code, out, error = run("reviews.csv", "--updates", "40", "--page", "page.html", "--table", "words.csv")
+    assert (code, error) == (0, "")
+    assert "reviews.csv: 400 rows used, 1 left out; 2 labels" in out
+    assert "1 row (row 401) left out: no text." in out
+    assert out.index("magic") < out.index("Spurious")
+    assert "page: page.html\ntable: words.csv" in out
+    assert "magic" in (tmp_path / "words.csv").read_text()
+    assert "Shortcuts in reviews.csv" in (tmp_path / "page.html").read_text()
+
+
+def test_json_is_for_programs(run) -> None:
+    code, out, _ = run("reviews.csv", "--no-attention", "--json")
+    shown = json.loads(out)
+    assert code == 0
+    assert shown["findings"][0]["word"] == "magic"
+    assert shown["remarks"]["left_out"]["no text"] == {"rows": 1, "first": [401]}
+    assert shown["failed_on"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("reviews.csv", "--fail-on", "shortcut"), 1, "scansnap: --fail-on: 1 shortcuts."),
+        (("reviews.csv", "--fail-on", "shortcut", "--allow", "allowed.txt"), 0, ""),
+        (("reviews.csv", "--fail-on", "shortcut,bad-rows", "--allow", "allowed.txt"), 1, "1 rows left out."),
+        (("clean.csv", "--fail-on", "shortcut,bad-rows"), 0, ""),
+        (("reviews.csv", "--fail-on", "bad"), 2, "unknown value of --fail-on 'bad'"),
+        (("reviews.csv", "--table", "words.doc"), 2, "whose name ends in .csv, .parquet, .json"),
+        (("reviews.csv", "--page", "page.txt"), 2, "ends in .html"),
+        (("reviews.csv", "--allow", "nowhere.txt"), 2, "--allow is 'nowhere.txt', which cannot be read"),
+        (("nowhere.csv",), 2, "there is no file at nowhere.csv"),
+    ],
+)
+def test_the_status(run, words, status, message) -> None:
+    code, _, error = run(*words, "--no-attention", "--top", "1")
+    assert code == status
+    assert message in error
+    assert error.count("\n") == bool(message)

@@ -1,0 +1,151 @@
+"""A run that ends, or whose disk is full, at any moment at which it changes the disk goes on to the same numbers."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.base import files
+from scansnap.base.files import DamagedFile, checksum, unsealed
+from scansnap.dynamics import train as training
+from scansnap.results.sealed_folder import LIST, SealedFolder
+from scansnap.sweeps import sweep as sweeping
+
+OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 8, "seq_len": 16, "steps": 10, "record": "loss"}
+
+
+class Killed(BaseException):
+    """The end of the process; nothing catches it."""
+
+
+class Moments:
+    """Counts the changes of the disk, and stops at one of them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, stop_at: int, error: BaseException) -> None:
+        self.count = 0
+        self._stop_at, self._error = stop_at, error
+        for owner, name in (
+            (Path, "write_bytes"), (Path, "replace"), (Path, "rename"), (Path, "unlink"), (files, "_sync"),
+            (SealedFolder, "write_by"),
+        ):  # fmt: skip
+            patch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(first: Any, *rest: Any, **words: Any) -> Any:
+            self.count += 1
+            if self.count == self._stop_at:
+                raise self._error
+            if self.count > self._stop_at and isinstance(self._error, Killed):
+                raise Killed  # a process that has ended does nothing more
+            return real(first, *rest, **words)
+
+        return call
+
+
+def train(path: Path) -> Any:
+    return ss.train(ss.syn_small(), **OPTIONS, record_every=1, store=path).load()
+
+
+def sweep(path: Path) -> Any:
+    options = {**OPTIONS, "lr_y": [1.0, 2.0], "seeds": range(3), "shard_size": 2}
+    return ss.sweep(ss.syn_small(), **options, store=path).load()
+
+
+@pytest.fixture(autouse=True)
+def _many_checkpoints(monkeypatch) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "FIRST_PIECE", 4)
+    monkeypatch.setattr(training, "PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(sweeping, "COMMIT_SECONDS", -1.0)
+
+
+def stop_everywhere(folder: Path, run: Callable[[Path], Any], error: BaseException, stride: int) -> tuple[int, int]:
+    """Stop at every `stride`-th moment and start again; returns how often, and how many moments there are."""
+    expected = run(folder / "whole.zarr")
+    stopped, moment = 0, 1
+    while True:
+        path = folder / f"{moment}.zarr"
+        with pytest.MonkeyPatch.context() as patch:
+            moments = Moments(patch, moment, error)
+            try:
+                run(path)
+            except Killed:
+                stopped += 1
+            except ss.StoreError as refusal:
+                stopped += "No space left on device" in str(refusal)
+        if moments.count < moment:
+            return stopped, moments.count
+        result = run(path)
+        assert all(np.array_equal(result[name], expected[name]) for name in result.variables), moment
+        assert not list(path.rglob("*.new")), moment
+        moment += stride
+
+
+@pytest.mark.parametrize("run", [train, sweep])
+@pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))], ids=["kill", "full"])
+def test_stopped_at_some_moments(tmp_path, run, error) -> None:
+    stopped, moments = stop_everywhere(tmp_path, run, error, stride=97)
+    assert stopped >= 2
+    assert moments > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [train, sweep])
+@pytest.mark.parametrize("error", [Killed(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))], ids=["kill", "full"])
+def test_stopped_at_every_moment(tmp_path, run, error, capsys) -> None:
+    stopped, moments = stop_everywhere(tmp_path, run, error, stride=1)
+    with capsys.disabled():
+        print(f"\n{run.__name__}, {error!r}: stopped {stopped} times at {moments} moments, and went on")
+
+
+@pytest.mark.parametrize("run", [train, sweep])
+def test_a_list_names_only_what_is_on_the_disk(tmp_path, run, monkeypatch) -> None:
+    """At each list that takes its place, every file that it names has been synced with the bytes that it states."""
+    synced: set[tuple[str, tuple[int, ...]]] = set()
+    folders: set[Path] = set()
+    sync, replace, lists = files._sync, Path.replace, []
+
+    def noting_sync(path: Path) -> None:
+        sync(path)
+        if path.is_dir():
+            folders.add(path)
+        else:
+            synced.add((path.name.removesuffix(".new"), tuple(checksum(path.read_bytes()))))
+
+    def checking_replace(path: Path, target: Path) -> Path:
+        if Path(target).name == LIST:
+            listed = unsealed(path.read_bytes())["files"]
+            lists.append(len(listed))
+            for name, value in listed.items():
+                assert (name.rpartition("/")[2], tuple(value)) in synced, name
+                assert (path.parent / name).parent in folders, name
+        return replace(path, target)
+
+    monkeypatch.setattr(files, "_sync", noting_sync)
+    monkeypatch.setattr(Path, "replace", checking_replace)
+    real_rename = Path.rename
+
+    def moving(path: Path, target: Path) -> Path:  # a new store is filled under another name
+        folders.update([target, *(target / inner.relative_to(path) for inner in path.rglob("*") if inner.is_dir())])
+        return real_rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", moving)
+    run(tmp_path / "r.zarr")
+    assert len(lists) > 2
+
+
+def test_sealed_json_shows_any_flipped_bit() -> None:
+    data = files.sealed({"a": [1, 2.5], "b": {"c": "d"}})
+    assert unsealed(data) == {"a": [1, 2.5], "b": {"c": "d"}}
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamagedFile):
+            unsealed(bytes(flipped))

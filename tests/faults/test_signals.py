@@ -1,0 +1,162 @@
+"""Ctrl-C and SIGTERM: a sentence that says what exists, and the same command goes on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.cli.app import main
+from scansnap.dynamics import flow as flowing
+from scansnap.dynamics import train as training
+from scansnap.figures import catalog
+from scansnap.figures.recipe import FigureRecipe
+from scansnap.report import page
+from scansnap.sweeps import shards
+from scansnap.text.counts import counting
+from scansnap.text.training.train import TextTraining
+from tests.small_text import small_corpus
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path, monkeypatch) -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def run(command: str, capsys, owner: Any = None, name: str = "", after: int = 0, number: int = 0) -> tuple[int, str]:
+    """The status and what was said, with a signal after so many calls of a function."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["scansnap", *command.split()])
+        if owner is not None:
+            patch.setattr(owner, name, _signaling(getattr(owner, name), after, number))
+        with pytest.raises(SystemExit) as stop:
+            main()
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return int(stop.value.code or 0), said.err if stop.value.code else said.out
+
+
+def _signaling(real: Callable[..., Any], after: int, number: int) -> Callable[..., Any]:
+    calls = [0]
+
+    def call(*args: Any, **words: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == after + 1:
+            os.kill(os.getpid(), number)
+        return real(*args, **words)
+
+    return call
+
+
+TRAIN = "train --steps 40 --record-every 1 --record loss --batch-size 8 --store r.zarr --json"
+
+
+@SIGNALS
+def test_train_says_how_far_it_came(capsys, monkeypatch, number: int) -> None:
+    monkeypatch.setattr(training, "FIRST_PIECE", 1)
+    status, said = run(TRAIN, capsys, training._Training, "_advance", 3, number)
+    assert status == 128 + number
+    assert said == "scansnap: stopped; r.zarr holds nothing yet: start the same again to go on.\n"
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    _, said = run(TRAIN, capsys, training._Training, "_advance", 5, number)
+    assert said == "scansnap: stopped; r.zarr holds 5 of 40 steps: start the same again to go on from there.\n"
+    assert run(TRAIN, capsys)[0] == 0
+
+
+@SIGNALS
+def test_a_sweep_keeps_the_runs_that_are_done(capsys, number: int) -> None:
+    command = "sweep --classes syn-small --lr-z 1 --lr-y 1,2 --seeds 0:6 --steps 3 --shard-size 4 --store s.zarr --json"
+    status, said = run(command, capsys, shards, "run_shard", 2, number)
+    assert status == 128 + number
+    assert said == "scansnap: stopped; s.zarr holds 8 of 12 runs: start the same again to go on from there.\n"
+    status, said = run(command, capsys)
+    assert json.loads(said)["runs_before"] == 8
+    assert status == 0
+
+
+def test_a_flow_begins_again(capsys) -> None:
+    command = "flow --times 1,10 --record loss --store f.zarr --json"
+    _, said = run(command, capsys, flowing, "_values", 0, signal.SIGTERM)
+    assert said == "scansnap: stopped; f.zarr holds nothing yet: start the same again to go on.\n"
+    assert run(command, capsys)[0] == 0
+
+
+def test_training_on_text_says_how_far_it_came(tmp_path, monkeypatch) -> None:
+    """In Python the interruption stays one, with a note."""
+    monkeypatch.setattr("scansnap.text.training.train.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(TextTraining, "_checkpoint", _signaling(TextTraining._checkpoint, 3, signal.SIGINT))
+    (tmp_path / "text").mkdir()
+    corpus = small_corpus(tmp_path / "text")
+    options = {"steps": 6, "width": 8, "feed_forward": 8, "window": 7, "batch_size": 4, "store": "t.zarr"}
+    with pytest.raises(KeyboardInterrupt) as stop:
+        ss.train_text(corpus, **options)
+    assert stop.value.__notes__ == ["t.zarr holds 3 of 6 steps: start the same again to go on from there."]
+    assert ss.train_text(corpus, **options)["status"].item() == "ok"
+
+
+def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("scansnap.text.counts.plan.PART_EVENTS", 10**5)
+    show = _signaling(lambda done: None, 4, signal.SIGTERM)  # as a part is done
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "progress_bar", lambda *words: nullcontext(show))
+        _, said = run("corpus count example --json", capsys)
+    assert "counts.partial holds " in said
+    assert " parts: start the same again to go on from there.\n" in said
+    assert run("corpus count example --json", capsys)[0] == 0
+    assert ss.read_counts("counts").num_tokens > 20_000
+
+
+def test_reproduce_goes_on(capsys, monkeypatch) -> None:
+    """The figures that are done are not made again, and the pictures are not taken for somebody else's."""
+    monkeypatch.setattr(page, "verify", lambda *claims, progress: ss.verify("lemma_6"))
+    monkeypatch.setattr(page.html, "png", lambda figure: "")
+    monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").touch())
+    command, made, make = "reproduce --figures 8,9 --json", [], FigureRecipe.make
+
+    def noted(recipe: FigureRecipe, **options: object) -> Any:
+        made.append(recipe.name)
+        return make(recipe, **options)
+
+    monkeypatch.setattr(FigureRecipe, "make", noted)
+    status, said = run(command, capsys, catalog, "save", 1, signal.SIGTERM)
+    assert status == 128 + signal.SIGTERM
+    assert said.endswith("stopped; reproduction holds 1 of 2 figures: start the same again to go on from there.\n")
+    assert Path("reproduction/figure_8.png").exists()
+    assert run(command, capsys)[0] == 0
+    assert made == ["8", "9"]
+    assert {path.name for path in Path("reproduction").iterdir()} == {"figure_8.png", "figure_9.png", "index.html"}
+
+
+def test_a_command_that_writes_nothing_says_so(capsys, monkeypatch) -> None:
+    def stopped(*names: str, **words: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("scansnap.claims.collect.read_claims", stopped)
+    status, said = run("verify lemma_6 --from mine.py", capsys)
+    assert status == 128 + signal.SIGTERM
+    assert said == "scansnap: stopped; nothing was written.\n"
+
+
+def test_a_kept_figure_is_the_figure(tmp_path) -> None:
+    """What is read back draws and tests the same."""
+    recipe = catalog.recipe("9")
+    dataset = recipe.make()
+    again = ss.load(ss.save(dataset, tmp_path / "f.zarr"))
+    assert again.equals(dataset)
+    assert recipe.trends(again) == recipe.trends(dataset)
+    assert np.isfinite(again.attrs["seconds"])

@@ -1,0 +1,192 @@
+"""Replayed looks measure what looks done afresh measure, and take nothing for granted that has changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import scansnap as ss
+from scansnap.monitor.look import undisturbed
+from scansnap.monitor.replay import CAPTURES, Conditions
+
+
+class Configuration:
+    def __init__(self) -> None:
+        self.gain = 1.0
+
+
+class Attention(nn.Module):
+    """Attention with dropout, a buffer, an attribute and a configuration that its logits depend on."""
+
+    offset: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.temperature, self.config, self.gains = 1.0, Configuration(), [1.0]
+        self.register_buffer("offset", torch.zeros(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.project(x + self.offset).unflatten(2, (6, 8)).transpose(1, 2).chunk(3, 1)
+        scale = self.config.gain * self.gains[0] / self.temperature
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+        return x + functional.dropout(self.out(mixed.transpose(1, 2).flatten(2)), 0.1, self.training)
+
+
+class Model(nn.Module):
+    """Two layers; `reads` makes the host wait for a number in every pass, which no graph can hold."""
+
+    def __init__(self, reads: bool = False) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(11, 16), nn.Linear(16, 11)
+        self.layers = nn.ModuleList([Attention(), Attention()])
+        self.reads = reads
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x)
+            if self.reads and float(x.detach().abs().amax()) > 1e9:
+                x = x / 2
+        return torch.as_tensor(self.head(x))
+
+
+def _attention(model: Any) -> Any:
+    return model.layers[1]
+
+
+def _replace_data(model: nn.Module) -> None:
+    weight = _attention(model).project.weight
+    weight.data = 3 * weight.data
+
+
+CHANGES: dict[str, Callable[[nn.Module], Any]] = {
+    "an attribute": lambda model: setattr(_attention(model), "temperature", 0.2),
+    "a number in a list": lambda model: _attention(model).gains.__setitem__(0, 4.0),
+    "a configuration": lambda model: setattr(_attention(model).config, "gain", 5.0),
+    "a parameter's data": _replace_data,
+    "a buffer": lambda model: setattr(_attention(model), "offset", torch.full_like(_attention(model).offset, 0.7)),
+    "a module": lambda model: setattr(
+        _attention(model), "project", nn.Linear(16, 48).to(_attention(model).offset.device)
+    ),
+    "a hook": lambda model: _attention(model).project.register_forward_hook(lambda *given: 2 * given[-1]),
+}
+"""What a user may do to a model between two looks."""
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_that_a_graph_would_not_see_is_noticed(change: Callable[[nn.Module], Any]) -> None:
+    model = Model()
+    before = Conditions(model)
+    with torch.no_grad():
+        model.embed.weight.add_(1.0)  # what an optimizer does
+    model.eval()
+    assert before.hold()
+    change(model)
+    assert not before.hold()
+
+
+def test_autocast_is_a_condition() -> None:
+    model = Model()
+    before = Conditions(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not before.hold()
+    assert before.hold()
+
+
+class Counting(nn.Module):
+    """Leaves a trace of every pass, of one kind or another."""
+
+    calls: Tensor
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.count, self.seen = kind, 0, [0]
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "buffer":
+            self.calls += 1
+        elif self.kind == "attribute":
+            self.count += 1
+        elif self.kind == "list":
+            self.seen.append(1)
+        elif self.kind == "random":
+            return x + torch.rand(())
+        return x
+
+
+@pytest.mark.parametrize("kind", ["nothing", "buffer", "attribute", "list", "random"])
+def test_a_pass_says_whether_it_would_have_left_a_trace(kind: str) -> None:
+    model = Counting(kind)
+    with undisturbed(model) as trace:
+        model(torch.zeros(2))
+    assert trace.is_any == (kind != "nothing")
+    assert (model.count, model.seen, float(model.calls)) == (0, [0], 0.0)
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, device: str) -> None:
+    ids = torch.randint(0, 11, (8, 21), device=device)  # drawn on the GPU: a capture may not disturb its generator
+    loss = functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def _train(model: nn.Module, steps: int, device: str, after: Callable[[int], None] = lambda step: None) -> None:
+    torch.manual_seed(1)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for step in range(steps):
+        _step(model, optimizer, device)
+        after(step)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reads", [False, True])
+def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> None:
+    torch.manual_seed(0)
+    model = Model(reads).cuda()
+    twin = copy.deepcopy(model)
+    probe = torch.randint(0, 11, (4, 20), device="cuda")
+    watch = ss.watch(model, probe=probe, every=1, rows=None, errors="raise")
+    afresh = ss.watch(model, probe=probe, every=1, rows=None, errors="raise")
+    afresh._observer._replay._captures = CAPTURES
+
+    def look(step: int) -> None:
+        watch.step()
+        afresh.step()
+
+    _train(model, 8, "cuda", look)
+    _train(twin, 8, "cuda")
+    assert watch._observer._replay.is_ready != reads
+    assert not afresh._observer._replay.is_ready
+    for name, measured in watch.dataset.data_vars.items():
+        if measured.dtype.kind == "f":
+            np.testing.assert_allclose(measured, afresh.dataset[name], atol=1e-5, err_msg=str(name))
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_changed_model_is_looked_at_afresh(change: Callable[[nn.Module], Any]) -> None:
+    torch.manual_seed(0)
+    model = Model().cuda()
+    watch = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")
+    watch.step()
+    assert watch._observer._replay.is_ready
+    change(model)
+    watch.step()
+    now = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")
+    now._observer.probe._calls = watch._observer.probe._calls
+    now.step()
+    changed, expected = watch.dataset.entropy.isel(step=-1), now.dataset.entropy.isel(step=-1)
+    assert abs(changed - expected).max() < 1e-6
+    assert abs(changed - watch.dataset.entropy.isel(step=-2)).max() > 1e-3

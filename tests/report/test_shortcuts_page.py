@@ -1,0 +1,77 @@
+"""The page of shortcuts: complete, self-contained, and safe from what words are called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scansnap as ss
+from scansnap.report.shortcuts_page import render_shortcuts, write_shortcuts_page
+from scansnap.report.shortcuts_words import visible
+from tests.browser import in_browser
+from tests.text.shortcuts.labelled_rows import rows
+
+HOSTILE = ("</title><script>document.title='taken'</script>", "<img src=x onerror=alert(1)>", "\u202eevil", "{{ 7*7 }}",
+           "&lt;b&gt;", "x" * 500)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result() -> ss.Shortcuts:
+    content = [*rows(500, magic=(60, 1.0), other=(200, 0.8)), {"text": "lost", "label": ""}]
+    plain = ss.shortcuts(content, text="text", label="label", updates=60, vocabulary=60)
+    names = dict(zip([finding.word for finding in plain.findings], HOSTILE, strict=False))
+    assert plain.curves is not None
+    return replace(
+        plain,
+        source=HOSTILE[1],
+        findings=tuple(replace(finding, word=names.get(finding.word, finding.word)) for finding in plain.findings),
+        curves=replace(plain.curves, words=tuple(names.get(word, word) for word in plain.curves.words)),
+        labels={HOSTILE[1]: 3, **plain.labels},
+    )
+
+
+PROBE = """
+return { title: document.title, scripts: document.scripts.length, images: document.images.length,
+  words: [...document.querySelectorAll(".word")].map((word) => word.textContent),
+  points: document.querySelectorAll("circle").length, lines: document.querySelectorAll("polyline").length,
+  alive: [...document.querySelectorAll("*")].filter((element) => element.getAttribute("onerror")).length,
+  links: [...document.querySelectorAll("nav a")].every((link) => document.querySelector(link.getAttribute("href"))) };
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_shows_words_as_text(result: ss.Shortcuts, browser: Any, tmp_path: Path, width: int) -> None:
+    report = in_browser(browser, render_shortcuts(result), PROBE, tmp_path, width, dark=width == 390)
+    assert report["title"] == f"Shortcuts in {HOSTILE[1]}"
+    assert (report["scripts"], report["images"], report["alive"]) == (0, 0, 0)
+    assert report["words"][:2] == [visible(HOSTILE[0]), HOSTILE[1]]
+    assert report["points"] == len(result.findings)
+    assert report["lines"] == 2 * len(result.curves.words)
+    assert report["links"]
+
+
+def test_nothing_is_loaded_from_elsewhere(result: ss.Shortcuts) -> None:
+    page = render_shortcuts(result)
+    assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", page) == []
+    assert "<script" not in page
+    assert "\u202e" not in page
+    assert "49" not in [finding.word for finding in result.findings]
+
+
+def test_pages_with_nothing_to_show(result: ss.Shortcuts, tmp_path: Path) -> None:
+    empty = replace(result, findings=(), curves=None, outcomes=(), spurious_share={}, read_share=None)
+    write_shortcuts_page(tmp_path / "page.html", empty)
+    assert "Attention was not trained" in (tmp_path / "page.html").read_text()
+    (tmp_path / "mine.html").write_text("mine")
+    with pytest.raises(ss.StoreError, match="did not write"):
+        write_shortcuts_page(tmp_path / "mine.html", result)
+
+
+def test_words_are_visible() -> None:
+    assert visible("\u202eevil\n") == "�evil�"
+    assert visible("日本") == "日本"
+    assert len(visible("x" * 100)) == 40
