@@ -7,12 +7,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from nbclient import NotebookClient
-
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # notebooks call scansnap
-
-NotebookClient.coalesce_streams.default_value = True  # output in one piece, however it came
 
 project = "scansnap"
 author = copyright = "The scansnap developers"
@@ -38,6 +34,7 @@ nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
+nb_merge_streams = True
 nb_ipywidgets_js = {}  # its scripts would come from the network
 
 autodoc_typehints = "signature"
