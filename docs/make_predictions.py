@@ -198,12 +198,12 @@ prediction, and *shuffled text* what its control leaves:
 
 {scores}
 
-So the prediction is lost in two steps. Learned embeddings, even wide ones, lose the order of the tokens, but most of the
-ten winners stay. Logits made from these embeddings by one matrix W, in place of a free Z, lose the winners too: tokens
-no longer compete one by one. What follows, W_Q and W_K, LayerNorm, the residual connection, feed-forward and positions,
-finds little left to lose; alone, the residual connection and feed-forward cost the order what is left of it. The ten
-winners are less of an achievement than the order: in (Y, Z) the shuffled text gives most of them too, and at equal rates
-so do frequency and co-occurrence.
+So the prediction is lost in two steps. Learned embeddings, even wide ones, lose the order of the tokens, but most of
+the ten winners stay. Logits made from these embeddings by one matrix W, in place of a free Z, lose the winners too:
+tokens no longer compete one by one. What follows, W_Q and W_K, LayerNorm, the residual connection, feed-forward and
+positions, finds little left to lose; alone, the residual connection and feed-forward cost the order what is left of it.
+The ten winners are less of an achievement than the order: in (Y, Z) the shuffled text gives most of them too, and at
+equal rates so do frequency and co-occurrence.
 
 [prediction_results.md](prediction_results.md) has all numbers, with the picture, other ratios, and three layers.
 

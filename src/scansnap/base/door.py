@@ -77,7 +77,7 @@ class Gate:
         """The kind of each parameter that does not take any value."""
         names = inspect.unwrap(self._function).__globals__
         hints = {
-            parameter.name: eval(parameter.annotation, names)
+            parameter.name: _meaning(parameter.annotation, names)
             for parameter in self._parameters
             if isinstance(parameter.annotation, str)
         }
@@ -118,3 +118,11 @@ class Gate:
             f"{name} of shape {value.shape}" if isinstance(value, np.ndarray) else f"{name} {shortened(value)}"
             for name, value in values.items()
         ]
+
+
+def _meaning(annotation: str, names: dict[str, Any]) -> Any:
+    """What an annotation allows; anything where it names what is imported for type checkers alone."""
+    try:
+        return eval(annotation, names)
+    except NameError:
+        return Any

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
     """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped.
 
+    Parameters
+    ----------
+    result : xarray.Dataset
+        What `train` or `flow` returned, with attention, loss and entropy recorded.
+    run : int
+        Which of its runs; the others are gray lines.
+
+    Examples
+    --------
     >>> ss.plot.attention(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5)).savefig("attention.png")
     """
     from scansnap.figures import attention_over_time
@@ -29,8 +38,15 @@ def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
 
 
 def claim(verdict: Verdict) -> Figure:
-    """What a claim predicts and what exact dynamics give: of a verdict of `verify`.
+    """What a claim predicts and what exact dynamics give.
 
+    Parameters
+    ----------
+    verdict : Verdict
+        One of those that `verify` returned.
+
+    Examples
+    --------
     >>> ss.plot.claim(ss.verify("lemma_6")[0]).savefig("lemma_6.png")
     """
     from scansnap.figures import claim as picture
@@ -41,6 +57,13 @@ def claim(verdict: Verdict) -> Figure:
 def text(result: xr.Dataset) -> Figure:
     """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves.
 
+    Parameters
+    ----------
+    result : xarray.Dataset
+        What `train_text` returned.
+
+    Examples
+    --------
     >>> run = ss.train_text(ss.read_corpus("example"), model="yz", steps=4, record_every=1)
     >>> ss.plot.text(run).savefig("text.png")
     """

@@ -32,7 +32,7 @@ TABLES = (".csv", ".parquet", ".json")
 class Finding:
     """A word that looks distinct for a label.
 
-    >>> reviews = [{"review": f"{word} film {i % 7}", "mood": mood} for i in range(60)
+    >>> reviews = [{"review": f"{word} film", "mood": mood} for i in range(60)
     ...            for word, mood in (("great", "good"), ("dull", "bad"))]
     >>> result = ss.shortcuts(reviews, text="review", label="mood", attention=False)
     >>> sorted((finding.word, finding.label, finding.share) for finding in result.findings)
@@ -115,7 +115,7 @@ class Curves:
 class Shortcuts:
     """Shortcuts in labelled text: what `shortcuts` returns.
 
-    >>> rows = [{"text": f"{word} film {i % 7}", "mood": mood} for i in range(60)
+    >>> rows = [{"text": f"{word} film", "mood": mood} for i in range(60)
     ...         for word, mood in (("great", "good"), ("dull", "bad"))]
     >>> ss.shortcuts(rows, text="text", label="mood", attention=False).num_rows
     120
