@@ -1,4 +1,4 @@
-# Two commands do everything: `make reproduce` and `make test`.  Both build the environment first.
+# `make reproduce`, `make test` and `make docs` build the environment first.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,11 +7,11 @@ READY := $(VENV)/.ready
 
 WEB := web/node_modules/.ready
 
-.PHONY: reproduce test check explorer format benchmark documents clean
+.PHONY: reproduce test check explorer docs format benchmark documents clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,text,notebook,watch]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cluster,text,notebook,watch,docs]'
 	touch $(READY)
 
 ## Make every synthetic figure, check every claim and put it all on one page; then the long statistical checks.
@@ -36,6 +36,10 @@ $(WEB): web/package-lock.json
 ## The explorer's page: types, unit tests, and whether it is what its sources build.  Needs Node; users of it do not.
 explorer: $(WEB)
 	cd web && npm run --silent check && npm run --silent test && npm run --silent up-to-date
+
+## The documentation site, build/site/index.html; its notebooks are run, and a warning is an error.
+docs: $(READY)
+	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs build/site
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

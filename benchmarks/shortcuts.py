@@ -9,13 +9,17 @@ Three methods look at the same texts:
 - PMI: words in at least 5 texts with log2 P(label | word)/P(label) of at least log2 1.1, the PMI of a purity of 55%.
 
     python benchmarks/shortcuts.py [--wikitext FOLDER] [--seeds 20] [--write docs/shortcuts.md]
+    python benchmarks/shortcuts.py --rows 10000000    # processor time and peak memory of counting a large file
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import resource
 import statistics
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -204,13 +208,47 @@ def attention(seeds: int) -> str:
     return "\n".join(lines)
 
 
+def large(num_rows: int) -> str:
+    """Count a CSV file of so many rows of 12 Zipf words with one artefact: what it takes, and what is found."""
+    rng = np.random.default_rng(0)
+    size = 200_000
+    probs = 1 / np.arange(1, size + 1) ** 1.05
+    cumulative = np.cumsum(probs / probs.sum())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        with path.open("w") as file:
+            file.write("id,review,sentiment\n")
+            for first in range(0, num_rows, 50_000):
+                block = min(50_000, num_rows - first)
+                words = np.minimum(np.searchsorted(cumulative, rng.random((block, 12))), size - 1)
+                label, has_artefact = rng.integers(2, size=block), rng.random(block) < 2000 / num_rows
+                for i in range(block):
+                    artefact = " artefact" if has_artefact[i] and (label[i] or rng.random() < 1 / 9) else ""
+                    text = " ".join(f"w{word}" for word in words[i]) + artefact
+                    file.write(f"{first + i},{text},{'' if (first + i) % 1000 == 7 else 'np'[label[i]]}\n")
+        bytes_read = path.stat().st_size
+        began = time.process_time()
+        result = ss.shortcuts(path, text="review", label="sentiment", attention=False)
+        seconds = time.process_time() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    named = ", ".join(f"{finding.word} ({finding.texts:,} texts)" for finding in result.shortcuts)
+    return (
+        f"{num_rows:,} rows, {bytes_read / 1e6:,.0f} MB, {result.num_tested:,} words: {seconds:.0f} s of processor "
+        f"time, {peak:.2f} GiB at most; shortcuts: {named}; left out: {result.remarks.num_left_out:,}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--wikitext", help="the folder of WikiText-2, to plant in real text too")
     parser.add_argument("--seeds", type=int, default=20, help="data sets of each kind")
     parser.add_argument("--attention-seeds", type=int, default=5, help="data sets to train attention on")
+    parser.add_argument("--rows", type=int, help="only count a file of so many rows, and measure that")
     parser.add_argument("--write", type=Path, help="the document to write the tables into")
     arguments = parser.parse_args()
+    if arguments.rows:
+        print(large(arguments.rows))
+        return
     rng = np.random.default_rng(0)
     sources = {"Generated text": [generated(rng) for _ in range(min(4, arguments.seeds))]}
     if arguments.wikitext:

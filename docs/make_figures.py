@@ -19,6 +19,8 @@ IMAGES = HERE / "images" / "figures"
 
 OPENING = f"""# The paper's synthetic figures
 
+*For readers of the paper. After it you can compare its synthetic figures with new ones, statement by statement.*
+
 Every figure is drawn from new runs, and what the paper says about it is tested. `scansnap figure 6` makes one (PNG and
 PDF; `--store` for its numbers, `--json`), and `scansnap reproduce` makes all of them on one page, a single file with
 the [explorer](explore.md) in it. This document is written by `docs/make_figures.py`. Figures 6, 11 and 12 have
@@ -37,6 +39,9 @@ rates follow the published entropies of Figure 6 (last rows of Figure 11), as th
 
 
 BEYOND = """# Figures beyond the paper
+
+*For those who want the evidence for the pages on what the paper leaves open. After it you can compare every statement
+with its test.*
 
 These figures are about what the paper names and leaves open. They are drawn from new runs and tested like the paper's
 own ([docs/figures.md](../figures.md) says how). `scansnap figure heads` makes one, `scansnap reproduce` all of them.

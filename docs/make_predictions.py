@@ -2,7 +2,7 @@
 
 python docs/make_predictions.py run WIKITEXT --device cuda --out FOLDER    # FOLDER/prediction_*.npz
 python docs/make_predictions.py score WIKITEXT --out FOLDER                # docs/data/figure_prediction.json
-python docs/make_predictions.py write                                      # docs/prediction_results.md and its picture
+python docs/make_predictions.py write      # docs/prediction_results.md, its picture, and the results in prediction.md
 
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from scansnap.text.predictions.trials import GROUPS, REGULAR, YZ, run_trials
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data" / "figure_prediction.json", HERE / "images" / "text"
-PAGE = HERE / "prediction_results.md"
+PAGE, STORY = HERE / "prediction_results.md", HERE / "prediction.md"
 PREDICTED = "predicted"
 
 
@@ -69,13 +70,13 @@ def score(text: str, folder: Path, data: Path) -> None:
 
     predicted = stored(folder / f"prediction_{PREDICTED}.npz")
     groups = [stored(path) for group in GROUPS if (path := folder / f"prediction_{group}.npz").exists()]
-    changes = xr.concat(groups, "trial", combine_attrs="override")
+    changes = xr.concat(groups, "trial", join="outer", combine_attrs="override")
     dataset = figure.FIGURE.make(text=text, predicted=predicted, changes=changes)
     write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in ("hardware", "predicting_seconds")}), data)
 
 
-def write(data: Path, page: Path, images: Path) -> None:
-    """Write the page of the results and its picture."""
+def write(data: Path, page: Path, images: Path, story: Path) -> None:
+    """Write the page of the results and its picture, and the results into the story."""
     from make_figures import table
     from make_text import read_json
 
@@ -86,55 +87,67 @@ def write(data: Path, page: Path, images: Path) -> None:
     seconds = float(dataset["seconds"].sum())
     recipe = figure.FIGURE
     made = (
-        f"{options['passes']} pass{'es' * (options['passes'] > 1)} over {options['corpus']}, {options['num_seeds']} seeds: {dataset['seconds'].size} "
-        f"runs on one {dataset.attrs['hardware']} in {seconds:.0f} s, after {len(figure.METHODS)} predictions with "
+        f"{options['passes']} pass{'es' * (options['passes'] > 1)} over {options['corpus']}: "
+        f"{int(dataset['seconds'].notnull().sum())} runs on one {dataset.attrs['hardware']} in {seconds:.0f} s, "
+        f"after {len(figure.METHODS)} predictions with "
         f"their controls in {dataset.attrs['predicting_seconds']:.0f} s; numbers in "
         "[figure_prediction.json](data/figure_prediction.json)"
     )
     parts = [
         OPENING,
         f"![{recipe.title}](images/text/figure_prediction.png)\n\n{recipe.setting}. {made}.\n\n",
-        "## (Y, Z) itself\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == YZ), beside=True),
+        "## (Y, Z) itself\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == YZ)), _beside(dataset),
         "## Regular transformers\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == REGULAR)),
         f"## The ladder\n\n{LADDER_WORDS}", _scores(dataset, figure.ladder(dataset)),
         "## How much depends on the two numbers of the method\n\n", _settings(dataset),
         "## Tests\n\n", table(recipe.trends(dataset)),
     ]  # fmt: skip
     page.write_text("".join(parts).rstrip() + "\n")
+    story.write_text(_told(story.read_text(), dataset))
+
+
+def _told(story: str, dataset: xr.Dataset) -> str:
+    """The story with what was found on WikiText-2."""
+    text = FOUND.format(scores=_scores(dataset, figure.ladder(dataset)).rstrip(), yz=_beside(dataset).rstrip())
+    return re.sub(
+        r"<!-- results -->.*?<!-- end -->", lambda _: f"<!-- results -->\n{text}<!-- end -->", story, flags=re.S
+    )
 
 
 COLUMNS = {"rank": "rank corr.", "partial": "beyond frequency", "winners": "ten winners"}
 BESIDE = {"frequency": "frequency", "cooccurrence": "co-occurrence", "pmi": "PMI", "control": "shuffled text"}
 
 
-def _scores(dataset: xr.Dataset, chosen: np.ndarray | list[int], *, beside: bool = False) -> str:
-    """A table of the default method's scores; with `beside`, of what it must beat, too."""
-    head = ["model", "ratio", "loss", *COLUMNS.values(), "queries > 0", "distinctness"]
-    if not beside:
-        head.append("shuffled text")
+def _scores(dataset: xr.Dataset, chosen: np.ndarray | list[int]) -> str:
+    """A table of the default method's scores."""
+    head = ["model", "ratio", "seeds", "loss", *COLUMNS.values(), "queries > 0", "distinctness", "shuffled text"]
     lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
     for trial in chosen:
         now = dataset.isel(trial=trial)
-        cells = [str(now["model"].values), f"{float(now['ratio']):g}", _spread(now["loss"])]
-        cells += [_spread(now[name].isel(method=0).sel(explanation="prediction")) for name in COLUMNS]
+        cells = [str(now["model"].values), f"{float(now['ratio']):g}", _seeds(now), _mean(now["loss"])]
+        cells += [_mean(now[name].isel(method=0).sel(explanation="prediction")) for name in COLUMNS]
         cells.append(f"{int((now['partial_of_query'] > 0).sum())} of {dataset.sizes['query']}")
-        cells.append(_spread(now["distinctness"].isel(shuffled=0)))
-        if not beside:
-            cells.append(_spread(now["partial"].isel(method=0).sel(explanation="control")))
+        cells.append(_mean(now["distinctness"].isel(shuffled=0)))
+        cells.append(_mean(now["partial"].isel(method=0).sel(explanation="control")))
         lines.append(cells)
-    text = _table(lines)
-    if not beside:
-        return text
-    lines = [["beside it: ten winners by", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
+    return _table(lines)
+
+
+def _beside(dataset: xr.Dataset) -> str:
+    """The scores in (Y, Z) of the prediction and of what it must beat."""
+    chosen = np.flatnonzero(dataset["group"] == YZ)
+    lines = [["ten winners (rank correlation) by", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
     lines.append(["---"] + ["---:"] * len(chosen))
     first = dataset.isel(method=0)
     rows = {"the prediction": first.sel(explanation="prediction")}
     rows["the first drive"] = dataset.sel({"method": "first_drive", "explanation": "prediction"})
     rows |= {words: first.sel(explanation=name) for name, words in BESIDE.items()}
-    for words, now in rows.items():
-        cells = (f"{_spread(now['winners'].isel(trial=t))} ({_spread(now['rank'].isel(trial=t))})" for t in chosen)
-        lines.append([words, *cells])
-    return text + _table(lines).rstrip() + "\n\nIn brackets: rank correlation.\n\n"
+    lines += [[words, *_winners(now, chosen)] for words, now in rows.items()]
+    return _table(lines)
+
+
+def _winners(now: xr.Dataset, chosen: np.ndarray) -> list[str]:
+    return [f"{_mean(now['winners'].isel(trial=t))} ({_mean(now['rank'].isel(trial=t))})" for t in chosen]
 
 
 def _settings(dataset: xr.Dataset) -> str:
@@ -143,14 +156,19 @@ def _settings(dataset: xr.Dataset) -> str:
     lines.append(["---:"] * len(lines[0]))
     for time_, prior in ((t, p) for t in figure.TIMES for p in figure.PRIORS):
         now = dataset.sel({"method": f"settled {time_:g} {prior:g}", "explanation": "prediction"})
-        cells = (f"{_spread(now['winners'].isel(trial=t))} ({_spread(now['rank'].isel(trial=t))})" for t in chosen)
-        lines.append([f"{time_:g}", f"{prior:g}", *cells])
+        lines.append([f"{time_:g}", f"{prior:g}", *_winners(now, chosen)])
     return "Ten winners of (Y, Z) above chance, and the rank correlation in brackets.\n\n" + _table(lines)
 
 
-def _spread(values: xr.DataArray) -> str:
-    """The mean over seeds."""
-    return "diverged" if not np.isfinite(values).all() else f"{float(values.mean()):.2f}"
+def _mean(values: xr.DataArray) -> str:
+    """The mean over the seeds that were run and did not diverge."""
+    return f"{float(values.mean()):.2f}" if np.isfinite(values).any() else "diverged"
+
+
+def _seeds(now: xr.Dataset) -> str:
+    """The number of seeds of the mean, and of those that diverged."""
+    trained, whole = int(now["seconds"].notnull().sum()), int(np.isfinite(now["loss"]).sum())
+    return f"{whole}" if whole == trained else f"{whole}; {trained - whole} diverged"
 
 
 def _table(lines: list[list[str]]) -> str:
@@ -159,12 +177,37 @@ def _table(lines: list[list[str]]) -> str:
 
 OPENING = """# Predictions on WikiText-2: the results
 
+*For readers of [prediction.md](prediction.md). After it you can say in which models a prediction from counts holds, and
+at which change it is lost.*
+
 Written by `docs/make_predictions.py` from models that it trained on a GPU; [prediction.md](prediction.md) says what the
 results mean. *Rank corr.* is Spearman's correlation of predicted and actual gain of attention logits within a query,
 mean over 30 queries; *beyond frequency* is what is left of it when the tokens' frequency is taken out; *ten winners* is
 the share of a query's ten winners among the ten predicted ones, from 0 for chance to 1 for all; *distinctness* is its
-partial rank correlation with the gain, as in [text_results.md](text_results.md).
+partial rank correlation with the gain, as in [text_results.md](text_results.md); *shuffled text* is *beyond frequency*
+for the control.
 
+"""
+
+FOUND = """On WikiText-2, whole vocabulary, in (Y, Z) itself:
+
+{yz}
+
+From (Y, Z) to a regular transformer one thing is changed at a time; *beyond frequency* says what is left of the
+prediction, and *shuffled text* what its control leaves:
+
+{scores}
+
+So the prediction is lost in two steps. Learned embeddings, even wide ones, lose the order of the tokens, but most of the
+ten winners stay. Logits made from these embeddings by one matrix W, in place of a free Z, lose the winners too: tokens
+no longer compete one by one. What follows, W_Q and W_K, LayerNorm, the residual connection, feed-forward and positions,
+finds little left to lose; alone, the residual connection and feed-forward cost the order what is left of it. The ten
+winners are less of an achievement than the order: in (Y, Z) the shuffled text gives most of them too, and at equal rates
+so do frequency and co-occurrence.
+
+[prediction_results.md](prediction_results.md) has all numbers, with the picture, other ratios, and three layers.
+
+![What is left of the prediction](images/text/figure_prediction.png)
 """
 
 LADDER_WORDS = """From (Y, Z), at the top, to regular transformers of one layer. Each row has what the one above it
@@ -190,7 +233,7 @@ def main() -> None:
     elif arguments.what == "score":
         score(arguments.text, arguments.out, DATA)
     else:
-        write(DATA, PAGE, IMAGES)
+        write(DATA, PAGE, IMAGES, STORY)
 
 
 if __name__ == "__main__":

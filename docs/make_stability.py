@@ -30,6 +30,9 @@ NOTHING = "nothing is drawn"
 INTRODUCTION = """\
 # Stability
 
+*For those who ask whether a verdict is an accident of its setting. After it you can see it at other seeds, rates and
+sizes.*
+
 Whether a verdict depends on the seed or on the numbers of a claim's own setting. `python docs/make_stability.py` checks
 every claim that draws random numbers with ten seeds, and every claim with η_Y, η_Z and M twice and half as large, one
 at a time, and writes this page. A test repeats a part of it.

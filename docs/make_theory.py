@@ -94,6 +94,9 @@ def coverage_page() -> str:
     lines = [
         "# Coverage",
         "",
+        "*For those who look for a particular sentence or equation of the paper. After it you can find the claim that",
+        "tests it, or the reason why there is none.*",
+        "",
         "Every numbered statement of the paper, every equation, and every sentence of Sections 4 to 9 that claims",
         "something, with the claims and figures that put it to the test, or the reason why there is none. Made from",
         "`coverage.toml` by `python docs/make_theory.py`; a test fails when table and claims differ.",

@@ -93,11 +93,16 @@ def test_sweep_commands_run(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.parent.name == "beyond" and blocks(page.read_text(), "bash")],
+    [
+        page
+        for page in PAGES
+        if page.parent.name == "beyond" or page.name == "train.md"
+        if blocks(page.read_text(), "bash")
+    ],
     ids=lambda page: page.name,
 )
-def test_commands_beyond_the_basic_setting_run(page: Path, tmp_path, monkeypatch) -> None:
-    """Those that train; claims and figures have tests of their own."""
+def test_commands_that_train_run(page: Path, tmp_path, monkeypatch) -> None:
+    """Claims and figures have tests of their own."""
     from scansnap.cli.app import main
 
     monkeypatch.chdir(tmp_path)
@@ -214,6 +219,23 @@ def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> 
     assert (tmp_path / "shortcuts.html").exists()
 
 
+def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
+    """The commands of docs/prediction.md, the first of which prints what stands there."""
+    from scansnap.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    page = (ROOT / "docs" / "prediction.md").read_text()
+    printed = []
+    for command in "".join(blocks(page, "bash")).splitlines():
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code in (0, None), command
+        printed.append(capsys.readouterr().out)
+    assert printed[0] in page
+
+
 def test_every_disagreement_has_a_demonstration() -> None:
     """Each row of the table names a claim, and the claims that fail are all there."""
     from scansnap.claims import claims
@@ -284,6 +306,14 @@ def test_links_between_sections_arrive(page: Path) -> None:
         headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
         anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
         assert anchor in anchors, (target, anchor)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_a_page_says_who_it_is_for(page: Path) -> None:
+    """And what one can do after it, below its title; the first page is the door to all."""
+    text = re.sub(r"^---\n.*?^---\n\n", "", page.read_text(), count=1, flags=re.DOTALL | re.MULTILINE)
+    said = re.match(r"# [^\n]+\n\n\*For (.+?)\. After it\s+you (.+?)\*\n", text, re.DOTALL)
+    assert page == ROOT / "docs" / "index.md" or (said is not None and len(said[0]) < 500)
 
 
 def test_make_targets_exist() -> None:

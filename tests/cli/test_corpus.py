@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from scansnap.cli.app import main
+from scansnap.data.classes_file import read_classes
 
 TEXT = "the cat by the gate purrs .\nthe dog by the wall barks .\n" * 30
 
@@ -43,6 +44,30 @@ def test_count_and_show(run, tmp_path) -> None:
     cat = next(token for token in shown["distinct"] if token["next_word"] == "gate")
     assert cat["word"] == "cat"
     assert {"count", "share", "distinctness", "by_chance", "next_count", "next_share", "usual_share"} < set(cat)
+
+
+def test_classes_are_written_to_a_file(run, tmp_path) -> None:
+    run("corpus", "count", "pets.txt", "--window", "8")
+    code, out, _ = run("corpus", "classes", "counts", "--queries", "the", "--next-tokens", "2", "--tokens", "4")
+    assert code == 0
+    assert "2 classes of 1 queries and 4 tokens: 1" in out
+    classes = read_classes(tmp_path / "classes.json")
+    assert {classes.name(int(query)) for query in classes.query} == {"the"}
+    code, out, _ = run("corpus", "classes", "counts", "--queries", "1", "--output", "more.toml", "--json")
+    assert json.loads(out)["kept"].keys() == {"occurrences", "contexts"}
+
+
+def test_predictions_from_a_text_and_from_counts(run, tmp_path) -> None:
+    run("corpus", "count", "pets.txt", "--window", "8")
+    for source in ("pets.txt", "counts"):
+        code, out, _ = run("corpus", "predict", source, "--queries", "the,by", "--window", "8", "--json")
+        assert code == 0
+        assert list(json.loads(out)["winners"]) == ["the", "by"]
+    code, out, _ = run("corpus", "predict", "pets.txt", "--queries", "1", "--top", "3", "--window", "8")
+    assert out.split()[0] == "the"
+    assert len(out.split()) == 4
+    assert "exists" not in run("corpus", "predict", "pets.txt", "--window", "8", "--store", "p.zarr")[2]
+    assert (tmp_path / "p.zarr").is_dir()
 
 
 def test_more_text_is_added_and_the_same_text_is_not(run) -> None:

@@ -88,7 +88,7 @@ def test_what_cannot_be_integrated_is_given_up(monkeypatch) -> None:
     from scansnap.dynamics import flow as flowing
 
     monkeypatch.setattr(flowing, "MOST_EVALUATIONS", 50)
-    with pytest.warns(RuntimeWarning, match="came to t = .* in 50 evaluations"):
+    with pytest.warns(RuntimeWarning, match="came to t = .* in at most 50 evaluations"):
         ds = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1, 1e9])
     assert ds["status"].values.tolist() == ["failed"]
     assert np.isnan(ds["loss"]).all()

@@ -28,7 +28,7 @@ OPTIONS = FlowOptions(
 PARTS = ("decoder", "attention_logits", "loss", "accuracy")
 
 
-def solved(engine: type[KernelFlow], options: FlowOptions, most_evaluations: int = 60) -> Solution:
+def solved(engine: type[KernelFlow], options: FlowOptions, most_evaluations: int = 30) -> Solution:
     """A few steps."""
     work = FlowWork.checked(as_source(CLASSES), options)
     return engine(work, work.start(options.runs)).solve(options.runs, most_evaluations, lambda done: None)

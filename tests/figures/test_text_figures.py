@@ -12,7 +12,8 @@ import xarray as xr
 import scansnap as ss
 from scansnap.base.errors import InputError
 from scansnap.figures import fig_7, fig_10, text_over_time, text_runs, word_attention
-from scansnap.figures.beyond import snap, tokens
+from scansnap.figures.beyond import prediction, snap, tokens
+from scansnap.text.predictions import trials
 from tests.small_text import SMALL, small_corpus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -187,3 +188,44 @@ def test_a_run_over_time(run: Path) -> None:
     assert "froze" in text_over_time.draw(marked).get_suptitle()
     with pytest.raises(InputError, match="not a result of training on text"):
         text_over_time.prepare(ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2))
+
+
+def test_predictions_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rungs and one ratio; what is stored between training and scoring is read back; tables are written."""
+    monkeypatch.setattr(prediction, "QUERIES", 12)
+    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in ("settled", "first_drive")})
+    monkeypatch.setattr(prediction, "TIMES", ())
+    monkeypatch.setattr(trials, "RATIOS", (10.0,))
+    monkeypatch.setattr(trials, "CLIMB", {"width 50": trials.CLIMB["width 50"], "positions": trials.CLIMB["positions"]})
+    monkeypatch.setattr(trials, "ALONE", {})
+    monkeypatch.syspath_prepend(DOCS)
+    import make_predictions
+
+    monkeypatch.setattr(make_predictions, "read_corpus", lambda text, progress: corpus)
+    make_predictions.run("example", ["yz", "ladder"], "cpu", 2, 1, tmp_path)
+    make_predictions.score(corpus, tmp_path, tmp_path / "scores.json")
+    story = tmp_path / "story.md"
+    story.write_text((DOCS / "prediction.md").read_text())
+    make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path, story)
+    page = (tmp_path / "page.md").read_text()
+    assert "| the first drive | 0." in story.read_text()
+    for words in ("| (Y, Z) | 10 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12"):
+        assert words in page, words
+    assert (tmp_path / "figure_prediction.png").exists()
+    changes = make_predictions.stored(tmp_path / "prediction_ladder.npz")
+    assert changes["model"].values.tolist() == ["width 50", "positions"]
+    ranks = np.sort(changes["change"].values[0, 0, 0])
+    np.testing.assert_array_equal(ranks, np.arange(1, len(ranks) + 1))
+
+
+def test_trends_of_predictions_fail_if_reversed() -> None:
+    values = np.random.default_rng(0).normal(0.5, 0.1, (2, 30))
+    dataset = xr.Dataset(
+        {"partial_of_query": (("trial", "query"), values)},
+        coords={"group": ("trial", ["yz", "ladder"]), "model": ("trial", ["(Y, Z)", "width 50"]),
+                "ratio": ("trial", [10.0, 10.0])},
+    )  # fmt: skip
+    (trend,) = prediction.trends(dataset)
+    assert trend.verdict == "holds"
+    (reversed_trend,) = prediction.trends(-dataset)
+    assert reversed_trend.verdict == "fails"

@@ -121,7 +121,7 @@ def test_a_model_with_time_first_is_seen_by_windows() -> None:
 
 def test_mistakes_are_answered_in_a_sentence() -> None:
     for wrong, words in [
-        ({"every": 0}, "every is 0"), ({"rows": 0}, "rows is 0"), ({"errors": "ignore"}, "unknown way"),
+        ({"every": 0}, "every is 0"), ({"rows": 0}, "rows is 0"), ({"errors": "ignore"}, "unknown errors"),
     ]:  # fmt: skip
         with pytest.raises(InputError, match=words):
             ss.watch(model(), **{"probe": ids(), **wrong})

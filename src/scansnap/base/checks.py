@@ -115,13 +115,6 @@ def expanded(name: str, value: str | Path) -> Path:
         raise InputError(f"{name} is {shortened(str(value))}: there is no such home; write ./~ for a name.") from None
 
 
-def instance(name: str, value: object, cls: type) -> Any:
-    """An object of this class."""
-    if not isinstance(value, cls):
-        raise InputError(f"{name} is {described(value)}: give {cls.__name__}.")
-    return value
-
-
 # --- many values --------------------------------------------------------------------------------------------------
 
 

@@ -17,18 +17,39 @@ LONGEST = 4000
 
 
 class ScanSnapError(Exception):
-    """Anything scansnap refuses to do; the message says why and what to do instead."""
+    """Anything scansnap refuses to do; the message says why and what to do instead.
+
+    >>> try:
+    ...     ss.load("nowhere.zarr")
+    ... except ss.ScanSnapError as error:
+    ...     print(type(error).__name__)
+    StoreError
+    """
 
     def __init__(self, sentence: object = "") -> None:
         super().__init__(printable(str(sentence), LONGEST))
 
 
 class InputError(ScanSnapError, ValueError):
-    """An argument, a file or a combination of options that cannot be used as given."""
+    """An argument, a file or a combination of options that cannot be used as given.
+
+    >>> try:
+    ...     ss.train("syn-small", lr_y=-1.0, lr_z=1.0, steps=5)
+    ... except ss.InputError as error:
+    ...     print(error)
+    lr_y is -1.0: give a finite learning rate of at least 0, or a sequence of them, one per run.
+    """
 
 
 class StoreError(ScanSnapError):
-    """A result on disk that cannot be written, opened or continued."""
+    """A result on disk that cannot be written, opened or continued.
+
+    >>> try:
+    ...     ss.load("nowhere.zarr")
+    ... except ss.StoreError as error:
+    ...     print(error)
+    nowhere.zarr does not exist: give the folder that a run was written to.
+    """
 
 
 def brief(error: BaseException) -> str:

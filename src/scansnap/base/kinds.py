@@ -197,16 +197,19 @@ class PathKind(Kind):
 
 @dataclass(frozen=True)
 class InstanceKind(Kind):
-    """An object of one class."""
+    """An object of one class, which has other words in a sentence if its name says little."""
 
     cls: type
+    words: str = ""
 
     @property
     def wanted(self) -> str:
-        return self.cls.__name__
+        return self.words or self.cls.__name__
 
     def check(self, name: str, value: Any) -> Any:
-        return checks.instance(name, value, self.cls)
+        if not isinstance(value, self.cls):
+            raise InputError(f"{name} is {checks.described(value)}: give {self.wanted}.")
+        return value
 
 
 @dataclass(frozen=True)
@@ -226,17 +229,18 @@ class SequenceKind(Kind):
     """Several values of one kind; of any, if that is None."""
 
     inner: Kind | None
+    words: str = "values"
 
     @property
     def wanted(self) -> str:
-        return f"a list of {self.inner.wanted if self.inner else 'values'}"
+        return f"a list of {self.inner.wanted if self.inner else self.words}"
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, str | bytes | Mapping) or not checks.is_iterable(value):
             raise InputError(f"{name} is {checks.shortened(value)}: give {self.wanted}.")
         if self.inner is None:
             return tuple(value)
-        return tuple(self.inner.check(f"an entry of {name}", entry) for entry in value)
+        return tuple(self.inner.check(f"{name} entry", entry) for entry in value)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,11 @@ def check_rates(*, lr_y: float | None, lr_z: float | None) -> None:
 
 @dataclass(frozen=True)
 class Setting:
-    """The classes and learning rates that a claim is checked on; time runs in steps of batch 1."""
+    """The classes and learning rates that a claim is checked on; time runs in steps of batch 1.
+
+    >>> ss.Setting(ss.syn_small(), lr_y=1.0, lr_z=1.0).lr_y
+    1.0
+    """
 
     classes: SequenceClasses
     lr_y: float = 0.5
@@ -94,6 +98,10 @@ def assumed_setting() -> Setting:
 
     The overlap o = 0.158 has eigenvalues 2 o < 1/3 and |-o| >= 6/sqrt(1600).  For K symmetric classes the two sides of
     Assumption 2 leave room only if M > 36 K^2 (K-1)^2: 1,296 tokens for three classes, 291,600 for ten.
+
+    >>> setting = ss.assumed_setting()
+    >>> setting.classes.num_classes, setting.lr_y / setting.lr_z
+    (3, 1000.0)
     """
     return Setting(single_common(num_classes=3, num_distinct=14, vocab_size=1600))
 
@@ -114,7 +122,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Curve:
-    """The lines of a claim's picture over one axis."""
+    """The lines of a claim's picture over one axis.
+
+    >>> ss.Curve(np.arange(3.0), {"squares": np.arange(3.0) ** 2}, "number", "square", log_x=False).lines["squares"]
+    array([0., 1., 4.])
+    """
 
     x: NDArray[np.float64]
     lines: dict[str, NDArray[np.float64]]
@@ -156,7 +168,13 @@ class Curve:
 
 @dataclass
 class Check:
-    """What a claim's check function is called with: the setting, and the comparisons that it may make."""
+    """What a claim's check function is called with: the setting, and the comparisons that it may make.
+
+    >>> check = ss.Check(ss.assumed_setting())
+    >>> check.equal("two times two", 4.0, 2.0 * 2.0, tolerance=1e-12)
+    >>> check.measurements[0].deviation
+    0.0
+    """
 
     setting: Setting
     wrong_factor: float | None = None  # if set, makes every prediction wrong on purpose

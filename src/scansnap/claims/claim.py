@@ -17,10 +17,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.kinds import Kind, SequenceKind
 from scansnap.base.printable import shortened
 from scansnap.base.threads import one_thread
 from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, WatchedSetting, assumed_setting
@@ -29,6 +30,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.theory import Assumption, assumptions
 from scansnap.theory.assumptions import AssumptionId
 
+NAMES = SequenceKind(Kind())
 Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]
 Need = Literal[
     "several classes", "a distinct token", "distinct tokens", "distinct tokens everywhere", "common tokens",
@@ -98,7 +100,15 @@ NEEDS: dict[Need, tuple[str, Callable[[SequenceClasses], bool]]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, its conditions and its check; made by the decorator `claim`, which says what the fields mean."""
+    """A statement, its conditions and its check; made by the decorator `claim`, which says what the fields mean.
+
+    >>> @ss.claim("One is positive.", where="my notes")
+    ... def one_is_positive(check: ss.Check) -> None:
+    ...     "That it is."
+    ...     check.positive("one", [1.0])
+    >>> one_is_positive.id
+    'one_is_positive'
+    """
 
     id: str
     statement: str
@@ -165,7 +175,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with the measurements of its check."""
+    """A claim with the measurements of its check.
+
+    >>> (verdict,) = ss.verify("lemma_6")
+    >>> verdict.verdict, len(verdict.measurements) > 0
+    ('holds', True)
+    """
 
     claim: Claim
     setting: Setting
@@ -266,8 +281,8 @@ def claim(
     setting: Callable[[], Setting] = assumed_setting,
     wrong_factor: float = 1.01,
     correction: str = "",
-    needs: tuple[Need, ...] = (),
-    assumes: tuple[AssumptionId, ...] = (),
+    needs: Annotated[tuple[Need, ...], NAMES] = (),
+    assumes: Annotated[tuple[AssumptionId, ...], NAMES] = (),
     depends_on: Dependence = "the classes",
 ) -> Callable[[Callable[[Check], None]], Claim]:
     """Make a claim of a check function: the function's name is the claim's id, its docstring says how it is checked.
@@ -297,6 +312,15 @@ def claim(
         The assumptions, as ids of `theory.assumptions`, without which it promises nothing.
     depends_on : str
         What its check depends on.
+
+    Examples
+    --------
+    >>> @ss.claim("One is positive.", where="my notes")
+    ... def one_is_positive(check: ss.Check) -> None:
+    ...     "That it is."
+    ...     check.positive("one", [1.0])
+    >>> ss.verify(claims=[one_is_positive])[0].verdict
+    'holds'
     """
 
     def make(check: Callable[[Check], None]) -> Claim:

@@ -38,7 +38,14 @@ def by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
 
 @door
 def read_claims(path: str | Path) -> list[Claim]:
-    """Run a Python file and return the claims that it defines, in order."""
+    r"""Run a Python file and return the claims that it defines, in order.
+
+    >>> from pathlib import Path
+    >>> text = "import scansnap as ss\n@ss.claim('It holds.', where='here')\ndef it_holds(check):\n    'By itself.'"
+    >>> _ = Path("my_claims.py").write_text(text)
+    >>> [claim.id for claim in ss.read_claims("my_claims.py")]
+    ['it_holds']
+    """
     claims = claims_of(run_user_file(path))
     if not claims:
         raise InputError(f"{path} defines no claim: make one with the decorator scansnap.claim.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Annotated
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, ScanSnapError, unknown
+from scansnap.base.kinds import SequenceKind
 from scansnap.base.printable import shortened
 from scansnap.base.progress import progress_bar
 from scansnap.base.user_file import described_error
@@ -22,7 +24,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 @door
 def verify(
     *ids: str,
-    claims: Sequence[Claim] | None = None,
+    claims: Annotated[Sequence[Claim], SequenceKind(None, "claims")] | None = None,
     classes: Data | None = None,
     lr_y: float | None = None,
     lr_z: float | None = None,
@@ -48,6 +50,12 @@ def verify(
         Whether to show a progress bar; by default on an interactive terminal only.
     on_verdict : callable
         Called with each verdict as it is reached.
+
+    Examples
+    --------
+    >>> (verdict,) = ss.verify("lemma_6")
+    >>> print(verdict.id, verdict.verdict)
+    lemma_6 holds
     """
     selected = select(*ids, claims=claims)
     own_classes = None if classes is None else as_source(classes).classes
@@ -87,7 +95,7 @@ def _verdict(
         verdict = claim.run(setting)
         stated = {"lr_y": lr_y, "lr_z": lr_z}
         if unused := [name for name in verdict.unread if stated[name] is not None]:
-            if alone:
+            if alone and classes is None and len(unused) == sum(rate is not None for rate in stated.values()):
                 raise InputError(f"{claim.id} does not use {' and '.join(unused)}: its check goes through rates of its "
                                  "own; leave it out.")  # fmt: skip
             own = claim.setting()

@@ -37,7 +37,12 @@ SUFFIXES = (".toml", ".json")
 
 @door
 def read_classes(path: str | Path) -> SequenceClasses:
-    """The classes written in a .toml or .json file."""
+    """The classes written in a .toml or .json file.
+
+    >>> path = ss.write_classes(ss.syn_small(), "read.toml")
+    >>> ss.read_classes(path) == ss.syn_small()
+    True
+    """
     path = Path(path)
     _check_suffix(path)
     try:
@@ -58,7 +63,11 @@ def read_classes(path: str | Path) -> SequenceClasses:
 
 @door
 def write_classes(classes: SequenceClasses, path: str | Path) -> Path:
-    """Write the classes to a new .toml or .json file, from which `read_classes` gives them back unchanged."""
+    """Write the classes to a new .toml or .json file, from which `read_classes` gives them back unchanged.
+
+    >>> ss.write_classes(ss.syn_small(), "written.json").name
+    'written.json'
+    """
     path = Path(path)
     _check_suffix(path)
     content = classes_to_mapping(classes)

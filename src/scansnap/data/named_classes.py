@@ -18,6 +18,11 @@ from scansnap.data.source import DataSource
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
 
 NAMED: OpenList[DataSource] = OpenList("class setting", "draw")
+"""Data by name: `train(name, ...)` and `--classes`.
+
+>>> "syn-small" in ss.NAMED, "single-common" in ss.NAMED
+(True, True)
+"""
 
 NAMED.register("syn-small")(syn_small)
 for queries in (1, 3, 5, 10):
@@ -29,7 +34,11 @@ NAMED.register("near-distinct")(near_distinct)
 
 @door
 def named_classes(name: str, folder: Path | None = None) -> DataSource:
-    """The data with this name, or from the .toml or .json file at this path (relative to `folder`)."""
+    """The data with this name, or from the .toml or .json file at this path (relative to `folder`).
+
+    >>> ss.named_classes("syn-small") == ss.syn_small()
+    True
+    """
     if Path(name).suffix in SUFFIXES:
         return read_classes((folder or Path()) / name)
     if name not in NAMED:

@@ -32,7 +32,12 @@ MOST_POSITIONS = 10_000
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class PositionedClasses(SequenceClasses):
-    """Sequence classes with a distribution for each bucket of positions; made by `from_parts`."""
+    """Sequence classes with a distribution for each bucket of positions; made by `from_parts`.
+
+    >>> classes = ss.near_distinct(num_positions=4)
+    >>> classes.position_counts
+    array([1, 1, 1, 1])
+    """
 
     position_counts: IntArray  # (G,) positions in each bucket, nearest the query first
     part_probs: FloatArray  # (entries of `tokens`, G) P_g(l|n)
@@ -136,6 +141,9 @@ def near_distinct(
 
     Common and distinct tokens are those of `synthetic`, each kind's probabilities in proportion.  Every position is a
     bucket.
+
+    >>> ss.near_distinct(num_positions=4).num_buckets
+    4
     """
     checks.whole("num_positions", num_positions, least=1, most=MOST_POSITIONS)
     if not (0 < near < 1 and 0 < decay <= 1):

@@ -144,7 +144,12 @@ def sequences_of_seed(
 def sample_sequences(
     source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num)."""
+    """`num` sequences x_1 ... x_T with the query last (num x T), and the class of each (num).
+
+    >>> sequences, index = ss.sample_sequences(ss.syn_small(), num=3, seq_len=8)
+    >>> sequences.shape, index.shape
+    ((3, 8), (3,))
+    """
     request = _checked(num, seq_len, seed)
     _check_room(num, request["length"])
     return source.sample_sequences(**request)
@@ -154,7 +159,12 @@ def sample_sequences(
 def sample_counts(
     source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How often each token occurs before the query in `num` sequences (num x M), and the class of each (num)."""
+    """How often each token occurs before the query in `num` sequences (num x M), and the class of each (num).
+
+    >>> counts, index = ss.sample_counts(ss.syn_small(), num=3, seq_len=8)
+    >>> counts.sum(1)
+    array([7, 7, 7])
+    """
     request = _checked(num, seq_len, seed)
     _check_room(num, source.classes.vocab_size)
     source.check_length(seq_len)

@@ -57,11 +57,19 @@ class SequenceClasses(DataSource):
     next_token : K ids
         The token each class predicts; no two classes of one query share it.
     vocab_size : int
-        M.
+        M, the number of token types.
     weights : K numbers, optional
         P(n), the probability of drawing each class; uniform by default.
     token_names : M strings, optional
         Used on axes and in files.
+
+    Examples
+    --------
+    >>> classes = ss.SequenceClasses(
+    ...     probs=[[0.5, 0.5, 0, 0, 0, 0], [0.5, 0, 0.5, 0, 0, 0]], query=[3, 3], next_token=[4, 5], vocab_size=6
+    ... )
+    >>> classes.common_tokens, classes.distinct_tokens(0)
+    (array([0]), array([1]))
     """
 
     offsets: IntArray

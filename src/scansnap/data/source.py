@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Draw:
-    """The sequences of one update of R runs, B for each run."""
+    """The sequences of one update of R runs, B for each run.
+
+    >>> draw = ss.syn_small().draw(seeds=np.array([0]), step=0, num_sequences=4, length=7)
+    >>> draw.class_index.shape, draw.counts.shape
+    ((1, 4), (1, 4, 20))
+    """
 
     class_index: NDArray[np.int64]  # (R, B) the class of each sequence
     counts: NDArray[np.integer]  # (R, B, W), or (R, B, G, W) by bucket of positions: how often each token occurs, in
@@ -62,6 +67,10 @@ class DataSource(ABC):
 
     A source must give the same sequences for the same seed and step in every call: then runs can be batched,
     interrupted and resumed without changing a number.
+
+    >>> source: ss.DataSource = ss.syn_small()
+    >>> source.draw(seeds=np.array([0]), step=0, num_sequences=2, length=7).counts.sum(-1)
+    array([[7, 7]])
     """
 
     independent: bool = False

@@ -26,6 +26,10 @@ def synthetic(
     query tokens, next tokens: M = num_common + K num_distinct + num_query + K, unless a larger `vocab_size` adds tokens
     that never occur.  (The paper's text counts contextual tokens only and says M = 30 for Syn-Small; the published runs
     predict one of 34.)
+
+    >>> classes = ss.synthetic(num_query=2, next_per_query=3, num_common=4, num_distinct=5)
+    >>> classes.num_classes, classes.vocab_size
+    (6, 42)
     """
     sizes = {
         "num_query": num_query,
@@ -59,13 +63,22 @@ def synthetic(
 
 
 def syn_small() -> SequenceClasses:
-    """Syn-Small (Figures 4, 5): two queries with one next token each; 34 tokens."""
+    """Syn-Small (Figures 4, 5): two queries with one next token each; 34 tokens.
+
+    >>> classes = ss.syn_small()
+    >>> classes.num_classes, classes.vocab_size
+    (2, 34)
+    """
     return synthetic(num_query=2, next_per_query=1)
 
 
 @door
 def syn_medium(*, num_query: int = 3) -> SequenceClasses:
-    """Syn-Medium (Figures 6, 11, 12): 1, 3, 5 or 10 queries with two next tokens each."""
+    """Syn-Medium (Figures 6, 11, 12): 1, 3, 5 or 10 queries with two next tokens each.
+
+    >>> ss.syn_medium(num_query=5).num_classes
+    10
+    """
     return synthetic(num_query=num_query, next_per_query=2)
 
 
@@ -80,6 +93,10 @@ def local_common(
     for a residual connection.  Before normalization distinct tokens have weights from 0.5 to 1, the token shared across
     queries has weight `shared` and the locally common one `common`.  Ids are distinct tokens class by class, the two
     tokens shared across queries, the two shared within them, query tokens, next tokens.
+
+    >>> classes = ss.local_common()
+    >>> classes.common_tokens, classes.local_common_tokens(int(classes.query[0]))
+    (array([32, 33, 34, 35]), array([34]))
     """
     checks.whole("num_distinct", num_distinct, least=1, most=MOST_TOKENS // 4)
     checks.number("shared", shared, least=0)
@@ -103,7 +120,11 @@ def local_common(
 
 @door
 def single_common(*, num_classes: int = 10, num_distinct: int = 5, vocab_size: int = 1000) -> SequenceClasses:
-    """One query, one common token, `num_distinct` distinct tokens per class: the setting of Section 6 and Theorem 4."""
+    """One query, one common token, `num_distinct` distinct tokens per class: the setting of Section 6 and Theorem 4.
+
+    >>> ss.single_common(num_classes=3).common_tokens
+    array([0])
+    """
     return synthetic(
         num_query=1, next_per_query=num_classes, num_common=1, num_distinct=num_distinct, vocab_size=vocab_size
     )

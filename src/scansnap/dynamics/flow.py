@@ -68,6 +68,12 @@ def flow(classes: Data, options: FlowOptions, store: str | Path | None, progress
     -------
     xarray.Dataset
         A run that cannot be integrated to the end has the status "failed" and NaN from there on.
+
+    Examples
+    --------
+    >>> late = ss.flow("single-common", lr_y=0.5, lr_z=0.05, times=[1, 1e3, 1e6])
+    >>> print(late["loss"].values.round(3))
+    [[6.858 0.026 0.   ]]
     """
     work = FlowWork.checked(as_source(classes), options)
     return flow_runs(work, options.runs, store, progress)
@@ -140,6 +146,7 @@ def _why(runs: Runs, reached: NDArray[np.float64], failed: NDArray[np.bool_], en
     worst = int(np.flatnonzero(failed)[0])
     return (
         f"{int(failed.sum())} of {len(runs)} runs failed; the first, with lr_y = {runs.lr_y[worst]:g} and lr_z = "
-        f"{runs.lr_z[worst]:g}, came to t = {reached[worst]:.3g} of {end:.3g} in {MOST_EVALUATIONS:,} evaluations of "
-        "the gradient: ask for earlier times or, where rtol and atol are tiny, allow larger errors."
+        f"{runs.lr_z[worst]:g}, came to t = {reached[worst]:.3g} of {end:.3g} in at most {MOST_EVALUATIONS:,} "
+        "evaluations of the gradient, as happens where classes differ in nothing but their next token, so that Y "
+        "settles at once, or where rtol and atol are tiny: ask for earlier times or allow larger errors."
     )

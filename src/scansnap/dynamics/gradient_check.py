@@ -29,6 +29,9 @@ def compare_gradients(
     Both are computed at random logits, normal with standard deviation `scale`, for a random gradient of J by the
     direction that the decoder reads, over every class at T -> infinity, in float64.  A layer without a closed form is
     refused, since it uses autograd.
+
+    >>> ss.compare_gradients("syn-small", normalization="layer") < 1e-12
+    True
     """
     checked = from_names(Layer, layer)
     checked.check_own_parts()

@@ -260,7 +260,13 @@ class StepOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, StepOptions, RunOptions):
-    """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read."""
+    """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read.
+
+    >>> from dataclasses import replace
+    >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=100)
+    >>> replace(options, lr_y=10.0).momentum is None
+    True
+    """
 
     def check_together(self) -> None:
         Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
@@ -337,7 +343,12 @@ class TimeOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, DeviceOptions, TimeOptions, RunOptions):
-    """The options of `flow`."""
+    """The options of `flow`.
+
+    >>> options = ss.FlowOptions(lr_y=0.5, lr_z=0.05, times=[1, 10])
+    >>> ss.flow("single-common", options)["loss"].shape
+    (1, 2)
+    """
 
     def check_together(self) -> None:
         Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)

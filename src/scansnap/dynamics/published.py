@@ -19,7 +19,13 @@ from scansnap.dynamics.update_rules import SGD
 
 @dataclass(frozen=True)
 class Experiment:
-    """Classes by name, and the options to train on them: `train(experiment.classes, experiment.options)`."""
+    """Classes by name, and the options to train on them: `train(experiment.classes, experiment.options)`.
+
+    >>> published = ss.PUBLISHED["syn-small"]
+    >>> run = ss.train(published.classes, published.options)
+    >>> run.sizes["step"]
+    51
+    """
 
     about: str
     classes_name: str
@@ -67,4 +73,8 @@ PUBLISHED: Mapping[str, Experiment] = MappingProxyType({
         TrainOptions(lr_y=0.5, lr_z=0.05, steps=2000, batch_size=None, seq_len=float("inf"), record_every=20),
     ),
 })  # fmt: skip
-"""The settings that have a name."""
+"""The settings that have a name.
+
+>>> ss.PUBLISHED["syn-small"].options.momentum
+0.9
+"""

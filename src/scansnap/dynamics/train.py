@@ -70,6 +70,12 @@ def train(classes: Data, options: TrainOptions, store: str | Path | None, progre
     xarray.Dataset
         The loss and accuracy of a record are those of the batch that the next update uses (or would use).  A run whose
         loss stops being finite has the status "diverged" and NaN from that step on; the others go on.
+
+    Examples
+    --------
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(run["loss"].isel(step=[0, -1]).values.round(1))
+    [[3.5 0. ]]
     """
     return train_runs(Work.checked(as_source(classes), options), options.runs, store, progress)
 

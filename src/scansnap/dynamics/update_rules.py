@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Update:
-    """What a rule sees of one matrix, for all runs, at one update."""
+    """What a rule sees of one matrix, for all runs, at one update.
+
+    >>> class Slowing:
+    ...     def move(self, update: ss.Update) -> None:
+    ...         update.matrix.add_(update.rate / (1 + update.step) * update.gradient)
+    >>> ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5, optimizer=Slowing()).sizes["step"]
+    6
+    """
 
     matrix: Tensor  # (R, ., .) to be moved in place
     group_gradient: Tensor  # the gradient of groups of merged entries
@@ -73,6 +80,12 @@ class UpdateRule(Protocol):
 
     Settings that results should name are fields of a dataclass, or public attributes.  A rule whose `move` reads
     nothing on the host may set `capturable = True`: then a GPU captures it once and replays it.
+
+    >>> class SignSgd:
+    ...     def move(self, update: ss.Update) -> None:
+    ...         update.matrix.add_(update.rate * update.gradient.sign())
+    >>> ss.train("syn-small", lr_y=0.1, lr_z=0.1, steps=5, optimizer=SignSgd()).sizes["step"]
+    6
     """
 
     @property
@@ -124,13 +137,22 @@ def check_rule(rule: UpdateRule) -> None:
 
 
 OPTIMIZERS: OpenList[UpdateRule] = OpenList("optimizer", "move")
+"""Update rules by name: `optimizer=`.
+
+>>> "adam" in ss.OPTIMIZERS
+True
+"""
 
 
 @door
 @OPTIMIZERS.register("sgd")
 @dataclass(frozen=True)
 class SGD:
-    """SGD, with momentum if it is not zero."""
+    """SGD, with momentum if it is not zero.
+
+    >>> ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5, optimizer=ss.SGD(momentum=0.5)).sizes["step"]
+    6
+    """
 
     momentum: float = 0.0
     memory = ("velocity",)
@@ -148,7 +170,11 @@ class SGD:
 @OPTIMIZERS.register("adam")
 @dataclass(frozen=True)
 class Adam:
-    """Adam on each entry's own gradient."""
+    """Adam on each entry's own gradient.
+
+    >>> ss.train("syn-small", lr_y=0.1, lr_z=0.1, steps=5, optimizer=ss.Adam(beta_2=0.99)).sizes["step"]
+    6
+    """
 
     beta_1: float = 0.9
     beta_2: float = 0.999

@@ -48,7 +48,7 @@ def explore(
     height: int = 900,
     **words: object,
 ) -> Explorer:
-    """Show the explorer in a notebook (Jupyter, VS Code, marimo, Colab): the page of `scansnap explore`.
+    """Show the explorer in a notebook (Jupyter, marimo, or any that shows anywidget): the page of `scansnap explore`.
 
     Parameters
     ----------
@@ -58,6 +58,12 @@ def explore(
         Where the controls begin.
     height : int
         In pixels.
+
+    Examples
+    --------
+    >>> widget = ss.explore("syn-small", lr_y=2)
+    >>> widget.address
+    '#classes=syn-small&lr_y=2'
     """
     if options is not None and words:
         raise InputError(f"{', '.join(words)} is given beside options: change the options with dataclasses.replace.")

@@ -54,6 +54,11 @@ def phase_diagram(result: xr.Dataset, *, x: str = "lr_y", y: str = "lr_z", color
     color : str
         snap_time (when attention froze, `measure.snaps`), winner_share (attention on the most attended token), or a
         recorded quantity, such as entropy or loss.
+
+    Examples
+    --------
+    >>> grid = ss.sweep("syn-small", lr_y=[1, 10], lr_z=[1, 10], steps=20)
+    >>> figure = ss.phase_diagram(grid, x="lr_y", y="lr_z", color="entropy")
     """
     from matplotlib.figure import Figure
 

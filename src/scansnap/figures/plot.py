@@ -19,21 +19,31 @@ if TYPE_CHECKING:
 
 
 def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
-    """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped."""
+    """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped.
+
+    >>> ss.plot.attention(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5)).savefig("attention.png")
+    """
     from scansnap.figures import attention_over_time
 
     return attention_over_time.draw(attention_over_time.prepare(result, run=run))
 
 
 def claim(verdict: Verdict) -> Figure:
-    """What a claim predicts and what exact dynamics give: of a verdict of `verify`."""
+    """What a claim predicts and what exact dynamics give: of a verdict of `verify`.
+
+    >>> ss.plot.claim(ss.verify("lemma_6")[0]).savefig("lemma_6.png")
+    """
     from scansnap.figures import claim as picture
 
     return picture.draw(picture.prepare(verdict))
 
 
 def text(result: xr.Dataset) -> Figure:
-    """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves."""
+    """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves.
+
+    >>> run = ss.train_text(ss.read_corpus("example"), model="yz", steps=4, record_every=1)
+    >>> ss.plot.text(run).savefig("text.png")
+    """
     from scansnap.figures import text_over_time
 
     return text_over_time.draw(text_over_time.prepare(result))

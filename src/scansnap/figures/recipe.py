@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureRecipe:
-    """A figure: its words, its numbers, its picture, and the tests of what it is said to show."""
+    """A figure: its words, its numbers, its picture, and the tests of what it is said to show.
+
+    >>> from scansnap.figures.catalog import recipe
+    >>> recipe("9").title
+    'B_n over time with both rates scaled together'
+    """
 
     name: str  # the commands call the figure by it, and its files are named for it
     title: str

@@ -9,7 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Trend:
-    """A statement about a figure with the result of a test that can fail."""
+    """A statement about a figure with the result of a test that can fail.
+
+    >>> ss.Trend("It grows.", "above 0", 1.0, None, None, holds=True, note="exact").verdict
+    'holds'
+    """
 
     statement: str  # what the paper says, in our words
     expected: str  # what `measured` should be

@@ -22,13 +22,22 @@ if TYPE_CHECKING:
 
 
 class Addition(Protocol):
-    """What a layer adds to the attended tokens before it normalizes them again."""
+    """What a layer adds to the attended tokens before it normalizes them again.
+
+    >>> ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5, residual=True).sizes["step"]
+    6
+    """
 
     def forward(self, u: Tensor, query: Tensor) -> Tensor:
         """The sum, for u = LN(c) and the one-hot query e_m, both over tokens along the last axis."""
 
 
 ADDITIONS: OpenList[Addition] = OpenList("residual", "forward")
+"""What a layer adds before it normalizes again, by name: `residual=`.
+
+>>> "query" in ss.ADDITIONS
+True
+"""
 
 
 @ADDITIONS.register("query")

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 
 
 class AttentionMap(Protocol):
-    """A map from logits to attention, along the last axis."""
+    """A map from logits to attention, along the last axis.
+
+    >>> import torch
+    >>> class Sigmoid:
+    ...     def forward(self, z, log_a):
+    ...         return torch.sigmoid(z) * log_a.exp()
+    >>> ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5, attention_map=Sigmoid()).sizes["step"]
+    6
+    """
 
     def forward(self, z: Tensor, log_a: Tensor) -> Tensor:
         """c >= 0 for logits z and ln a, which is -inf where a token is absent: there c must be zero."""
@@ -41,6 +49,11 @@ class ClosedFormMap(Protocol):
 
 
 ATTENTION_MAPS: OpenList[AttentionMap] = OpenList("attention_map", "forward")
+"""Maps from logits to attention, by name: `attention_map=`.
+
+>>> "softmax" in ss.ATTENTION_MAPS
+True
+"""
 
 
 @ATTENTION_MAPS.register("softmax")

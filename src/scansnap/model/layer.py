@@ -33,6 +33,11 @@ class YZTransformer(nn.Module):
 
     The layer's options are those of `Layer`: another LN, another map from logits to attention, LN(LN(X^T b) + x_T)
     instead of LN(X^T b), and several parallel heads whose logits add; Y and Z of several heads are (H, M, M).
+
+    >>> import torch
+    >>> model = ss.YZTransformer(34)
+    >>> model(torch.zeros(2, 8, dtype=torch.long)).shape
+    torch.Size([2, 34])
     """
 
     def __init__(

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
 
 class Normalization(Protocol):
-    """A map of vectors over tokens, along their last axis."""
+    """A map of vectors over tokens, along their last axis.
+
+    >>> class Plain:
+    ...     spreads = False
+    ...     def forward(self, x, rows: ss.TokenRows):
+    ...         return x
+    >>> ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5, normalization=Plain()).sizes["step"]
+    6
+    """
 
     @property
     def spreads(self) -> bool:
@@ -53,6 +61,11 @@ class ClosedFormNormalization(Protocol):
 
 
 NORMALIZATIONS: OpenList[Normalization] = OpenList("normalization", "forward")
+"""Normalizations of the attended tokens, by name: `normalization=`.
+
+>>> "layer" in ss.NORMALIZATIONS
+True
+"""
 
 
 @NORMALIZATIONS.register("l2")

@@ -20,7 +20,13 @@ from scansnap.model.layer import YZTransformer, attend, unit
 
 @door
 class RegularTransformer(nn.Module):
-    """u_l^T W_V U^T LN(X^T b) with b the softmax of u_{x_T}^T W_Q W_K^T u_{x_t} / sqrt(d)."""
+    """u_l^T W_V U^T LN(X^T b) with b the softmax of u_{x_T}^T W_Q W_K^T u_{x_t} / sqrt(d).
+
+    >>> import torch
+    >>> model = ss.RegularTransformer(34, 16)
+    >>> model(torch.zeros(2, 8, dtype=torch.long)).shape
+    torch.Size([2, 34])
+    """
 
     def __init__(self, vocab_size: int, width: int, *, dtype: torch.dtype = torch.float32, seed: Seed = 0) -> None:
         super().__init__()

@@ -13,7 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TokenRows:
-    """The rows along the last axis of a tensor, and how many tokens each stands for."""
+    """The rows along the last axis of a tensor, and how many tokens each stands for.
+
+    >>> ss.TokenRows(num_tokens=34).num_tokens
+    34
+    """
 
     num_tokens: int  # M
     multiplicity: Tensor | None = None  # (D,) nu, where any row stands for more than one token

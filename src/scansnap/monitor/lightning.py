@@ -21,6 +21,8 @@ class LightningWatch(Callback):
 
     It takes what `ss.watch` takes but the model, which is called with the probe as the module's `forward` is.  The
     watch is its attribute `watch` from the begin of the training on.
+
+    >>> callback = ss.LightningWatch(probe=np.zeros((2, 8), int), every=100)  # Trainer(callbacks=[callback])
     """
 
     def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:

@@ -81,7 +81,11 @@ class Rows:
 @door
 @dataclass(frozen=True)
 class HeadQuantity:
-    """A number for each head at each look."""
+    """A number for each head at each look.
+
+    >>> ss.HEAD_QUANTITIES.member("entropy").units
+    'nats'
+    """
 
     name: str
     compute: Callable[..., Tensor]  # (B, H, r), NaN for rows that do not count; of `Projections`, (..., H)
@@ -97,6 +101,11 @@ class HeadQuantity:
 
 
 HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
+"""What a watch can record of a head, by name: `record=`.
+
+>>> "entropy" in ss.HEAD_QUANTITIES
+True
+"""
 
 
 @door
@@ -108,6 +117,12 @@ def head_quantity(
     `sample` says which rows it is given: those of the probe; those that are followed from look to look, with the
     weights `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections"
     is given the `Projections` of layers instead.
+
+    >>> @ss.head_quantity(long_name="largest weight")
+    ... def largest_weight(rows):
+    ...     return rows.weights.amax(-1)
+    >>> largest_weight.name
+    'largest_weight'
     """
 
     def make(compute: Callable[..., Tensor]) -> HeadQuantity:

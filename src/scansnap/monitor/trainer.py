@@ -25,6 +25,8 @@ class TrainerWatch(TrainerCallback):
 
     It takes what `ss.watch` takes but the model; tokens are called what the trainer's tokenizer calls them.  The watch
     is its attribute `watch` from the begin of the training on.
+
+    >>> callback = ss.TrainerWatch(probe=np.zeros((2, 8), int), every=100)  # Trainer(..., callbacks=[callback])
     """
 
     def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:

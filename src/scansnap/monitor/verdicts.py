@@ -65,7 +65,12 @@ RECENT = 0.2
 
 @dataclass(frozen=True)
 class HeadHistory:
-    """What the looks say of one head; looks that are missing are left out."""
+    """What the looks say of one head; looks that are missing are left out.
+
+    >>> history = ss.HeadHistory(0, 0, "attention", np.array([0, 50]), {"top_1": np.array([0.1, 0.9])})
+    >>> history["top_1"]
+    array([0.1, 0.9])
+    """
 
     layer: int
     head: int
@@ -111,20 +116,36 @@ class VerdictKind:
 
 
 HEAD_VERDICTS: OpenList[VerdictKind] = OpenList("verdict", "judge")
+"""Verdicts on heads by name.
+
+>>> "sink" in ss.HEAD_VERDICTS
+True
+"""
 
 
 @door
 def head_verdict(
     severity: Severity, *, needs: str | Sequence[str]
 ) -> Callable[[Callable[[HeadHistory], Finding | None]], VerdictKind]:
-    """A decorator that turns a function of a `HeadHistory` into a kind of verdict."""
+    """A decorator that turns a function of a `HeadHistory` into a kind of verdict.
+
+    >>> @ss.head_verdict("notice", needs="top_1")
+    ... def peaked(history: ss.HeadHistory):
+    ...     return None
+    >>> peaked.severity
+    'notice'
+    """
     names = (needs,) if isinstance(needs, str) else tuple(needs)
     return lambda judge: VerdictKind(judge, severity, names)
 
 
 @dataclass(frozen=True)
 class HeadVerdict:
-    """A verdict on one head."""
+    """A verdict on one head.
+
+    >>> print(ss.HeadVerdict("sink", "notice", 0, 1, "attention", 50, "the first token has 90%"))
+    notice: layer 0, head 1 is sink: the first token has 90%
+    """
 
     name: str
     severity: Severity
@@ -144,6 +165,13 @@ def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list
 
     `dataset` has the looks of a watch, those so far or all of them; `kinds` selects verdicts by name.  A verdict that
     needs a quantity that was not recorded, or that cannot be measured on a head, is not given.
+
+    >>> import torch
+    >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> watch = ss.watch(model, probe=torch.randn(2, 12, 16), every=1)
+    >>> watch.step()
+    >>> ss.judge_heads(watch.dataset)
+    []
     """
     if not {"step", "layer", "head"} <= set(dataset.dims):
         raise InputError(f"the dataset has the dimensions {', '.join(map(str, dataset.dims))}: give looks of a watch.")

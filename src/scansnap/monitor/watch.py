@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import torch
 import xarray as xr
 from torch import nn
 
 from scansnap.base.door import door
-from scansnap.base.errors import InputError, StoreError, brief, unknown
+from scansnap.base.errors import InputError, StoreError, brief
+from scansnap.base.kinds import InstanceKind
 from scansnap.base.printable import shortened
 from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import Observer
@@ -45,7 +46,7 @@ class WatchOptions(TypedDict, total=False):
 
 @door
 def watch(
-    model: nn.Module,
+    model: Annotated[nn.Module, InstanceKind(nn.Module, "a torch.nn.Module")],
     *,
     probe: object,
     every: int = 50,
@@ -81,12 +82,29 @@ def watch(
         Functions that are called with the step and the numbers of each look.
     start : int, optional
         The steps that the model has been trained for; by default the step of the last look in the store, or 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> watch = ss.watch(model, probe=torch.randn(2, 12, 16), every=1)
+    >>> watch.step()
+    >>> print(watch.dataset["entropy"].dims)
+    ('step', 'layer', 'head')
     """
     return Watch(model, probe, every, store, record, rows, tokens, errors, sinks, start)
 
 
 class Watch:
-    """Looks at a model every so many steps; made by `watch`."""
+    """Looks at a model every so many steps; made by `watch`.
+
+    >>> import torch
+    >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> watch = ss.watch(model, probe=torch.randn(2, 12, 16), every=1)
+    >>> watch.step()
+    >>> print(len(watch.verdicts))
+    0
+    """
 
     def __init__(
         self,
@@ -101,14 +119,10 @@ class Watch:
         sinks: Sequence[Sink],
         start: int | None,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(f"model is {type(model).__name__}: give a torch.nn.Module.")
         if not isinstance(every, int) or every < 1:
             raise InputError(f"every is {shortened(every)}: give a whole number of steps, at least 1.")
         if rows is not None and (not isinstance(rows, int) or rows < 1):
             raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
-        if errors not in ("record", "raise"):
-            raise unknown("way to treat errors", errors, ("record", "raise"))
         self.every = every
         self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
         device = next((p.device for p in model.parameters()), torch.device("cpu"))

@@ -13,7 +13,12 @@ from scansnap.results.snap import find_snap
 
 @door
 def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Dataset:
-    """The result of one head of one layer, without these dimensions."""
+    """The result of one head of one layer, without these dimensions.
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.one_head(run)["attention"].dims)
+    ('run', 'step', 'class', 'token')
+    """
     place = {name: number for name, number in (("layer", layer), ("head", head)) if name in dataset.dims}
     for name, number in place.items():
         if not 0 <= number < dataset.sizes[name]:
@@ -23,26 +28,50 @@ def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Datase
 
 @door
 def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
-    """Entropy of attention restricted to each class's distinct tokens and renormalized there (Figure 6's quantity)."""
+    """Entropy of attention restricted to each class's distinct tokens and renormalized there (Figure 6's quantity).
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.distinct_entropy(run).isel(step=[0, -1]).values.squeeze().round(1))
+    [[2.2 2.2]
+     [1.4 1. ]]
+    """
     distinct = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
     return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
 
 
 @door
 def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
-    """The share of attention on the k most attended tokens of each class."""
+    """The share of attention on the k most attended tokens of each class.
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.top_k_mass(run, k=2).isel(step=[0, -1]).values.squeeze().round(1))
+    [[0.1 0.1]
+     [0.6 0.9]]
+    """
     return _reduce(metrics.top_k_mass, _attention(dataset), f"attention on the top {k}", "", k=k)
 
 
 @door
 def sparsity(dataset: xr.Dataset) -> xr.DataArray:
-    """0 if a class attends equally to all contextual tokens, near 1 if it attends to one."""
+    """0 if a class attends equally to all contextual tokens, near 1 if it attends to one.
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.sparsity(run).isel(step=[0, -1]).values.squeeze().round(1))
+    [[0.4 0.4]
+     [0.9 0.9]]
+    """
     return _reduce(metrics.sparsity, _attention(dataset), "sparsity", "")
 
 
 @door
 def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
-    """Attention that moved between successive records, per step or unit of time."""
+    """Attention that moved between successive records, per step or unit of time.
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.rate_of_change(run).isel(step=[5, 50]).values.squeeze().round(2))
+    [[0.05 0.1 ]
+     [0.   0.  ]]
+    """
     attention = _attention(dataset)
     axis = record_dimension(dataset)
     if dataset.sizes[axis] < 2:
@@ -60,6 +89,10 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
 
     There is one pattern for each layer and head, and in a synthetic run for each class.  `snap_step` is NaN if the
     pattern has not frozen, and `evidence` says why.
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.snaps(run)["snap_status"].values.squeeze())
+    ['frozen' 'frozen']
     """
     axis = record_dimension(dataset)
     moved = dataset["moved"] if "moved" in dataset else rate_of_change(dataset) * dataset[axis].diff(axis)
@@ -79,7 +112,12 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
 
 @door
 def record_dimension(dataset: xr.Dataset) -> str:
-    """`step` for trained runs, `time` for flows."""
+    """`step` for trained runs, `time` for flows.
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.record_dimension(run))
+    step
+    """
     for name in ("step", "time"):
         if name in dataset.dims:
             return name

@@ -34,7 +34,11 @@ LABELED = ("layer", "head", "class", "query", "token", "output", "bucket")
 @door
 @dataclass(frozen=True)
 class Quantity:
-    """A variable of a result; its dimensions come after `run` and `step` or `time`."""
+    """A variable of a result; its dimensions come after `run` and `step` or `time`.
+
+    >>> ss.QUANTITIES.member("entropy").dims
+    ('layer', 'head', 'class')
+    """
 
     name: str
     dims: tuple[str, ...]
@@ -78,6 +82,11 @@ class Quantity:
 
 
 QUANTITIES: OpenList[Quantity] = OpenList("variable to record")
+"""What a run can record, by name: `record=`.
+
+>>> "entropy" in ss.QUANTITIES
+True
+"""
 
 
 @door
@@ -97,10 +106,20 @@ def quantity(
         Its axes after the run: among layer, head, class, query, token, output, bucket, or your own.
     needs : str or sequence
         The attributes of the snapshot that the function reads.
+    long_name, units : str
+        What it is and in what unit; both are attributes of the result.
     coords : mapping, optional
         The values of dimensions of your own.
     full_precision : bool
         Keep it in float64 even if the run computes in float32.
+
+    Examples
+    --------
+    >>> @ss.quantity("layer", "head", "class", needs="attention", long_name="largest share")
+    ... def largest(now: ss.Snapshot):
+    ...     return now.attention.max(-1)
+    >>> list(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5, record=("loss", largest)).data_vars)
+    ['loss', 'largest']
     """
 
     def make(compute: Callable[[Snapshot], ArrayLike]) -> Quantity:

@@ -48,7 +48,14 @@ class Parts:
 
 
 class Snapshot:
-    """All runs at one record."""
+    """All runs at one record.
+
+    >>> @ss.quantity("layer", "head", "class", needs="attention")
+    ... def largest(now: ss.Snapshot):
+    ...     return now.attention.max(-1)
+    >>> largest.name
+    'largest'
+    """
 
     def __init__(
         self,

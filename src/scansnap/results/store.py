@@ -57,7 +57,12 @@ PLAIN = "plain_values"
 
 @door
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true."""
+    """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true.
+
+    >>> run = ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5)
+    >>> ss.save(run, "kept.zarr").name
+    'kept.zarr'
+    """
     path = Path(path)
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
@@ -83,6 +88,9 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
     A damaged result and an unfinished run are refused unless `partial` is true: then missing records and numbers that
     were damaged are NaN, and other variables that were damaged are left out.  With `lazy` the arrays stay on disk until
     they are used, and are checked then; by default this holds for results over `EAGER_BYTES`.
+    >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "opened.zarr")
+    >>> ss.load(path).sizes["step"]
+    6
     """
     path = Path(path)
     folder = SealedFolder(path)
@@ -147,7 +155,12 @@ class Condition:
 
 @door
 def check_store(path: str | Path) -> Condition:
-    """Read every file of a result, or of looks, and say which variables are intact."""
+    """Read every file of a result, or of looks, and say which variables are intact.
+
+    >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "checked.zarr")
+    >>> ss.check_store(path).is_intact
+    True
+    """
     folder = SealedFolder(Path(path))
     attrs = _attributes(folder, looks=True)
     parts: dict[str, list[str]] = {variable_of(name) or WHOLE: [] for name in sorted(folder.sums or {})}

@@ -38,7 +38,14 @@ KEYS = ("classes", "lr_y_over_lr_z", *STATED, "memory", "shard_size", "retries")
 
 @door
 def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
-    """The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`."""
+    r"""The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`.
+
+    >>> from pathlib import Path
+    >>> _ = Path("sweep.toml").write_text('classes = "syn-small"\nlr_y = [1, 10]\nlr_z = 1\nsteps = 5\n')
+    >>> classes, options = ss.read_sweep("sweep.toml")
+    >>> sorted(options)
+    ['lr_y', 'lr_z', 'steps']
+    """
     words = _read(Path(path))
     try:
         subject = subject_of({name: value for name, value in words.items() if name in STATED})
@@ -52,7 +59,14 @@ def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, objec
 
 @door
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
-    """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`."""
+    """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`.
+
+    >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=5)
+    >>> path = ss.write_experiment("syn-small", options, "read_experiment.toml")
+    >>> classes, again = ss.read_experiment(path)
+    >>> again == options
+    True
+    """
     words = _read(Path(path))
     settings = words.pop("classes", {})
     if len(settings) != 1:
@@ -76,7 +90,12 @@ class NameKind(Kind):
 
 @door
 def write_experiment(classes: Annotated[str, NameKind()], options: TrainOptions, path: str | Path) -> Path:
-    """Write a new .toml file that `read_experiment` reads: the name of the classes, and the non-default options."""
+    """Write a new .toml file that `read_experiment` reads: the name of the classes, and the non-default options.
+
+    >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=5)
+    >>> print(ss.write_experiment("syn-small", options, "experiment.toml").read_text().splitlines()[0])
+    classes = "syn-small"
+    """
     import tomli_w
 
     path = Path(path)

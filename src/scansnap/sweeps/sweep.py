@@ -72,6 +72,12 @@ def sweep(
     xarray.Dataset
         `status` says of every run how it ended.  Runs of a shard that failed have the status "failed" and NaN; with a
         store they are left for the next start, and an error is raised.
+
+    Examples
+    --------
+    >>> grid = ss.sweep("syn-small", lr_y=[1, 10], lr_z=1, momentum=[0, 0.9], seeds=range(2), steps=5)
+    >>> print(dict(grid["loss"].sizes))
+    {'momentum': 2, 'lr_z': 1, 'lr_y': 2, 'seed': 2, 'step': 2}
     """
     words = {name: value for name, value in words.items() if name not in LENGTHS or value is not None}
     if lr_y_over_lr_z is not None:
@@ -128,6 +134,7 @@ def _describe_sweep() -> None:
 _describe_sweep()
 
 
+@door
 def runs_in_store(path: str | Path) -> int:
     """How many runs of a sweep are in its store, which a new start will not run again."""
     return runs_done(Path(path)) if Path(path).exists() else 0

@@ -49,7 +49,12 @@ class Classes(Protocol):
 
 @dataclass(frozen=True)
 class Assumption:
-    """One assumption, with whether one setting meets it."""
+    """One assumption, with whether one setting meets it.
+
+    >>> first, *_ = theory.assumptions(ss.syn_small(), lr_y=1.0, lr_z=1.0)
+    >>> print(first.id, first.met)
+    long_sequences True
+    """
 
     id: AssumptionId
     statement: str
@@ -61,7 +66,12 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """All assumptions; falsy if one is not met."""
+    """All assumptions; falsy if one is not met.
+
+    >>> checked = theory.assumptions(ss.syn_small(), lr_y=1.0, lr_z=1.0)
+    >>> print(len(checked.broken))
+    6
+    """
 
     all: tuple[Assumption, ...]
 
@@ -97,6 +107,10 @@ def assumptions(
     """Which of the paper's assumptions classes and rates meet at the start of training, Z = 0.
 
     ">>" is read as ten times; every entry has the number, so that readers can draw the line elsewhere.
+
+    >>> checked = theory.assumptions(ss.syn_small(), lr_y=1.0, lr_z=1.0, seq_len=128)
+    >>> print(bool(checked), len(checked.broken))
+    False 7
     """
     y, z = float(numbers("lr_y", lr_y, above=0)), float(numbers("lr_z", lr_z, least=0))
     entries = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]

@@ -32,7 +32,13 @@ def logits_velocity(
     weights: ArrayLike | None = None,
     form: Form = "exact",
 ) -> FloatArray:
-    """dz/dt (Q x L) by Eq. 10, one row per query in increasing order of id; `weights` are P(n), uniform if absent."""
+    """dz/dt (Q x L) by Eq. 10, one row per query in increasing order of id; `weights` are P(n), uniform if absent.
+
+    >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    >>> beta = theory.inverse_overlaps(theory.overlaps(f))
+    >>> print(theory.logits_velocity(f, beta, query=[5, 5], speed=0.1, lr_z=0.5).round(4))
+    [[-0.0083  0.0042  0.0042]]
+    """
     f, b = matrix("direction", direction), square("beta", beta)
     ids, row = np.unique(np.asarray(query), return_inverse=True)
     push = b @ f  # (K, L) sum_{n'} beta_{nn'} f_n', the diagonal of beta being zero
@@ -47,7 +53,13 @@ def logits_velocity(
 def distinct_velocity(
     direction: ArrayLike, drive: ArrayLike, *, lr_z: float, weights: ArrayLike | None = None, form: Form = "exact"
 ) -> FloatArray:
-    """dz/dt (K x L) of tokens distinct to class n: eta_Z P(n) f_nl^2 xi_n (Eq. 98)."""
+    """dz/dt (K x L) of tokens distinct to class n: eta_Z P(n) f_nl^2 xi_n (Eq. 98).
+
+    >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    >>> print(theory.distinct_velocity(f, [0.1, 0.1], lr_z=0.5).round(4))
+    [[0.0125 0.0125 0.    ]
+     [0.0125 0.     0.0125]]
+    """
     f = matrix("direction", direction)
     xi = np.broadcast_to(numbers("drive", drive), len(f))
     return lr_z * (_weights(weights, len(f), form) * xi)[:, None] * f**2
@@ -64,7 +76,12 @@ def single_common_velocity(
     weights: ArrayLike | None = None,
     form: Form = "exact",
 ) -> FloatArray:
-    """dz/dt (Q,) of the only common token: -eta_Z sum_n P(n) (1 - f_nl^2) xi_n over a query's classes (Eq. 100)."""
+    """dz/dt (Q,) of the only common token: -eta_Z sum_n P(n) (1 - f_nl^2) xi_n over a query's classes (Eq. 100).
+
+    >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    >>> print(theory.single_common_velocity(f, [0.1, 0.1], 0, query=[5, 5], lr_z=0.5).round(4))
+    [-0.025]
+    """
     f = matrix("direction", direction)
     xi = np.broadcast_to(numbers("drive", drive), len(f))
     ids, row = np.unique(np.asarray(query), return_inverse=True)
@@ -82,7 +99,11 @@ def _weights(weights: ArrayLike | None, count: int, form: Form) -> FloatArray:
 
 @formula
 def token_kinds(probs: ArrayLike) -> NDArray[np.str_]:
-    """For each token: distinct (in one class), common (in several) or absent (in none), from P(l|n)."""
+    """For each token: distinct (in one class), common (in several) or absent (in none), from P(l|n).
+
+    >>> print(theory.token_kinds([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]))
+    ['common' 'distinct' 'distinct']
+    """
     count = (matrix("probs", probs) > 0).sum(axis=0)
     return np.select([count == 1, count > 1], ["distinct", "common"], "absent")
 
@@ -96,6 +117,9 @@ def fates(probs: ArrayLike, *, query: Ids, tolerance: float = 1e-9) -> NDArray[n
     - "loses": the only common token there is, where a class of the query that has it also has a distinct one (Theorem 2
       b); or a common token of symmetric classes with one query (Corollary 2).
     - "unsaid": other tokens of the query's classes.  "absent": tokens that its classes do not have.
+
+    >>> print(theory.fates([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], query=[5, 5]))
+    [['loses' 'gains' 'gains']]
     """
     p = matrix("probs", probs)
     kinds = token_kinds(p)
@@ -116,7 +140,11 @@ def fates(probs: ArrayLike, *, query: Ids, tolerance: float = 1e-9) -> NDArray[n
 
 @dataclass(frozen=True)
 class Symmetry:
-    """The conditions of Corollary 2, except the fourth, Z(0) = 0, which belongs to a run."""
+    """The conditions of Corollary 2, except the fourth, Z(0) = 0, which belongs to a run.
+
+    >>> print(theory.symmetry([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], query=[5, 6]).single_query)
+    False
+    """
 
     single_query: bool  # (1) one query for all classes
     matching_distinct: bool  # (2) the classes' distinct tokens have the same probabilities, up to order
@@ -129,7 +157,11 @@ class Symmetry:
 
 @formula
 def symmetry(probs: ArrayLike, *, query: Ids, tolerance: float = 1e-9) -> Symmetry:
-    """Whether classes meet conditions (1) to (3) of Corollary 2, probabilities compared to `tolerance`."""
+    """Whether classes meet conditions (1) to (3) of Corollary 2, probabilities compared to `tolerance`.
+
+    >>> print(theory.symmetry([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], query=[5, 5]))
+    Symmetry(single_query=True, matching_distinct=True, shared_common=True)
+    """
     p = matrix("probs", probs)
     kinds = token_kinds(p)
     distinct = [np.sort(row[(kinds == "distinct") & (row > 0)]) for row in p]

@@ -22,6 +22,9 @@ def count_radius(num_steps: ArrayLike, *, failure: ArrayLike, form: CountForm = 
     "exact": sqrt(N/2 ln(2/delta)) + 1 (Lemma 10, first bound).  "loose": sqrt(N ln(2/delta)), its second bound, which
     is larger only for N ln(2/delta) > 1/(1 - 1/sqrt(2))^2 = 11.66.  "remark": the Delta = ceil(sqrt(N ln(1/delta)))
     that D.1 and Remark 4 use from there on; they lose the two in ln(2/delta), so that it vanishes as delta -> 1.
+
+    >>> print(theory.count_radius(1000, failure=0.05).round(1))
+    43.9
     """
     steps, delta = sizes("num_steps", num_steps, least=1), probability("failure", failure)
     if form == "exact":
@@ -37,6 +40,9 @@ def growth_deviation(mean_count: ArrayLike, radius: ArrayLike) -> FloatArray:
 
     h is concave with h(0) = 0, so h(x)/x falls: the relative deviation of h is at most that of the count, whatever M
     and eta_Y.  The constant, which the text leaves open, is one.
+
+    >>> print(theory.growth_deviation(100, 20))
+    0.2
     """
     return (numbers("radius", radius, least=0) / numbers("mean_count", mean_count, above=0))[()]
 
@@ -62,6 +68,9 @@ def residual_deviation(
     M eta_Y/(4 (M - 1)) =: k bounds the change by k D <= eta_Y D/3 above the mean and by e^(k D) - 1 below it.  At all
     times R >= M and dR/ds <= M eta_Y bound it by eta_Y D on both sides: this is Corollary 1's bound of sigma, with the
     constant one.
+
+    >>> print(theory.residual_deviation(100, 20, vocab_size=1000, lr_y=0.5).round(3))
+    0.316
     """
     mean, width = numbers("mean_count", mean_count, above=0), numbers("radius", radius, least=0)
     size, rate = sizes("vocab_size", vocab_size, least=4), numbers("lr_y", lr_y, above=0)
@@ -84,13 +93,21 @@ def residual_deviation(
 
 @formula
 def logits_deviation(num_steps: ArrayLike, *, num_classes: ArrayLike, failure: ArrayLike) -> FloatArray:
-    """The scale K/sqrt(N) sqrt(ln(K/delta)) of theta_n, up to a constant that the paper leaves open (Lemma 12)."""
+    """The scale K/sqrt(N) sqrt(ln(K/delta)) of theta_n, up to a constant that the paper leaves open (Lemma 12).
+
+    >>> print(theory.logits_deviation(1e4, num_classes=10, failure=0.05).round(3))
+    0.23
+    """
     steps, classes = sizes("num_steps", num_steps, least=1), sizes("num_classes", num_classes, least=1)
     return (classes / np.sqrt(steps) * np.sqrt(np.log(classes / probability("failure", failure))))[()]
 
 
 @formula
 def frequency_radius(seq_len: ArrayLike, *, failure: ArrayLike) -> FloatArray:
-    """How far a token's frequency among T - 1 can be from P(l|n), except with probability `failure` (Eq. 136)."""
+    """How far a token's frequency among T - 1 can be from P(l|n), except with probability `failure` (Eq. 136).
+
+    >>> print(theory.frequency_radius(128, failure=0.05).round(3))
+    0.121
+    """
     length = sizes("seq_len", seq_len, least=2)
     return np.sqrt(np.log(2 / probability("failure", failure)) / (2 * (length - 1)))[()]

@@ -47,7 +47,11 @@ from scansnap.theory.overlap import inverse_overlaps, overlaps
 
 @formula
 def centered_one_hot(token: Ids, *, vocab_size: int) -> FloatArray:
-    """zeta_n = M/(M-1) (e_n - 1/M) for each of the tokens, along the last axis."""
+    """zeta_n = M/(M-1) (e_n - 1/M) for each of the tokens, along the last axis.
+
+    >>> print(theory.centered_one_hot([0], vocab_size=4).round(3))
+    [[ 1.    -0.333 -0.333 -0.333]]
+    """
     ids = np.asarray(token)
     zeta = np.full((*ids.shape, vocab_size), -1 / (vocab_size - 1))
     np.put_along_axis(zeta, ids[..., None], 1.0, axis=-1)
@@ -63,7 +67,11 @@ class CenteredProducts(NamedTuple):
 
 @formula
 def centered_products(*, vocab_size: ArrayLike) -> CenteredProducts:
-    """q_1 = 1 + 1/(M-1) and q_0 = -M/(M-1)^2."""
+    """q_1 = 1 + 1/(M-1) and q_0 = -M/(M-1)^2.
+
+    >>> print(*(float(q) for q in theory.centered_products(vocab_size=5)))
+    1.25 -0.3125
+    """
     size = sizes("vocab_size", vocab_size, least=2)
     return CenteredProducts((size / (size - 1))[()], (-size / (size - 1) ** 2)[()])
 
@@ -73,6 +81,10 @@ def decoder_logits(counts: ArrayLike, *, next_token: Ids, vocab_size: int, lr_y:
     """W (K x M): the logits w_n = (M - 1) h(N_n) zeta_n of each class after it was drawn `counts` = N_n times.
 
     Equal counts N/K give Wbar (Lemma 12); rounding N/K up, as the text does, is left to the caller.
+
+    >>> print(theory.decoder_logits([10, 10], next_token=[0, 1], vocab_size=4, lr_y=0.5).round(2))
+    [[ 1.94 -0.65 -0.65 -0.65]
+     [-0.65  1.94 -0.65 -0.65]]
     """
     zeta = centered_one_hot(np.asarray(next_token), vocab_size=vocab_size)
     h = decoder_growth(counts, vocab_size=vocab_size, lr_y=lr_y)
@@ -81,7 +93,13 @@ def decoder_logits(counts: ArrayLike, *, next_token: Ids, vocab_size: int, lr_y:
 
 @formula
 def decoder(direction: ArrayLike, logits: ArrayLike) -> FloatArray:
-    """Y (L x M) = F (I - E') W, the solution of the modified dynamics for fixed attention (Theorem 5, Eq. 70)."""
+    """Y (L x M) = F (I - E') W, the solution of the modified dynamics for fixed attention (Theorem 5, Eq. 70).
+
+    >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    >>> w = theory.decoder_logits([10, 10], next_token=[0, 1], vocab_size=4, lr_y=0.5)
+    >>> print(theory.decoder(f, w).shape)
+    (3, 4)
+    """
     f = matrix("direction", direction)
     w = matrix("logits", logits)
     return f.T @ (w - inverse_overlaps(overlaps(f)) @ w)
@@ -96,7 +114,12 @@ class SamplingFactors(NamedTuple):
 
 @formula
 def sampling_factors(counts: ArrayLike, *, vocab_size: int, lr_y: float) -> SamplingFactors:
-    """theta_n of Theorem 5 and sigma_n of Corollary 1 for classes drawn `counts` times, relative to the mean count."""
+    """theta_n of Theorem 5 and sigma_n of Corollary 1 for classes drawn `counts` times, relative to the mean count.
+
+    >>> theta, sigma = theory.sampling_factors([90, 110], vocab_size=1000, lr_y=0.5)
+    >>> print(theta.round(3), sigma.round(3))
+    [-0.012  0.011] [ 0.137 -0.108]
+    """
     count = numbers("counts", counts, least=0)
     h = decoder_growth(count, vocab_size=vocab_size, lr_y=lr_y)
     mean = decoder_growth(count.mean(), vocab_size=vocab_size, lr_y=lr_y)
@@ -120,7 +143,13 @@ def backpropagated_gradient(
     sigma: ArrayLike = 0.0,
     form: Form = "exact",
 ) -> BackpropagatedGradient:
-    """iota_n and beta_{nn'} (Eqs. 86, 88); the published form has q_0 (1 + theta_n') in beta with the printed sign."""
+    """iota_n and beta_{nn'} (Eqs. 86, 88); the published form has q_0 (1 + theta_n') in beta with the printed sign.
+
+    >>> e = theory.overlaps(theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]))
+    >>> print(theory.backpropagated_gradient(e, vocab_size=1000)[1].round(3))
+    [[0.    0.669]
+     [0.669 0.   ]]
+    """
     e = square("overlap", overlap)
     inverse = inverse_overlaps(e)
     count = len(e)
@@ -141,7 +170,12 @@ def backpropagated_gradient(
 
 @formula
 def drive(overlap: ArrayLike, beta: ArrayLike, *, speed: ArrayLike) -> FloatArray:
-    """xi_n = gamma sum_{n' != n} beta_{nn'} f_n . f_n' (Theorem 1), along the last axis; `speed` is gamma."""
+    """xi_n = gamma sum_{n' != n} beta_{nn'} f_n . f_n' (Theorem 1), along the last axis; `speed` is gamma.
+
+    >>> e = theory.overlaps(theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]))
+    >>> print(theory.drive(e, theory.backpropagated_gradient(e, vocab_size=1000)[1], speed=0.1).round(4))
+    [0.0334 0.0334]
+    """
     e, b = square("overlap", overlap), square("beta", beta)
     return np.asarray(speed, np.float64)[..., None] * (b * e).sum(axis=1)
 
@@ -156,6 +190,10 @@ def shared_overlap_logits(
     for K < M the own logit follows plain h(t/K), and `symmetric_flow` with lr_z = 0 is exact.  For K = M,
     dw_n/dt = (1 - rho) (eta_Y/K) (e_n - alpha_n): h at the rate (1 - rho) eta_Y, as the remark concludes, but that is
     not (1 - rho) h, as Eq. 43 has it.
+
+    >>> print(theory.shared_overlap_logits(50, 0.2, next_token=[0, 1], vocab_size=4, num_classes=2, lr_y=0.5).round(2))
+    [[ 2.21 -0.74 -0.74 -0.74]
+     [-0.74  2.21 -0.74 -0.74]]
     """
     time = numbers("t", t, least=0) / sizes("num_classes", num_classes, least=1)
     h = decoder_growth(time, vocab_size=vocab_size, lr_y=lr_y)
@@ -173,6 +211,9 @@ def shared_overlap_rate(overlap: ArrayLike, *, vocab_size: ArrayLike, num_classe
         1 - rho (K - 1)/(M - 1),
 
     which is the remark's 1 - rho for K = M, and one up to rho K/M for few classes in a large vocabulary.
+
+    >>> print(theory.shared_overlap_rate(0.2, vocab_size=1000, num_classes=10).round(3))
+    0.998
     """
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     return (1 - numbers("overlap", overlap, least=0) * (classes - 1) / (size - 1))[()]
@@ -180,7 +221,11 @@ def shared_overlap_rate(overlap: ArrayLike, *, vocab_size: ArrayLike, num_classe
 
 @formula
 def residual_norm(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """|e_n - alpha_n|_2 after t steps of batch 1 (Corollary 1 without its sampling factor)."""
+    """|e_n - alpha_n|_2 after t steps of batch 1 (Corollary 1 without its sampling factor).
+
+    >>> print(theory.residual_norm([0, 1e2, 1e4], vocab_size=1000, num_classes=10, lr_y=0.5).round(4))
+    [0.9995 0.8845 0.002 ]
+    """
     size = sizes("vocab_size", vocab_size, least=2)
     time = numbers("t", t, least=0) / sizes("num_classes", num_classes, least=1)
     h = decoder_growth(time, vocab_size=size, lr_y=lr_y)
@@ -195,6 +240,9 @@ def steps_to_reach(
 
     Exact: exp(M h) = (M - 1)(sqrt(q_1)/eps - 1) put into Eq. 45, which is K/eta_Y (1/eps + ln(M/eps)) to leading order.
     Published: the bound K/(eps eta_Y) ln(M/eps), a product in place of that sum.
+
+    >>> print(theory.steps_to_reach(0.1, vocab_size=1000, num_classes=10, lr_y=0.5).round(1))
+    361.8
     """
     eps = numbers("residual", residual, above=0)
     size = sizes("vocab_size", vocab_size, least=2)

@@ -30,7 +30,11 @@ from scansnap.base.door import formula
 def relative_gain(
     prob: ArrayLike, other_prob: ArrayLike, logit: ArrayLike = 0.0, other_logit: ArrayLike = 0.0
 ) -> FloatArray:
-    """r_{l/l'|n} from P(l|n), P(l'|n) and the two logits; precise also where the tokens are nearly level."""
+    """r_{l/l'|n} from P(l|n), P(l'|n) and the two logits; precise also where the tokens are nearly level.
+
+    >>> print(theory.relative_gain(0.4, 0.2))
+    3.0
+    """
     p, q = numbers("prob", prob, above=0), numbers("other_prob", other_prob, above=0)
     apart = numbers("logit", logit) - numbers("other_logit", other_logit)
     return np.expm1(2 * (np.log(p / q) + apart))[()]
@@ -38,14 +42,22 @@ def relative_gain(
 
 @formula
 def growth_factor(logit: ArrayLike, initial_logit: ArrayLike = 0.0) -> FloatArray:
-    """chi_l = exp(2 (z_l(t) - z_l(0)))."""
+    """chi_l = exp(2 (z_l(t) - z_l(0))).
+
+    >>> print(theory.growth_factor(0.5).round(3))
+    2.718
+    """
     with np.errstate(over="ignore"):
         return np.exp(2 * (numbers("logit", logit) - numbers("initial_logit", initial_logit)))[()]
 
 
 @formula
 def relative_gain_after(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
-    """r_{l/l'|n}(t) = r_{l/l'|n}(0) chi_l(t) (Eqs. 11, 111)."""
+    """r_{l/l'|n}(t) = r_{l/l'|n}(0) chi_l(t) (Eqs. 11, 111).
+
+    >>> print(theory.relative_gain_after(3.0, 2.0))
+    6.0
+    """
     return (numbers("initial_gain", initial_gain, above=-1) * numbers("growth", growth, above=0))[()]
 
 
@@ -55,6 +67,9 @@ def companion_growth(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
 
     1/chi_l' = 1 - (1 - 1/chi_l)/(r + 1).  NaN where no growth of l' is possible with such a chi_l: a token that is
     behind (r < 0) cannot grow beyond 1/chi_l = -r.
+
+    >>> print(theory.companion_growth(3.0, 1.2).round(4))
+    1.0435
     """
     r = numbers("initial_gain", initial_gain, above=-1)
     chi = numbers("growth", growth, above=0)
@@ -65,7 +80,11 @@ def companion_growth(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
 
 @formula
 def dominant(probs: ArrayLike, logits: ArrayLike = 0.0) -> int | None:
-    """The index of the token that is ahead of all others in c~ at the start, or None if two are level."""
+    """The index of the token that is ahead of all others in c~ at the start, or None if two are level.
+
+    >>> print(theory.dominant([0.2, 0.5, 0.3]), theory.dominant([0.5, 0.5]))
+    1 None
+    """
     p = vector("probs", probs, above=0)
     score = np.log(p) + np.broadcast_to(numbers("logits", logits), p.shape)
     order = np.argsort(-score)
@@ -89,6 +108,10 @@ def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike, *, weig
     fails.  With `bound` = eta_Z int xi_nl of the token itself, dz_l = weight f_nl^2 d(bound) by Lemma 1, so the lower
     bound follows at any ratio of the rates if xi_nl >= 0 and f_nl(t) >= f_nl(0) at all times, and the upper one from
     xi_nl >= 0 and f_nl <= 1.
+
+    >>> lower, upper = theory.growth_factor_bounds(0.5, 0.8)
+    >>> print(lower.round(3), upper.round(3))
+    1.896 2.718
     """
     b = numbers("weight", weight, above=0) * numbers("bound", bound)
     f = numbers("initial_direction", initial_direction, above=0)

@@ -36,6 +36,10 @@ def direction_variance(probs: ArrayLike, logits: ArrayLike = 0.0, *, seq_len: in
 
     With M = (I - f f^T) diag(f/p) the covariance is M (diag(p) - p p^T) M^T/(T-1), and M p = 0, so that
     E[u_l^2] = sum_k M_lk^2 p_k/(T-1); writing v_k = f_k^2/p_k it is (v_l - 2 f_l^2 v_l + f_l^2 sum_k f_k^2 v_k)/(T-1).
+
+    >>> print(theory.direction_variance([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], seq_len=128).round(4))
+    [[0.0039 0.0039 0.    ]
+     [0.0039 0.     0.0039]]
     """
     p = matrix("probs", probs)
     f = directions(p, logits)
@@ -46,7 +50,11 @@ def direction_variance(probs: ArrayLike, logits: ArrayLike = 0.0, *, seq_len: in
 
 @formula
 def finite_length_drive(probs: ArrayLike, logits: ArrayLike = 0.0, *, seq_len: int) -> FloatArray:
-    """f_nl^2 E|u|^2 - E[u_l^2] (K x L): times eta_Z P(n) gamma it is what finite T adds to dz_l/dt."""
+    """f_nl^2 E|u|^2 - E[u_l^2] (K x L): times eta_Z P(n) gamma it is what finite T adds to dz_l/dt.
+
+    >>> print(theory.finite_length_drive([[0.6, 0.4]], seq_len=128).round(5))
+    [[ 0.00269 -0.00269]]
+    """
     spread = direction_variance(probs, logits, seq_len=seq_len)
     return directions(probs, logits) ** 2 * spread.sum(axis=1, keepdims=True) - spread
 
@@ -71,6 +79,11 @@ def early_logits(
 
     with h_n = sum_{k != n} P(k) f_k, up to the finite-T corrections of the second term, which are smaller by 1/M.
     Discrete steps replace t^2 by t (t - 1).
+
+    >>> probs = [[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]
+    >>> setting = dict(query=[5, 5], weights=[0.5, 0.5], vocab_size=1000, lr_y=0.5, lr_z=0.5)
+    >>> print(theory.early_logits([10], probs, **setting).round(6))
+    [[[-0.001406  0.000703  0.000703]]]
     """
     t = sizes("steps", steps, least=0)
     p, share = matrix("probs", probs), numbers("weights", weights, above=0)[:, None]

@@ -36,7 +36,11 @@ from scansnap.theory.form import Form
 
 @formula
 def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """h(t): Eq. 45 in closed form, t in updates of one class.  Broadcasts over all arguments."""
+    """h(t): Eq. 45 in closed form, t in updates of one class.  Broadcasts over all arguments.
+
+    >>> print(theory.decoder_growth([1, 1e3, 1e15], vocab_size=1000, lr_y=0.5).round(6))
+    [0.0005   0.013096 0.040753]
+    """
     t = numbers("t", t, least=0)
     size = sizes("vocab_size", vocab_size, least=2)
     rate = numbers("lr_y", lr_y, least=0)
@@ -53,7 +57,11 @@ def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> F
 
 @formula
 def growth_time(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """The time at which h reaches `growth`: Eq. 45 solved for t."""
+    """The time at which h reaches `growth`: Eq. 45 solved for t.
+
+    >>> print(theory.growth_time(0.01, vocab_size=1000, lr_y=0.5).round(1))
+    64.0
+    """
     h = numbers("growth", growth, least=0)
     size = sizes("vocab_size", vocab_size, least=2)
     rate = numbers("lr_y", lr_y, above=0)
@@ -63,7 +71,11 @@ def growth_time(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) ->
 
 @formula
 def decoder_growth_steps(steps: int, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """h*(0), ..., h*(steps) (Eq. 33) along the first axis; further axes broadcast over `vocab_size` and `lr_y`."""
+    """h*(0), ..., h*(steps) (Eq. 33) along the first axis; further axes broadcast over `vocab_size` and `lr_y`.
+
+    >>> print(theory.decoder_growth_steps(3, vocab_size=10, lr_y=0.5).round(4))
+    [0.     0.05   0.097  0.1399]
+    """
     count = int(sizes("steps", steps, least=0))
     size, rate = np.broadcast_arrays(sizes("vocab_size", vocab_size, least=2), numbers("lr_y", lr_y, least=0))
     h = np.zeros((count + 1, *size.shape))
@@ -80,7 +92,11 @@ def growth_rate(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) ->
 
 @formula
 def residual_size(growth: ArrayLike, *, vocab_size: ArrayLike) -> FloatArray:
-    """(M - 1)/(M - 1 + exp(M h)): the residual e_n - alpha_n is this times zeta_n (Lemma 5)."""
+    """(M - 1)/(M - 1 + exp(M h)): the residual e_n - alpha_n is this times zeta_n (Lemma 5).
+
+    >>> print(theory.residual_size([0.0, 0.01], vocab_size=1000).round(4))
+    [0.999  0.0434]
+    """
     size = sizes("vocab_size", vocab_size, least=2)
     h = numbers("growth", growth, least=0)
     with np.errstate(over="ignore"):
@@ -92,6 +108,9 @@ def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact")
     """s_1 = 2 (1 + omega_1) ln M / eta_Y of Remark 2; from there on h is of order ln(M eta_Y s)/M.
 
     Published: 2 ln(1 + omega_1)/eta_Y, when exp(M h) has hardly begun to grow.
+
+    >>> print(theory.shift_start(vocab_size=1000, lr_y=0.5).round(1))
+    36.5
     """
     omega_1 = growth_crossings(vocab_size=vocab_size).omega_1
     rate = numbers("lr_y", lr_y, above=0)
@@ -127,6 +146,10 @@ def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -
 
     - up to s = ln M/eta_Y, where e^(M h) is about 0.567 M (v = e^-v), c is about 1/2 ln 1.567 = 0.22 whatever M;
     - late R is about M eta_Y s, so that c grows like 1/2 ln(eta_Y s), without limit.
+
+    >>> lower, upper = theory.shift_bounds(0.002, vocab_size=1000, lr_y=5.0)
+    >>> print(lower.round(2), upper.round(2))
+    0.0 0.04
     """
     size, rate = sizes("vocab_size", vocab_size, least=2), numbers("lr_y", lr_y, above=0)
     ahead = np.log1p(np.expm1(size * numbers("growth", growth, least=0)) / size) / 2
@@ -147,6 +170,9 @@ def growth_crossings(*, vocab_size: ArrayLike) -> GrowthCrossings:
 
     With y = M h the crossings solve -y exp(-y) = -1/(M - 1): y = -W(-1/(M - 1)) on the two real branches of Lambert's
     function.  They exist for M - 1 >= e, so from M = 4 on.
+
+    >>> print([omega.round(4).item() for omega in theory.growth_crossings(vocab_size=1000)])
+    [0.0003, 0.3198]
     """
     size = sizes("vocab_size", vocab_size, least=4)
     early = -lambertw(-1 / (size - 1), 0).real

@@ -40,7 +40,12 @@ from scansnap.theory.decoder import centered_products
 
 @dataclass(frozen=True)
 class MeasuredGradient:
-    """The quantities of Theorem 1 at a state of training."""
+    """The quantities of Theorem 1 at a state of training.
+
+    >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    >>> print(theory.measured_gradient(f, np.zeros((3, 8)), next_token=[6, 7]).speed)
+    [0. 0.]
+    """
 
     speed: FloatArray  # (K,) gamma_n
     iota: FloatArray  # (K,)
@@ -54,7 +59,14 @@ class MeasuredGradient:
 
 @formula
 def measured_gradient(direction: ArrayLike, decoder: ArrayLike, *, next_token: Ids) -> MeasuredGradient:
-    """gamma, iota, beta and xi for directions f_n (K x L) and decoder rows Y (L x M) of the same L tokens."""
+    """gamma, iota, beta and xi for directions f_n (K x L) and decoder rows Y (L x M) of the same L tokens.
+
+    >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    >>> decoder = theory.decoder(f, theory.decoder_logits([10, 10], next_token=[6, 7], vocab_size=8, lr_y=0.5))
+    >>> state = theory.measured_gradient(f, decoder, next_token=[6, 7])
+    >>> print(state.speed.round(3), state.drive.round(3))
+    [0.679 0.679] [0.333 0.333]
+    """
     f, y = matrix("direction", direction), matrix("decoder", decoder)
     columns = np.asarray(next_token)
     q_1, _ = centered_products(vocab_size=y.shape[1])
@@ -92,6 +104,13 @@ def energy_velocity(
     """The two parts of dz/dt in the energy law, each Q x L: the gain from row energies, and the loss to shares.
 
     Their difference is dz/dt, for any decoder; under true SGD the first is (eta_Z/eta_Y) dE_l/dt summed over queries.
+
+    >>> f = theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])
+    >>> decoder = theory.decoder(f, theory.decoder_logits([10, 10], next_token=[6, 7], vocab_size=8, lr_y=0.5))
+    >>> state = theory.measured_gradient(f, decoder, next_token=[6, 7])
+    >>> gain, loss = theory.energy_velocity(f, state, query=[5, 5], weights=[0.5, 0.5], lr_z=0.5)
+    >>> print((gain - loss).round(3))
+    [[-0.083  0.042  0.042]]
     """
     f = matrix("direction", direction)
     ids, row = np.unique(np.asarray(query), return_inverse=True)

@@ -25,6 +25,10 @@ def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
     """f_n as the rows of a K x L matrix, from P(l|n) and z (a row for all classes, or one row per class).
 
     Logits are taken relative to the largest one that occurs in a class, so that none overflows.
+
+    >>> print(theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]).round(3))
+    [[0.707 0.707 0.   ]
+     [0.707 0.    0.707]]
     """
     p = matrix("probs", probs)
     z = np.broadcast_to(numbers("logits", logits), p.shape)
@@ -37,7 +41,12 @@ def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
 
 @formula
 def overlaps(direction: ArrayLike) -> FloatArray:
-    """E = F^T F - I, with an exact zero diagonal."""
+    """E = F^T F - I, with an exact zero diagonal.
+
+    >>> print(theory.overlaps(theory.directions([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]])).round(3))
+    [[0.  0.5]
+     [0.5 0. ]]
+    """
     f = matrix("direction", direction)
     e = f @ f.T
     np.fill_diagonal(e, 0.0)
@@ -54,6 +63,10 @@ def layer_overlaps(attention: ArrayLike, *, vocab_size: int) -> FloatArray:
 
     So the overlaps differ by O(1/M) from those of l2 normalization, and classes without a common token get a negative
     one: E >= 0, which Appendix D.5 uses, does not carry over.
+
+    >>> print(theory.layer_overlaps([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], vocab_size=100).round(3))
+    [[0.   0.49]
+     [0.49 0.  ]]
     """
     c = matrix("attention", attention)
     size = sizes("vocab_size", vocab_size, least=2)
@@ -68,7 +81,12 @@ def layer_overlaps(attention: ArrayLike, *, vocab_size: int) -> FloatArray:
 
 @formula
 def inverse_overlaps(overlap: ArrayLike, *, form: Form = "exact") -> FloatArray:
-    """E' = I - (I + E)^{-1} (Lemma 14); the published form is minus that, as printed in D.1."""
+    """E' = I - (I + E)^{-1} (Lemma 14); the published form is minus that, as printed in D.1.
+
+    >>> print(theory.inverse_overlaps([[0.0, 0.5], [0.5, 0.0]]).round(3))
+    [[-0.333  0.667]
+     [ 0.667 -0.333]]
+    """
     e = square("overlap", overlap)
     try:
         # (I + E)^{-1} E, which equals I - (I + E)^{-1} and is precise for a small E.
@@ -83,7 +101,11 @@ def inverse_overlaps(overlap: ArrayLike, *, form: Form = "exact") -> FloatArray:
 
 @formula
 def eigenvalues(overlap: ArrayLike) -> FloatArray:
-    """lambda_1, ..., lambda_K of E, the largest in absolute value first."""
+    """lambda_1, ..., lambda_K of E, the largest in absolute value first.
+
+    >>> print(theory.eigenvalues(0.2 * (1 - np.eye(3))).round(3))
+    [ 0.4 -0.2 -0.2]
+    """
     spectrum = np.asarray(np.linalg.eigvalsh(square("overlap", overlap)), np.float64)
     return spectrum[np.argsort(-np.abs(spectrum), kind="stable")]
 
@@ -96,6 +118,9 @@ def diagonal_bound(overlap: ArrayLike, *, form: Form = "exact") -> float:
     x = -E'_nn.  Since sum_k u_nk^2/(1 + lambda_k) = 1 - E'_nn, x >= m^2 (1 + x), so x >= m^2/(1 - m^2), and the printed
     bound is at most (1 - m^2)/(1 - |lambda_1|) times x.  With |lambda_1| < 1/K that is below 1/(1 - 1/K) <= 1.5 for
     K >= 3, and for K = 2, where m = |lambda_1| = o is the overlap, it is 1 + o: the supremum is 1.5, as o -> 1/2.
+
+    >>> print(round(theory.diagonal_bound([[0.0, 0.1], [0.1, 0.0]]), 5))
+    0.00909
     """
     spectrum = np.abs(eigenvalues(overlap))
     return float(spectrum[-1] ** 2 / (1 + spectrum[0] if form == "exact" else 1 - spectrum[0]))
@@ -117,7 +142,11 @@ class OverlapBounds:
 
 @formula
 def overlap_bounds(overlap: ArrayLike) -> OverlapBounds:
-    """Lemmas 13 to 17 for one E; the bounds are infinite for |lambda_1| >= 1, where the lemmas say nothing."""
+    """Lemmas 13 to 17 for one E; the bounds are infinite for |lambda_1| >= 1, where the lemmas say nothing.
+
+    >>> print(round(theory.overlap_bounds([[0.0, 0.1], [0.1, 0.0]]).largest_inverse_most, 4))
+    0.1111
+    """
     e = square("overlap", overlap)
     inverse = inverse_overlaps(e)
     top = float(np.abs(eigenvalues(e)[0]))

@@ -34,7 +34,11 @@ GrowthForm = Literal["exact", "published", "poster"]
 
 @formula
 def speed(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """gamma(t) (Eq. 85, with t/K not rounded up)."""
+    """gamma(t) (Eq. 85, with t/K not rounded up).
+
+    >>> print(theory.speed([1e1, 1e2, 1e3], vocab_size=1000, num_classes=10, lr_y=0.5).round(3))
+    [0.499 4.306 0.261]
+    """
     size = sizes("vocab_size", vocab_size, least=2)
     h = decoder_growth(_per_class(t, num_classes), vocab_size=size, lr_y=lr_y)
     return ((size - 1) * h * residual_size(h, vocab_size=size))[()]
@@ -52,6 +56,10 @@ def speed_scanning(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLik
     """Bounds of gamma for t <= t'_0 (Eq. 54): x/4 <= gamma <= x with x = eta_Y t/K + 1/M, linear in t.
 
     The two factors 1 + Delta of Eq. 54 lie between 1 and 2 once h > M^-(2 - omega_0), in practice from t = 1 on.
+
+    >>> lower, upper = theory.speed_scanning(50, vocab_size=1000, num_classes=10, lr_y=0.5)
+    >>> print(lower.round(2), upper.round(2))
+    0.63 2.5
     """
     size = sizes("vocab_size", vocab_size, least=2)
     most = numbers("lr_y", lr_y, least=0) * _per_class(t, num_classes) + 1 / size
@@ -64,6 +72,10 @@ def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLik
 
     With S = M eta_Y t/K + 1 and both 1/Delta between 0 and 1: gamma lies between (M-1)^2/M ln(S/2)/(2S) and
     (M-1)^2/M 2 ln(S)/S.
+
+    >>> lower, upper = theory.speed_snapping(1e6, vocab_size=1000, num_classes=10, lr_y=0.5)
+    >>> print(lower.round(6), upper.round(6))
+    0.00017 0.000708
     """
     size = sizes("vocab_size", vocab_size, least=2)
     total = size * numbers("lr_y", lr_y, above=0) * _per_class(t, num_classes) + 1
@@ -73,14 +85,22 @@ def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLik
 
 @formula
 def scan_end(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """t'_0 = K ln M / eta_Y: up to here attention scans."""
+    """t'_0 = K ln M / eta_Y: up to here attention scans.
+
+    >>> print(theory.scan_end(vocab_size=1000, num_classes=10, lr_y=0.5).round(1))
+    138.2
+    """
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     return (classes * np.log(size) / numbers("lr_y", lr_y, above=0))[()]
 
 
 @formula
 def snap_start(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> FloatArray:
-    """t_0 = 2 (1 + omega_1) K ln M / eta_Y: from here on attention has snapped."""
+    """t_0 = 2 (1 + omega_1) K ln M / eta_Y: from here on attention has snapped.
+
+    >>> print(theory.snap_start(vocab_size=1000, num_classes=10, lr_y=0.5).round(1))
+    364.7
+    """
     late = 2 * (1 + growth_crossings(vocab_size=vocab_size).omega_1)
     return (late * scan_end(vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y))[()]
 
@@ -89,7 +109,11 @@ def snap_start(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike
 def accumulated_speed(
     t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike, lr_z: ArrayLike
 ) -> FloatArray:
-    """Gamma(t) (Eq. 128)."""
+    """Gamma(t) (Eq. 128).
+
+    >>> print(theory.accumulated_speed(1e4, vocab_size=1000, num_classes=10, lr_y=0.5, lr_z=0.05).round(2))
+    85.58
+    """
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     h = decoder_growth(_per_class(t, classes), vocab_size=size, lr_y=lr_y)
     ratio = numbers("lr_z", lr_z, least=0) / numbers("lr_y", lr_y, above=0)
@@ -111,6 +135,10 @@ def growth_bound(
 
     `form`: "exact" is 1/4 ln(1 + 4 Gamma/C_0); "published" is Eq. 129, 1/4 ln(C_0 + 4 Gamma); "poster" is
     ln(C_0 + 4 Gamma).
+
+    >>> setting = dict(vocab_size=1000, num_classes=10, lr_y=0.5, lr_z=0.05)
+    >>> print(theory.growth_bound([1e2, 1e6], **setting, constant=2.0).round(3))
+    [0.802 1.438]
     """
     c = numbers("constant", constant, above=0)
     total = accumulated_speed(t, vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y, lr_z=lr_z)
@@ -131,6 +159,10 @@ def growth_bound_phases(
     """B_n(t) by Eq. 14: h has its leading order in each phase; NaN between t'_0 and t_0, which Eq. 14 leaves out.
 
     h(t/K) = eta_Y t/(M K) up to t'_0 and ln(M eta_Y t/K)/M from t_0 on.
+
+    >>> setting = dict(vocab_size=1000, num_classes=10, lr_y=0.5, lr_z=0.05)
+    >>> print(theory.growth_bound_phases([1e1, 1e6], **setting, constant=2.0).round(3))
+    [0.056 1.438]
     """
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     rate = numbers("lr_y", lr_y, above=0)
@@ -160,6 +192,9 @@ def growth_bound_late(
 
     The exact form subtracts 1/4 ln C_0, which the published one leaves to its factor 1 + o(1); NaN until M eta_Y t/K
     exceeds one.
+
+    >>> print(theory.growth_bound_late(1e30, vocab_size=1000, num_classes=10, lr_y=0.5, lr_z=0.05).round(3))
+    2.318
     """
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     rate = numbers("lr_y", lr_y, above=0)
@@ -189,6 +224,10 @@ def late_time(
     large: for nu = 2500, C_0 = 3, K = 10, M = 1000 the late form is 42% off at 10^3 times it and 21% at 10^6 times.
     Published: exp(1/sqrt(2 nu))/(M eta_Y), which equals this up to K and C_0 if
     nu is inverted, as in the caption of Figure 9.
+
+    >>> setting = dict(vocab_size=1000, num_classes=10, lr_y=0.5, lr_z=0.05)
+    >>> print(theory.late_time(**setting, constant=1000.0).round(1))
+    102837103.0
     """
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     rate = numbers("lr_y", lr_y, above=0)
@@ -213,6 +252,9 @@ def rate_order_time(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: Arra
     turning point, before which the faster decoder has the larger B_n.  At t_0, where e^y = (M - 1) y, the inequality
     holds for y >= 3, so from M = 8 on the turning point lies before t_0.  Of two rates at one time t beyond t_0 of the
     slower one, all rates between them are past their turning points: (c) holds for Theorem 4's B_n.
+
+    >>> print(theory.rate_order_time(vocab_size=1000, num_classes=10, lr_y=0.5).round(1))
+    172.1
     """
     size = sizes("vocab_size", vocab_size, least=2)
     y = 2 + np.log(size)  # beyond the root: Newton's method descends on it, as the difference is convex
@@ -231,7 +273,12 @@ def common_logit(
     lr_z: ArrayLike,
     constant: ArrayLike,
 ) -> FloatArray:
-    """z(t) of the single common token (Eq. 122): minus the exact B_n."""
+    """z(t) of the single common token (Eq. 122): minus the exact B_n.
+
+    >>> setting = dict(vocab_size=1000, num_classes=10, lr_y=0.5, lr_z=0.05)
+    >>> print(theory.common_logit(1e6, **setting, constant=2.0).round(3))
+    -1.438
+    """
     return -growth_bound(
         t, vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y, lr_z=lr_z, constant=constant, form="exact"
     )
@@ -243,6 +290,9 @@ def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: Form = "
 
     xi_n = gamma sum_{n'} beta (f_n . f_n') with both factors equal to the overlap o e^(2z): K - 1 terms of o^2 e^(4z).
     So C_0 = 1/((K-1) o^2) in exact form.  Published: rho_0^4/K, with o = 1/rho_0^2, which is 1/(K o^2).
+
+    >>> print(theory.phase_constant(0.24, num_classes=10).round(3))
+    1.929
     """
     o = numbers("overlap", overlap, above=0)
     classes = sizes("num_classes", num_classes, least=2)

@@ -20,7 +20,11 @@ from scansnap.base.errors import InputError
 
 @formula
 def position_prior(part_probs: ArrayLike, *, sizes: ArrayLike, bias: ArrayLike) -> FloatArray:
-    """The P(l|n) to which a fixed bias is equivalent, from P_g(l|n) with buckets on the last axis."""
+    """The P(l|n) to which a fixed bias is equivalent, from P_g(l|n) with buckets on the last axis.
+
+    >>> print(theory.position_prior([[[0.8, 0.2], [0.2, 0.8]]], sizes=[1, 1], bias=[1.0, 0.0]).round(3))
+    [[0.639 0.361]]
+    """
     p, s, b = np.asarray(part_probs, np.float64), numbers("sizes", sizes, above=0), numbers("bias", bias)
     if p.shape[-1:] != s.shape or s.shape != b.shape:
         raise InputError(

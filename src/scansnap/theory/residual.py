@@ -25,7 +25,11 @@ from scansnap.theory.overlap import overlaps
 
 @formula
 def residual_directions(direction: ArrayLike, query: Ids) -> FloatArray:
-    """v_n = (f_n + e_m)/|f_n + e_m| (K x L) for directions f_n over L tokens; `query` is the index of m among them."""
+    """v_n = (f_n + e_m)/|f_n + e_m| (K x L) for directions f_n over L tokens; `query` is the index of m among them.
+
+    >>> print(theory.residual_directions([[0.6, 0.8, 0.0]], [2]).round(3))
+    [[0.424 0.566 0.707]]
+    """
     f = matrix("direction", direction).copy()
     index = np.asarray(query)
     if index.shape != (len(f),) or (index < 0).any() or (index >= f.shape[1]).any():
@@ -38,7 +42,13 @@ def residual_directions(direction: ArrayLike, query: Ids) -> FloatArray:
 
 @formula
 def residual_beta(direction: ArrayLike, query: Ids, *, form: Form = "exact") -> FloatArray:
-    """beta_nn' (K x K, zero diagonal): "published" is f_n . f_n' + 1[psi(n) = psi(n')], "exact" is E' of the v_n."""
+    """beta_nn' (K x K, zero diagonal): "published" is f_n . f_n' + 1[psi(n) = psi(n')], "exact" is E' of the v_n.
+
+    >>> f = theory.directions([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]])
+    >>> print(theory.residual_beta(f, [3, 3]).round(3))
+    [[0.    1.714]
+     [1.714 0.   ]]
+    """
     index = np.asarray(query)
     if form == "published":
         beta = overlaps(direction) + (index[:, None] == index)
@@ -82,6 +92,10 @@ def residual_velocity(
     V^T V has the overlaps a = (1 + q)/2 within a query and b = s/2 across, and up to 1/M the criterion is
     beta_a q > beta_b (1 - s).  For small s this is s < 2 q a (1 - a^2)/(1 + a^2): the token gains while s is below
     about 0.6 q.
+
+    >>> f = theory.directions([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]])
+    >>> print(theory.residual_velocity(f, [3, 3], vocab_size=100).round(3))
+    [[-0.219  0.11   0.11   0.   ]]
     """
     f = matrix("direction", direction)
     index = np.asarray(query)

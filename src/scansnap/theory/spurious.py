@@ -24,6 +24,9 @@ def spurious_share(probs: ArrayLike, *, weights: ArrayLike, seq_len: int, num_se
     """The expected share of each class's tokens (K,) that are common but look distinct in a data set of N sequences.
 
     `probs` is P(l|n) (K x L), `weights` P(n); `seq_len` is T, so that a sequence has T - 1 contextual tokens.
+
+    >>> print(theory.spurious_share(ss.syn_small().probs, weights=[0.5, 0.5], seq_len=8, num_sequences=16).round(3))
+    [0.023 0.023]
     """
     p = matrix("probs", probs)
     w = numbers("weights", weights, above=0)

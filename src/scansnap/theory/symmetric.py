@@ -83,7 +83,14 @@ def symmetric_flow(
     rtol: Tolerance = 1e-10,
     atol: Tolerance = 1e-12,
 ) -> SymmetricTrajectory:
-    """Integrate the reduced equations in log time from Y = Z = 0 and return them at increasing `times`."""
+    """Integrate the reduced equations in log time from Y = Z = 0 and return them at increasing `times`.
+
+    >>> flow = theory.symmetric_flow(
+    ...     [1e2, 1e6], distinct_probs=[0.3, 0.2], common_probs=[0.5], num_classes=3, vocab_size=100, lr_y=0.5, lr_z=0.5
+    ... )
+    >>> print(flow.common_logits.round(3).ravel())
+    [-0.529 -0.916]
+    """
     system = _System(
         vector("distinct_probs", distinct_probs, above=0),
         vector("common_probs", common_probs, above=0),
@@ -123,9 +130,10 @@ def symmetric_flow(
         rtol=rtol,
         atol=atol,
     )
-    if solution.y.shape[1] < len(when):
-        raise InputError(f"the equations cannot be integrated beyond step {when[solution.y.shape[1] - 1]:g}: "
-                         "lower lr_z or raise rtol.")  # fmt: skip
+    reached = len(solution.t)  # `y` is no array where the first step fails
+    if reached < len(when):
+        last = when[reached - 1] if reached else 0.0
+        raise InputError(f"the equations cannot be integrated beyond step {last:g}: lower lr_z or raise rtol.")
     observed = [system.observe(state) for state in solution.y.T]
     return SymmetricTrajectory(when, *(np.array(values) for values in zip(*observed, strict=True)))
 

@@ -16,7 +16,12 @@ from scansnap.base.door import formula
 
 @formula
 def tf_idf(probs: ArrayLike) -> FloatArray:
-    """P(l|n) ln(K/|Omega(l)|), with rows scaled to sum to one (a class without a rarer token has a row of zeros)."""
+    """P(l|n) ln(K/|Omega(l)|), with rows scaled to sum to one (a class without a rarer token has a row of zeros).
+
+    >>> print(theory.tf_idf([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]))
+    [[0. 1. 0.]
+     [0. 0. 1.]]
+    """
     p = matrix("probs", probs)
     documents = (p > 0).sum(axis=0)
     weight = p * np.log(len(p) / np.maximum(documents, 1))

@@ -125,8 +125,17 @@ def test_logits_between_tokens_give_the_attention() -> None:
         later = torch.ones(9, 9, dtype=torch.bool).triu(1)
         expected = logits.masked_fill(later, -math.inf).softmax(-1)
         assert torch.allclose(ours.attention(ids(1))[0][0], expected, atol=1e-12)
-    with pytest.raises(InputError, match="positions is 'sinusoidal', so logits depend on where"):
-        model().logits_between(tokens, tokens)
+
+
+def test_logits_between_tokens_are_means_over_positions() -> None:
+    """Of the products of queries and keys with every pair of position codes."""
+    ours, tokens = model(heads=2), ids(1)[0]
+    x = ours.embedding[tokens, None] * math.sqrt(ours.shape.width) + ours.table  # (tokens, positions, d)
+    query, key, _ = ours.layers[0].queries_and_keys(x, None)  # (tokens, H, positions, d/H)
+    products = torch.einsum("ahpd,bhqd->habpq", query, key) / math.sqrt(query.shape[-1])
+    assert torch.allclose(ours.logits_between(tokens, tokens), products.mean((3, 4)), atol=1e-12)
+    with pytest.raises(InputError, match="positions is 'sinusoidal' and norm is 'pre'"):
+        model(norm="pre").logits_between(tokens, tokens)
 
 
 def test_attention_parameters_are_those_of_the_logits() -> None:

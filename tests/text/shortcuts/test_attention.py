@@ -61,7 +61,7 @@ def test_classes_are_the_shares_of_words(words: ReadWords) -> None:
 
 def test_gains_are_those_of_the_definition(texts: Texts) -> None:
     logits, speaks_for = np.array([0.3, 1.2, -0.4, 0.9]), np.array([0, 1, 0, 0])
-    gains = texts.gains(logits, speaks_for)
+    (gains,) = texts.gains(logits[None], speaks_for)
     for word in range(4):
         of_texts = []
         for row, label in zip(texts.has_word, texts.label, strict=True):
@@ -70,8 +70,8 @@ def test_gains_are_those_of_the_definition(texts: Texts) -> None:
                 of_texts.append(even * math.exp(logits[word]) / sum(math.exp(z) for z, n in zip(logits, row) if n))  # noqa: B905
         assert gains[word] == pytest.approx(np.mean(of_texts))
     alone = Texts(texts.has_word[:1] * 0 + [1, 0, 0, 0], texts.label[:1] * 0)
-    assert np.isnan(alone.gains(logits, speaks_for)).tolist() == [False, True, True, True]
-    assert texts.gains(np.zeros(4), speaks_for) == pytest.approx(np.ones(4))
+    assert np.isnan(alone.gains(logits[None], speaks_for)).tolist() == [[False, True, True, True]]
+    assert texts.gains(np.zeros((2, 4)), speaks_for) == pytest.approx(np.ones((2, 4)))
 
 
 def test_loss_and_accuracy_are_those_of_training(words: ReadWords, texts: Texts) -> None:

@@ -13,7 +13,7 @@ import scansnap as ss
 from scansnap.text.shortcuts import counting, tally
 from scansnap.text.shortcuts.counting import FOLDS, HELD_OUT, LabelCounts
 from scansnap.text.shortcuts.words import words_of
-from tests.text.shortcuts.made import counted, rows, write_csv
+from tests.text.shortcuts.labelled_rows import counted, rows, write_csv
 
 
 @pytest.fixture(autouse=True)

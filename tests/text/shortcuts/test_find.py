@@ -11,7 +11,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.text.shortcuts.example import example_rows
-from tests.text.shortcuts.made import rows
+from tests.text.shortcuts.labelled_rows import rows
 
 
 @pytest.fixture(scope="module")

@@ -84,10 +84,9 @@ def prepare(
     explained = count_tokens(
         corpus, queries, window=YZTextOptions.window, tokens=int(tokens.max()) + 1, least=LEAST
     ).sel(token=tokens)
-    distinct = [
-        rank_correlations(explained, z)["partial"].sel(explanation=["distinctness", "control"]).mean("query").values
-        for z in flat
-    ]
+    with np.errstate(invalid="ignore"):  # a query whose tokens all say as little has no correlation
+        partial = [rank_correlations(explained, z)["partial"].mean("query") for z in flat]
+    distinct = [values.sel(explanation=["distinctness", "control"]).values for values in partial]
 
     def by_seed(values: xr.DataArray) -> xr.DataArray:
         shape = (actual.shape[0], actual.shape[1], *values.transpose("run", ...).shape[1:])

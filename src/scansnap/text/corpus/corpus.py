@@ -89,6 +89,10 @@ def read_corpus(
     `tokenizer` is "words" (lowercase words of the training split, with `<unk>` for those that occur fewer than
     `min_count` times), a Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder
     to which a tokenizer was saved, or a `Tokenizer`.
+
+    >>> corpus = ss.read_corpus("example")
+    >>> len(corpus.splits["train"]), corpus.vocab_size
+    (29323, 288)
     """
     min_count = whole("min_count", min_count, least=1)
     if tokenizer != WORDS and min_count != 1:

@@ -63,6 +63,13 @@ def classes_from_counts(
     -------
     TextClasses
         Sequence classes named by the text's words, and `kept`, the shares of the text that they keep.
+
+    Examples
+    --------
+    >>> counts = ss.count_corpus(ss.read_corpus("example"), output="counts_for_classes")
+    >>> classes = ss.classes_from_counts(counts, queries=2, next_tokens=3, tokens=20)
+    >>> classes.num_classes
+    6
     """
     if not isinstance(counts, Counts):
         raise InputError(f"counts is {type(counts).__name__}: give what count_corpus(...) or read_counts(...) returns.")

@@ -93,6 +93,12 @@ def count_corpus(
     -------
     Counts
         As `read_counts(output)`.
+
+    Examples
+    --------
+    >>> counts = ss.count_corpus("example", output="counted")
+    >>> counts.num_tokens, counts.window
+    (29323, 35)
     """
     how = CountExecution(**{name: words.pop(name) for name in options_of(CountExecution) if name in words})
     options = from_names(CountOptions, words)

@@ -36,7 +36,12 @@ ROWS_AT_ONCE = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """How often tokens precede and follow each other in a text, as `count_corpus` counts them."""
+    """How often tokens precede and follow each other in a text, as `count_corpus` counts them.
+
+    >>> counts = ss.count_corpus("example", output="kept")
+    >>> counts.dataset(["the"], tokens=3)["token_word"].values
+    array(['.', 'the', 'and'], dtype='<U3')
+    """
 
     path: Path
     window: int
@@ -148,7 +153,12 @@ class Counts:
 
 @door
 def read_counts(path: str | Path) -> Counts:
-    """The counts that `count_corpus` wrote to a folder; tables are read when they are asked for."""
+    """The counts that `count_corpus` wrote to a folder; tables are read when they are asked for.
+
+    >>> path = ss.count_corpus("example", output="read").path
+    >>> ss.read_counts(path).of("the").num_occurrences
+    2470
+    """
     path = Path(path)
     if not path.is_dir():
         raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")

@@ -7,25 +7,38 @@ more.  Besides two that follow the dynamics there are those that any such method
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from scansnap.base.open_list import OpenList
-from scansnap.text.predictions.reading import Reading
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from scansnap.text.predictions.reading import Reading
 
 ROWS_AT_ONCE = 1024
 
 
 class Predictor(Protocol):
-    """A method of prediction."""
+    """A method of prediction.
+
+    >>> class Frequent:
+    ...     def gains(self, reading):
+    ...         return reading.pair_counts().double()
+    >>> ss.predict("example", queries=["the"], method=Frequent())["ranked_word"].sizes["query"]
+    1
+    """
 
     def gains(self, reading: Reading) -> Tensor:
         """(Q, M) for the queries of the reading."""
 
 
 PREDICTORS: OpenList[Predictor] = OpenList("prediction method", "gains")
+"""Every method of prediction by name.
+
+>>> "settled" in ss.PREDICTORS, "first_drive" in ss.PREDICTORS
+(True, True)
+"""
 
 
 @PREDICTORS.register("first_drive")
@@ -39,7 +52,8 @@ class FirstDrive:
 
     def gains(self, reading: Reading) -> Tensor:
         drive = reading.decoder_drive()
-        alpha = torch.full_like(reading.next_shares, 1 / len(reading.next_shares))
+        shares = reading.next_shares
+        alpha = shares.new_full(shares.shape, 1 / len(shares))
         return reading.attention_drive(drive.addr_(drive.sum(1), alpha, alpha=-1), alpha)
 
 
@@ -70,9 +84,27 @@ class Settled:
         alpha = self.prior * shares + (1 - self.prior) / len(shares)
         sums = drive.sum(1)
         for rows, s in zip(drive.split(ROWS_AT_ONCE), sums.split(ROWS_AT_ONCE), strict=True):
-            product = torch.outer(s, alpha)
+            product = s.outer(alpha)
             rows.sub_(product).div_(product.mul_(self.time).add_(1.0))
         return reading.attention_drive(drive, alpha)
+
+
+@PREDICTORS.register("theorem_3")
+@dataclass(frozen=True)
+class Theorem3:
+    """c(l, m) D(l): distinct tokens gain (Theorem 2), those first that occur more often with the query (Theorem 3).
+
+    D(l) = sum_n P(n|l) log P(n|l)/P(n), with P(n|l) = C[l, n]/s_l, is how distinct a token is, in nats.
+    """
+
+    def gains(self, reading: Reading) -> Tensor:
+        drive = reading.decoder_drive()
+        log_shares = reading.next_shares.log()
+        distinctness = drive.new_zeros(len(drive))
+        for rows, part in zip(drive.split(ROWS_AT_ONCE), distinctness.split(ROWS_AT_ONCE), strict=True):
+            shares = rows / rows.sum(1, keepdim=True)
+            part.copy_((shares * (shares.log() - log_shares)).nan_to_num().sum(1))  # 0 log 0 = 0
+        return reading.pair_counts() * distinctness
 
 
 @PREDICTORS.register("cooccurrence")

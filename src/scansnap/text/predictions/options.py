@@ -31,7 +31,12 @@ class QueriesKind(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(Options):
-    """What is predicted, and how."""
+    """What is predicted, and how.
+
+    >>> options = ss.PredictOptions(queries=3, method="first_drive")
+    >>> ss.predict("example", options)["gain"].sizes["query"]
+    3
+    """
 
     queries: int | tuple[str, ...] = field(
         default=30,
@@ -40,6 +45,9 @@ class PredictOptions(Options):
     tokens: int = field(default=3000, metadata=option("Most frequent tokens that are ranked.", least=2))
     least: int = field(default=10, metadata=option("How often a token must precede the query to be ranked.", least=1))
     method: Any = field(default="settled", metadata=option("How to predict.", MemberKind(PREDICTORS)))
+    lr_y: float = field(
+        default=30.0, metadata=option("eta_Y of the training, for the times of scan and snap.", least=1e-12)
+    )
     window: int = field(
         default=YZModelOptions.window,
         metadata=option("Tokens in a window of the text; counts have their own.", least=3),

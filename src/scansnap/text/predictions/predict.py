@@ -20,6 +20,7 @@ from scansnap.text.predictions.methods import PREDICTORS
 from scansnap.text.predictions.options import PredictOptions
 from scansnap.text.predictions.reading import CountReading, Reading, WindowReading
 from scansnap.text.training.windows import every_window
+from scansnap.theory.phases import scan_end, snap_start
 
 if TYPE_CHECKING:
     from scansnap.text.counts.counts import Counts
@@ -50,7 +51,16 @@ def predict(
     -------
     xarray.Dataset
         `gain` (query, token) in units of one step of eta_Y = eta_Z = 1, NaN for tokens that are too rare beside the
-        query; `ranked` (query, place), the tokens from the largest gain on.
+        query; `ranked` (query, place), the tokens from the largest gain on.  `scan_end` and `snap_start` (query) are
+        the updates t'_0 and t_0 of Theorem 4 for the query's most frequent class: a class that is drawn in the share P
+        of the updates takes the time of one of K = 1/P classes.  They assume classes that can be told apart, so that
+        the loss vanishes; a text whose loss stays large scans on.
+
+    Examples
+    --------
+    >>> winners = ss.predict("example", queries=["the", "hunter"])
+    >>> winners["query_word"].values.tolist(), winners["ranked_word"].dims
+    (['the', 'hunter'], ('query', 'place'))
     """
     if isinstance(text, str | Path):
         text = read_corpus(text, progress=progress)
@@ -102,6 +112,7 @@ def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
         "count": (("query", "token"), counts),
         "frequency": (("token",), frequency[tokens]),
         "ranked": (("query", "place"), ranked),
+        **_times(reading, options.lr_y),
     }
     if options.control:
         if not isinstance(reading, WindowReading):
@@ -117,6 +128,16 @@ def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
     }
     described = {**options.described(), "record": list(variables)}
     return xr.Dataset(variables, coords, attributes("prediction", TITLE, described))
+
+
+def _times(reading: Reading, lr_y: float) -> dict[str, tuple[tuple[str], NDArray[np.float64]]]:
+    num_classes = np.round(1 / reading.class_shares().double().cpu().numpy()).astype(np.int64)
+    size = len(reading.next_shares)
+    functions = {"scan_end": scan_end, "snap_start": snap_start}
+    return {
+        name: (("query",), np.asarray(function(vocab_size=size, num_classes=num_classes, lr_y=lr_y)))
+        for name, function in functions.items()
+    }
 
 
 def _queries(text: Corpus | Counts, queries: int | tuple[str, ...]) -> NDArray[np.int64]:

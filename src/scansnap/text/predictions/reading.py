@@ -31,7 +31,14 @@ WINDOWS_AT_ONCE = 2048
 
 
 class Reading(Protocol):
-    """A text, read with even attention."""
+    """A text, read with even attention.
+
+    >>> class Frequent:  # a method of prediction is given a reading
+    ...     def gains(self, reading):
+    ...         return reading.pair_counts().double()
+    >>> ss.predict("example", queries=2, method=Frequent())["gain"].sizes["query"]
+    2
+    """
 
     queries: Tensor
     """(Q,) the query tokens that are asked about."""
@@ -46,6 +53,9 @@ class Reading(Protocol):
 
     def pair_counts(self) -> Tensor:
         """c(l, m) (Q, M): how often a token precedes a query."""
+
+    def class_shares(self) -> Tensor:
+        """P(m, n) (Q,) for the most frequent next token n of each query m."""
 
 
 class WindowReading:
@@ -90,6 +100,13 @@ class WindowReading:
             places = (slot[:, None] * self.vocab_size + ids[window])[before]
             counts += places.bincount(minlength=len(counts))
         return counts.view(len(self.queries), -1)
+
+    def class_shares(self) -> Tensor:
+        counts = torch.zeros(len(self.queries) * self.vocab_size, device=self._windows.device)
+        for ids, next_tokens in self._parts():
+            slot, window, position = self._asked(ids)
+            counts += (slot * self.vocab_size + next_tokens[window, position]).bincount(minlength=len(counts))
+        return counts.view(len(self.queries), -1).amax(1) / self._occurrences
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         for part in self._windows.split(WINDOWS_AT_ONCE):
@@ -173,3 +190,7 @@ class CountReading:
     def pair_counts(self) -> Tensor:
         rows = [self._counts.of(query).token_counts for query in self.queries.tolist()]
         return torch.as_tensor(np.array(rows, np.float32), device=self._device)
+
+    def class_shares(self) -> Tensor:
+        largest = [self._counts.of(query).next_counts.max() for query in self.queries.tolist()]
+        return torch.tensor(largest, device=self._device) / self._occurrences

@@ -47,6 +47,13 @@ def score_prediction(prediction: xr.Dataset, gains: ArrayLike | xr.DataArray, *,
         `rank`, `partial` and `winners` (run, query, explanation), NaN for a query with too few tokens; `calibration`
         (run, explanation, group), mean over queries; `tokens` (query), how many were compared.  `summarize_score`
         gives means and how many queries are positive.
+
+    Examples
+    --------
+    >>> prediction = ss.predict("example", queries=3)
+    >>> score = ss.score_prediction(prediction, prediction["gain"])  # of itself
+    >>> print(score["rank"].sel(explanation="prediction").values.round(6))
+    [[1. 1. 1.]]
     """
     top = whole("top", top, least=1)
     shape = prediction["gain"].shape

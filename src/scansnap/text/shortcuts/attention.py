@@ -102,15 +102,21 @@ class Texts:
         return weights / weights.sum(axis=1, keepdims=True)
 
     def gains(self, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
-        """(S,) how much more than even attention each word gets in texts of its label; NaN where there are none."""
-        gain = self.attention(logits) * self.has_word.sum(axis=1, keepdims=True)
-        result = np.full(len(speaks_for), np.nan)
+        """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
+
+        Since a word occurs once in a text, this is e^{z_l} times the mean of |x|/Σ_{l' in x} e^{z_l'} over the texts;
+        NaN where there are none.
+        """
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        has_word = self.has_word.astype(np.float64)
+        spread = has_word.sum(axis=1) / (weights @ has_word.T)  # (n, N)
+        result = np.full(logits.shape, np.nan)
         for k in np.unique(speaks_for):
             own, of_label = speaks_for == k, self.label == k
-            texts = self.has_word[of_label][:, own].sum(axis=0)
-            result[own] = np.divide(
-                gain[of_label][:, own].sum(axis=0), texts, out=np.full(len(texts), np.nan), where=texts > 0
-            )
+            in_label = has_word[of_label][:, own]
+            texts = in_label.sum(axis=0)
+            with np.errstate(invalid="ignore"):  # no text at all
+                result[:, own] = weights[:, own] * (spread[:, of_label] @ in_label) / texts
         return result
 
     def measure(self, logits: FloatArray, columns: FloatArray, num_words: int) -> tuple[float, float]:
@@ -211,7 +217,7 @@ def train_on(words: ReadWords, texts: Texts, options: AttentionOptions, seed: in
         record_every=max(1, options.updates // RECORDS), progress=False,
     )  # fmt: skip
     logits = _flat(result, "attention_logits") + added
-    gains = np.array([texts.gains(row, words.speaks_for) for row in logits])
+    gains = texts.gains(logits, words.speaks_for)
     columns = result["columns"].values[0, -1].astype(np.float64)
     return Trained(Course(result["step"].values.astype(np.float64), gains), logits[-1], columns)
 

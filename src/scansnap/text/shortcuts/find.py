@@ -80,6 +80,14 @@ def shortcuts(
     -------
     Shortcuts
         With `findings`, `shortcuts`, `spurious`, `outcomes`, and `write_table`.
+
+    Examples
+    --------
+    >>> rows = [{"text": f"{word} film {i % 7}", "mood": mood} for i in range(60)
+    ...         for word, mood in (("great", "good"), ("dull", "bad"))]
+    >>> result = ss.shortcuts(rows, text="text", label="mood", attention=False)
+    >>> sorted(finding.word for finding in result.shortcuts)
+    ['dull', 'great']
     """
     options = from_names(ShortcutOptions, words)
     for name, column in (("text", text), ("label", label)):

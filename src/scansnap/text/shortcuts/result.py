@@ -30,11 +30,21 @@ TABLES = (".csv", ".parquet", ".json")
 
 @dataclass(frozen=True)
 class Finding:
-    """A word that looks distinct for a label."""
+    """A word that looks distinct for a label.
+
+    >>> reviews = [{"review": f"{word} film {i % 7}", "mood": mood} for i in range(60)
+    ...            for word, mood in (("great", "good"), ("dull", "bad"))]
+    >>> result = ss.shortcuts(reviews, text="review", label="mood", attention=False)
+    >>> sorted((finding.word, finding.label, finding.share) for finding in result.findings)
+    [('dull', 'bad', 1.0), ('great', 'good', 1.0)]
+    """
 
     word: str
+    """The word."""
     label: str
+    """The label that it tells."""
     verdict: Verdict
+    """Whether it is a shortcut or spurious."""
     reasons: tuple[Reason, ...]
     """Why it is spurious; none for a shortcut."""
     allowed: bool
@@ -48,13 +58,17 @@ class Finding:
     usual_share: float
     """n_k/N."""
     z: float
+    """How many standard deviations the share is from the usual one."""
     p: float
+    """The chance of such a share if the word told nothing."""
     corrected_p: float
     """The chance that any word at all is this distinct for its label, bounded."""
     stability: float
     """The share of resamples in which the word speaks for its label."""
     held_out_texts: int
+    """Texts with the word that were held out."""
     held_out_share: float | None
+    """The share of its label among these."""
     rows_to_tell: float | None
     """Rows in which its share would be beyond chance, if it is not in these."""
     gain: float | None
@@ -64,6 +78,7 @@ class Finding:
     population_gain: float | None
     """The same for training on endless texts of the estimated classes."""
     population_picked_at: float | None
+    """The first recorded update at which that is at least 2."""
 
     @property
     def is_picked(self) -> bool:
@@ -98,11 +113,20 @@ class Curves:
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """Shortcuts in labelled text."""
+    """Shortcuts in labelled text: what `shortcuts` returns.
+
+    >>> rows = [{"text": f"{word} film {i % 7}", "mood": mood} for i in range(60)
+    ...         for word, mood in (("great", "good"), ("dull", "bad"))]
+    >>> ss.shortcuts(rows, text="text", label="mood", attention=False).num_rows
+    120
+    """
 
     source: str
+    """What was read."""
     text: str
+    """The column of text."""
     label: str
+    """The column of labels."""
     labels: dict[str, int]
     """Rows of each label."""
     num_words: int
@@ -112,17 +136,21 @@ class Shortcuts:
     num_tests: int
     """Pairs of word and label that could be beyond chance: what p is corrected for."""
     control: Control
+    """What the same tests find with the labels shuffled."""
     findings: tuple[Finding, ...]
     """Shortcuts first, then by z."""
     remarks: Remarks
+    """Rows that could not be used, and why."""
     read_share: float | None
     """The share of all words in the texts that the model reads."""
     curves: Curves | None
+    """Attention on the words that it picks, over training."""
     outcomes: tuple[Outcome, ...]
     """What training comes to on held-out texts: as it is, with a prior, with fewer texts."""
     spurious_share: dict[int, float]
     """By number of rows: the share of a text's words that are common but look distinct by chance (Section 9)."""
     options: ShortcutOptions
+    """How they were looked for."""
 
     @property
     def num_rows(self) -> int:

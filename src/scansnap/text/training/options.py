@@ -79,7 +79,11 @@ class RunOptions(WindowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(ModelOptions, RunOptions):
-    """The training of a transformer; the defaults are those of the published text experiment (Figure 7)."""
+    """The training of a transformer; the defaults are those of the published text experiment (Figure 7).
+
+    >>> ss.TextOptions(steps=60, width=32, feed_forward=32).lr_y
+    5.0
+    """
 
     optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("How gradients move parameters."))
     momentum: float = field(default=0.0, metadata=option("Momentum of sgd.", least=0, below=1))
@@ -106,7 +110,11 @@ class TextOptions(ModelOptions, RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class YZTextOptions(YZModelOptions, RunOptions):
-    """The training of Y and Z: plain SGD from zero, so that nothing is random."""
+    """The training of Y and Z: plain SGD from zero, so that nothing is random.
+
+    >>> ss.YZTextOptions(lr_z=3.0).lr_y
+    30.0
+    """
 
     model: ModelName = "yz"
     lr_y: float = 30.0

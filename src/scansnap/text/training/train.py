@@ -79,6 +79,13 @@ def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, pr
     xarray.Dataset
         Record 0 is the start.  A run whose loss stops being finite ends there with the status "diverged".  With
         several processes, the first has the records.
+
+    Examples
+    --------
+    >>> corpus = ss.read_corpus("example")
+    >>> run = ss.train_text(corpus, steps=2, width=8, feed_forward=8, record_every=1)
+    >>> print(dict(run["entropy"].sizes))
+    {'run': 1, 'step': 3, 'layer': 1, 'head': 1}
     """
     return text_training(corpus, options, store=store).run(progress)
 

@@ -1,0 +1,64 @@
+"""The command line's reference, made from the commands: `{commands}` on a page lists every one with its options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from scansnap.cli.app import app as program
+
+
+class Commands(SphinxDirective):
+    """Every command: how it is called, what it does, and its options by what they are about."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(reference(), allow_section_headings=True)
+
+
+def reference() -> str:
+    """The commands in Markdown."""
+    return "\n\n".join(_described(command, words) for words, command in all_commands())
+
+
+def all_commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with the words that call it."""
+    return _commands(typer.main.get_command(program), ("scansnap",))
+
+
+def _commands(group: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def _described(command: Any, words: tuple[str, ...]) -> str:
+    context = typer.Context(command, info_name=words[-1])
+    usage = " ".join([*words, *command.collect_usage_pieces(context)])
+    sections: dict[str, list[str]] = {}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and "--help" not in record[0]:
+            title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.capitalize()}s"
+            sections.setdefault(title, []).append(f"`{record[0]}`\n: {_plain(record[1])}")
+    parts = [f"## {' '.join(words)}", f"    {usage}", _plain(command.help or "")]
+    for title, entries in sections.items():
+        parts += [f"**{title}**", *entries]
+    return "\n\n".join(parts)
+
+
+def _plain(text: str) -> str:
+    """Help as Markdown: flags are code, and nothing else means anything."""
+    return re.sub(r"(--[\w-]+)", r"`\1`", re.sub(r"([<*_])", r"\\\1", text))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("commands", Commands)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,107 @@
+"""The documentation site, as `make docs` built it: complete, live, without a network, for everybody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import REQUIRED
+from tests.explorer.test_page_looks import AXE
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "build" / "site"
+MAIN = ["index", "tutorials/ten_minutes", "explore", "theory/phases", "reference/training", "reference/commands"]
+
+pytestmark = pytest.mark.skipif(
+    not (REQUIRED or (SITE / "index.html").exists()), reason="the site is not built: run `make docs`"
+)
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Open]:
+    """Open a page of the site from its file; at the end nothing may have failed or asked for the network."""
+    pages, problems = [], []
+
+    def opened(name: str, *, width: int = 1280, query: str = "", **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, **{"reduced_motion": "reduce", **options})
+        pages.append(page)
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: problems.append(f"error in the page: {error}"))
+        page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
+        local = ("file:", "blob:", "data:", "about:")
+        page.on("request", lambda asked: asked.url.startswith(local) or problems.append(f"asked for {asked.url}"))
+        page.goto((SITE / f"{name}.html").as_uri() + query)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert problems == []
+
+
+def test_every_document_is_a_page() -> None:
+    documents = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in documents if not (SITE / page).with_suffix(".html").exists()] == []
+
+
+def test_no_page_loads_anything_from_elsewhere() -> None:
+    """Links may go anywhere; scripts, styles, pictures and frames may not."""
+    for page in SITE.rglob("*.html"):
+        text = re.sub(r"<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for tag in re.findall(r"<(?:script|link|img|iframe|source|video|audio)\b[^>]*>", text):
+            assert not re.search(r"""(?:src|srcset|href)=["']?(?:https?:)?//""", tag), (page, tag)
+    for style in SITE.rglob("*.css"):
+        assert not re.search(r"""(?:@import|url\()\s*["']?(?:https?:)?//""", style.read_text(encoding="utf-8")), style
+
+
+@pytest.mark.parametrize("name", ["explore", "tutorials/ten_minutes"])
+def test_the_explorer_runs_in_the_page(open_page: Open, name: str) -> None:
+    page = open_page(name, reduced_motion="no-preference")
+    page.locator(".live iframe").scroll_into_view_if_needed()
+    explorer = page.frame_locator(".live iframe")
+    explorer.locator("#count", has_text="Step").wait_for()
+    if "Pause" not in explorer.locator("#play").inner_text():
+        explorer.locator("#play").click()
+    explorer.locator("#count", has_text=re.compile(r"Step [5-9]|Step \d\d")).wait_for()
+    explorer.locator("body", has_text=re.compile("Scanning|Snapping|Snapped")).wait_for()
+
+
+def test_the_reproduction_is_there(open_page: Open) -> None:
+    page = open_page("reproduction")
+    page.locator(".live iframe").scroll_into_view_if_needed()
+    page.frame_locator(".live iframe").locator("h1").first.wait_for()
+
+
+def test_search_works_offline(open_page: Open) -> None:
+    page = open_page("search", query="?q=snaps")
+    page.locator("#search-results li a").first.wait_for()
+    assert page.locator("#search-results li a", has_text="measure").count() > 0
+
+
+@pytest.mark.parametrize("name", MAIN)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_for_everybody(open_page: Open, name: str, scheme: str) -> None:
+    """Axe finds nothing serious, and nothing runs out of a phone; the explorer has tests of its own."""
+    if not AXE.exists() and not REQUIRED:
+        pytest.skip("axe-core is not installed: run `npm ci` in web/")
+    page = open_page(name, width=390, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 391
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.evaluate(AXE.read_text())
+    found = page.evaluate(
+        "axe.run({exclude: [['iframe']]}, {resultTypes: ['violations'], preload: false, iframes: false})"
+    )
+    serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], each["nodes"][0]["html"][:120]) for each in serious] == []
+
+
+def test_mathematics_is_typeset(open_page: Open) -> None:
+    page = open_page("theory/phases")
+    box = page.locator("math").first.bounding_box()
+    assert box["width"] > 100
