@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.cli.app import main
 from scansnap.dynamics import train as training
 from scansnap.monitor.store import read_looks
 from scansnap.results.store import RunStore
@@ -19,6 +21,7 @@ from scansnap.text.counts.counts import check_counts
 from scansnap.text.model.model_file import check_model, load_model, save_model
 from tests.faults.damage import identical, outcomes
 from tests.monitor.test_store import looks, write
+from tests.small_text import small_corpus
 from tests.text.counts.slow_counts import corpus_of, stored_tables, zipf_ids
 
 SMALL: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 8, "seq_len": 16}
@@ -205,3 +208,31 @@ def test_counts_and_models_are_checked_too(tmp_path) -> None:
     assert check_model(tmp_path / "model").damaged["model.safetensors"] == ["model.safetensors"]
     with pytest.raises(ss.StoreError, match=r"model\.safetensors has other bytes than were written"):
         load_model(tmp_path / "model")
+
+
+def test_commands_that_show_refuse_damage(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text").mkdir()
+    options = {"steps": 2, "width": 8, "feed_forward": 8, "window": 7, "batch_size": 4}
+    ss.train_text(small_corpus(tmp_path / "text"), **options, store=tmp_path / "text.zarr")
+    write(tmp_path / "watch.zarr", looks(3))
+    ss.count_corpus(corpus_of(9, train=zipf_ids(300, 9)), output=tmp_path / "counts", window=4)
+    for file, command in (
+        ("text.zarr/entropy/0.0.0.0", "text show text.zarr"),
+        ("watch.zarr/normalized_entropy/0.0.0", "watch show watch.zarr --once"),
+        ("watch.zarr/normalized_entropy/0.0.0", "watch show watch.zarr --json"),
+        ("counts/pairs/part-00000.parquet", "corpus show counts --query w3 --least 1"),
+        ("text.zarr/entropy/0.0.0.0", "check text.zarr"),
+    ):
+        data = bytearray((tmp_path / file).read_bytes())
+        if "check" not in command and "--json" not in command:
+            data[len(data) // 3 if "counts" in file else 30] ^= 1
+        (tmp_path / file).write_bytes(data)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["scansnap", *command.split()])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2, command
+        said = capsys.readouterr().err
+        assert "damaged" in said, command
+        assert "Traceback" not in said

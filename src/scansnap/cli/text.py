@@ -93,9 +93,11 @@ def show(
     common.check_picture(picture)
 
     from scansnap.figures import word_attention
+    from scansnap.results.sealed_folder import SealedFolder
     from scansnap.results.store import load
 
-    dataset = load(result, partial=True)
+    SealedFolder(result).refuse_damage()
+    dataset = load(result, partial=True)  # an unfinished run too
     if dataset.attrs.get("kind") != "text":
         raise InputError(f"{result} does not hold a result of text training: give what `scansnap text train` wrote.")
     if text is not None:

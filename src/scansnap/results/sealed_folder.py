@@ -110,6 +110,11 @@ class SealedFolder:
         """The files that are missing or have other bytes than were written."""
         return [name for name in self.sums or {} if self._intact(name) is None]
 
+    def refuse_damage(self) -> None:
+        """Read every file, and refuse a store of which one is damaged."""
+        for name in self.damaged():
+            raise StoreError(f"{self.root} is damaged: {self.problem(name)}; {advice(self.root)}")
+
     def check_presence(self) -> None:
         """Refuse a store that lacks a file, has one of another size, or damaged metadata; the rest shows when read."""
         for name, (size, *_) in (self.sums or {}).items():

@@ -20,7 +20,7 @@ from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.text.counts.contexts import ContextCounts
 from scansnap.text.counts.events import Rows
 from scansnap.text.counts.plan import Text
-from scansnap.text.counts.tables import COLUMNS, part_file, read_columns, read_part, read_queries
+from scansnap.text.counts.tables import COLUMNS, is_intact, part_file, read_columns, read_part, read_queries
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -191,14 +191,10 @@ def check_counts(path: str | Path) -> Condition:
         info = _info(path)
     except (OSError, ValueError, DamagedFile):
         return Condition(True, True, {INFO: [INFO]})
-    damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, info.get("files", {})), **{t: [] for t in COLUMNS}}
+    damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, info.get("files", {}))}
     for table in COLUMNS:
-        for part in range(len(info["cuts"]) - 1):
-            try:
-                for _ in read_part(path, table, part, 2**16):
-                    pass
-            except StoreError:
-                damaged[table].append(part_file(path, table, part).relative_to(path).as_posix())
+        parts = [part for part in range(len(info["cuts"]) - 1) if not is_intact(path, table, part)]
+        damaged[table] = [part_file(path, table, part).relative_to(path).as_posix() for part in parts]
     return Condition(info["format"] >= FORMAT, True, damaged)
 
 

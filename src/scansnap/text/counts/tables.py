@@ -7,9 +7,9 @@ queries, and its rows are in order:
     pairs       query, token, count                 c(l, m)
     bigrams     query, next_token, count            c(m, n)
 
-Beside them, `sums` has a file for each part with the checksums of its three footers, which is written last: a part
-whose sums are there is complete and on the disk.  The pages of data have checksums of their own, which Parquet has a
-place for, so a few rows can be read and checked without the rest.
+Beside them, `sums` has a file for each part with the checksums of its three files and of their footers, which is
+written last: a part whose sums are there is complete and on the disk.  The pages of data have checksums of their own,
+which Parquet has a place for, so a few rows can be read and checked without the rest.
 
 Keys stay equal over many rows and cost next to nothing with LZ4; items and counts are small, so that their high bytes,
 set apart from the low ones, cost little.  Together a triple takes two to three bytes.
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scansnap.base.errors import StoreError, brief
-from scansnap.base.files import DamagedFile, Sum, checksum, replace_file, sealed, sync, unsealed
+from scansnap.base.files import DamagedFile, Sum, checksum, file_checksum, replace_file, sealed, sync, unsealed
 from scansnap.text.counts.events import Rows
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write_part(folder: Path, part: int, blocks: Iterable[tuple[str, Rows]]) -> N
                 writers[table] = stack.enter_context(_writer(parquet, draft, COLUMNS[table]))
             for table, rows in blocks:
                 writers[table].write_table(_arrow(rows, COLUMNS[table]), row_group_size=len(rows.items))
-        sums = {table: _footer_sum(draft) for table, draft in drafts.items()}
+        sums = {table: [*_footer_sum(draft), file_checksum(draft)[1]] for table, draft in drafts.items()}
         sync(drafts.values())
         for table, draft in drafts.items():
             draft.replace(part_file(folder, table, part))
@@ -116,13 +116,24 @@ def read_queries(folder: Path, table: str, part: int, low: int, high: int) -> It
             yield Rows(rows.keys[:, first:stop], rows.items[first:stop], rows.counts[first:stop])
 
 
+def is_intact(folder: Path, table: str, part: int) -> bool:
+    """Whether a part has the bytes that were written; in counts of before, whether it can be read."""
+    try:
+        if (folder / "sums").exists():
+            size, _, value = unsealed(sums_file(folder, part).read_bytes())[table]
+            return file_checksum(part_file(folder, table, part)) == [size, value]
+        return all(True for _ in read_part(folder, table, part, 2**16))
+    except (OSError, DamagedFile, StoreError):
+        return False
+
+
 @contextmanager
 def _opened(folder: Path, table: str, part: int) -> Iterator[Any]:
     """The file of a part, whose footer is checked now and whose pages are checked when they are read."""
     path = part_file(folder, table, part)
     try:
         has_sums = (folder / "sums").exists()  # not in counts of before
-        if has_sums and unsealed(sums_file(folder, part).read_bytes())[table] != _footer_sum(path):
+        if has_sums and unsealed(sums_file(folder, part).read_bytes())[table][:2] != _footer_sum(path):
             raise DamagedFile("it has other bytes than were written")
         with _parquet().ParquetFile(path, page_checksum_verification=True) as file:
             yield file
