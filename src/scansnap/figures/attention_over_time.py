@@ -69,7 +69,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes = figure.add_subplot(grid[i, 0])
         of_class = dataset.isel({"class": i})
         image = heatmap(axes, of_class["attention"], axis, top)
-        next_token, query = (plain(of_class[f"{role}_token_name"].values) for role in ("next", "query"))
+        next_token, query = (plain(of_class[f"{role}_token_name"].values, 20) for role in ("next", "query"))
         names = f"next token {next_token}, query {query}"
         axes.set_title(names, fontsize=9, loc="left")
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "")
@@ -94,7 +94,7 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) ->
     values = dataset[name].values
     lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
     for i in range(lines.shape[1]):
-        text = f"next token {plain(dataset['next_token_name'].values[i], 24)}" if values.ndim > 1 else None
+        text = f"next token {plain(dataset['next_token_name'].values[i], 14)}" if values.ndim > 1 else None
         axes.plot(times, lines[:, i], color=COLORS[i % len(COLORS)], linestyle=LINES[i % len(LINES)], label=text)
     if values.ndim > 1:
         axes.legend(fontsize=7, frameon=False)
