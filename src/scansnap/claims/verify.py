@@ -12,7 +12,7 @@ from scansnap.base.errors import InputError, ScanSnapError, unknown
 from scansnap.base.kinds import SequenceKind
 from scansnap.base.printable import shortened
 from scansnap.base.progress import progress_bar
-from scansnap.base.user_file import described_error
+from scansnap.base.user_file import called, described_error
 from scansnap.claims import paper
 from scansnap.claims.check import Setting, check_rates
 from scansnap.claims.claim import Claim, Verdict
@@ -68,7 +68,7 @@ def verify(
             verdicts.append(replace(verdict, seconds=time.perf_counter() - began))
             show(i + 1)
             if on_verdict:
-                on_verdict(verdicts[-1])
+                called("on_verdict", on_verdict, verdicts[-1])
     return verdicts
 
 

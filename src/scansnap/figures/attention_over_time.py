@@ -83,7 +83,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes = figure.add_subplot(grid[i, 0])
         of_class = dataset.isel({"class": i})
         image = heatmap(axes, of_class["attention"], axis, top)
-        next_token, query = (plain(of_class[f"{role}_token_name"].values) for role in ("next", "query"))
+        next_token, query = (plain(of_class[f"{role}_token_name"].values, 20) for role in ("next", "query"))
         names = f"next token {next_token}, query {query}"
         if np.isfinite(of_class["snap"]):
             axes.axvline(float(of_class["snap"]), color="white", linestyle=":", linewidth=1.5)
@@ -115,7 +115,7 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) ->
         axes.plot(times, others[:, k], color="0.75", linewidth=0.7, zorder=1, label="_")
     lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
     for i in range(lines.shape[1]):
-        text = f"next token {plain(dataset['next_token_name'].values[i], 24)}" if values.ndim > 1 else None
+        text = f"next token {plain(dataset['next_token_name'].values[i], 14)}" if values.ndim > 1 else None
         axes.plot(times, lines[:, i], color=COLORS[i % len(COLORS)], linestyle=LINES[i % len(LINES)], label=text)
     if values.ndim > 1:
         axes.legend(fontsize=7, frameon=False)
