@@ -19,21 +19,31 @@ if TYPE_CHECKING:
 
 
 def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
-    """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped."""
+    """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped.
+
+    >>> figure = ss.plot.attention(ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9))
+    """
     from scansnap.figures import attention_over_time
 
     return attention_over_time.draw(attention_over_time.prepare(result, run=run))
 
 
 def claim(verdict: Verdict) -> Figure:
-    """What a claim predicts and what exact dynamics give: of a verdict of `verify`."""
+    """What a claim predicts and what exact dynamics give: of a verdict of `verify`.
+
+    >>> figure = ss.plot.claim(ss.verify("lemma_6")[0])
+    """
     from scansnap.figures import claim as picture
 
     return picture.draw(picture.prepare(verdict))
 
 
 def text(result: xr.Dataset) -> Figure:
-    """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves."""
+    """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves.
+
+    >>> corpus = ss.read_corpus("example")
+    >>> figure = ss.plot.text(ss.train_text(corpus, steps=4, width=8, feed_forward=8, record_every=1))
+    """
     from scansnap.figures import text_over_time
 
     return text_over_time.draw(text_over_time.prepare(result))

@@ -63,6 +63,12 @@ def classes_from_counts(
     -------
     TextClasses
         Sequence classes named by the text's words, and `kept`, the shares of the text that they keep.
+
+    Examples
+    --------
+    >>> counts = ss.count_corpus("example", output="for_classes")
+    >>> ss.classes_from_counts(counts, queries=["in", "to"], next_tokens=3, tokens=8).num_classes
+    2
     """
     if not isinstance(counts, Counts):
         raise InputError(f"counts is {type(counts).__name__}: give what count_corpus(...) or read_counts(...) returns.")

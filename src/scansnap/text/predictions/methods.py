@@ -20,13 +20,25 @@ ROWS_AT_ONCE = 1024
 
 
 class Predictor(Protocol):
-    """A method of prediction."""
+    """A method of prediction.
+
+    >>> class Even:
+    ...     def gains(self, reading: ss.Reading):
+    ...         return 0 * reading.pair_counts()
+    >>> ss.predict("example", queries=("the",), least=50, method=Even()).sizes["query"]
+    1
+    """
 
     def gains(self, reading: Reading) -> Tensor:
         """(Q, M) for the queries of the reading."""
 
 
 PREDICTORS: OpenList[Predictor] = OpenList("prediction method", "gains")
+"""Methods of prediction by name: `method=`.
+
+>>> "settled" in ss.PREDICTORS
+True
+"""
 
 
 @PREDICTORS.register("first_drive")

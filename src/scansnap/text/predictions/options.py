@@ -31,7 +31,11 @@ class QueriesKind(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(Options):
-    """What is predicted, and how."""
+    """What is predicted, and how.
+
+    >>> ss.PredictOptions(queries=5).tokens
+    3000
+    """
 
     queries: int | tuple[str, ...] = field(
         default=30,

@@ -31,7 +31,14 @@ WINDOWS_AT_ONCE = 2048
 
 
 class Reading(Protocol):
-    """A text, read with even attention."""
+    """A text, read with even attention.
+
+    >>> class Frequent:
+    ...     def gains(self, reading: ss.Reading):
+    ...         return reading.pair_counts()
+    >>> ss.predict("example", queries=("the",), least=50, method=Frequent()).sizes["query"]
+    1
+    """
 
     queries: Tensor
     """(Q,) the query tokens that are asked about."""

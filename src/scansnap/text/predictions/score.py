@@ -47,6 +47,13 @@ def score_prediction(prediction: xr.Dataset, gains: ArrayLike | xr.DataArray, *,
         `rank`, `partial` and `winners` (run, query, explanation), NaN for a query with too few tokens; `calibration`
         (run, explanation, group), mean over queries; `tokens` (query), how many were compared.  `summarize_score`
         gives means and how many queries are positive.
+
+    Examples
+    --------
+    >>> prediction = ss.predict("example", queries=3, least=50)
+    >>> score = ss.score_prediction(prediction, prediction["gain"].fillna(0.0).values)
+    >>> score["rank"].shape
+    (1, 3, 4)
     """
     top = whole("top", top, least=1)
     shape = prediction["gain"].shape

@@ -80,6 +80,12 @@ def shortcuts(
     -------
     Shortcuts
         With `findings`, `shortcuts`, `spurious`, `outcomes`, and `write_table`.
+
+    Examples
+    --------
+    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
+    >>> found.findings[0].word, found.findings[0].verdict
+    ('imported', 'shortcut')
     """
     options = from_names(ShortcutOptions, words)
     for name, column in (("text", text), ("label", label)):

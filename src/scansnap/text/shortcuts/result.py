@@ -30,7 +30,12 @@ TABLES = (".csv", ".parquet", ".json")
 
 @dataclass(frozen=True)
 class Finding:
-    """A word that looks distinct for a label."""
+    """A word that looks distinct for a label.
+
+    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
+    >>> found.findings[0].share > found.findings[0].usual_share
+    True
+    """
 
     word: str
     label: str
@@ -98,7 +103,12 @@ class Curves:
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """Shortcuts in labelled text."""
+    """Shortcuts in labelled text.
+
+    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
+    >>> found.num_words
+    423
+    """
 
     source: str
     text: str

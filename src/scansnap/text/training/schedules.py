@@ -18,7 +18,14 @@ from scansnap.base.open_list import OpenList
 
 
 class Schedule(Protocol):
-    """The share of the learning rates over a run."""
+    """The share of the learning rates over a run.
+
+    >>> class Halved:
+    ...     def share(self, done: float) -> float:
+    ...         return 1.0 if done < 0.5 else 0.5
+    >>> ss.TextOptions(schedule=Halved()).schedule.share(0.7)
+    0.5
+    """
 
     def share(self, done: float) -> float:
         """The share that is used when the part `done` of the run, from 0 to 1, is behind."""
@@ -26,7 +33,11 @@ class Schedule(Protocol):
 
 
 SCHEDULES: OpenList[Schedule] = OpenList("schedule", "share")
-"""Every schedule by name."""
+"""Every schedule by name.
+
+>>> ss.SCHEDULES.member("linear").share(0.5)
+0.5
+"""
 
 
 @SCHEDULES.register("constant")
