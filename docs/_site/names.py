@@ -26,14 +26,15 @@ from sphinx.util.nodes import make_refnode
 
 import scansnap
 from _site.commands import all_commands
-from _site.public import default_of, docstring, parameters
+from _site.public import MODULES, default_of, docstring, parameters
 from scansnap import HeadQuantity, Quantity
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import Options
 
-sys.modules["scansnap.measure"] = scansnap.measure  # where it is seen, which is not where it lives
+for _name in MODULES:  # autodoc looks for them where they are seen, which is not always where they live
+    sys.modules.setdefault(f"scansnap.{_name}", getattr(scansnap, _name))
 
-SHORT = {"ss": "scansnap", "theory": "scansnap.theory", "measure": "scansnap.measure"}
+SHORT = {"ss": "scansnap", **{name: f"scansnap.{name}" for name in MODULES}}
 """What the documents call the modules."""
 
 COMMANDS_PAGE = "reference/commands"
@@ -126,7 +127,7 @@ class Links(SphinxPostTransform):
 
     def _link(self, literal: nodes.literal) -> nodes.reference | None:
         text, objects = literal.astext(), self.env.domains.python_domain.objects
-        name = re.match(r"(ss|theory|measure)\.([\w.]+)", text)
+        name = re.match(rf"({'|'.join(SHORT)})\.([\w.]+)", text)
         entry = objects.get(f"{SHORT[name[1]]}.{name[2]}") if name else None
         if entry is not None:
             return self._reference(entry.docname, entry.node_id, literal)

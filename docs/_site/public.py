@@ -24,7 +24,8 @@ import scansnap
 from scansnap.base.options import Options, options_of
 
 TABLE = Path(__file__).parents[1] / "reference" / "parameters.toml"
-MODULES = ("theory", "measure", "plot")
+MODULES = tuple(name for name in scansnap.__all__ if inspect.ismodule(getattr(scansnap, name)))
+"""Public names that are modules of names."""
 
 
 def public_names() -> Iterator[tuple[str, Any]]:

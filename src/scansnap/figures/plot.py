@@ -21,16 +21,7 @@ if TYPE_CHECKING:
 def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
     """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped.
 
-    Parameters
-    ----------
-    result : xarray.Dataset
-        What `train` or `flow` returned, with attention, loss and entropy recorded.
-    run : int
-        Which of its runs; the others are gray lines.
-
-    Examples
-    --------
-    >>> ss.plot.attention(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5)).savefig("attention.png")
+    >>> figure = ss.plot.attention(ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9))
     """
     from scansnap.figures import attention_over_time
 
@@ -38,16 +29,9 @@ def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
 
 
 def claim(verdict: Verdict) -> Figure:
-    """What a claim predicts and what exact dynamics give.
+    """What a claim predicts and what exact dynamics give: of a verdict of `verify`.
 
-    Parameters
-    ----------
-    verdict : Verdict
-        One of those that `verify` returned.
-
-    Examples
-    --------
-    >>> ss.plot.claim(ss.verify("lemma_6")[0]).savefig("lemma_6.png")
+    >>> figure = ss.plot.claim(ss.verify("lemma_6")[0])
     """
     from scansnap.figures import claim as picture
 
@@ -57,15 +41,8 @@ def claim(verdict: Verdict) -> Figure:
 def text(result: xr.Dataset) -> Figure:
     """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves.
 
-    Parameters
-    ----------
-    result : xarray.Dataset
-        What `train_text` returned.
-
-    Examples
-    --------
-    >>> run = ss.train_text(ss.read_corpus("example"), model="yz", steps=4, record_every=1)
-    >>> ss.plot.text(run).savefig("text.png")
+    >>> corpus = ss.read_corpus("example")
+    >>> figure = ss.plot.text(ss.train_text(corpus, steps=4, width=8, feed_forward=8, record_every=1))
     """
     from scansnap.figures import text_over_time
 

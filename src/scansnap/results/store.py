@@ -158,8 +158,9 @@ def check_store(path: str | Path) -> Condition:
     """Read every file of a result, or of looks, and say which variables are intact.
 
     >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "checked.zarr")
-    >>> ss.check_store(path).is_intact
-    True
+    >>> condition = ss.check_store(path)
+    >>> condition.complete, any(condition.damaged.values())
+    (True, False)
     """
     folder = SealedFolder(Path(path))
     attrs = _attributes(folder, looks=True)

@@ -66,10 +66,9 @@ def classes_from_counts(
 
     Examples
     --------
-    >>> counts = ss.count_corpus(ss.read_corpus("example"), output="counts_for_classes")
-    >>> classes = ss.classes_from_counts(counts, queries=2, next_tokens=3, tokens=20)
-    >>> classes.num_classes
-    6
+    >>> counts = ss.count_corpus("example", output="for_classes")
+    >>> ss.classes_from_counts(counts, queries=["in", "to"], next_tokens=3, tokens=8).num_classes
+    2
     """
     if not isinstance(counts, Counts):
         raise InputError(f"counts is {type(counts).__name__}: give what count_corpus(...) or read_counts(...) returns.")

@@ -33,9 +33,8 @@ class QueriesKind(Kind):
 class PredictOptions(Options):
     """What is predicted, and how.
 
-    >>> options = ss.PredictOptions(queries=3, method="first_drive")
-    >>> ss.predict("example", options)["gain"].sizes["query"]
-    3
+    >>> ss.PredictOptions(queries=5).tokens
+    3000
     """
 
     queries: int | tuple[str, ...] = field(

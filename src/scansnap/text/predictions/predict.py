@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -16,14 +15,12 @@ from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import attributes
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.corpus.tokenizers import token_of
+from scansnap.text.counts.counts import Counts
 from scansnap.text.predictions.methods import PREDICTORS
 from scansnap.text.predictions.options import PredictOptions
 from scansnap.text.predictions.reading import CountReading, Reading, WindowReading
 from scansnap.text.training.windows import every_window
 from scansnap.theory.phases import scan_end, snap_start
-
-if TYPE_CHECKING:
-    from scansnap.text.counts.counts import Counts
 
 TITLE = "predicted gain of attention"
 BYTES = 4
@@ -58,9 +55,9 @@ def predict(
 
     Examples
     --------
-    >>> winners = ss.predict("example", queries=["the", "hunter"])
-    >>> winners["query_word"].values.tolist(), winners["ranked_word"].dims
-    (['the', 'hunter'], ('query', 'place'))
+    >>> prediction = ss.predict("example", queries=("the",), least=50)
+    >>> prediction["gain"].sizes["query"]
+    1
     """
     if isinstance(text, str | Path):
         text = read_corpus(text, progress=progress)
@@ -76,8 +73,6 @@ def predict(
 
 
 def _is_counts(text: object) -> bool:
-    from scansnap.text.counts.counts import Counts  # compiled, which a corpus does not need
-
     return isinstance(text, Counts)
 
 

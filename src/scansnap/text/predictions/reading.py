@@ -33,11 +33,11 @@ WINDOWS_AT_ONCE = 2048
 class Reading(Protocol):
     """A text, read with even attention.
 
-    >>> class Frequent:  # a method of prediction is given a reading
-    ...     def gains(self, reading):
-    ...         return reading.pair_counts().double()
-    >>> ss.predict("example", queries=2, method=Frequent())["gain"].sizes["query"]
-    2
+    >>> class Frequent:
+    ...     def gains(self, reading: ss.Reading):
+    ...         return reading.pair_counts()
+    >>> ss.predict("example", queries=("the",), least=50, method=Frequent()).sizes["query"]
+    1
     """
 
     queries: Tensor

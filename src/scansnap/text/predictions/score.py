@@ -50,10 +50,10 @@ def score_prediction(prediction: xr.Dataset, gains: ArrayLike | xr.DataArray, *,
 
     Examples
     --------
-    >>> prediction = ss.predict("example", queries=3)
-    >>> score = ss.score_prediction(prediction, prediction["gain"])  # of itself
-    >>> print(score["rank"].sel(explanation="prediction").values.round(6))
-    [[1. 1. 1.]]
+    >>> prediction = ss.predict("example", queries=3, least=50)
+    >>> score = ss.score_prediction(prediction, prediction["gain"].fillna(0.0).values)
+    >>> score["rank"].shape
+    (1, 3, 4)
     """
     top = whole("top", top, least=1)
     shape = prediction["gain"].shape

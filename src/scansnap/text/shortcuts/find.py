@@ -83,9 +83,9 @@ def shortcuts(
 
     Examples
     --------
-    >>> result = ss.shortcuts("example", text="review", label="sentiment", attention=False)
-    >>> len(result.shortcuts) > 0
-    True
+    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
+    >>> found.findings[0].word, found.findings[0].verdict
+    ('imported', 'shortcut')
     """
     options = from_names(ShortcutOptions, words)
     for name, column in (("text", text), ("label", label)):

@@ -32,11 +32,9 @@ TABLES = (".csv", ".parquet", ".json")
 class Finding:
     """A word that looks distinct for a label.
 
-    >>> reviews = [{"review": f"{word} film", "mood": mood} for i in range(60)
-    ...            for word, mood in (("great", "good"), ("dull", "bad"))]
-    >>> result = ss.shortcuts(reviews, text="review", label="mood", attention=False)
-    >>> sorted((finding.word, finding.label, finding.share) for finding in result.findings)
-    [('dull', 'bad', 1.0), ('great', 'good', 1.0)]
+    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
+    >>> found.findings[0].share > found.findings[0].usual_share
+    True
     """
 
     word: str
@@ -113,12 +111,11 @@ class Curves:
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """Shortcuts in labelled text: what `shortcuts` returns.
+    """Shortcuts in labelled text.
 
-    >>> rows = [{"text": f"{word} film", "mood": mood} for i in range(60)
-    ...         for word, mood in (("great", "good"), ("dull", "bad"))]
-    >>> ss.shortcuts(rows, text="text", label="mood", attention=False).num_rows
-    120
+    >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
+    >>> found.num_words
+    423
     """
 
     source: str
