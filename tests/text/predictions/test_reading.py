@@ -69,6 +69,18 @@ def test_settled_is_the_first_drive_for_no_time(windows) -> None:
     assert not np.allclose(Settled(1000.0, 0.5).gains(ours), FirstDrive().gains(ours), atol=1e-4)
 
 
+def test_settled_solves_the_implicit_step(windows) -> None:
+    """tau Y = tau (C - s alpha^T - s alpha^T (tau Y)): each entry by itself, with its curvature s_l alpha_n."""
+    ours, tau = reading(windows, [0, 1]), 40.0
+    alpha = 0.6 * ours.next_shares + 0.4 / VOCAB
+    c = ours.decoder_drive().double()
+    y = torch.zeros_like(c)
+    for _ in range(2000):
+        y += 0.02 * (c - torch.outer(c.sum(1), alpha.double()) * (1 + tau * y) - y)
+    expected = ours.attention_drive(y.float(), alpha)
+    np.testing.assert_allclose(Settled(tau, 0.6).gains(ours), expected, rtol=1e-4, atol=1e-9)
+
+
 def test_pairs_are_counted_and_shuffling_moves_next_tokens_alone(windows) -> None:
     ours = reading(windows, [3])
     expected = np.zeros(VOCAB, np.int64)

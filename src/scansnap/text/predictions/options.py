@@ -10,7 +10,7 @@ from scansnap.base.checks import whole
 from scansnap.base.kinds import Kind, MemberKind
 from scansnap.base.options import Options, option
 from scansnap.text.model.shape import YZModelOptions
-from scansnap.text.predictions.methods import PREDICTORS
+from scansnap.text.predictions.methods import PREDICTORS, Predictor
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,10 @@ class PredictOptions(Options):
     )
     tokens: int = field(default=3000, metadata=option("Most frequent tokens that are ranked.", least=2))
     least: int = field(default=10, metadata=option("How often a token must precede the query to be ranked.", least=1))
-    method: Any = field(default="settled", metadata=option("How to predict.", MemberKind(PREDICTORS)))
+    method: str | Predictor = field(
+        default="settled",
+        metadata=option(f"How to predict: {', '.join(PREDICTORS)}, or your own.", MemberKind(PREDICTORS)),
+    )
     lr_y: float = field(
         default=30.0, metadata=option("eta_Y of the training, for the times of scan and snap.", least=1e-12)
     )
