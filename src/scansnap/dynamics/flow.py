@@ -108,11 +108,11 @@ def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progr
             reached[part] = solution.reached
             shapes = {quantity.name: shape_of(quantity, dimension_sizes) for quantity in record}
             recorder.write(_values(own, solution, options, shapes), (part, slice(None)))
-    failed = reached < times[-1] * (1 - 1e-9)
-    if failed.any():
-        warnings.warn(_why(runs, reached, failed, times[-1]), RuntimeWarning, stacklevel=3)
-        return recorder.finish({"status": np.where(failed, "failed", "ok").astype("U8")})
-    return recorder.finish({"status": np.full(len(runs), "ok", "U8")})
+        failed = reached < times[-1] * (1 - 1e-9)
+        if failed.any():
+            warnings.warn(_why(runs, reached, failed, times[-1]), RuntimeWarning, stacklevel=3)
+            return recorder.finish({"status": np.where(failed, "failed", "ok").astype("U8")})
+        return recorder.finish({"status": np.full(len(runs), "ok", "U8")})
 
 
 def _values(

@@ -19,12 +19,16 @@ values are the fill value is not in the list; a file that is in the list and not
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from scansnap.base.errors import StoreError
 from scansnap.base.files import DamagedFile, Sum, checksum, file_checksum, matches, replace_file, sealed, sync, unsealed
+
+_TURN = threading.RLock()
+"""One thread at a time changes what is written."""
 
 LIST = ".zmetadata"
 METADATA = (".zarray", ".zattrs", ".zgroup")
@@ -40,6 +44,7 @@ class SealedFolder:
         self.metadata: dict[str, Any] = {}
         self.sums: dict[str, Sum] | None = {}
         self._waiting: dict[str, Sum | None] = {}  # what the next commit adds, or with None removes
+        self.is_closed = False  # zarr writes in a thread of its own, which an interruption of this one does not stop
         if not new:
             self._read_list()
 
@@ -124,10 +129,11 @@ class SealedFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, which counts after the next commit."""
-        self._draft(name).write_bytes(data)
-        self._waiting[name] = checksum(data)
-        if is_metadata(name):
-            self.metadata[name] = json.loads(data)
+        with _TURN:
+            self._draft(name).write_bytes(data)
+            self._waiting[name] = checksum(data)
+            if is_metadata(name):
+                self.metadata[name] = json.loads(data)
 
     def write_by(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
         """Write a file by a function of the open file."""
@@ -138,6 +144,8 @@ class SealedFolder:
 
     def _draft(self, name: str) -> Path:
         """Where a file is written until the next commit."""
+        if self.is_closed:
+            raise RuntimeError(f"{self.root} is closed")
         path = self._new(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._waiting.setdefault(name, None)  # so that `discard` removes it if writing fails
@@ -160,6 +168,15 @@ class SealedFolder:
 
     def commit(self) -> None:
         """Let everything written since the last commit count."""
+        with _TURN:
+            self._commit()
+
+    def close(self) -> None:
+        """Refuse to write from now on, when what is being written is."""
+        with _TURN:
+            self.is_closed = True
+
+    def _commit(self) -> None:
         added = {name: value for name, value in self._waiting.items() if value is not None}
         drafts = [self._new(name) for name in added]
         sync({*drafts, *(draft.parent for draft in drafts)})

@@ -243,6 +243,7 @@ class RunStore:
 
     def unlock(self) -> None:
         """Let others write."""
+        self._folder.close()
         self._lock.release()
 
     def write(self, block: Mapping[str, NDArray[Any]], place: tuple[slice, ...]) -> None:
