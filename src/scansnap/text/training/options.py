@@ -28,16 +28,20 @@ FEWEST, MOST, SAMPLED = 16, 100, 64
 class TextOptions(ModelOptions):
     """The training; the defaults are those of the published text experiment (Figure 7)."""
 
-    lr_y: float = field(default=5.0, metadata=option("Learning rate of all parameters but those of --lr-z.", least=0))
+    lr_y: float = field(
+        default=5.0, metadata=option("Learning rate of all parameters but those of --lr-z.", least=0, most=1e30)
+    )
     lr_z: float | None = field(
         default=None,
-        metadata=option("Learning rate of what makes attention logits: W_Q, W_K, a t5 bias", least=0, none="is lr_y"),
+        metadata=option(
+            "Learning rate of what makes attention logits: W_Q, W_K, a t5 bias", least=0, most=1e30, none="is lr_y"
+        ),
     )
     steps: int | None = field(default=None, metadata=option("Updates", least=0, none="makes one pass over the text"))
     batch_size: int = field(default=20, metadata=option("Windows per update.", least=1))
     optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("How gradients move parameters."))
     momentum: float = field(default=0.0, metadata=option("Momentum of sgd.", least=0, below=1))
-    weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0))
+    weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0, most=1e30))
     clip: float | None = field(
         default=0.5, metadata=option("Largest norm of the gradient of all parameters", least=0, none="lets it be")
     )
