@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scansnap.base import checks
 from scansnap.base.options import from_names
 from scansnap.base.printable import printable
 from scansnap.cli import common
@@ -45,6 +46,7 @@ def count(
     show = False if json else None
     began = time.perf_counter()
     # counts that are there have their vocabulary
+    checks.path("--output", output)
     corpus = text if output.exists() else read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=show)
     counts = count_corpus(
         corpus, output=output, add=add, progress=show, **read_flags(flags, CountOptions, CountExecution)

@@ -24,6 +24,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import StoreError, brief
 from scansnap.base.files import checksum, sync
 from scansnap.base.printable import shortened
@@ -41,6 +42,7 @@ SAME = ("model", "probe", "rows")
 """The attributes by which two watches are of the same training."""
 
 
+@door
 def read_looks(path: str | Path) -> xr.Dataset:
     """The looks that a store holds so far; arrays stay on disk until they are used."""
     path = Path(path)

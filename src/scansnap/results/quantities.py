@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap.base.checks import is_iterable
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.kinds import EitherKind, Kind, SequenceKind
@@ -176,7 +177,13 @@ class RecordKind(Kind):
 
     def check(self, name: str, value: Any) -> tuple[str | Quantity, ...]:
         """The names in their usual order, then the user's own."""
-        asked = [value] if isinstance(value, str | Quantity) else list(value) if isinstance(value, Sequence) else []
+        asked = (
+            [value]
+            if isinstance(value, str | Quantity)
+            else list(value)
+            if isinstance(value, Sequence) and is_iterable(value)
+            else []
+        )
         if not asked:
             raise InputError(f"{name} is {shortened(value)}: give quantities to record, among {', '.join(QUANTITIES)}.")
         for wanted in asked:

@@ -75,6 +75,7 @@ class Counts:
         """The texts' names."""
         return ", ".join(f"{text.name} {text.split}" for text in self.texts)
 
+    @door
     def files(self, table: str) -> str:
         """The files of "triples", "pairs" or "bigrams", as DuckDB and Polars take them."""
         if table not in COLUMNS:
@@ -110,6 +111,7 @@ class Counts:
             raise InputError(f"token {m} never occurs before another token: give a query token that does.")
         return counts
 
+    @door
     def dataset(self, queries: Iterable[str | int], *, tokens: int = 20, next_tokens: int = 10) -> xr.Dataset:
         """The counts of some queries with labels: the most frequent contextual and next tokens of these queries.
 

@@ -35,11 +35,16 @@ class RunOptions(WindowOptions):
         default="transformer",
         metadata=option("What is trained: a regular transformer, or the paper's own model with Y and Z of all tokens."),
     )
-    lr_y: float = field(default=5.0, metadata=option("Learning rate of all parameters but those of --lr-z.", least=0))
+    lr_y: float = field(
+        default=5.0, metadata=option("Learning rate of all parameters but those of --lr-z.", least=0, most=1e30)
+    )
     lr_z: float | None = field(
         default=None,
         metadata=option(
-            "Learning rate of what makes attention logits: Z, or W_Q, W_K, a t5 bias", least=0, none="is lr_y"
+            "Learning rate of what makes attention logits: Z, or W_Q, W_K, a t5 bias",
+            least=0,
+            most=1e30,
+            none="is lr_y",
         ),
     )
     schedule: str | Schedule = field(
@@ -87,7 +92,7 @@ class TextOptions(ModelOptions, RunOptions):
 
     optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("How gradients move parameters."))
     momentum: float = field(default=0.0, metadata=option("Momentum of sgd.", least=0, below=1))
-    weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0))
+    weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0, most=1e30))
     clip: float | None = field(
         default=0.5, metadata=option("Largest norm of the gradient of all parameters", least=0, none="lets it be")
     )
