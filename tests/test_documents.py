@@ -42,7 +42,7 @@ def test_readme_examples_run(tmp_path) -> None:
     (classes,) = blocks(readme, "toml")
     (tmp_path / "pets.toml").write_text(classes)
     commands = "".join(blocks(readme, "bash")).splitlines()
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command in commands:
         run_command(command, tmp_path)
     assert (tmp_path / "attention.png").exists()

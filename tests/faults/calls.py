@@ -226,6 +226,8 @@ def text_calls(folder: Path) -> dict[str, Call]:
     """Text, counts and watches."""
     corpus = small_corpus(folder)
     counts = ss.count_corpus(corpus, output=folder / "counts", progress=False)
+    prediction = ss.predict(corpus, queries=2, least=1)
+    labelled = [{"text": f"{word} film", "mood": mood} for word, mood in (("great", "good"), ("dull", "bad"))] * 30
     model, probe = GPT(layers=1), torch.zeros((1, 5), dtype=torch.int64)
     watch = ss.watch(model, probe=probe)
     watch.look()
@@ -244,6 +246,21 @@ def text_calls(folder: Path) -> dict[str, Call]:
         "Counts.token": Call(counts.token, {"word": "cat"}),
         "Counts.of": Call(counts.of, {"query": "cat"}),
         "Counts.files": Call(counts.files, {"table": "pairs"}),
+        "classes_from_counts": Call(
+            ss.classes_from_counts, {"counts": counts, "queries": 2, "next_tokens": 2, "tokens": 5}
+        ),
+        "predict": Call(
+            ss.predict,
+            {"text": corpus, "queries": 2, "tokens": 20, "least": 1, "method": "settled", "lr_y": 1.0, "window": 8,
+             "control": False, "seed": 0, "device": "cpu", "store": None, "progress": False},
+            1,
+        ),
+        "score_prediction": Call(
+            ss.score_prediction, {"prediction": prediction, "gains": prediction["gain"].values, "top": 3}
+        ),
+        "shortcuts": Call(
+            ss.shortcuts, {"source": labelled, "text": "text", "label": "mood", "allow": (), "progress": False}, 1
+        ),
         "Counts.dataset": Call(counts.dataset, {"queries": ["cat"], "tokens": 5, "next_tokens": 5}),
         "train_text": Call(
             ss.train_text,

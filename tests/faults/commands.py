@@ -39,6 +39,9 @@ BASE = {
     "watch demo": "--output /dev/null/x",
     "corpus count": "missing.txt",
     "corpus show": "missing",
+    "corpus classes": "missing",
+    "corpus predict": "missing.txt",
+    "shortcuts": "missing.csv --text x --label y",
 }
 """Good and quick words for each command, or words that stop it before long work."""
 

@@ -42,14 +42,24 @@ GROUPS: Mapping[str, Callable[[Path], dict[str, Call]]] = {
     "text": text_calls,
 }
 
-HOLDERS = {"Check", "Claim", "Counts", "Curve", "Draw", "Experiment", "FigureRecipe", "HeadHistory", "HeadVerdict",
-           "Setting", "Snapshot", "TokenRows", "Trend", "Update", "Verdict", "Watch"}  # fmt: skip
+HOLDERS = {"Check", "Claim", "Counts", "Curve", "Draw", "Experiment", "FigureRecipe", "Finding", "HeadHistory",
+           "HeadVerdict", "Setting", "Shortcuts", "Snapshot", "TokenRows", "Trend", "Update", "Verdict", "Watch"}  # fmt: skip
 """Classes that hold what the package itself computes."""
 
-TO_IMPLEMENT = {"Addition", "AttentionMap", "DataSource", "Normalization", "UpdateRule"}
+TO_IMPLEMENT = {
+    "Addition",
+    "AttentionMap",
+    "DataSource",
+    "Normalization",
+    "Predictor",
+    "Reading",
+    "Schedule",
+    "UpdateRule",
+}
 """Classes that users subclass or imitate."""
 
 SAME_AS = {"LightningWatch": "watch", "TrainerWatch": "watch", "TextOptions": "train_text",
+           "YZTextOptions": "train_text", "PredictOptions": "predict",
            "PositionedClasses": "PositionedClasses.from_parts"}  # fmt: skip
 """Names whose arguments are another's."""
 

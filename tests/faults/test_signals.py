@@ -32,10 +32,12 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids
 @pytest.fixture(autouse=True)
 def _place(tmp_path, monkeypatch) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGTERM)
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a script starts with &
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     yield
     signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGINT, interrupt)
 
 
 def run(command: str, capsys, owner: Any = None, name: str = "", after: int = 0, number: int = 0) -> tuple[int, str]:

@@ -209,7 +209,7 @@ def test_predictions_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest
     make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path, story)
     page = (tmp_path / "page.md").read_text()
     assert "| the first drive | 0." in story.read_text()
-    for words in ("| (Y, Z) | 10 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12"):
+    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12"):
         assert words in page, words
     assert (tmp_path / "figure_prediction.png").exists()
     changes = make_predictions.stored(tmp_path / "prediction_ladder.npz")

@@ -133,7 +133,7 @@ def test_long_sequences_show_a_typical_token_to_a_tenth() -> None:
     forever = put("long_sequences", classes)
     assert (forever.value, forever.limit, forever.met, forever.advice) == (math.inf, math.inf, True, "as assumed")
     for bad in (1, 2.5):
-        with pytest.raises(InputError, match=f"seq_len is {bad}: give a whole number of at least 2"):
+        with pytest.raises(InputError, match=f"seq_len is {bad}: give a whole number from 2"):
             theory.assumptions(classes, **RATES, seq_len=bad)
 
 

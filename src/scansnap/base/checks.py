@@ -237,6 +237,8 @@ def seeds(values: Any) -> tuple[int, ...]:
     """One seed, or a sequence of them."""
     if isinstance(values, np.ndarray):
         values = np.atleast_1d(values)
+    if isinstance(values, range) and values and values[-1] - values[0] >= MOST_ENTRIES:
+        raise InputError(f"seeds is {shortened(values)}: give up to {MOST_ENTRIES:,} of them.")
     listed = list(values) if is_iterable(values) and not isinstance(values, str) else [values]
     if not listed:
         raise InputError("seeds is empty: give one seed per run, or a single one.")

@@ -197,14 +197,17 @@ class PathKind(Kind):
 
 @dataclass(frozen=True)
 class InstanceKind(Kind):
-    """An object of one class, which has other words in a sentence if its name says little."""
+    """An object of one class.
+
+    Where the class's name says little, a sentence has other words: `words`, or its `in_a_sentence`.
+    """
 
     cls: type
     words: str = ""
 
     @property
     def wanted(self) -> str:
-        return self.words or self.cls.__name__
+        return self.words or str(getattr(self.cls, "in_a_sentence", self.cls.__name__))
 
     def check(self, name: str, value: Any) -> Any:
         if not isinstance(value, self.cls):

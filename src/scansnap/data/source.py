@@ -12,7 +12,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,8 @@ class DataSource(ABC):
     >>> source.draw(seeds=np.array([0]), step=0, num_sequences=2, length=7).counts.sum(-1)
     array([[7, 7]])
     """
+
+    in_a_sentence: ClassVar[str] = "classes or other data"
 
     independent: bool = False
     """Whether tokens are drawn independently from P(l|n), so that compiled engines may draw them themselves."""

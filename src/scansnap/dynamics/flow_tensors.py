@@ -100,7 +100,7 @@ class _System:
         clock = self._scale * math.exp(u)
         out[self._decoder.size :] = clock * self._fast(gradient)[0]
         if whole:
-            out[: self._decoder.size] = clock * (self._decoder_rate * gradient.decoder).flatten().numpy()
+            out[: self._decoder.size] = clock * (self._decoder_rate * gradient.decoder).detach().flatten().numpy()
 
     def curvature(self, u: float, state: FloatArray, out: FloatArray) -> None:
         """Differences: entry k of all blocks is changed at once, for every k in one batch."""
@@ -134,9 +134,9 @@ class _System:
 
     def _fast(self, gradient: Gradients) -> FloatArray:
         """eta_Z dJ/d(z, b) (n, ...)."""
-        parts = [gradient.attention_logits.flatten(1).numpy()[:, self._entries]]
+        parts = [gradient.attention_logits.detach().flatten(1).numpy()[:, self._entries]]
         if self._learned and gradient.position_bias is not None:
-            parts.append(gradient.position_bias[:, 0].numpy())
+            parts.append(gradient.position_bias[:, 0].detach().numpy())
         return self._lr_z * np.concatenate(parts, axis=1)
 
     def _split(self, states: FloatArray) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ def save_picture(figure: Figure, target: Path, where: str = "") -> Path:
         figure.savefig(draft, dpi=150, format=target.suffix[1:].lower())
         draft.replace(target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where a folder is a file, there is none
+            draft.unlink()
         raise InputError(f"cannot write the picture {target}: {error.strerror or error}{where}.") from None
     return target

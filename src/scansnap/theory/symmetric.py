@@ -46,7 +46,7 @@ from scansnap.base.kinds import NumberKind
 
 DecoderGradient = Literal["true", "modified"]
 
-Tolerance = Annotated[float, NumberKind({"least": 1e-14, "most": 0.1})]
+Tolerance = Annotated[float, NumberKind({"least": 1e-30, "most": 0.1})]
 
 MOST_EVALUATIONS = 200_000
 """The equations are given up after this many evaluations: some thirty times what the figures need."""

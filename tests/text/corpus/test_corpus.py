@@ -13,7 +13,7 @@ import pytest
 import tokenizers as hugging_face
 
 import scansnap as ss
-from scansnap.text.corpus import cache as cache_module
+from scansnap.base import files as base_files
 from scansnap.text.corpus import corpus as module
 from scansnap.text.corpus import files, tokenizers
 from scansnap.text.corpus.tokenizers import load_tokenizer
@@ -172,7 +172,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(files, "PIECE_BYTES", 2**12)
     monkeypatch.setattr(files, "SEARCH_BYTES", 2**12)
     monkeypatch.setattr(tokenizers, "BLOCK_CHARACTERS", 2**12)
-    monkeypatch.setattr(cache_module, "READ_BYTES", 2**12)
+    monkeypatch.setattr(base_files, "READ_BYTES", 2**12)
     path = tmp_path / "large.txt"
     path.write_text("some words on a single enormous line " * 100_000)  # 3.7 MB, 2.8 MB as ids
     tracemalloc.start()

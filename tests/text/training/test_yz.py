@@ -196,6 +196,6 @@ def test_too_many_types_are_refused_before_memory_is_filled(corpus: Corpus, monk
 
 
 def test_a_diverging_run_says_so(corpus: Corpus) -> None:
-    run, _ = trained(corpus, steps=30, record_every=5, lr_y=1e38, lr_z=1e38)
+    run, _ = trained(corpus, steps=30, record_every=5, lr_y=1e30, lr_z=1e30)
     assert str(run["status"].values[0]) == "diverged"
     assert np.isnan(run["attention_logits"].values).all()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scansnap.base.checks import whole
 from scansnap.base.door import door
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import WholeKind
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
 from scansnap.text.corpus.files import TextFiles, find_text
@@ -42,6 +43,8 @@ IDS = np.dtype("<i4")
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """The token ids of a text's splits, as read-only memory maps, and the tokenizer that made them."""
+
+    in_a_sentence: ClassVar[str] = "what read_corpus(...) returns"
 
     name: str
     tokenizer: Tokenizer = field(repr=False)
@@ -81,7 +84,7 @@ def read_corpus(
     source: str | Path,
     *,
     tokenizer: str | Path | Tokenizer = WORDS,
-    min_count: int = 1,
+    min_count: Annotated[int, WholeKind({"least": 1})] = 1,
     progress: bool | None = None,
 ) -> Corpus:
     """The text of a file, a folder or a name ("example", "wikitext-2", "wikitext-103") as token ids.

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.text.corpus.tokenizers import LINE_END, UNKNOWN
@@ -43,6 +44,7 @@ class TextClasses(SequenceClasses):
     kept: Kept
 
 
+@door
 def classes_from_counts(
     counts: Counts, *, queries: int | Sequence[str | int] = 5, next_tokens: int = 5, tokens: int = 50
 ) -> TextClasses:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Counts:
     >>> counts.dataset(["the"], tokens=3)["token_word"].values
     array(['.', 'the', 'and'], dtype='<U3')
     """
+
+    in_a_sentence: ClassVar[str] = "what count_corpus(...) returns"
 
     path: Path
     window: int

@@ -18,18 +18,21 @@ from __future__ import annotations
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import stats
 
 from scansnap.base.checks import whole
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
+from scansnap.base.kinds import Values
 
 TOP = 10
 GROUPS = 10
 SCORES = ("rank", "partial", "winners")
 
 
-def score_prediction(prediction: xr.Dataset, gains: ArrayLike | xr.DataArray, *, top: int = TOP) -> xr.Dataset:
+@door
+def score_prediction(prediction: xr.Dataset, gains: Values, *, top: int = TOP) -> xr.Dataset:
     """Compare a prediction with the change of attention logits in training.
 
     Parameters

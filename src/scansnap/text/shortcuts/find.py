@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.options import documented, from_names, signature
 from scansnap.text.shortcuts.attend import Attention, attend
@@ -51,6 +52,7 @@ def _called_as(
 
 
 @_called_as(ShortcutCall)
+@door
 def shortcuts(
     source: object,
     /,
