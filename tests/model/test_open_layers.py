@@ -172,7 +172,7 @@ def test_a_closed_form_can_be_compared_with_autograd() -> None:
     [
         (
             {"normalization": "l3"},
-            "^unknown normalization 'l3': choose one of l2, layer, or give an",
+            "^unknown normalization 'l3': did you mean 'l2'\\? choose one of l2, layer, or give an",
         ),
         ({"attention_map": 3}, r"^attention_map is 3: give one of softmax, or an object with forward\(\.\.\.\)\.$"),
         ({"attention_map": Power}, "^attention_map is <class "),

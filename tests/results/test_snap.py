@@ -50,6 +50,7 @@ def test_a_pattern_must_be_seen_at_rest_for_long_enough() -> None:
     assert brief.status == "not yet"
     assert str(brief).endswith("at most 10% of that over the last 15% of the steps only, needed: 20%")
     assert str(find_snap(STEPS, moved(*[0.3] * 18, 0.001))).endswith("for the last 2 records only, needed: 3")
+    assert str(find_snap(STEPS, moved(*[0.3] * 19, 0.001))).endswith("for the last record only, needed: 3")
     assert find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4]).status == "too short"
     assert find_snap(STEPS[:1], [np.nan]).status == "too short"
 

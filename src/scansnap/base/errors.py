@@ -7,6 +7,7 @@ printable text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -63,11 +64,12 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     word = printable(name, 60) if isinstance(name, str) else shortened(name)
     nearest = [
         match for match in get_close_matches(word, names, n=1, cutoff=0.5)
-        if _without_digits(match) != _without_digits(word) or word.startswith(match)  # theorem_99 is not theorem_5
+        if _unnumbered(match) != _unnumbered(word) or word.startswith(match)  # theorem_99 is no misspelled theorem_5
     ]  # fmt: skip
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""
     return InputError(f"unknown {kind} '{word}': {hint}choose one of {', '.join(names)}.")
 
 
-def _without_digits(name: str) -> str:
-    return "".join(letter for letter in name if not letter.isdigit())
+def _unnumbered(name: str) -> str:
+    """A name without the number that it ends in after an underscore."""
+    return re.sub(r"_\d+$", "_", name)

@@ -127,7 +127,7 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
     if len(runs) > 12:
         say(f"... and {len(runs) - 12} more runs")
     if len(told := [run for run in runs if "story" in run]) > 1:
-        say(_together(told))
+        say(_together(told, "step" if "step" in dataset.dims else "time"))
     failed = [run for run in runs if run["status"] not in ("ok",)]
     if failed:
         say(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)
@@ -136,21 +136,23 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
     say(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 
-def _together(runs: Sequence[Mapping[str, Any]]) -> str:
+def _together(runs: Sequence[Mapping[str, Any]], unit: str) -> str:
     """When runs snapped, in one sentence for all."""
     steps = sorted(run["snap_step"] for run in runs if run["snap_step"] is not None)
     if not steps:
         return f"none of {len(runs)} runs has snapped"
-    span = f"at {steps[0]:,.6g}" if steps[0] == steps[-1] else f"between {steps[0]:,.6g} and {steps[-1]:,.6g}"
+    first, last = (f"{unit} {step:,.6g}" for step in (steps[0], steps[-1]))
+    span = f"at {first}" if first == last else f"between {first} and {last}"
     return f"{len(steps)} of {len(runs)} runs have snapped, {span}"
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
     from scansnap.figures import attention_over_time
-    from scansnap.figures.attention_over_time import has_attention
 
     records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
-    if picture is None and (records < 2 or not set(dataset.data_vars) >= DRAWN or not has_attention(dataset)):
+    if picture is None and (
+        records < 2 or not set(dataset.data_vars) >= DRAWN or not attention_over_time.has_attention(dataset)
+    ):
         return None
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
     return save_picture(figure, picture or beside(path, ".png"), f"; the result is at {path}")

@@ -20,7 +20,7 @@ class LightningWatch(Callback):
     """Looks at the module that Lightning trains, with its steps: the updates of its optimizers.
 
     It takes what `ss.watch` takes but the model, which is called with the probe as the module's `forward` is.  The
-    watch is its attribute `watch` from the begin of the training on.
+    watch is its attribute `watch` from the beginning of training.
 
     >>> callback = ss.LightningWatch(probe=np.zeros((2, 8), int), every=100)  # Trainer(callbacks=[callback])
     """

@@ -47,8 +47,9 @@ class Observer:
     """Looks at a model on a probe.
 
     A look holds the tensors of a forward pass over one piece of the probe without gradients; 20 bytes for each of the
-    `AT_ONCE` weights that are computed at once; the keys of one layer in float32; a copy of the model's buffers; and 4
-    bytes for each of at most `FOLLOWED` weights that are kept from look to look.
+    `AT_ONCE` weights that are computed at once; 24 bytes for each of the `TOGETHER` weights of layers that are measured
+    together; the keys of one layer in float32; a copy of the model's buffers; and 4 bytes for each of at most
+    `FOLLOWED` weights that are kept from look to look.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class TrainerWatch(TrainerCallback):
     """Looks at the model that a `Trainer` trains, with its steps.
 
     It takes what `ss.watch` takes but the model; tokens are called what the trainer's tokenizer calls them.  The watch
-    is its attribute `watch` from the begin of the training on.
+    is its attribute `watch` from the beginning of training.
 
     >>> callback = ss.TrainerWatch(probe=np.zeros((2, 8), int), every=100)  # Trainer(..., callbacks=[callback])
     """

@@ -59,7 +59,8 @@ class Snap:
         if not self.later_records:
             return f"at the end still {share:.0%} of that, where at most {FROZEN:.0%} is frozen"
         if self.later_records < WATCHED:
-            return f"at most {FROZEN:.0%} of that for the last {self.later_records} records only, needed: {WATCHED}"
+            last = "record" if self.later_records == 1 else f"{self.later_records} records"
+            return f"at most {FROZEN:.0%} of that for the last {last} only, needed: {WATCHED}"
         covered = f"the last {self.later_share:.0%} of the steps only, needed: {COVERED:.0%}"
         return f"at most {FROZEN:.0%} of that over {covered}"
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from scansnap.base.checks import expanded
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.printable import printable
 from scansnap.base.source_stamp import source_stamp
 from scansnap.text.corpus.cache import cached_folder
 from scansnap.text.corpus.generated import write_example
@@ -294,4 +295,4 @@ def _last_cut(raw: bytes) -> int:
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"cannot read {path} ({error.strerror or error}): give a readable text file or folder.")
+    return InputError(f"cannot read {printable(str(path), 300)} ({error.strerror or error}): give a readable text file or folder.")
