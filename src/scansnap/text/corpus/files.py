@@ -295,4 +295,6 @@ def _last_cut(raw: bytes) -> int:
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"cannot read {printable(str(path), 300)} ({error.strerror or error}): give a readable text file or folder.")
+    return InputError(
+        f"cannot read {printable(str(path), 300)} ({error.strerror or error}): give a readable text file or folder."
+    )
