@@ -35,10 +35,13 @@ def command(
 
     The page is one file: open it in a browser, without a network.
     """
+    from scansnap.base.needs_torch import has_torch
     from scansnap.base.progress import progress_bar
     from scansnap.report.page import NUM_SEEDS, reproduce
 
     names = [part.strip() for part in figures.split(",")] if figures else None
+    if names is None and not has_torch():
+        say("without PyTorch the figure of several layers is left out: pip install 'scansnap[torch]'", error=True)
     common.say_compiling("training")
     common.say_compiling("flow")
     began = time.perf_counter()
