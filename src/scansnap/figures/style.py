@@ -52,10 +52,10 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def label_powers(axis: Axis) -> None:
     """Label a logarithmic axis by powers of ten in plain text; between them only if it spans less than a decade."""
 
-    def power(value: float, _: int) -> str:
+    def power(value: float, _: float) -> str:
         return "10" + f"{math.log10(value):.0f}".translate(RAISED)
 
-    def between(value: float, _: int) -> str:
+    def between(value: float, _: float) -> str:
         low, high = axis.get_view_interval()
         return f"{value:g}" if high < 10 * low else ""
 
