@@ -3,7 +3,7 @@
 A dotted line marks where a class's attention froze.  Other runs of the result are gray lines beside the one shown.
 
 Every command that trains draws it, so it is quick to draw: panels have fixed places, in inches, instead of those that a
-layout engine would find by drawing twice, and no text is typeset as mathematics.
+layout engine would find by drawing twice, titles do not look for theirs, and no text is typeset as mathematics.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         if np.isfinite(of_class["snap"]):
             axes.axvline(float(of_class["snap"]), color="white", linestyle=":", linewidth=1.5)
             names += f": snapped at {axis} {float(of_class['snap']):,.6g} (dotted)"
-        axes.set_title(names, fontsize=9, loc="left")
+        axes.set_title(names, fontsize=9, loc="left", y=1.0)
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
     below = figure.add_axes((left, 0.5 / height, right - left, 0.12 / height))
     bar = figure.colorbar(image, cax=below, orientation="horizontal")
@@ -137,11 +137,11 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) ->
         axes.legend(fontsize=7, frameon=False)
     if name == "loss":
         axes.set_yscale("log")
-        label_powers(axes.yaxis)
+        label_powers(axes.yaxis, np.append(lines, others))
     if axis == "time":
         axes.set_xscale("log")
-        label_powers(axes.xaxis)
-    axes.set_title(label, fontsize=9, loc="left")
+        label_powers(axes.xaxis, times)
+    axes.set_title(label, fontsize=9, loc="left", y=1.0)
     axes.set_ylabel("nats", fontsize=9)
     axes.set_xlabel(_time_label(axis), fontsize=9)
     axes.grid(alpha=0.3)
