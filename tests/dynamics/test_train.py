@@ -360,3 +360,16 @@ def test_no_cuda_is_said() -> None:
 def test_too_much_memory_is_said_before_it_is_taken() -> None:
     with pytest.raises(ss.InputError, match=r"need \d+ GiB, more than this machine's"):
         ss.train(ss.syn_medium(num_query=10), **{**BASE, "init": "uniform", "seeds": range(10**6)})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_kernel_without_switches_gives_the_same_bits(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scansnap.dynamics.compiled import training_engine
+
+    words = {"lr_y": [1.0, 3.0], "lr_z": 1.0, "steps": 30, "momentum": 0.9, "init": "uniform", "dtype": dtype}
+    record = ("loss", "decoder", "attention_logits")
+    narrow = ss.train(ss.syn_medium(num_query=2), **words, record=record)
+    monkeypatch.setattr(training_engine, "_is_basic", lambda plan, rule: False)
+    whole = ss.train(ss.syn_medium(num_query=2), **words, record=record)
+    for name in record:
+        assert np.array_equal(narrow[name].values, whole[name].values)

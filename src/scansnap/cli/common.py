@@ -107,7 +107,7 @@ def say_compiling(module: str) -> None:
     from scansnap.dynamics.compiled import compiled_before
 
     if not compiled_before(module):
-        say(f"compiling {module}, once on this machine: about twenty seconds", error=True)
+        say(f"compiling {module}, once on this machine: ten to twenty seconds", error=True)
 
 
 def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:

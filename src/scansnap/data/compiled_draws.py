@@ -7,7 +7,7 @@ from numba import int32, types, uint32, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from scansnap.base.inner_function import inner
+from scansnap.base.inner_function import GENERAL, inner
 from scansnap.data import sampling_tables
 from scansnap.data.binomial import binomial
 from scansnap.data.random_stream import uniform, word
@@ -90,11 +90,11 @@ def count_by_binomials(key, length, conditional, size, counts):
 @inner(forceinline=True)
 def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
     """The token counts of the sequence of class n with this key; `draws` is scratch of `padded_length(length)`."""
-    if length > COUNTING_LIMIT:
+    if GENERAL and length > COUNTING_LIMIT:
         count_by_binomials(key, length, conditional[n], size, counts)
         return
     fill_draws(key, length, draws)
-    if size > WIDE:
+    if GENERAL and size > WIDE:
         count_by_search(draws, length, thresholds[n], size, counts)
     else:
         count_by_thresholds(draws, length, thresholds, n, size, counts)

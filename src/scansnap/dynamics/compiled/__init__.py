@@ -10,8 +10,8 @@ COMPILED = {"layers": "layered_gradients", "flow": "solve"}
 def compiled_before(module: str) -> bool:
     """Whether an earlier process left the module's compiled code on disk; otherwise its first call compiles."""
     if module == "training":
-        from scansnap.dynamics.compiled.training_engine import advance
+        from scansnap.dynamics.compiled.training_engine import advance_basic
 
-        return advance.is_kept()
+        return advance_basic.is_kept()
     function = getattr(import_module(f"{__name__}.{module}"), COMPILED[module])
     return any(Path(function._cache.cache_path).glob(f"{module}.*{COMPILED[module]}-*.nbc"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scansnap.base.inner_function import inner
+from scansnap.base.inner_function import GENERAL, inner
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.dynamics.compiled.portions import fill_portions, weigh_portions
@@ -39,7 +39,7 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
         row, size = firsts[n], plan.size[n]
         key = sequence_key(seed, t, b)
         pick = _pick(pool, seed, t, b) if pooled > 0 else b
-        if has_portions:
+        if GENERAL and has_portions:
             fill_portions(plan, rule, pool, scratch, u, pick, key, n, layer, row)
         elif pooled > 0:
             for w in range(size):
@@ -56,7 +56,7 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     for n in range(num_classes, 0, -1):
         firsts[n] = firsts[n - 1]
     firsts[0] = 0
-    if has_portions and not is_learned:
+    if GENERAL and has_portions and not is_learned:
         weigh_portions(scratch, layer, scratch.weights, s)
 
 

@@ -43,6 +43,7 @@ import math
 
 import numpy as np
 
+from scansnap.base.inner_function import GENERAL
 from scansnap.dynamics.compiled.lanes import add, load, multiply, multiply_add, spread, store, subtract
 from scansnap.dynamics.compiled.loops import hot, inner_product, largest, rare, scaled_exp
 from scansnap.dynamics.compiled.plan import ENTRY, GROUP, LENGTH, MEAN, ROWS, SCALE
@@ -68,7 +69,7 @@ def class_boost(plan, scratch, z, n):
 def directions(plan, scratch, z, n, head, weights, s, begin, count):
     """w of the sequences from `begin` of weights[s], in the slots of a head; columns of f from `count` on are 0."""
     _attention(plan, scratch, z, n, head, weights, s, begin, count)
-    if plan.residual or plan.num_tokens > 0:
+    if GENERAL and (plan.residual or plan.num_tokens > 0):
         _normalize(plan, scratch, n, head, count)
 
 

@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from scansnap.base.inner_function import kept
+from scansnap.base.inner_function import GENERAL, kept, narrowed
 from scansnap.dynamics.compiled.batches import draw_batch
 from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, store, total
 from scansnap.dynamics.compiled.loops import (
@@ -61,7 +61,7 @@ def _forward(plan, scratch, y, z, n, weights, layer, begin, count):
         weighted_sums(
             y, plan.slots, n * heads + head, slots, scratch.f, head * stride, count, scratch.parts, head * GROUP
         )
-    if heads > 1:
+    if GENERAL and heads > 1:
         for i in range(count):
             for j in range(x.shape[1]):
                 x[i, j] = 0
@@ -100,12 +100,7 @@ def _backward(plan, rule, scratch, y, v, n, count, lr_y, is_last):
     scale, along = load(scratch.factor, 0, 0, GROUP), load(scratch.factor, 1, 0, GROUP)
     for head in range(plan.heads):
         first = head * stride
-        if further == 0 and plan.heads == 1:
-            for w in range(size):
-                part = load(f, w, 0, GROUP)
-                bend[w] += total(multiply(multiply(part, part), along))
-                store(f, w, 0, multiply(part, scale))  # so that f_i x_i is the sequence's part of G
-        else:
+        if GENERAL and (further > 0 or plan.heads > 1):
             square = load(bends, ROWS * head + SQUARE, 0, GROUP)
             linear = load(bends, ROWS * head + LINEAR, 0, GROUP)
             if own >= 0:
@@ -116,11 +111,16 @@ def _backward(plan, rule, scratch, y, v, n, count, lr_y, is_last):
                 part = load(f, first + w, 0, GROUP)
                 bend[first + w] += total(multiply(part, multiply_add(part, square, linear)))
                 store(f, first + w, 0, multiply(part, scale))
+        else:
+            for w in range(size):
+                part = load(f, w, 0, GROUP)
+                bend[w] += total(multiply(multiply(part, part), along))
+                store(f, w, 0, multiply(part, scale))  # so that f_i x_i is the sequence's part of G
         add_outer_products(
             v, y, plan.slots, n * plan.heads + head, size + further, f, first, x, count, scratch.pull, plan.alone,
             kind(lr_y), plan.column_rate, decay,
         )  # fmt: skip
-    if rule.modified:
+    if GENERAL and rule.modified:
         for i in range(count):
             add_row(scratch.residuals, n, scratch.factor[0, i], x, i)
 
@@ -130,23 +130,23 @@ def _move(plan, state, rule, scratch, r, t, lr_y, lr_z):
     """Move Y, Z and a learned bias along the gradient that was accumulated."""
     y, v, z, vz = state.decoder[r], state.decoder_velocity[r], state.attention_logits[r], state.attention_velocity[r]
     bias, bias_velocity = state.position_bias[r], state.position_velocity[r]
-    if rule.kind == SGD_RULE:
+    if GENERAL and rule.kind != SGD_RULE:
+        ones, moments = scratch.ones, state.decoder_moments[r]
+        rows, columns, column_rate = plan.row_multiplicity, plan.multiplicity, plan.column_rate
+        num_tokens, heads, lr = plan.num_tokens, plan.heads, lr_y
+        for matrix in range(3):
+            if matrix == 1:
+                y, v, moments = z, vz, state.attention_moments[r]
+                rows, columns, column_rate = ones[0], ones, ones
+                num_tokens, heads, lr = 0.0, 1, lr_z
+            elif matrix == 2:
+                y, v, moments = bias, bias_velocity, state.position_moments[r]
+            move_all(rule, t, y, v, moments, rows, columns, column_rate, num_tokens, heads, lr)
+    else:
         move_touched(plan, rule, y, v, z, vz, lr_y, lr_z, scratch.touched_rows, scratch.touched_queries)
         for g in range(bias.shape[1]):
             bias[0, g] += y.dtype.type(lr_z) * bias_velocity[0, g]
             bias_velocity[0, g] *= y.dtype.type(rule.momentum)
-        return
-    ones, moments = scratch.ones, state.decoder_moments[r]
-    rows, columns, column_rate = plan.row_multiplicity, plan.multiplicity, plan.column_rate
-    num_tokens, heads, lr = plan.num_tokens, plan.heads, lr_y
-    for matrix in range(3):
-        if matrix == 1:
-            y, v, moments = z, vz, state.attention_moments[r]
-            rows, columns, column_rate = ones[0], ones, ones
-            num_tokens, heads, lr = 0.0, 1, lr_z
-        elif matrix == 2:
-            y, v, moments = bias, bias_velocity, state.position_moments[r]
-        move_all(rule, t, y, v, moments, rows, columns, column_rate, num_tokens, heads, lr)
 
 
 @kept(fastmath=FAST, error_model="numpy")
@@ -177,7 +177,7 @@ def advance(plan, state, rule, pool, scratch, call):
                     shares[r, t - origin] = np.nan
                     continue
                 weights, probs, layer = scratch.weights, plan.support_probs, s
-                if learns_bias:
+                if GENERAL and learns_bias:
                     weigh_batch(plan, rule, scratch, s, bias)
                     weights, probs, layer = scratch.bias_weights, scratch.bias_probs, 0
                 scratch.touched_rows[0] = 0
@@ -185,7 +185,7 @@ def advance(plan, state, rule, pool, scratch, call):
                 loss, correct = 0.0, 0.0
                 for n in range(num_classes):
                     begin, end = scratch.firsts[s, n], scratch.firsts[s, n + 1]
-                    if begin == end and not rule.modified:
+                    if begin == end and not (GENERAL and rule.modified):
                         continue
                     size = plan.size[n]
                     for head in range(heads):
@@ -196,7 +196,7 @@ def advance(plan, state, rule, pool, scratch, call):
                     for w in range(heads * stride):
                         scratch.bend[w] = 0
                         scratch.pull[w] = 0
-                    if rule.modified:
+                    if GENERAL and rule.modified:
                         for j in range(y.shape[1]):
                             scratch.residuals[n, j] = 0
                     weight = 1.0 / weights.shape[1] if rule.batch_size > 0 else plan.class_weights[n]
@@ -206,14 +206,14 @@ def advance(plan, state, rule, pool, scratch, call):
                         loss, correct = _measure(plan, scratch, n, weight, count, loss, correct)
                         if not update:
                             continue
-                        if heads > 1 or further > 0 or learns_bias:
+                        if GENERAL and (heads > 1 or further > 0 or learns_bias):
                             for head in range(heads):
                                 bends_of(plan, scratch, y, n, head, count)
-                        if learns_bias:
+                        if GENERAL and learns_bias:
                             add_portion_slopes(plan, scratch, y, n, weights, layer, s, first, count)
                         _backward(plan, rule, scratch, y, v, n, count, lr_y, first + count == end)
                     if update:
-                        if rule.kind != SGD_RULE:
+                        if GENERAL and rule.kind != SGD_RULE:
                             mark_moving(plan, scratch, n, weights, layer, begin, end)
                         for head in range(heads):
                             q = plan.query_index[n] * heads + head
@@ -229,9 +229,12 @@ def advance(plan, state, rule, pool, scratch, call):
                     shares[r, t - origin] = np.nan
                 if state.diverged[r] >= 0 or not update:
                     continue
-                if learns_bias:
+                if GENERAL and learns_bias:
                     add_bias_gradient(plan, scratch, bias_velocity)
-                if rule.modified and not add_modification(plan, scratch, y, v, z, probs):
+                if GENERAL and rule.modified and not add_modification(plan, scratch, y, v, z, probs):
                     state.singular[r] = t
                     state.diverged[r] = t + 1
                 _move(plan, state, rule, scratch, r, t, lr_y, lr_z)
+
+
+advance_basic = narrowed(advance)

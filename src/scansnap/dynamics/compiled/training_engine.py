@@ -13,6 +13,7 @@ from scansnap.base.kept_code import KeptFunction
 from scansnap.base.threads import available_threads
 from scansnap.data.sampling_tables import (
     COUNTING_LIMIT,
+    WIDE,
     SamplingTables,
     bucket_of,
     padded_length,
@@ -44,7 +45,9 @@ from scansnap.model.lanes import LANES
 from scansnap.model.normalization import L2Normalization, LayerNormalization
 from scansnap.results.snapshot import Parts
 
-advance = KeptFunction("scansnap.dynamics.compiled.training", "advance")
+advance, advance_basic = (
+    KeptFunction("scansnap.dynamics.compiled.training", name) for name in ("advance", "advance_basic")
+)
 
 RULES: dict[type, int] = {SGD: SGD_RULE, Adam: ADAM_RULE, SignSGD: SIGN_RULE, NormalizedSGD: NORMALIZED_RULE}
 """Compiled rules; a subclass may move differently, and a user's rule is called for every step."""
@@ -108,6 +111,7 @@ class KernelEngine:
             epsilon=adam.epsilon,
             modified=options.decoder_gradient == "modified",
         )
+        self._kernel = advance_basic if _is_basic(self._plan, self._rule) else advance
         self._layout = layout
         biases = np.tile(np.empty(0) if bias is None or not is_learned else bias, (len(runs), 1))
         self.place(start.decoder, start.attention_logits, biases)
@@ -170,7 +174,7 @@ class KernelEngine:
             call = KernelCall(
                 u, group, self._seeds, self._lr_y, self._lr_z, begin, end, self.step, update, losses, accuracies
             )
-            advance(self._plan, self._state, self._rule, pool, scratch, call)
+            self._kernel(self._plan, self._state, self._rule, pool, scratch, call)
 
         if not self._compiled:
             self._pool.submit(take, self._groups[0][:0]).result()  # compiles, and does nothing
@@ -224,6 +228,21 @@ class KernelEngine:
         self.step = step
         for name, array in self._state._asdict().items():
             array[...] = state[name]
+
+
+def _is_basic(plan: KernelPlan, rule: KernelRule) -> bool:
+    """Whether the kernel without switches serves: one head, Eq. 5 alone, SGD, counts that are counted."""
+    return (
+        plan.heads == 1
+        and not plan.residual
+        and plan.num_tokens == 0
+        and rule.kind == SGD_RULE
+        and not rule.modified
+        and plan.position_thresholds.size == 0
+        and len(plan.bucket) == 0
+        and rule.length <= COUNTING_LIMIT
+        and int(plan.size.max()) <= WIDE
+    )
 
 
 def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
