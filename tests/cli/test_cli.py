@@ -17,6 +17,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.cli.app import main
+from scansnap.results.provenance import commit
 
 PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
 
@@ -172,7 +173,7 @@ def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> 
 
 
 def test_version_and_a_single_time(tmp_path) -> None:
-    assert run("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
+    assert run("--version", cwd=tmp_path).stdout.strip() == f"scansnap {ss.__version__} (commit {commit()})"
     result = run("flow", "--times", "10", cwd=tmp_path)
     assert result.returncode == 0
     assert "picture" not in result.stdout

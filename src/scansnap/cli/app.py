@@ -64,16 +64,17 @@ for name, (about, commands) in GROUPS.items():
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from scansnap.results.provenance import commit, version_of
 
-        say(version("scansnap"))
+        say(f"scansnap {version_of('scansnap')} (commit {commit()})")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show version and commit."),
     ] = False,
 ) -> None:
     """The training dynamics of attention, exact and executable."""

@@ -87,7 +87,7 @@ def count_corpus(
     add : bool
         Add the text to the counts in `output`.  A text that was counted before is not counted again.
     progress : bool, optional
-        Show a progress bar; by default only on an interactive terminal.
+        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere a line now and then.
 
     Returns
     -------

@@ -76,7 +76,7 @@ def shortcuts(
     allow : collection of str
         Words that may tell the label.
     progress : bool, optional
-        Show progress bars; by default only on an interactive terminal.
+        Show progress bars, or nothing if false; by default bars on a terminal, and elsewhere a line now and then.
 
     Returns
     -------
