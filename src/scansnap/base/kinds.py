@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
@@ -288,7 +288,7 @@ def kind_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Kind | None:
         return OptionalKind(kind) if kind is not None and type(None) in parts else kind
     if origin is Literal:
         return ChoiceKind(parts)
-    if origin in (Sequence, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
+    if origin in (Sequence, Collection, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
         return SequenceKind(kind_of(parts[0]))
     if origin in (Mapping, dict):
         return InstanceKind(Mapping)
