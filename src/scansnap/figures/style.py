@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     import xarray as xr
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from numpy.typing import NDArray
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -42,6 +44,23 @@ def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
     axes.set_xscale("log")
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def label_powers(axis: Axis) -> None:
+    """Label a logarithmic axis by powers of ten in plain text; between them only if it spans less than a decade."""
+
+    def power(value: float, _: int) -> str:
+        return "10" + f"{math.log10(value):.0f}".translate(RAISED)
+
+    def between(value: float, _: int) -> str:
+        low, high = axis.get_view_interval()
+        return f"{value:g}" if high < 10 * low else ""
+
+    axis.set_major_formatter(power)
+    axis.set_minor_formatter(between)
 
 
 def legend(axes: Axes, **options: Any) -> None:
