@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import xarray as xr
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
@@ -35,6 +36,29 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
+
+
+LEAST_SPAN = 0.1
+"""The least span of an honest axis, as a share of its largest value."""
+
+
+def honest_axis(axes: Axes) -> None:
+    """Widen a linear y axis that a small change fills, so that it does not look like a large one."""
+    if axes.get_yscale() != "linear":
+        return
+    low, high = axes.get_ylim()
+    span = LEAST_SPAN * max(abs(low), abs(high))
+    if high - low < span:
+        middle = (low + high) / 2
+        axes.set_ylim(middle - span / 2, middle + span / 2)
+
+
+def log_if_wide(axes: Axes, values: ArrayLike) -> None:
+    """Make the y axis logarithmic if positive values cover a factor of ten or more."""
+    numbers = np.asarray(values, np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if len(numbers) and numbers.min() > 0 and numbers.max() >= 10 * numbers.min():
+        axes.set_yscale("log")
 
 
 def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
