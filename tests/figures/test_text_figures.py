@@ -55,7 +55,18 @@ def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:
     assert [t.statement.split()[0] for t in trends] == ["Attention", "It", "Attention", "It"]
     again = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)  # read, not trained again
     xr.testing.assert_equal(dataset, again)
-    assert fig_7.draw(dataset).get_suptitle().startswith("Figure 7")
+    figure = fig_7.draw(dataset)
+    assert figure.get_suptitle().startswith("Figure 7")
+    panels, curves = figure.subfigs
+    labels = [text for axes in panels.axes for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    assert min(text.get_fontsize() for text in labels) >= 7
+    assert [axes.get_ylabel() for axes in panels.axes][-1] == "attention (share)"
+    for axes in curves.axes:  # nothing is called dotted that is not there
+        assert axes.get_xlabel() == "updates; no pattern froze"
+    dataset["snap_step"][:] = 4.0
+    for axes in fig_7.draw(dataset).subfigs[1].axes:
+        assert axes.get_xlabel() == "updates; dotted: where a pattern froze"
+        assert [line.get_linestyle() for line in axes.lines].count(":") == 4
 
 
 def test_figure_7_says_when_a_pattern_froze(corpus) -> None:
@@ -158,7 +169,10 @@ def test_words_stand_on_the_axes(run: Path) -> None:
     assert dataset["step"].values.tolist() == [0, 15, 40]
     axes = word_attention.draw(dataset).axes
     assert [t.get_text() for t in axes[0].get_xticklabels()] == dataset["word"].values.tolist()
-    assert [panel.get_title(loc="left") for panel in axes] == ["step 0", "step 15", "step 40"]
+    assert [panel.get_title(loc="left") for panel in axes[:3]] == ["step 0", "step 15", "step 40"]
+    assert axes[3].get_ylabel() == "attention (share)"
+    drawn = np.ma.filled(axes[0].images[0].get_array(), 0.0)
+    np.testing.assert_array_equal(drawn, np.tril(dataset["attention"].isel(step=0)))  # not its root, which is a scale
     own = word_attention.of_text(run, "the old cat purrs")
     assert own["word"].values.tolist() == ["the", "old", "cat", "purrs"]
     np.testing.assert_allclose(own["attention"].sum("key_position"), 1.0, atol=1e-6)
@@ -187,6 +201,7 @@ def test_a_run_over_time(run: Path) -> None:
     assert np.isnan(dataset["rate"][0]).all()
     figure = text_over_time.draw(dataset)
     assert len(figure.axes[1].lines) == 4
+    assert figure.get_suptitle().endswith("no pattern has frozen")
     marked = dataset.copy(deep=True)
     marked["snap_step"][0, 0] = 20.0
     assert "froze" in text_over_time.draw(marked).get_suptitle()
