@@ -11,7 +11,7 @@ WEB := web/node_modules/.ready
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,cluster,text,notebook,watch,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch,dev,cluster,text,notebook,watch,docs]'
 	touch $(READY)
 
 ## The environment; modules are compiled when they are imported, as most never are.

@@ -255,7 +255,7 @@ def test_diverged_runs_are_named(tmp_path) -> None:
     assert result.returncode == 0
     assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
-    assert "attention on common tokens 0.645 → -" in result.stdout
+    assert "attention on common tokens 0.645 → not finite" in result.stdout
 
 
 @pytest.mark.parametrize("verb", ["train", "flow"])

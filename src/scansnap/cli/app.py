@@ -14,7 +14,7 @@ from scansnap.base.user_file import user_mistake
 from scansnap.cli.lazy import group_of
 from scansnap.cli.say import say
 from scansnap.cli.sections import WIDTH
-from scansnap.cli.stopping import stop_on_sigterm
+from scansnap.cli.stopping import Stopped, stopping_on_signals
 
 COMMANDS = {
     "train": "train:command",
@@ -84,13 +84,14 @@ def _root(
 def main() -> None:
     """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
     let_waiting_threads_sleep()
-    stop_on_sigterm()
-    try:
-        with needs_torch("this command"):
-            app()
-    except Exception as error:
-        sentence = str(error) if isinstance(error, ScanSnapError) else user_mistake(error)
-        if sentence is None:
-            raise
-        say(f"scansnap: {sentence}", error=True)
-        sys.exit(getattr(error, "status", 2))
+    with stopping_on_signals():
+        try:
+            with needs_torch("this command"):
+                app()
+        except (Exception, KeyboardInterrupt) as error:
+            refusal = Stopped(error) if isinstance(error, KeyboardInterrupt) else error
+            sentence = str(refusal) if isinstance(refusal, ScanSnapError) else user_mistake(refusal)
+            if sentence is None:
+                raise
+            say(f"scansnap: {sentence}", error=True)
+            sys.exit(getattr(refusal, "status", 2))

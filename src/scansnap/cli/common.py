@@ -165,15 +165,20 @@ def _sentence(run: dict[str, Any]) -> str:
     parts = [f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, seed {run['seed']}): {run['status']}"]
     if "diverged_step" in run:
         parts[0] += f" at step {run['diverged_step']}"
-    labels = (
-        ("loss", "loss"),
-        ("fresh_loss", "loss on fresh data"),
-        ("entropy", "entropy on distinct tokens"),
-        ("common", "attention on common tokens"),
-        ("top", "largest attention"),
-    )
-    for key, label in labels:
+    by_degrees = run.get("entropy_first") is None  # no class has a distinct token
+    labels = {
+        "loss": "loss",
+        "fresh_loss": "loss on fresh data",
+        **(
+            {"favored_entropy": "entropy on favored tokens"}
+            if by_degrees
+            else {"entropy": "entropy on distinct tokens"}
+        ),
+        **({"favored": "attention on favored tokens"} if by_degrees else {"common": "attention on common tokens"}),
+        "top": "largest attention",
+    }
+    for key, label in labels.items():
         first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
         if first is not None:
-            parts.append(f"{label} {first:.3g} → {'-' if last is None else format(last, '.3g')}")
+            parts.append(f"{label} {first:.3g} → {'not finite' if last is None else format(last, '.3g')}")
     return "; ".join(parts)

@@ -38,6 +38,7 @@ def command(
 
     The page is one file: open it in a browser, without a network.
     """
+    from scansnap.base.needs_torch import has_torch
     from scansnap.base.progress import progress_bar
     from scansnap.claims.verify import select
     from scansnap.report.page import NUM_SEEDS, reproduce
@@ -45,6 +46,8 @@ def command(
     names = [part.strip() for part in figures.split(",")] if figures else None
     claim_ids = [part.strip() for part in claims.split(",")] if claims else []
     select(*claim_ids)  # an unknown one is refused before the work
+    if names is None and not has_torch():
+        say("without PyTorch the figure of several layers is left out: pip install 'scansnap[torch]'", error=True)
     common.say_compiling("training")
     common.say_compiling("flow")
     began = time.perf_counter()

@@ -38,8 +38,8 @@ def render(template: str, **values: object) -> str:
 
 
 def _shown(value: object) -> object:
-    """A value for a page: text without marks of direction and control characters."""
-    return printable(value, keep="\n\t") if type(value) is str else value
+    """A value for a page: text without marks of direction and control characters; words where there is no number."""
+    return "no number" if value == "nan" else printable(value, keep="\n\t") if type(value) is str else value
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:

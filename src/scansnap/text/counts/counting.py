@@ -27,6 +27,7 @@ from scansnap.results.provenance import provenance
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.corpus.tokenizers import WORDS
 from scansnap.text.counts.counts import FORMAT, INFO, KIND, MARGINS, TOKENIZER, VOCABULARY, Counts, read_counts
+from scansnap.text.counts.disk import check_disk
 from scansnap.text.counts.options import ALL, CountExecution, CountOptions
 from scansnap.text.counts.pieces import count_piece, merge_piece, runner
 from scansnap.text.counts.plan import Plan, Text, cut_queries, cut_texts, describe, margins, take
@@ -110,6 +111,8 @@ def count_corpus(
             corpus = read_corpus(corpus, tokenizer=WORDS if base is None else base.tokenizer, progress=progress)
         plan, sums = _plan(corpus, options, how, output, base, add)
         if plan.texts:
+            if not work.folder.exists():
+                check_disk(plan, corpus, output)
             work.begin(plan)
             try:
                 work.count(corpus, how, progress)
