@@ -12,7 +12,7 @@ from scansnap.claims.check import ROLES, Check, Curve, Setting
 from scansnap.claims.claim import Verdict
 from scansnap.claims.gradients import lemma_3
 from scansnap.figures import claim
-from scansnap.figures.style import COLORS, readable
+from scansnap.figures.style import COLORS
 
 
 def test_a_picture_shows_every_line_and_mark() -> None:
@@ -124,10 +124,3 @@ def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:
     verdicts = ss.verify("lemma_6", "theorem_4", classes=ss.syn_small())
     with pytest.raises(ss.InputError, match="nothing to draw: theorem_4 says nothing about these classes"):
         claim.prepare(verdicts[1])
-
-
-def test_mathematics_is_readable() -> None:
-    assert readable("eta_Y >> eta_Z, beta <= 1/sqrt(M) -> 0") == "η_Y ≫ η_Z, β ≤ 1/√(M) → 0"
-    assert readable("betas and thetas stay words; |lambda_1|, xi_nl, Gamma") == (
-        "betas and thetas stay words; |λ_1|, ξ_nl, Γ"
-    )

@@ -15,9 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
+from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
-from scansnap.figures.style import COLORS, LINES, MARKERS, readable
+from scansnap.figures.style import COLORS, LINES, MARKERS
 
 MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,17 +53,3 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
     low, median, high = band.transpose("band", "step").values
     axes.fill_between(band["step"].values, low, high, color=COLORS[i % len(COLORS)], alpha=0.25, linewidth=0)
     axes.plot(band["step"].values, median, **line(i), linewidth=1.6, label=name)
-
-
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "eps": "ε", "zeta": "ζ",
-    "eta": "η", "theta": "θ", "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ",
-    "sigma": "σ", "chi": "χ", "omega": "ω", "sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥",
-    "->": "→", ">>": "≫", "<<": "≪",
-}  # fmt: skip
-
-
-def readable(text: str) -> str:
-    """A text with mathematical signs in place of their names: η_Y for eta_Y, ≤ for <=."""
-    names = re.compile("|".join(rf"(?<![A-Za-z]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in GREEK))
-    return names.sub(lambda match: GREEK[match.group()], text)
