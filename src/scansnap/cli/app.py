@@ -58,7 +58,8 @@ app = typer.Typer(
 )
 for name, (about, commands) in GROUPS.items():
     app.add_typer(
-        typer.Typer(cls=group_of(commands), no_args_is_help=True, rich_markup_mode=None, help=about), name=name
+        typer.Typer(cls=group_of(commands), no_args_is_help=True, rich_markup_mode=None, help=about, short_help=about),
+        name=name,
     )
 
 

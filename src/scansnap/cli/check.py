@@ -23,7 +23,7 @@ def command(
     ],
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Read every file of a store and say what is intact; the status is 2 if anything is damaged."""
+    """Read every file of a result and say which parts are intact; the status is 2 if any is damaged."""
     with progress_bar(f"reading {store}", None, False if json else None):
         condition = _condition(store)
     if json:

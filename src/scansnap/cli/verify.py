@@ -37,7 +37,10 @@ def command(
         typer.Argument(help="Claims to explain in full, as theorem_3 or lemma_1; by default a table of all claims."),
     ] = None,
     claims_file: Annotated[
-        Path | None, typer.Option("--from", help="A Python file of your own claims; by default all are checked.")
+        Path | None,
+        typer.Option(
+            "--from", help="A Python file of your own claims: all of them are checked, unless some are named."
+        ),
     ] = None,
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     classes: Annotated[str | None, common.CLASSES_OPTION] = None,
