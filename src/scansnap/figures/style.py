@@ -97,7 +97,7 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "eps": "ε", "zeta": "ζ",
     "eta": "η", "theta": "θ", "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ",
-    "sigma": "σ", "chi": "χ", "omega": "ω", "sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥",
+    "sigma": "σ", "chi": "χ", "omega": "ω", "psi": "ψ", "sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥",
     "->": "→", ">>": "≫", "<<": "≪",
 }  # fmt: skip
 
@@ -109,10 +109,14 @@ def readable(text: str) -> str:
 
 
 SUB = r"_(?P<sub>\{[^{}$]*\}|[A-Za-z0-9]{1,3}'*(?![A-Za-z0-9]))"
-SUP = r"\^(?P<sup>\{[^{}$]*\}|\([^()$]*\)|-?[0-9.]*[0-9](/[0-9]+)?|[A-Za-z])"
+SUP = r"\^(?P<sup>\{[^{}$]*\}|-?\([^()$]*\)|-?[0-9.]*[0-9]|[A-Za-z](?![A-Za-z]))"
 SYMBOL = re.compile(
     rf"(?<![A-Za-zα-ωΑ-Ω_])(?P<base>[A-Za-zα-ωΑ-Ω]|sum|max|min)(?P<prime>'?){SUB}({SUP})?|{SUP.replace('sup', 'power')}"
 )
+
+SPACE = r"\\ "
+BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
+"""Spaces that mathematics would drop and must not; beside signs it sets its own."""
 
 
 def typeset(text: str) -> str:
@@ -136,7 +140,7 @@ def _set(match: re.Match[str]) -> str:
         if not inner:
             return ""
         inner = inner[1:-1] if inner[0] in "{(" else inner
-        return f"{sign}{{{inner}}}".replace(" ", r"\ ")
+        return f"{sign}{{{BETWEEN_WORDS.sub(SPACE, inner)}}}"
 
     if match["power"]:
         return f"${part('^', 'power')}$"
