@@ -40,6 +40,8 @@ def test_only_lines_that_cannot_be_told_apart_have_a_difference() -> None:
     dataset = claim.prepare(replace(judged(), curve=Curve(x, lines, "x", "y", log_x=False)))
     has_difference = dataset["difference"].notnull().any("x").values
     assert has_difference.tolist() == [False, True, False, True]
+    low, high = claim.draw(dataset).axes[1].get_ylim()
+    assert high / low >= 10  # a nearly constant difference is not a cliff
     apart = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "far": far}, "x", "y")))
     assert len(claim.draw(apart).axes) == 1
     same = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "b": x}, "x", "y")))
@@ -154,6 +156,9 @@ def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:
 
 
 def test_subscripts_and_powers_are_set() -> None:
-    assert typeset("t'_0 and beta_nn', x_{T-1}: M^2") == "$t'_{0}$ and $β_{nn'}$, $x_{T-1}$: $M^{2}$"
+    assert typeset("t'_0 and beta_nn', x_{T-1}: sum_k") == "$t'_{0}$ and $β_{nn'}$, $x_{T-1}$: $Σ_{k}$"
+    assert typeset("(I + E)^{-1}, M^2, T^(-1/2)") == "(I + E)$^{-1}$, $M^{2}$, $T^{-1/2}$"
+    assert typeset("|Y_l|^2/2, e^entropy, M^-(2 - w_0)") == "|$Y_{l}$|$^{2}$/2, e^entropy, $M^{-(2 - w_0)}$"
+    assert typeset("e^(M h*)") == r"$e^{M\ h*}$"
     assert typeset(r"$\eta_Y \gg \eta_Z$") == "$η_{Y}$ ≫ $η_{Z}$"
     assert typeset("my_name costs $5") == r"my_name costs \$5"

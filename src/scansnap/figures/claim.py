@@ -28,6 +28,8 @@ MOST_USED = 1e12
 CLOSE = 0.01
 """Lines nearer to each other than this share of the axis cannot be told apart."""
 
+ROUNDING = 1e-12
+
 
 def prepare(verdict: Verdict) -> xr.Dataset:
     """The claim's lines over one axis, or its comparisons where it has none."""
@@ -68,7 +70,8 @@ def _differences(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
             if both.any() and np.abs(drawn[i] - drawn[j])[both].max() <= CLOSE * span:
                 size = np.maximum(np.abs(values[i]), np.abs(values[j]))
                 apart = np.abs(values[i] - values[j])
-                differences[i] = np.divide(apart, size, out=np.zeros_like(size), where=size > 0)
+                counts = size > ROUNDING * size[both].max()  # beside a zero every difference is large
+                differences[i] = np.divide(apart, size, out=np.zeros_like(size), where=counts)
                 break
     return differences
 
@@ -154,7 +157,9 @@ def _draw_differences(axes: Axes, dataset: xr.Dataset) -> None:
         axes.set_yticks([])
     else:
         axes.set_yscale("log")
-        plain_ticks(axes.yaxis)
+        exponents = np.log10(dataset["difference"].where(dataset["difference"] > 0))
+        low = int(np.floor(exponents.min()))
+        axes.set_ylim(10.0**low, 10.0 ** max(low + 1, int(np.ceil(exponents.max()))))
     label(axes, y="relative\ndifference", title="by how much lines that lie upon each other differ, in their colors")
 
 

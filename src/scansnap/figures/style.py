@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scansnap.base.formulas import SYMBOL, readable
+from scansnap.base.formulas import SYMBOL, readable, unwrapped
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -114,8 +114,13 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
     axes.plot(band["step"].values, median, **line(i), linewidth=1.6, label=name)
 
 
+SPACE = r"\\ "
+BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
+"""Spaces that mathematics would drop and must not; beside signs it sets its own."""
+
+
 def typeset(text: str) -> str:
-    """A text for a picture with its subscripts and powers set as such: t'_0, eta_Y, x_{T-1}, M^2."""
+    """A text for a picture with its subscripts and powers set as such: t'_0, eta_Y, x_{T-1}, M^2, (I + E)^{-1}."""
     with_math = SYMBOL.sub(_set, readable(text).replace("$", r"\$"))
     try:
         _parser().parse(with_math)
@@ -130,11 +135,14 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _set(match: re.Match[str]) -> str:
-    low, high = (
-        f"{sign}{{{match[name].strip('{}')}}}".replace(" ", r"\ ") if match[name] else ""
-        for sign, name in (("_", "low"), ("^", "high"))
+    low, high, power = (
+        f"{sign}{{{BETWEEN_WORDS.sub(SPACE, unwrapped(match[name]))}}}" if match[name] else ""
+        for sign, name in (("_", "low"), ("^", "high"), ("^", "power"))
     )
-    return f"${match['letter']}{match['prime']}{low}{high}$" if low or high else match[0]
+    if not low and not high and not power:
+        return match[0]
+    letter = {"sum": "Σ", "max": r"\max", "min": r"\min"}.get(match["letter"], match["letter"] or "")
+    return f"${letter}{match['prime'] or ''}{low}{high}{power}$"
 
 
 @cache
