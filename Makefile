@@ -63,10 +63,9 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/large_vocabulary.py
 	$(BIN)/python benchmarks/sweep.py
 
-## Check every claim and make every figure again, and write what was found into docs/theory and docs/figures.md.
+## Check every claim and make every figure again, and write what was found into docs/theory, docs/figures.md and docs/data.
 documents: $(READY)
-	$(BIN)/python docs/make_theory.py
-	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_documents.py
 
 clean:
 	rm -rf $(VENV) web/node_modules web/build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

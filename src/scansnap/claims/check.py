@@ -123,6 +123,20 @@ class Measurement:
     notices: bool  # it holds, and with the prediction wrong on purpose it does not
     kind: Comparison  # says what the deviation is
 
+    @property
+    def predicted_text(self) -> str:
+        """The prediction in words: a number, a bound, or what holds of all values."""
+        number = f"{self.predicted:.4g}"
+        words = {"at most": f"≤ {number}", "at least": f"≥ {number}", "positive": "all positive",
+                 "within": f"≤ {number} of all outside"}  # fmt: skip
+        return words.get(self.kind, number)
+
+    @property
+    def measured_text(self) -> str:
+        """What was measured in the same words."""
+        words = {"positive": f"{100 * self.measured:.4g}% positive", "within": f"{self.measured:.4g} of all outside"}
+        return words.get(self.kind, f"{self.measured:.4g}")
+
 
 @dataclass(frozen=True)
 class Curve:

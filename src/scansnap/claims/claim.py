@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.formulas import readable
 from scansnap.base.kinds import Kind, SequenceKind
 from scansnap.base.printable import shortened
 from scansnap.base.threads import one_thread
@@ -237,15 +238,15 @@ class Verdict:
         leading = self.leading
         return {
             "id": self.id,
-            "statement": self.claim.statement,
+            "statement": readable(self.claim.statement),
             "where": self.claim.where,
-            "conditions": self.claim.conditions,
+            "conditions": readable(self.claim.conditions),
             "predicted": _finite(leading.predicted) if leading else None,
             "measured": _finite(leading.measured) if leading else None,
             "deviation": _finite(leading.deviation) if leading else None,
             "verdict": self.verdict,
             "category": self.claim.category,
-            "correction": self.claim.correction or None,
+            "correction": readable(self.claim.correction) or None,
             "depends_on": self.claim.depends_on,
             "reason": self.reason or None,
             "measurements": [
@@ -288,7 +289,7 @@ def claim(
     Parameters
     ----------
     statement : str
-        What the claim says, in plain text; mathematics as eta_Y >> eta_Z.
+        What the claim says; mathematics as eta_Y >> eta_Z, or in LaTeX between dollar signs, which pages typeset.
     where : str
         Where it is stated.
     category : str

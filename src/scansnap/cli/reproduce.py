@@ -51,7 +51,7 @@ def command(
     common.say_compiling("training")
     common.say_compiling("flow")
     began = time.perf_counter()
-    with progress_bar("reproducing the paper", 1.0, False if json else None) as show:
+    with progress_bar("reproducing the paper", 1.0) as show:
         page = reproduce(
             output, figures=names, claims=claim_ids, num_seeds=NUM_SEEDS if num_seeds is None else num_seeds,
             text=text, device=device, on_step=lambda what, share: show(share, f"({what})"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scansnap.base.errors import InputError
+from scansnap.base.formulas import readable
 from scansnap.base.printable import number_text
 from scansnap.cli import common
 from scansnap.cli.say import say
@@ -142,7 +143,7 @@ def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
         else f"{'':23}"
     )
     note = f"({verdict.claim.note}) " if own_classes and verdict.claim.note else ""
-    statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
+    statement = textwrap.shorten(verdict.reason or note + readable(verdict.claim.statement), 78, placeholder=" …")
     words = f"{verdict.verdict:33} {verdict.claim.category:28}"
     return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words} {numbers}  {statement}"
 
@@ -163,17 +164,17 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     claim, setting = verdict.claim, verdict.setting
     lines = [
         f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}",
-        f"  {claim.statement}",
+        f"  {readable(claim.statement)}",
         f"  category:   {claim.category} ({CATEGORIES[claim.category]})",
-        f"  conditions: {claim.conditions}",
+        f"  conditions: {readable(claim.conditions)}",
         f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
     ]
     if claim.how:
-        lines.append(f"  how:        {claim.how}")
+        lines.append(f"  how:        {readable(claim.how)}")
     if claim.note:
         lines.append(f"  depends on: {claim.depends_on}")
     if claim.correction:
-        lines.append(f"  correction: {claim.correction}")
+        lines.append(f"  correction: {readable(claim.correction)}")
     if verdict.reason:
         return "\n".join([*lines, f"  {verdict.reason}"])
     for role, words in ROLES.items():
@@ -182,7 +183,7 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
             lines.append(f"  {words}:")
         for measurement in in_role:
             lines.append(
-                f"    {'ok ' if measurement.holds else 'NOT'} {measurement.label}: "
+                f"    {'ok ' if measurement.holds else 'NOT'} {readable(measurement.label)}: "
                 f"predicted {number_text(measurement.predicted, '.6g')}, measured "
                 f"{number_text(measurement.measured, '.6g')}, deviation {number_text(measurement.deviation, '.2g')} "
                 f"(allowed {measurement.allowed:.2g})"

@@ -16,16 +16,19 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
 from scansnap.figures.plain_text import plain
-from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, plain_ticks, readable, typeset, wrapped
+from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, plain_ticks, typeset, wrapped
 
 MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""
 
 CLOSE = 0.01
 """Lines nearer to each other than this share of the axis cannot be told apart."""
+
+ROUNDING = 1e-12
 
 
 def prepare(verdict: Verdict) -> xr.Dataset:
@@ -67,7 +70,8 @@ def _differences(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
             if both.any() and np.abs(drawn[i] - drawn[j])[both].max() <= CLOSE * span:
                 size = np.maximum(np.abs(values[i]), np.abs(values[j]))
                 apart = np.abs(values[i] - values[j])
-                differences[i] = np.divide(apart, size, out=np.zeros_like(size), where=size > 0)
+                counts = size > ROUNDING * size[both].max()  # beside a zero every difference is large
+                differences[i] = np.divide(apart, size, out=np.zeros_like(size), where=counts)
                 break
     return differences
 
@@ -153,7 +157,9 @@ def _draw_differences(axes: Axes, dataset: xr.Dataset) -> None:
         axes.set_yticks([])
     else:
         axes.set_yscale("log")
-        plain_ticks(axes.yaxis)
+        exponents = np.log10(dataset["difference"].where(dataset["difference"] > 0))
+        low = int(np.floor(exponents.min()))
+        axes.set_ylim(10.0**low, 10.0 ** max(low + 1, int(np.ceil(exponents.max()))))
     label(axes, y="relative\ndifference", title="by how much lines that lie upon each other differ, in their colors")
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scansnap.base.formulas import SYMBOL, readable, unwrapped
+
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
@@ -112,25 +114,9 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
     axes.plot(band["step"].values, median, **line(i), linewidth=1.6, label=name)
 
 
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "eps": "ε", "zeta": "ζ",
-    "eta": "η", "theta": "θ", "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ",
-    "sigma": "σ", "chi": "χ", "omega": "ω", "sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥",
-    "->": "→", ">>": "≫", "<<": "≪",
-}  # fmt: skip
-
-
-def readable(text: str) -> str:
-    """A text with mathematical signs in place of their names: η_Y for eta_Y, ≤ for <=."""
-    names = re.compile("|".join(rf"(?<![A-Za-z]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in GREEK))
-    return names.sub(lambda match: GREEK[match.group()], text)
-
-
-SUB = r"_(?P<sub>\{[^{}$]*\}|[A-Za-z0-9]{1,3}'*(?![A-Za-z0-9]))"
-SUP = r"\^(?P<sup>\{[^{}$]*\}|\([^()$]*\)|-?[0-9.]*[0-9](/[0-9]+)?|[A-Za-z])"
-SYMBOL = re.compile(
-    rf"(?<![A-Za-zα-ωΑ-Ω_])(?P<base>[A-Za-zα-ωΑ-Ω]|sum|max|min)(?P<prime>'?){SUB}({SUP})?|{SUP.replace('sup', 'power')}"
-)
+SPACE = r"\\ "
+BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
+"""Spaces that mathematics would drop and must not; beside signs it sets its own."""
 
 
 def typeset(text: str) -> str:
@@ -149,17 +135,14 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _set(match: re.Match[str]) -> str:
-    def part(sign: str, name: str) -> str:
-        inner = match[name]
-        if not inner:
-            return ""
-        inner = inner[1:-1] if inner[0] in "{(" else inner
-        return f"{sign}{{{inner}}}".replace(" ", r"\ ")
-
-    if match["power"]:
-        return f"${part('^', 'power')}$"
-    base = {"sum": "Σ", "max": r"\max", "min": r"\min"}.get(match["base"], match["base"])
-    return f"${base}{match['prime']}{part('_', 'sub')}{part('^', 'sup')}$"
+    low, high, power = (
+        f"{sign}{{{BETWEEN_WORDS.sub(SPACE, unwrapped(match[name]))}}}" if match[name] else ""
+        for sign, name in (("_", "low"), ("^", "high"), ("^", "power"))
+    )
+    if not low and not high and not power:
+        return match[0]
+    letter = {"sum": "Σ", "max": r"\max", "min": r"\min"}.get(match["letter"], match["letter"] or "")
+    return f"${letter}{match['prime'] or ''}{low}{high}{power}$"
 
 
 @cache

@@ -458,10 +458,11 @@ def _beside(path: Path) -> Iterator[Path]:
             except OSError:
                 old.rename(path)
                 raise
+            sync([path.parent])  # before the old one is gone
             shutil.rmtree(old)
         else:
             draft.rename(path)
-        sync([path.parent])
+            sync([path.parent])
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}; nothing was changed there.") from None
     finally:

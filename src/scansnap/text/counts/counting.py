@@ -208,16 +208,18 @@ class _Work:
         self.plan = plan
         if file.exists():
             try:
-                self.plan = Plan.from_json(file.read_bytes())
+                old = Plan.from_json(file.read_bytes())
             except DamagedFile:
                 raise StoreError(f"{file} is damaged: remove {self.folder} and start the same command again.") from None
-            if not self.plan.same_work(plan):
-                names = ", ".join(text.name for text in self.plan.texts)
+            if old.same_work(plan):
+                self.plan = old
+                return
+            if not set(old.texts) <= set(plan.counted):  # which only a folder that was not yet removed has
+                names = ", ".join(text.name for text in old.texts)
                 raise StoreError(
                     f"{self.folder} holds unfinished counts of {names}, with other text or options: finish them by the "
                     "same command, or remove that folder."
                 )
-            return
         with self._writing():
             self.clear()
             self.folder.mkdir(parents=True)
