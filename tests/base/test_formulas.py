@@ -75,4 +75,4 @@ def test_letters_outside_of_formulas_have_their_index_below() -> None:
         "<i>η</i><sub>Y</sub> of lemma_6, <i>f</i><sub>nl</sub><sup>2</sup> and <i>t</i>&#39;<sub>0</sub>"
     )
     assert typeset("2eta_Y/M up to 10^9") == "2<i>η</i><sub>Y</sub>/M up to 10<sup>9</sup>"
-    assert typeset("theory.symmetric_flow, lr_y, e^(k)") == "theory.symmetric_flow, lr_y, e^(k)"
+    assert typeset("theory.symmetric_flow, lr_y, e^(2k)") == "theory.symmetric_flow, lr_y, <i>e</i><sup>2k</sup>"

@@ -45,6 +45,16 @@ def test_a_map_holds_the_measures_of_the_runs(flows) -> None:
     assert snap.attrs == {"vocab_size": 34, "num_classes": 2}
 
 
+def test_a_map_without_numbers_says_why(flows) -> None:
+    with pytest.raises(ss.InputError, match="there is no snap_time anywhere in this result: no run has snapped"):
+        ss.phase_diagram(flows.isel(time=slice(3)))
+    nothing = flows.assign(entropy=flows["entropy"] * np.nan)
+    with pytest.raises(ss.InputError, match="no distinct tokens, so take favored_entropy"):
+        ss.phase_diagram(nothing, color="entropy")
+    drawn = map_of(flows, "lr_y", "lr_z", "favored_entropy")
+    np.testing.assert_allclose(drawn, map_of(flows, "lr_y", "lr_z", "entropy"), rtol=1e-12)
+
+
 def test_theorem_4_is_drawn_where_it_is_a_line(flows) -> None:
     axes = ss.phase_diagram(flows).axes[0]
     unit = float(theory.snap_start(vocab_size=34, num_classes=2, lr_y=1.0))

@@ -46,11 +46,12 @@ TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|\s+|[\w+\-*/=<>|()\[\].,;:'{}_^]")
 SPELLING = re.compile(
     "|".join(rf"(?<![A-Za-z\\]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in (*LETTERS, *SPELLED))
 )
+HIGH = r"\{[^{}]+\}|-?\([^()]*\)|-?\d+(?:\.\d+)?|[^\W\d_](?![^\W\d_])"
 SYMBOL = re.compile(
-    r"(?<![^\W\d])(?<!\.)(?P<letter>[^\W\d_]|(?<!\d)10)(?P<prime>['′]?)(?:_(?P<low>\{[^{}]+\}|\w{1,3}'?)|(?=\^))"
-    r"(?:\^(?P<high>\{[^{}]+\}|-?\d+(?:\.\d+)?|\w\b))?(?![\w(])"
+    r"(?<![^\W\d])(?<!\.)(?P<letter>sum|max|min|[^\W\d_]|(?<!\d)10)(?P<prime>['′]?)"
+    rf"(?:_(?P<low>\{{[^{{}}]+\}}|\w{{1,3}}'*)|(?=\^))(?:\^(?P<high>{HIGH}))?(?![\w(])|(?<=[)\]|])\^(?P<power>{HIGH})"
 )
-"""A letter with an index or a power, or a power of ten, outside of formulas."""
+"""A letter with an index or a power, a power of ten or of what stands in brackets, outside of formulas."""
 
 RAISED = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 
@@ -191,11 +192,21 @@ def _indexed(text: str) -> Markup:
 
     parts, end = [], 0
     for match in SYMBOL.finditer(text):
-        low, high = ((match[group] or "").strip("{}") for group in ("low", "high"))
-        if not low and not high:
+        low, high, power = (unwrapped(match[group] or "") for group in ("low", "high", "power"))
+        if not low and not high and not power:
             continue
-        letter = Markup("<i>{}</i>" if match["letter"].isalpha() else "{}").format(match["letter"])
-        parts += [escape(text[end : match.start()]), letter, escape(match["prime"])]
-        parts += [Markup(f"<{tag}>{{}}</{tag}>").format(part) for tag, part in (("sub", low), ("sup", high)) if part]
+        letter = {"sum": "Σ"}.get(match["letter"], match["letter"] or "")
+        parts += [
+            escape(text[end : match.start()]),
+            Markup("<i>{}</i>" if len(letter) == 1 else "{}").format(letter),
+            escape(match["prime"] or ""),
+        ]
+        marks = (("sub", low), ("sup", high), ("sup", power))
+        parts += [Markup(f"<{tag}>{{}}</{tag}>").format(part) for tag, part in marks if part]
         end = match.end()
     return Markup("").join([*parts, escape(text[end:])])
+
+
+def unwrapped(text: str) -> str:
+    """An index or a power without the brackets around it."""
+    return text[1:-1] if text[:1] in ("{", "(") else text

@@ -12,7 +12,7 @@ from scansnap.claims.plain_gradient import plain_gradients
 from scansnap.claims.population import FloatArray, State, trajectory
 from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.synthetic import single_common, syn_medium
-from scansnap.dynamics.compiled.first_gradient import first_gradient
+from scansnap.dynamics.compiled.gradient_at import first_gradient
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.options import TrainOptions
 

@@ -99,6 +99,9 @@ def _show(result: xr.Dataset, path: Path, before: int, seconds: float, as_json: 
             error = f" ± {cell[f'{name}_error']:.2g}" if cell[f"{name}_error"] is not None else ""
             words.append(f"{'-' if cell[name] is None else format(cell[name], '.4g') + error:>13}")
         say("  ".join(words))
+    if any(cell["ok"] and cell.get("entropy", 0.0) is None for cell in table):
+        other = "favored_entropy is that of" if "favored_entropy" in measured else "record attention for that of"
+        say(f"entropy -: these classes share every token, so none is distinct; {other} favored tokens")
     if len(table) > SHOWN:
         say(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
     if before:

@@ -29,16 +29,24 @@ if TYPE_CHECKING:
 AVERAGED = ("seed", "class", "layer", "head")
 
 LABELS = {
-    "lr_y": "η_Y (learning rate of Y)",
-    "lr_z": "η_Z (learning rate of Z)",
-    "lr_y_over_lr_z": "η_Y/η_Z",
+    "lr_y": "$\\eta_Y$ (learning rate of Y)",
+    "lr_z": "$\\eta_Z$ (learning rate of Z)",
+    "lr_y_over_lr_z": "$\\eta_Y/\\eta_Z$",
     "step": "updates",
     "time": "time (expected steps of batch 1)",
     "snap_time": "time of the snap (steps)",
     "winner_share": "attention on the winner (share)",
     "entropy": "entropy of attention on distinct tokens (nats)",
+    "favored_entropy": "entropy of attention on favored tokens (nats)",
     "loss": "loss (nats)",
 }
+
+WITHOUT = {
+    "entropy": "its classes have no distinct tokens, so take favored_entropy",
+    "favored_entropy": "no token tells its next tokens apart, so give another color",
+    "snap_time": "no run has snapped, so run it for longer or give another color",
+}
+"""What to do where a color has no number at all."""
 
 
 @door
@@ -52,8 +60,8 @@ def phase_diagram(result: xr.Dataset, *, x: str = "lr_y", y: str = "lr_z", color
     x, y : str
         Two dimensions of the result: axes of the sweep, or its step or time.
     color : str
-        snap_time (when attention froze, `measure.snaps`), winner_share (attention on the most attended token), or a
-        recorded quantity, such as entropy or loss.
+        snap_time (when attention froze, `measure.snaps`), winner_share (attention on the most attended token),
+        favored_entropy (for classes without distinct tokens), or a recorded quantity, such as entropy or loss.
 
     Examples
     --------
@@ -90,6 +98,8 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
         if values.sizes[other] > 1:
             raise InputError(f"the result varies in {other} too: select one value of it, as result.sel({other}=...).")
     values = values.squeeze(others, drop=True).reset_coords(drop=True).transpose(y, x)
+    if not bool(values.notnull().any()):
+        raise InputError(f"there is no {color} anywhere in this result: {WITHOUT.get(color, 'give another color')}.")
     return values.rename(color).assign_attrs(_sizes(result))
 
 
@@ -98,8 +108,12 @@ def _color(result: xr.Dataset, color: str) -> xr.DataArray:
         return measure.snaps(result)["snap_step"]
     if color == "winner_share":
         return measure.top_k_mass(result)
+    if color == "favored_entropy":
+        return measure.favored_entropy(result)
     if color not in result:
-        raise unknown("color of the map", color, ["snap_time", "winner_share", *map(str, result.data_vars)])
+        raise unknown(
+            "color of the map", color, ["snap_time", "winner_share", "favored_entropy", *map(str, result.data_vars)]
+        )
     return result[color]
 
 
@@ -144,8 +158,8 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
     swapped = y == "lr_y"
     if {x, y} & {"time", "step"}:
         for times, style, name in (
-            (theory.scan_end(**sizes, lr_y=rates), "--", "t'₀ = K ln M/η_Y: scanning ends"),
-            (theory.snap_start(**sizes, lr_y=rates), "-", "t₀: attention has snapped"),
+            (theory.scan_end(**sizes, lr_y=rates), "--", "$t'_0$: scanning ends"),
+            (theory.snap_start(**sizes, lr_y=rates), "-", "$t_0$: attention has snapped"),
         ):
             axes.plot(*((times, rates) if swapped else (rates, times)), color="white", linestyle=style, label=name)
         axes.legend(fontsize=7, loc="best", facecolor="0.25", labelcolor="white", framealpha=0.8)
@@ -164,8 +178,9 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
         axes.annotate(
             f"$10^{{{np.log10(level):.0f}}}$", (0.98, unit / level) if swapped else (unit / level, 0.02),
             xycoords=where(), color="white", fontsize=8, ha="right", va="bottom",
+            bbox={"facecolor": "0.25", "edgecolor": "none", "alpha": 0.7, "pad": 1.5},
         )  # fmt: skip
-    return ["black: measured", "white: t₀ (Theorem 4)"]
+    return ["black: measured", "white: $t_0$ (Theorem 4)"]
 
 
 def _edges(values: np.ndarray[Any, Any]) -> tuple[float, float]:

@@ -40,8 +40,8 @@ def render(template: str, **values: object) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A value for a page: text without marks of direction and control characters."""
-    return printable(value, keep="\n\t") if type(value) is str else value
+    """A value for a page: text without marks of direction and control characters; words where there is no number."""
+    return "no number" if value == "nan" else printable(value, keep="\n\t") if type(value) is str else value
 
 
 def short_name(claim: Claim) -> str:

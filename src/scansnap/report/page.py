@@ -12,6 +12,7 @@ import xarray as xr
 
 from scansnap import theory
 from scansnap.base.errors import StoreError
+from scansnap.base.needs_torch import has_torch
 from scansnap.claims import Verdict, verify
 from scansnap.claims.check import ROLES
 from scansnap.claims.verify import select
@@ -55,13 +56,13 @@ def reproduce(
 ) -> Path:
     """Make every figure and check every claim, and write `index.html` and the pictures to `folder`.
 
-    `figures` (names, or recipes of your own) and `claims` select some of them.  `num_seeds` is for each cell of Figures
+    `figures` (names, or recipes of your own) and `claims` select some of them; without PyTorch the figure of several
+    layers is left out.  `num_seeds` is for each cell of Figures
     6, 11 and 12, which share their runs.  With a `text`, the figures that train on it are made too, on `device`.
     `on_step` is called with the current task and the share of the work that is done.  If it is interrupted, the same
     call goes on with the figures that are missing.
     """
-    names = catalog.SYNTHETIC if text is None else catalog.MODULES
-    recipes = [catalog.recipe(figure) for figure in (names if figures is None else figures)]
+    recipes = [catalog.recipe(figure) for figure in (_possible(text is not None) if figures is None else figures)]
     selected = [claim.id for claim in select(*claims)]
     folder = Path(folder)
     _check_folder(folder)
@@ -120,6 +121,15 @@ def reproduce(
     html.write_page(page, render(reproduction, pictures))
     kept.clear()
     return page
+
+
+def _possible(has_text: bool) -> list[str]:
+    """The figures to make: all, or those that need no PyTorch where it is not installed and no text is given."""
+    return [
+        name
+        for name in (catalog.MODULES if has_text else catalog.SYNTHETIC)
+        if has_text or has_torch() or name not in catalog.ON_TENSORS
+    ]
 
 
 def _check_folder(folder: Path) -> None:

@@ -145,7 +145,8 @@ def _draw_ratios(axes: Any, dataset: xr.Dataset) -> None:
     axes.axhline(0, color=COLORS[6], linewidth=0.7)
     log_axis(axes, np.unique(dataset["ratio"].values))
     label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation beyond frequency", title="What the prediction says")
-    legend(axes, fontsize=7)
+    axes.set_ylim(top=1.0)  # room for the legend
+    legend(axes, fontsize=7, loc="upper left", ncols=2)
 
 
 def _draw_calibration(axes: Any, dataset: xr.Dataset) -> None:
