@@ -82,11 +82,15 @@ def test_one_layer_and_its_flow_need_no_torch(tmp_path: Path) -> None:
         f"train --preset syn-medium --steps 3 {switches}",
         "flow --preset syn-small",
         "sweep --preset syn-small --lr-y 1,2 --steps 2",
-        "verify lemma_1",
+        "train --preset syn-small --steps 2 --record loss,fresh_loss",
+        "flow --preset syn-small --times 1,10 --residual yes --decoder-gradient modified",
+        "verify lemma_1 theorem_2",
+        "figure 4",
+        "corpus count example",
         cwd=tmp_path,
     )
-    assert [status for _, status in results] == [0] * 5, results
-    assert "✓ lemma_1" in results[4][0]
+    assert [status for _, status in results] == [0] * len(results), results
+    assert "✓ lemma_1" in results[6][0]
 
 
 def test_what_needs_torch_says_so(tmp_path: Path) -> None:
@@ -94,16 +98,17 @@ def test_what_needs_torch_says_so(tmp_path: Path) -> None:
     results = without_torch(
         "train --preset syn-small --layers 2",
         "train --preset syn-small --device cuda",
-        "train --preset syn-small --record loss,fresh_loss",
         "train --preset syn-small --optimizer mine --from rule.py",
-        "flow --preset syn-small --residual yes",
-        "verify theorem_2",
+        "flow --preset syn-small --device cuda",
+        "figure layers --num-seeds 2",
         "text train example",
+        "watch demo",
+        "corpus predict example",
         cwd=tmp_path,
     )
     for words, status in results:
         assert status == 2
-        assert "needs PyTorch, which is not installed: install it with pip install torch." in words
+        assert "needs PyTorch, which is not installed here: pip install 'scansnap[torch]'." in words
         assert "Traceback" not in words
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import linecache
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 import scansnap as ss
-from scansnap.cli.app import main
+from scansnap.cli.app import app, main
+from scansnap.results.provenance import commit
 
 PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
 
@@ -172,10 +175,24 @@ def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> 
 
 
 def test_version_and_a_single_time(tmp_path) -> None:
-    assert run("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
+    assert run("--version", cwd=tmp_path).stdout.strip() == f"scansnap {ss.__version__} (commit {commit()})"
     result = run("flow", "--times", "10", cwd=tmp_path)
     assert result.returncode == 0
     assert "picture" not in result.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_help_is_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name is cut or broken, at the width of a narrow terminal and of a usual one."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    group = typer.main.get_command(app)
+    for name, command in {None: group, **group.commands}.items():
+        context = typer.Context(command, info_name=name, terminal_width=columns)
+        text = re.sub(r"\x1b\[\d+m", "", command.get_help(context))
+        assert max(map(len, text.splitlines())) <= columns, name
+        assert not re.findall(r"\w(?:-|\.\.\.)$", text, re.MULTILINE), name
+        if "--preset" in text:
+            assert set(ss.PUBLISHED) <= set(text.split()), name
 
 
 def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:

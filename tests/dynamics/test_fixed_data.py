@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.dynamics.fixed_data import NUM_FRESH
+from scansnap.dynamics.engine import Work, engine_for
+from scansnap.dynamics.fixed_data import FreshTensors
+from scansnap.dynamics.fresh_data import NUM_FRESH, KernelFreshData, fresh_data
+from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.random_entries import choose
 from tests.dynamics.interruption import train_interrupted
 
@@ -71,6 +74,27 @@ def test_fresh_data_is_fresh() -> None:
     assert many["fresh_loss"].values[0, -1] == pytest.approx(many["loss"].values[0, -1], rel=0.2)
     assert few["fresh_loss"].values[0, 0] == pytest.approx(math.log(short().vocab_size), rel=1e-12)
     assert NUM_FRESH == 1024
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"optimizer": "adam"}, {"heads": 2, "residual": True, "normalization": "layer", "init": "uniform"}, "positions"],
+)
+def test_compiled_code_and_tensors_measure_the_same_on_fresh_data(option: Any) -> None:
+    """With float64 and after some steps of two runs with different seeds."""
+    classes = ss.near_distinct() if option == "positions" else short()
+    own = {"seq_len": 17, "learn_position_bias": True} if option == "positions" else option
+    options = TrainOptions(**{**OPTIONS, **own, "seeds": (3, 4)})
+    work = Work.checked(classes, options)
+    start = work.start(options.runs)
+    engine = engine_for(work)(work, start, options.runs)
+    engine.advance(7)
+    parts = engine.show({"decoder", "attention_logits", "position_bias", "fresh_loss"})
+    compiled = fresh_data(work, start, options.runs)
+    assert isinstance(compiled, KernelFreshData)
+    tensors = FreshTensors(work, start.layout, options.runs).measure(parts)
+    for name, values in compiled.measure(parts).items():
+        np.testing.assert_allclose(values, tensors[name], rtol=1e-12)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "sign_sgd", "normalized_sgd"])

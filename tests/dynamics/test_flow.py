@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 import scansnap as ss
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.compiled.flow_engine import KernelFlow
+from scansnap.dynamics.compiled.layer_flow import KernelLayerFlow
 from scansnap.dynamics.flow_engine import FlowWork, flow_engine_for
 from scansnap.dynamics.flow_tensors import FlowOnTensors
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
@@ -166,16 +167,25 @@ def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
     assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words).equals(together)
 
 
-@pytest.mark.parametrize("more", [{}, {"init": "uniform"}, {"attention_prior": {"common": -1.0}}])
-def test_the_engines_agree(more: dict) -> None:
+BASIC = ({}, {"init": "uniform"}, {"attention_prior": {"common": -1.0}})
+LAYERS = (
+    {"decoder_gradient": "modified"},
+    {"heads": 2, "init": "uniform", "residual": True, "normalization": "layer"},
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "engine"), [*((more, KernelFlow) for more in BASIC), *((more, KernelLayerFlow) for more in LAYERS)]
+)
+def test_the_engines_agree(more: dict, engine: type) -> None:
     """Compiled code and tensors, at tolerances far below the difference allowed."""
     words = {"lr_y": 1.0, "lr_z": 20.0, "times": (1.0, 1e3, 1e6), "rtol": 1e-10, "atol": 1e-12, **more}
     options = FlowOptions(**words, record="decoder")
     work = FlowWork.checked(as_source(ss.syn_small()), options)
-    assert flow_engine_for(work) is KernelFlow
+    assert flow_engine_for(work) is engine
     compiled, tensors = (
-        engine(work, work.start(options.runs)).solve(options.runs, 10**6, lambda done: None)
-        for engine in (KernelFlow, FlowOnTensors)
+        each(work, work.start(options.runs)).solve(options.runs, 10**6, lambda done: None)
+        for each in (engine, FlowOnTensors)
     )
     columns = compiled.decoder.shape[-1]
     assert np.abs(compiled.attention_logits - tensors.attention_logits).max() < 1e-8

@@ -112,12 +112,18 @@ def replace_file(path: Path, data: bytes) -> None:
     sync([path.parent])
 
 
-def check_room(path: Path, needed: float) -> None:
-    """Refuse what does not fit on the disk, before anything is done."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    free = shutil.disk_usage(folder).free
+def free_space(path: Path) -> int:
+    """Bytes that can still be written where a file or a folder is to be."""
+    return shutil.disk_usage(_there(path)).free
+
+
+def check_room(path: Path, needed: float, what: str, advice: str) -> None:
+    """Refuse what does not fit on the disk, before anything is done: "`what` up to 3 GiB"."""
+    free = free_space(path)
     if needed > free:
-        raise InputError(
-            f"the result takes up to {gibibytes(needed)} and {folder} has {gibibytes(free)} free: record less, less "
-            "often, or elsewhere."
-        )
+        raise InputError(f"{what} up to {gibibytes(needed)} and {_there(path)} has {gibibytes(free)} free: {advice}.")
+
+
+def _there(path: Path) -> Path:
+    """The folder that is there already of those above a path."""
+    return next(parent for parent in path.absolute().parents if parent.exists())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scansnap.base.errors import InputError
 from scansnap.base.memory import physical_memory
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.compiled.first_gradient import first_gradient
+from scansnap.dynamics.compiled.gradient_at import first_gradient
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.options import TrainOptions

@@ -23,8 +23,9 @@ from scansnap.results.provenance import store_name
 if TYPE_CHECKING:
     import xarray as xr
 
-PRESETS_HELP = "; ".join(f"{name} ({experiment.about})" for name, experiment in PUBLISHED.items())
-PRESET_OPTION = typer.Option("--preset", help=f"A published setting: {PRESETS_HELP}.", show_default=False)
+PRESET_OPTION = typer.Option(
+    "--preset", help="A published setting, by its name in the list at the end.", show_default=False
+)
 CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
 CLASSES_OPTION = typer.Option(
     "--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.", show_default=False
@@ -37,7 +38,9 @@ FROM_OPTION = typer.Option(
     help="A Python file to run first, which may register optimizers, quantities, layers or data of your own by name.",
     show_default=False,
 )
-STORE_OPTION = typer.Option("--store", help="Where to write the result (zarr); by default its own name in results/.")
+STORE_OPTION = typer.Option(
+    "--store", help="Where to write the result (zarr); by default in results/, named for the options."
+)
 PICTURE_OPTION = typer.Option(
     "--picture",
     help="Where to draw attention of the first run and losses of all (.png, .pdf, .svg); by default beside the result.",

@@ -1,8 +1,7 @@
-"""Finite data (Section 9): a fixed set of N sequences to train on, and fresh ones to test on.
+"""Finite data (Section 9), as tensors: a fixed set of N sequences to train on, and fresh ones to test on.
 
 A run's set is the first N sequences that `sample_sequences` and `sample_counts` give for its seed.  A batch takes
-sequences from it at random, with replacement; without a batch size every update uses the whole set.  Fresh sequences
-have their own random stream and are the same at every record.
+sequences from it at random, with replacement; without a batch size every update uses the whole set.
 """
 
 from __future__ import annotations
@@ -15,17 +14,13 @@ from torch import Tensor
 from scansnap.base.devices import has_triton
 from scansnap.data.source import DataSource
 from scansnap.dynamics.batches import HostSampler, Request
+from scansnap.dynamics.engine import Work
+from scansnap.dynamics.fresh_data import FRESH_STREAM, NUM_FRESH
 from scansnap.dynamics.gradients import Batch, LayoutTensors, measures
 from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
 from scansnap.model.compact import CompactLayout
 from scansnap.results.snapshot import Parts
-
-NUM_FRESH = 1024
-"""Fresh sequences that a run is tested on."""
-
-FRESH_STREAM = -3
-"""A step number that no update has: the random stream of fresh sequences."""
 
 
 class FixedSampler:
@@ -70,16 +65,15 @@ class FixedSampler:
         return torch.from_numpy(choice).to(device)
 
 
-class FreshData:
-    """Sequences that no update sees."""
+class FreshTensors:
+    """Sequences that no update sees (`fresh_data.py`)."""
 
-    def __init__(self, source: DataSource, layout: CompactLayout, options: StepOptions, runs: Runs) -> None:
-        self._tensors = LayoutTensors.of(layout, dtype=getattr(torch, options.dtype))
-        request = Request(runs.seed, NUM_FRESH, options.length)
-        self._batch = HostSampler(source, self._tensors, request).draw(FRESH_STREAM, torch.tensor(0))
+    def __init__(self, work: Work, layout: CompactLayout, runs: Runs) -> None:
+        self._tensors = LayoutTensors.of(layout, dtype=getattr(torch, work.dtype))
+        request = Request(runs.seed, NUM_FRESH, work.options.length)
+        self._batch = HostSampler(work.source, self._tensors, request).draw(FRESH_STREAM, torch.tensor(0))
 
     def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
-        """Loss and accuracy (R,) of runs in an engine's present state."""
         assert parts.decoder is not None
         assert parts.attention_logits is not None
         bias = None if parts.position_bias is None else torch.from_numpy(parts.position_bias)[:, None]

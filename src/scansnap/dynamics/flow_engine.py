@@ -1,7 +1,7 @@
 """Engines of `flow`, which integrate runs: one interface, as `engine.py` has it for training.
 
 An engine says which work it serves, and `flow_engine_for` picks the first that serves it: compiled code for the basic
-layer, on a CPU or on a GPU, and tensors on a CPU for everything else.
+layer, on a CPU or on a GPU, and for the gradient of other built-in layers; tensors on a CPU for everything else.
 """
 
 from __future__ import annotations
@@ -78,14 +78,19 @@ class FlowEngine(Protocol):
         """The runs at the times of the options; `show` is called with the number of runs done."""
 
 
-ENGINES = {"compiled.flow_engine": "KernelFlow", "flow_device": "DeviceFlow", "flow_tensors": "FlowOnTensors"}
+ENGINES = {
+    "compiled.flow_engine": "KernelFlow",
+    "compiled.layer_flow": "KernelLayerFlow",
+    "flow_device": "DeviceFlow",
+    "flow_tensors": "FlowOnTensors",
+}
 """Modules and classes in order of preference; each is imported only when asked."""
 
 
 def flow_engine_for(work: FlowWork) -> type[FlowEngine]:
     """The first engine that serves this work."""
     for module, name in ENGINES.items():
-        with needs_torch("the flow of a layer other than the basic one, or along the modified gradient,"):
+        with needs_torch("flow on a GPU, or with parts of your own,"):
             engine: type[FlowEngine] = getattr(import_module(f"scansnap.dynamics.{module}"), name)
         if engine.serves(work):
             return engine

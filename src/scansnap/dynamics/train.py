@@ -12,7 +12,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.needs_torch import needs_torch
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_tensor_thread
 from scansnap.data.named_classes import Data, as_source
@@ -94,7 +93,9 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
     )  # fmt: skip
     dimension_sizes = sizes(start.layout, options.layers)
     variables = run_variables(record, dimension_sizes, "step", len(runs), len(steps), options.dtype)
-    recorder = Recorder(template, variables, store)
+    recorder = Recorder(
+        template, variables, store, more_bytes=2 * work.checkpoint_bytes, defaults=TrainOptions.described_defaults()
+    )
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"
@@ -127,10 +128,9 @@ class View:
         self.needs = frozenset(need for quantity in record for need in quantity.needs)
         self._fresh = None
         if self.needs & {"fresh_loss", "fresh_accuracy"}:
-            with needs_torch("the loss on fresh sequences"):
-                from scansnap.dynamics.fixed_data import FreshData
+            from scansnap.dynamics.fresh_data import fresh_data
 
-            self._fresh = FreshData(work.source, start.layout, work.options, runs)
+            self._fresh = fresh_data(work, start, runs)
 
     def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
         """The measures on fresh sequences, if requested."""

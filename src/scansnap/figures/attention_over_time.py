@@ -2,6 +2,9 @@
 
 A dotted line marks where a class's attention froze.  Other runs of the result are gray lines beside the one shown, and
 the title says when all of them snapped.  Where a class has no distinct token, favored tokens take their place.
+
+Every command that trains draws it, so it is quick to draw: panels have fixed places, in inches, instead of those that a
+layout engine would find by drawing twice, and no text is typeset as mathematics.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
-from scansnap.figures.heatmap import heatmap
+from scansnap.figures.heatmap import NAME, heatmap
 from scansnap.figures.plain_text import plain
-from scansnap.figures.style import COLORS, LINES, honest_axis, label, legend, log_if_wide
+from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
 
 MOST_CLASSES = 4
@@ -22,6 +25,12 @@ MOST_CLASSES = 4
 
 MOST_RUNS = 100
 """The most other runs of which lines are drawn."""
+
+WIDTH, PANEL, GAP, ABOVE, BELOW = 10.0, 1.7, 0.65, 0.8, 1.12
+"""Inches: of the picture, of a panel, between two, above the first one, and below the last, where the color bar is."""
+
+CHARACTER = 0.065
+"""Inches of a character in the names of tokens, at most."""
 
 
 def has_attention(dataset: xr.Dataset) -> bool:
@@ -92,11 +101,17 @@ def draw(dataset: xr.Dataset) -> Figure:
     """The picture of what `prepare` gives."""
     axis = record_dimension(dataset)
     panels = dataset.sizes["class"]
-    figure = Figure(figsize=(10, 1.2 + 2.2 * max(panels, 2)), layout="constrained")
-    grid = figure.add_gridspec(max(panels, 2), 2, width_ratios=(2.4, 1))
+    rows = max(panels, 2)
+    height = ABOVE + rows * (PANEL + GAP) - GAP + BELOW
+    figure = Figure(figsize=(WIDTH, height))
+    inside = {"top": 1 - ABOVE / height, "bottom": BELOW / height, "hspace": GAP / PANEL}
+    left = (0.45 + CHARACTER * max(len(plain(name, NAME)) for name in dataset["token_name"].values)) / WIDTH
+    right = 0.625
+    maps = figure.add_gridspec(rows, 1, left=left, right=right, **inside)
+    curves = figure.add_gridspec(rows, 1, left=0.76, right=0.985, **inside)
     top = float(np.nanmax(dataset["attention"]))
     for i in range(panels):
-        axes = figure.add_subplot(grid[i, 0])
+        axes = figure.add_subplot(maps[i])
         of_class = dataset.isel({"class": i})
         image = heatmap(axes, of_class["attention"], axis, top)
         next_token, query = (plain(of_class[f"{role}_token_name"].values, 20) for role in ("next", "query"))
@@ -107,17 +122,18 @@ def draw(dataset: xr.Dataset) -> Figure:
         else:
             names += ": no snap"
         axes.set_title(names, fontsize=9, loc="left")
-        axes.set_xlabel(_time_label(axis) if i == panels - 1 else "")
-    bar = figure.colorbar(image, ax=figure.axes, location="bottom", fraction=0.03, aspect=50, pad=0.01)
-    bar.set_label("attention $c_{l|n}$", fontsize=9)
-    rows = max(panels, 2)
+        axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
+    below = figure.add_axes((left, 0.5 / height, right - left, 0.12 / height))
+    bar = figure.colorbar(image, cax=below, orientation="horizontal")
+    bar.set_label("attention", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
     has_entropy = bool(dataset["entropy"].notnull().any())
     half = rows // 2 if has_entropy else rows
-    _lines(figure.add_subplot(grid[:half, 1]), dataset, axis, "loss", "loss")
+    _lines(figure.add_subplot(curves[:half]), dataset, axis, "loss", "loss")
     if has_entropy:
         words = f"entropy on {dataset.attrs['kind']} tokens"
-        _lines(figure.add_subplot(grid[half:, 1]), dataset, axis, "entropy", words)
-    rates = f"$\\eta_Y$ = {float(dataset['lr_y']):g}, $\\eta_Z$ = {float(dataset['lr_z']):g}"
+        _lines(figure.add_subplot(curves[half:]), dataset, axis, "entropy", words)
+    rates = f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}"
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
     if str(dataset["status"].values) != "ok":
         shown += f"; {dataset['status'].values}"
@@ -126,7 +142,8 @@ def draw(dataset: xr.Dataset) -> Figure:
     elif not has_entropy:
         shown += "\nno token tells the next tokens apart, so there is no entropy to show"
     what = "training" if axis == "step" else "time"
-    figure.suptitle(f"Attention over {what}: {rates}, seed {int(dataset['seed'])}{shown}", fontsize=11)
+    title = f"Attention over {what}: {rates}, seed {int(dataset['seed'])}{shown}"
+    figure.suptitle(title, fontsize=11, y=1 - 0.12 / height)
     return figure
 
 
@@ -158,8 +175,11 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str) ->
         legend(axes, fontsize=7)
     if name == "loss":
         log_if_wide(axes, np.append(lines, others))
+        if axes.get_yscale() == "log":
+            label_powers(axes.yaxis)
     if axis == "time":
         axes.set_xscale("log")
+        label_powers(axes.xaxis)
     label(axes, _time_label(axis), "nats", title)
     honest_axis(axes)
 

@@ -44,6 +44,9 @@ TEXT = {
 
 MODULES = {**SYNTHETIC, **TEXT}
 
+ON_TENSORS = ("layers", *TEXT)
+"""The figures that cannot be made without PyTorch."""
+
 NUMBERED = tuple(sorted((name for name in MODULES if name.isdigit()), key=int))
 """The figures of the paper."""
 

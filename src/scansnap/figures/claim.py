@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
 from scansnap.figures.plain_text import plain
-from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, plain_ticks, readable, typeset, wrapped
+from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, plain_ticks, typeset, wrapped
 
 MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""

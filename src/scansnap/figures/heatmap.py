@@ -8,6 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
 from scansnap.figures.plain_text import plain
+from scansnap.figures.style import label_powers
+
+NAME = 24
+"""The most characters of a token's name."""
 
 ABOVE = ("distinct", "favored")
 
@@ -26,6 +30,7 @@ def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_
     if axis == "time":
         values, times = values[:, times > 0], times[times > 0]
         axes.set_xscale("log")
+        label_powers(axes.xaxis)
     image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", vmin=0.0, vmax=top, shading="nearest",
                             rasterized=True)  # fmt: skip
     kinds = attention["token_kind"].values[order]
@@ -36,7 +41,7 @@ def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_
             if rows[0]:
                 axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
     named = np.arange(len(order))[:: -max(1, len(order) // 10)]  # from above, where the winners are
-    names = [plain(name, 24) for name in attention["token_name"].values[order][named]]
+    names = [plain(name, NAME) for name in attention["token_name"].values[order][named]]
     axes.set_yticks(named, names, fontsize=7)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_ylabel("token", fontsize=9)

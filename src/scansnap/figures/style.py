@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from scansnap.base.formulas import SYMBOL, readable, unwrapped
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -82,6 +85,23 @@ def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
     axes.minorticks_off()
 
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def label_powers(axis: Axis) -> None:
+    """Label a logarithmic axis by powers of ten in plain text; between them only if it spans less than a decade."""
+
+    def power(value: float, _: float) -> str:
+        return "10" + f"{math.log10(value):.0f}".translate(RAISED)
+
+    def between(value: float, _: float) -> str:
+        low, high = axis.get_view_interval()
+        return f"{value:g}" if high < 10 * low else ""
+
+    axis.set_major_formatter(power)
+    axis.set_minor_formatter(between)
+
+
 def legend(axes: Axes, **options: Any) -> None:
     """Add a legend without a frame."""
     axes.legend(**{"frameon": False, "fontsize": 8, **options})
@@ -93,26 +113,6 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
     axes.fill_between(band["step"].values, low, high, color=COLORS[i % len(COLORS)], alpha=0.25, linewidth=0)
     axes.plot(band["step"].values, median, **line(i), linewidth=1.6, label=name)
 
-
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "eps": "ε", "zeta": "ζ",
-    "eta": "η", "theta": "θ", "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ",
-    "sigma": "σ", "chi": "χ", "omega": "ω", "psi": "ψ", "sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥",
-    "->": "→", ">>": "≫", "<<": "≪",
-}  # fmt: skip
-
-
-def readable(text: str) -> str:
-    """A text with mathematical signs in place of their names: η_Y for eta_Y, ≤ for <=."""
-    names = re.compile("|".join(rf"(?<![A-Za-z]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in GREEK))
-    return names.sub(lambda match: GREEK[match.group()], text)
-
-
-SUB = r"_(?P<sub>\{[^{}$]*\}|[A-Za-z0-9]{1,3}'*(?![A-Za-z0-9]))"
-SUP = r"\^(?P<sup>\{[^{}$]*\}|-?\([^()$]*\)|-?[0-9.]*[0-9]|[A-Za-z](?![A-Za-z]))"
-SYMBOL = re.compile(
-    rf"(?<![A-Za-zα-ωΑ-Ω_])(?P<base>[A-Za-zα-ωΑ-Ω]|sum|max|min)(?P<prime>'?){SUB}({SUP})?|{SUP.replace('sup', 'power')}"
-)
 
 SPACE = r"\\ "
 BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
@@ -135,17 +135,14 @@ def wrapped(text: str, width: int) -> str:
 
 
 def _set(match: re.Match[str]) -> str:
-    def part(sign: str, name: str) -> str:
-        inner = match[name]
-        if not inner:
-            return ""
-        inner = inner[1:-1] if inner[0] in "{(" else inner
-        return f"{sign}{{{BETWEEN_WORDS.sub(SPACE, inner)}}}"
-
-    if match["power"]:
-        return f"${part('^', 'power')}$"
-    base = {"sum": "Σ", "max": r"\max", "min": r"\min"}.get(match["base"], match["base"])
-    return f"${base}{match['prime']}{part('_', 'sub')}{part('^', 'sup')}$"
+    low, high, power = (
+        f"{sign}{{{BETWEEN_WORDS.sub(SPACE, unwrapped(match[name]))}}}" if match[name] else ""
+        for sign, name in (("_", "low"), ("^", "high"), ("^", "power"))
+    )
+    if not low and not high and not power:
+        return match[0]
+    letter = {"sum": "Σ", "max": r"\max", "min": r"\min"}.get(match["letter"], match["letter"] or "")
+    return f"${letter}{match['prime'] or ''}{low}{high}{power}$"
 
 
 @cache

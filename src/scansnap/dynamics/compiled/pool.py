@@ -25,8 +25,12 @@ class Pools:
         seeds: NDArray[np.uint64],
         bias: NDArray[np.float64] | None,
         dtype: np.dtype[np.floating],
+        stream: int = 0,
     ) -> None:
-        """`bias` (G,) weighs the buckets of positions, if there are any and it is not learned."""
+        """`bias` (G,) weighs the buckets of positions, if there are any and it is not learned.
+
+        A fixed set is the first sequences of batch number `stream`.
+        """
         self._source, self._options, self._seeds, self._dtype = work.source, work.options, seeds, dtype
         self.bucket_scale = None if bias is None else np.exp(bias - bias.max()).astype(dtype)
         self.class_probs = self._weighed(bucket_probs(layout)[None])[0]  # (K, W), or (K, G W) where a bias is learned
@@ -36,7 +40,7 @@ class Pools:
         self._fixed: KernelPool | None = None
         if options.num_sequences is not None:
             chosen = options.batch_size is not None
-            self._fixed = self._pool([self._draw(0, options.num_sequences)], start=0, stride=0, chosen=chosen)
+            self._fixed = self._pool([self._draw(stream, options.num_sequences)], start=0, stride=0, chosen=chosen)
         elif population or is_compiled(work.source):
             empty = np.empty((len(seeds), 0), np.int64)
             self._fixed = self._pool([Draw(empty, np.empty(0, np.int64))], start=0, stride=0, chosen=False)

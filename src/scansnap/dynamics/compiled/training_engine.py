@@ -63,16 +63,22 @@ class KernelEngine:
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
-        """Y and Z with their velocities, Adam's moments, and a fixed set."""
-        entries = (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
-        return entries + (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
+        """What is kept, and a fixed set."""
+        fixed = (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
+        return KernelEngine.numbers_kept(work) + fixed
+
+    @staticmethod
+    def numbers_kept(work: Work) -> float:
+        """Y and Z with their velocities, and Adam's moments."""
+        return (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
 
     @staticmethod
     def numbers_at_once(work: Work) -> float:
         """A batch for each thread: the weights of its tokens, and where each token stands."""
         return available_threads() * float(work.batch) * (3 * work.start_layout.support.shape[1] + 2)
 
-    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+    def __init__(self, work: Work, start: Start, runs: Runs, *, stream: int = 0) -> None:
+        """A fixed set is the first sequences of batch number `stream`."""
         self.step = 0
         self._runs = runs
         options, rule, layout = work.options, work.options.rule, start.layout
@@ -81,8 +87,13 @@ class KernelEngine:
         seeds, self._seed_index = np.unique(runs.seed, return_inverse=True)
         bias, is_learned = start.position_bias, options.learn_position_bias
         self._fixed_bias = None if bias is None or is_learned else np.tile(bias.astype(dtype), (len(runs), 1))
-        self._pools = Pools(work, layout, seeds, None if is_learned else bias, dtype)
-        draws_positions = layout.classes.num_buckets > 0 and options.length > 0 and is_compiled(work.source)
+        self._pools = Pools(work, layout, seeds, None if is_learned else bias, dtype, stream)
+        draws_positions = (
+            layout.classes.num_buckets > 0
+            and options.length > 0
+            and options.num_sequences is None
+            and is_compiled(work.source)
+        )
         self._plan = _plan(layout, self._pools, dtype, draws_positions=draws_positions)
         adam = rule if isinstance(rule, Adam) else Adam()
         self._rule = KernelRule(
@@ -96,15 +107,29 @@ class KernelEngine:
             modified=options.decoder_gradient == "modified",
         )
         self._layout = layout
-        self._state = _state(start, self._plan, bias if is_learned else None, adam=self._rule.kind == ADAM_RULE)
-        self._first_sum = self._blocks(self._state.decoder)[:, :, layout.num_decoder_rows :].copy()
+        biases = np.tile(np.empty(0) if bias is None or not is_learned else bias, (len(runs), 1))
+        self.place(start.decoder, start.attention_logits, biases)
         threads = available_threads()
         self._pool = ThreadPoolExecutor(threads)
         self._groups = _groups(runs.seed, threads)
         self._compiled = False
 
+    def place(
+        self,
+        decoder: NDArray[np.floating],
+        attention_logits: NDArray[np.floating],
+        position_bias: NDArray[np.floating],
+    ) -> None:
+        """Put the runs at y (R, H D, C), z (R, Q H, S) and a learned bias (R, G or 0), at rest before step 0."""
+        self.step = 0
+        self._state = _state(
+            self._layout, self._plan, decoder, attention_logits, position_bias, adam=self._rule.kind == ADAM_RULE
+        )
+        self._first_sum = self._blocks(self._state.decoder)[:, :, self._layout.num_decoder_rows :].copy()
+
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         result = self._call(stop, update=True)
+        self.check_independent()
         self.step = stop
         return result
 
@@ -118,10 +143,13 @@ class KernelEngine:
         piece = self._pools.steps_at_once or max(stop - self.step, 1)
         for begin in range(self.step, stop, piece):
             self._take(begin, min(begin + piece, stop), update, losses, accuracies)
+        return losses, accuracies
+
+    def check_independent(self) -> None:
+        """Refuse Lemma 3's gradient if the directions of the classes depend on each other in every run."""
         singular = self._state.singular
         if (singular >= 0).all() and (singular == singular[0]).all():
             raise InputError(SINGULAR)
-        return losses, accuracies
 
     def _take(
         self,
@@ -263,16 +291,23 @@ def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, 
     )
 
 
-def _state(start: Start, plan: KernelPlan, bias: NDArray[np.float64] | None, *, adam: bool) -> KernelState:
-    dtype = start.decoder.dtype
-    runs, _, columns = start.decoder.shape
-    decoder: NDArray[np.floating] = start.decoder
+def _state(
+    layout: CompactLayout,
+    plan: KernelPlan,
+    decoder: NDArray[np.floating],
+    attention_logits: NDArray[np.floating],
+    position_bias: NDArray[np.floating],
+    *,
+    adam: bool,
+) -> KernelState:
+    dtype = decoder.dtype
+    runs, _, columns = decoder.shape
     if plan.num_tokens > 0:
         by_head = decoder.reshape(runs, plan.heads, -1, columns)
-        nu = start.layout.row_multiplicity.astype(dtype)
+        nu = layout.row_multiplicity.astype(dtype)
         total = np.einsum("d,rhdc->rhc", nu, by_head)[:, :, None] / np.sqrt(dtype.type(plan.num_tokens))
         decoder = np.concatenate([by_head, total], axis=2).reshape(runs, -1, columns)
-    position_bias = np.tile((np.empty(0) if bias is None else bias).astype(dtype), (runs, 1, 1))
+    position_bias = position_bias[:, None].astype(dtype)
 
     def moments(matrix: NDArray[np.floating]) -> NDArray[np.floating]:
         return apart(np.zeros((runs, 2, *(matrix.shape[1:] if adam else (0, 0))), dtype))
@@ -281,13 +316,13 @@ def _state(start: Start, plan: KernelPlan, bias: NDArray[np.float64] | None, *, 
         decoder=apart(decoder),
         decoder_velocity=apart(np.zeros_like(decoder)),
         decoder_age=np.zeros(decoder.shape[:2], np.int64),
-        attention_logits=apart(start.attention_logits),
-        attention_velocity=apart(np.zeros_like(start.attention_logits)),
-        attention_age=np.zeros(start.attention_logits.shape[:2], np.int64),
+        attention_logits=apart(attention_logits),
+        attention_velocity=apart(np.zeros_like(attention_logits)),
+        attention_age=np.zeros(attention_logits.shape[:2], np.int64),
         position_bias=position_bias,
         position_velocity=np.zeros_like(position_bias),
         decoder_moments=moments(decoder),
-        attention_moments=moments(start.attention_logits),
+        attention_moments=moments(attention_logits),
         position_moments=moments(position_bias),
         diverged=np.full(runs, -1, np.int64),
         singular=np.full(runs, -1, np.int64),

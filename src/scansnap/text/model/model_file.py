@@ -21,6 +21,7 @@ from scansnap.base.files import (
     list_files,
     replace_file,
     sealed,
+    sync,
     sync_tree,
     unsealed,
 )
@@ -55,7 +56,9 @@ def save_model(model: TextModel, tokenizer: Tokenizer, folder: Path) -> None:
         sync_tree(folder)
         kind = "yz" if isinstance(model, YZText) else "transformer"
         description = {"model": kind, **asdict(model.shape), "tokenizer": tokenizer.fingerprint}
-        replace_file(folder / SHAPE, sealed({**description, "files": list_files(folder)}))
+        files = list_files(folder, leave_out={f"{SHAPE}.new"})  # which a writer that ended has left
+        replace_file(folder / SHAPE, sealed({**description, "files": files}))
+        sync([folder.parent])
     except OSError as error:
         raise StoreError(
             f"cannot write the model to {folder} ({error.strerror or error}): make room there, or choose another place."

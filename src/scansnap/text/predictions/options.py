@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from scansnap.base.checks import whole
-from scansnap.base.kinds import Kind, MemberKind
+from scansnap.base.checks import is_list, whole
+from scansnap.base.kinds import Kind, MemberKind, SequenceKind
 from scansnap.base.options import Options, option
 from scansnap.text.model.shape import YZModelOptions
 from scansnap.text.predictions.methods import PREDICTORS, Predictor
+
+WORDS = SequenceKind(Kind(), "words")
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,8 @@ class QueriesKind(Kind):
     """How many queries, or which."""
 
     def check(self, name: str, value: Any) -> int | tuple[str, ...]:
-        if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
-            return tuple(str(word) for word in value)
-        return whole(name, value, least=1)
+        words: tuple[str, ...] = WORDS.check(name, value) if is_list(value) else ()
+        return words or whole(name, value, least=1)
 
     def read(self, name: str, text: str) -> Any:
         return int(text) if text.isdigit() else text.split(",")
