@@ -11,7 +11,9 @@ from typing_extensions import TypeAliasType
 
 from scansnap.base.kinds import ARRAYS, Kind, NumberKind, NumbersKind, OptionalKind, PathKind, kind_of
 
-NAMED = TypeAliasType("NAMED", ArrayLike)  # as `type NAMED = ArrayLike` makes it, and NumPy itself for later Pythons
+NAMED = TypeAliasType(
+    "NAMED", TypeAliasType("INNER", ArrayLike)
+)  # as `type NAMED = ArrayLike` makes it, and NumPy itself for later Pythons
 
 
 def test_array_like_is_a_union_of_types() -> None:
