@@ -78,6 +78,7 @@ def blanks(reproduction: Reproduction) -> dict[str, str]:
     return dict.fromkeys(names, blank())
 
 
+@cache
 def whole_page() -> str:
     return render(kept(), blanks(kept()), {"theorem_4": [Link("disagreement 6", "../disagreements.html#entry-6")]})
 

@@ -33,6 +33,9 @@ SIGNS = {
 """Commands of LaTeX that are one sign each."""
 
 OPENING = ("lvert", "lceil")
+SHORT = 20
+"""Signs of a formula that stays on one line."""
+
 BREAKS = ("=", "<", ">", "+", "-", r"\le", r"\ge", r"\gg", r"\ll", r"\to")
 
 NAMES = ("ln", "exp", "max", "min")
@@ -151,7 +154,10 @@ def _grouped(text: str) -> str:
 
 
 def _pieces(latex: str) -> Iterator[str]:
-    """A formula cut after its outermost relations, sums and differences, where a narrow screen may break the line."""
+    """A long formula cut after its outermost relations, sums and differences, where narrow screens break the line."""
+    if len(_signs(latex)) <= SHORT:
+        yield latex
+        return
     piece, depth = "", 0
     for token in TOKEN.findall(latex):
         depth += (token in ("{", "(", "[", r"\lvert", r"\lceil")) - (token in ("}", ")", "]", r"\rvert", r"\rceil"))
@@ -183,7 +189,9 @@ def _math(latex: str) -> Markup:
     thin = '<mspace width="0.17em" />'  # around names of functions, which TeX sets and MathML leaves to us
     functions = "|".join(NAMES)
     mathml = re.sub(rf"(?<=>)(<mi>(?:{functions})</mi>)(?!<mo stretchy=\"false\">&#x00028;)", rf"\1{thin}", mathml)
-    return Markup(re.sub(rf"(</m(?:i|n|sup|sub)>|&#x00029;</mo>)(<mi>(?:{functions})</mi>)", rf"\1{thin}\2", mathml))
+    return Markup(
+        re.sub(rf"(</m(?:i|n|sup|sub|frac|sqrt)>|&#x00029;</mo>)(<mi>(?:{functions})</mi>)", rf"\1{thin}\2", mathml)
+    )
 
 
 def _indexed(text: str) -> Markup:
