@@ -189,9 +189,8 @@ def _math(latex: str) -> Markup:
     thin = '<mspace width="0.17em" />'  # around names of functions, which TeX sets and MathML leaves to us
     functions = "|".join(NAMES)
     mathml = re.sub(rf"(?<=>)(<mi>(?:{functions})</mi>)(?!<mo stretchy=\"false\">&#x00028;)", rf"\1{thin}", mathml)
-    return Markup(
-        re.sub(rf"(</m(?:i|n|sup|sub|frac|sqrt)>|&#x00029;</mo>)(<mi>(?:{functions})</mi>)", rf"\1{thin}\2", mathml)
-    )
+    ended = r"</m(?:i|n|sup|sub|frac|sqrt)>|&#x00029;</mo>"
+    return Markup(re.sub(rf"({ended})(<mi>(?:{functions})</mi>)", rf"\1{thin}\2", mathml))
 
 
 def _indexed(text: str) -> Markup:
