@@ -124,7 +124,7 @@ def test_links_arrive() -> None:
     anchors = re.findall(r'\bid="([^"]+)"', text)
     assert len(anchors) == len(set(anchors))
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(anchors)
-    assert '<a href="../disagreements.html#entry-6">disagreement 6</a>' in text
+    assert '<a href="../disagreements.html#entry-6" target="_top">disagreement 6</a>' in text
     (card,) = re.findall(r'<details class="claim" id="theorem_1_b">.*?</details>', text, re.DOTALL)
     assert '<a href="#lemma_9">Lemma 9</a>' in card
     assert '<a href="#lemma_9">Eq. 57</a>' in card
