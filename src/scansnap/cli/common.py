@@ -42,7 +42,8 @@ STORE_OPTION = typer.Option(
     "--store", help="Where to write the result (zarr); by default in results/, named for the options."
 )
 PICTURE_OPTION = typer.Option(
-    "--picture", help="Where to draw the first run's attention (.png, .pdf, .svg); by default beside the result."
+    "--picture",
+    help="Where to draw attention of the first run and losses of all (.png, .pdf, .svg); by default beside the result.",
 )
 JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
 

@@ -160,6 +160,7 @@ def _draw_differences(axes: Axes, dataset: xr.Dataset) -> None:
         exponents = np.log10(dataset["difference"].where(dataset["difference"] > 0))
         low = int(np.floor(exponents.min()))
         axes.set_ylim(10.0**low, 10.0 ** max(low + 1, int(np.ceil(exponents.max()))))
+        axes.yaxis.set_minor_formatter("")
     label(axes, y="relative\ndifference", title="by how much lines that lie upon each other differ, in their colors")
 
 

@@ -103,7 +103,7 @@ def _others(f: FloatArray, weights: ArrayLike | None, next_token: Ids | None, vo
     """h_n (K x L)."""
     count = f.shape[1] if vocab_size is None else int(sizes("vocab_size", vocab_size, least=1))
     push = 1.0 - count * _same(next_token, len(f))
-    np.fill_diagonal(push, 0.0)
+    np.fill_diagonal(push, 0.0)  # f_n itself would be projected away, and leave rounding
     return push @ (_weights(weights, len(f)) * f)
 
 
