@@ -33,10 +33,13 @@ SIGNS = {
 """Commands of LaTeX that are one sign each."""
 
 OPENING = ("lvert", "lceil")
-SHORT = 20
-"""Signs of a formula that stays on one line."""
+"""Those after which a space means nothing."""
 
 BREAKS = ("=", "<", ">", "+", "-", r"\le", r"\ge", r"\gg", r"\ll", r"\to")
+"""Signs after which a long formula may go on in the next line."""
+
+SHORT = 20
+"""Signs of a formula that stays on one line."""
 
 NAMES = ("ln", "exp", "max", "min")
 """Commands of LaTeX that are functions."""
@@ -99,7 +102,9 @@ def _signs(latex: str) -> str:
     if "".join(tokens) != latex:
         raise _NoFormulaError
     tokens.reverse()
-    signs = "".join(_term(tokens) for _ in iter(lambda: bool(tokens), False))
+    signs = ""
+    while tokens:
+        signs += _term(tokens)
     return re.sub(r" +", " ", signs).strip()
 
 
