@@ -66,8 +66,9 @@ def test_nothing_becomes_markup(text: str) -> None:
 
 
 def test_long_formulas_may_break() -> None:
-    page = str(typeset(r"$-a \le \lvert b - c\rvert^{-1} + 2$"))
-    assert [len(re.findall("<m[ion]>|<mo ", piece)) for piece in page.split("<wbr>")] == [3, 8, 1]
+    page = str(typeset(r"$-a \le \lvert b - c\rvert^{-1} + 2 (u + v)$"))
+    assert [len(re.findall("<m[ion]>|<mo ", piece)) for piece in page.split("<wbr>")] == [3, 8, 6]
+    assert "<wbr>" not in typeset(r"$T \to \infty$")
 
 
 def test_letters_outside_of_formulas_have_their_index_below() -> None:

@@ -33,7 +33,13 @@ SIGNS = {
 """Commands of LaTeX that are one sign each."""
 
 OPENING = ("lvert", "lceil")
+"""Those after which a space means nothing."""
+
 BREAKS = ("=", "<", ">", "+", "-", r"\le", r"\ge", r"\gg", r"\ll", r"\to")
+"""Signs after which a long formula may go on in the next line."""
+
+SHORT = 20
+"""Signs of a formula that stays on one line."""
 
 NAMES = ("ln", "exp", "max", "min")
 """Commands of LaTeX that are functions."""
@@ -96,7 +102,9 @@ def _signs(latex: str) -> str:
     if "".join(tokens) != latex:
         raise _NoFormulaError
     tokens.reverse()
-    signs = "".join(_term(tokens) for _ in iter(lambda: bool(tokens), False))
+    signs = ""
+    while tokens:
+        signs += _term(tokens)
     return re.sub(r" +", " ", signs).strip()
 
 
@@ -151,7 +159,10 @@ def _grouped(text: str) -> str:
 
 
 def _pieces(latex: str) -> Iterator[str]:
-    """A formula cut after its outermost relations, sums and differences, where a narrow screen may break the line."""
+    """A long formula cut after its outermost relations, sums and differences, where narrow screens break the line."""
+    if len(_signs(latex)) <= SHORT:
+        yield latex
+        return
     piece, depth = "", 0
     for token in TOKEN.findall(latex):
         depth += (token in ("{", "(", "[", r"\lvert", r"\lceil")) - (token in ("}", ")", "]", r"\rvert", r"\rceil"))
@@ -183,7 +194,8 @@ def _math(latex: str) -> Markup:
     thin = '<mspace width="0.17em" />'  # around names of functions, which TeX sets and MathML leaves to us
     functions = "|".join(NAMES)
     mathml = re.sub(rf"(?<=>)(<mi>(?:{functions})</mi>)(?!<mo stretchy=\"false\">&#x00028;)", rf"\1{thin}", mathml)
-    return Markup(re.sub(rf"(</m(?:i|n|sup|sub)>|&#x00029;</mo>)(<mi>(?:{functions})</mi>)", rf"\1{thin}\2", mathml))
+    ended = r"</m(?:i|n|sup|sub|frac|sqrt)>|&#x00029;</mo>"
+    return Markup(re.sub(rf"({ended})(<mi>(?:{functions})</mi>)", rf"\1{thin}\2", mathml))
 
 
 def _indexed(text: str) -> Markup:

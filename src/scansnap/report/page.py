@@ -32,6 +32,9 @@ from scansnap.text.corpus.corpus import read_corpus
 NUM_SEEDS = 40
 """Seeds in each cell of Syn-Medium: four times the published number, so that trends stand out from noise."""
 
+CLAIM_WORK = 0.2
+"""What a claim takes on average, in figures."""
+
 ASSUMED_OF = ("lr_y", "lr_z", "seq_len", "steps", "momentum", "optimizer", "init")
 """The options that the paper assumes something of."""
 
@@ -57,10 +60,9 @@ def reproduce(
     """Make every figure and check every claim, and write `index.html` and the pictures to `folder`.
 
     `figures` (names, or recipes of your own) and `claims` select some of them; without PyTorch the figure of several
-    layers is left out.  `num_seeds` is for each cell of Figures
-    6, 11 and 12, which share their runs.  With a `text`, the figures that train on it are made too, on `device`.
-    `on_step` is called with the current task and the share of the work that is done.  If it is interrupted, the same
-    call goes on with the figures that are missing.
+    layers is left out.  `num_seeds` is for each cell of Figures 6, 11 and 12, which share their runs.  With a `text`,
+    the figures that train on it are made too, on `device`.  `on_step` is called with the current task and the share of
+    the work that is done.  If it is interrupted, the same call goes on with the figures that are missing.
     """
     recipes = [catalog.recipe(figure) for figure in (_possible(text is not None) if figures is None else figures)]
     selected = [claim.id for claim in select(*claims)]
@@ -97,18 +99,16 @@ def reproduce(
         verdicts.append(verdict)
         pictures[verdict.id] = html.png(claim_picture.draw(claim_picture.prepare(verdict)))
         if len(verdicts) < len(selected):
-            tell(f"claim {len(verdicts) + 1} of {len(selected)}", _share(len(results), len(verdicts)))
+            tell(f"claim {len(verdicts) + 1} of {len(selected)}", share_done())
 
-    def _share(figures_done: int, claims_done: int) -> float:
-        """The share of the work, in which the claims weigh as much as two thirds of the figures."""
-        whole = len(recipes) + 2 * len(selected) / 15
-        return (figures_done + 2 * claims_done / 15) / whole if whole else 1.0
+    def share_done() -> float:
+        return (len(results) + CLAIM_WORK * len(verdicts)) / (len(recipes) + CLAIM_WORK * len(selected))
 
     try:
         for i, recipe in enumerate(recipes):
-            tell(f"figure {recipe.name}, {i + 1} of {len(recipes)}", _share(i, 0))
+            tell(f"figure {recipe.name}, {i + 1} of {len(recipes)}", share_done())
             results.append(figure_of(recipe))
-        tell(f"claim 1 of {len(selected)}", _share(len(results), 0))
+        tell(f"claim 1 of {len(selected)}", share_done())
         verify(*selected, progress=False, on_verdict=checked)
     except KeyboardInterrupt as stop:
         stop.add_note(
