@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.figures.phase_diagram import map_of
+from scansnap.figures.phase_diagram import map_of, telling_color
 
 RATES = [0.1, 1.0, 10.0]
 
@@ -53,6 +55,19 @@ def test_a_map_without_numbers_says_why(flows) -> None:
         ss.phase_diagram(nothing, color="entropy")
     drawn = map_of(flows, "lr_y", "lr_z", "favored_entropy")
     np.testing.assert_allclose(drawn, map_of(flows, "lr_y", "lr_z", "entropy"), rtol=1e-12)
+
+
+def test_a_map_takes_the_most_telling_color_that_it_has(flows) -> None:
+    colored = partial(telling_color, x="lr_y", y="lr_z")
+    assert colored(flows) == "snap_time"
+    assert colored(flows.isel(time=slice(3))) == "entropy"  # none has snapped
+    assert colored(flows.isel(time=slice(3)).assign(entropy=flows["entropy"] * np.nan)) == "favored_entropy"
+    assert colored(flows.drop_vars(["attention", "entropy"])) == "loss"
+    with pytest.raises(ss.InputError, match="no numbers to map"):
+        colored(flows.drop_vars(["attention", "entropy", "loss"]))
+    named = flows.assign_coords(lr_y=["slow", "medium", "fast"])
+    with pytest.raises(ss.InputError, match="the axis lr_y has names and no numbers"):
+        ss.phase_diagram(named, color="loss")
 
 
 def test_theorem_4_is_drawn_where_it_is_a_line(flows) -> None:

@@ -10,6 +10,7 @@ time against lr_y, and as the lines of equal t_0 where the color is the snap tim
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,6 +86,8 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
     for name in (x, y):
         if name not in (*axes, record):
             raise unknown("axis of the map", name, [*axes, record])
+        if result[name].dtype.kind not in "iuf":
+            raise InputError(f"the axis {name} has names and no numbers: give one with numbers, such as a rate.")
     if x == y:
         raise InputError(f"x and y are both {x}: give two different axes.")
     if color == "snap_time" and record in (x, y):
@@ -101,6 +104,16 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
     if not bool(values.notnull().any()):
         raise InputError(f"there is no {color} anywhere in this result: {WITHOUT.get(color, 'give another color')}.")
     return values.rename(color).assign_attrs(_sizes(result))
+
+
+def telling_color(result: xr.Dataset, x: str, y: str) -> str:
+    """The first color that a map of the result has numbers for: when it snapped, how sparse it is, its loss."""
+    attention = ["snap_time", "favored_entropy"] if "attention" in result else []
+    for color in ("snap_time", "entropy", "favored_entropy", "loss"):
+        if color in attention or color in result:
+            with suppress(InputError):
+                return str(map_of(result, x, y, color).name)
+    raise InputError("this result has no numbers to map: record attention, entropy or loss.")
 
 
 def _color(result: xr.Dataset, color: str) -> xr.DataArray:
