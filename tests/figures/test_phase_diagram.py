@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import scansnap as ss
 from scansnap import theory
@@ -55,6 +56,18 @@ def test_a_map_without_numbers_says_why(flows) -> None:
         ss.phase_diagram(nothing, color="entropy")
     drawn = map_of(flows, "lr_y", "lr_z", "favored_entropy")
     np.testing.assert_allclose(drawn, map_of(flows, "lr_y", "lr_z", "entropy"), rtol=1e-12)
+
+
+def test_cells_stand_around_their_rates_and_colors_do_not_exaggerate(flows) -> None:
+    level = flows.assign(entropy=xr.full_like(flows["entropy"], 1.41) + 0.001 * flows["lr_y"] / 10)
+    figure = ss.phase_diagram(level.isel(lr_y=[2, 0, 1]), color="entropy")  # whatever their order
+    axes = figure.axes[0]
+    assert axes.get_xticks().tolist() == RATES
+    edges = axes.collections[0].get_coordinates()[0, :, 0]
+    np.testing.assert_allclose(edges, np.geomspace(0.1 / np.sqrt(10), 10 * np.sqrt(10), 4))
+    assert np.asarray(axes.collections[0].get_array()).reshape(3, 3)[0] == pytest.approx([1.41001, 1.4101, 1.411])
+    low, high = axes.collections[0].get_clim()
+    assert high - low == pytest.approx(0.1411)
 
 
 def test_a_map_takes_the_most_telling_color_that_it_has(flows) -> None:
