@@ -19,14 +19,29 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 import scansnap as ss
+from scansnap.base.borrowed import Borrowed
 from scansnap.dynamics.compiled import batches, loops, readout, training, training_engine
-from scansnap.dynamics.compiled.borrow import borrow
 from scansnap.dynamics.engine import Work
 
 GROUPS = (2, 4, 6, 8)
 PER_SEQUENCE = ("attention", "softmax")
+
+
+@intrinsic
+def borrow(typing, fields):  # type: ignore[no-untyped-def]
+    """The address of a copy of the tuple, valid while the calling function runs."""
+    borrowed = Borrowed(fields)
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        address = cgutils.alloca_once(builder, context.get_data_type(fields))
+        context.pack_value(builder, fields, args[0], address)
+        return address
+
+    return borrowed(fields), generate
 
 
 def _part(work: Any) -> Any:

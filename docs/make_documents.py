@@ -17,7 +17,6 @@ from pathlib import Path
 import make_figures
 import make_theory
 
-from scansnap.base.formulas import readable
 from scansnap.claims import Verdict
 from scansnap.report.headline import Headline, headline
 from scansnap.report.html import MARKS, short_name, together
@@ -68,7 +67,7 @@ def summary(found: Headline) -> str:
         assert highlight.figure is not None  # all figures were made
         recipe = highlight.figure.recipe
         said = " ".join(
-            f"{short_name(verdict.claim)}: {readable(verdict.claim.statement)} **({verdict.verdict})**"
+            f"{short_name(verdict.claim)}: {verdict.claim.statement} **({verdict.verdict})**"
             for verdict in highlight.verdicts
         )
         picture = f"![{highlight.title}: {recipe.statement}](images/figures/figure_{recipe.name}.png)"

@@ -1,6 +1,7 @@
 """Predictions on WikiText-2: train models on a GPU, compare what they learned, and write the results.
 
 python docs/make_predictions.py run WIKITEXT --device cuda --out FOLDER    # FOLDER/prediction_*.npz
+python docs/make_predictions.py predict WIKITEXT --device cuda --out FOLDER    # FOLDER/prediction_predicted.npz alone
 python docs/make_predictions.py score WIKITEXT --out FOLDER                # docs/data/figure_prediction.json
 python docs/make_predictions.py write      # docs/prediction_results.md, its picture, and the results in prediction.md
 
@@ -25,26 +26,35 @@ HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data" / "figure_prediction.json", HERE / "images" / "text"
 PAGE, STORY = HERE / "prediction_results.md", HERE / "prediction.md"
 PREDICTED = "predicted"
+FACTS = ("hardware", "predicting_seconds")
 
 
 def run(text: str, groups: list[str], device: str, num_seeds: int, passes: int, out: Path) -> None:
     """Predict, train the models of some groups, and write what they learned, group by group."""
-    import torch
-
+    predicted = predict(text, device, out)
     corpus = read_corpus(text, progress=False)
-    facts = {"hardware": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
-    out.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
-    predicted = figure.predictions(corpus, device=device)
-    facts["predicting_seconds"] = round(time.perf_counter() - began, 1)
-    print(f"{len(figure.METHODS)} predictions, each with a control: {facts['predicting_seconds']} s", flush=True)
-    store(predicted.assign_attrs(facts), out / f"prediction_{PREDICTED}.npz")
+    facts = {key: predicted.attrs[key] for key in FACTS}
     for group in groups:
         changes = run_trials(
             corpus, predicted["query"].values, predicted["token"].values, groups=[group], num_seeds=num_seeds,
             passes=passes, device=device, say=lambda words: print(words, flush=True),
         )  # fmt: skip
         store(changes.assign_attrs({**changes.attrs, **facts}), out / f"prediction_{group}.npz")
+
+
+def predict(text: str, device: str, out: Path) -> xr.Dataset:
+    """Predict by all methods, and write what they say."""
+    import torch
+
+    hardware = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    out.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    predicted = figure.predictions(read_corpus(text, progress=False), device=device)
+    seconds = round(time.perf_counter() - began, 1)
+    print(f"{len(figure.METHODS)} predictions, each with a control: {seconds} s", flush=True)
+    predicted = predicted.assign_attrs(dict(zip(FACTS, (hardware, seconds), strict=True)))
+    store(predicted, out / f"prediction_{PREDICTED}.npz")
+    return predicted
 
 
 def store(dataset: xr.Dataset, path: Path) -> None:
@@ -72,7 +82,7 @@ def score(text: str, folder: Path, data: Path) -> None:
     groups = [stored(path) for group in GROUPS if (path := folder / f"prediction_{group}.npz").exists()]
     changes = xr.concat(groups, "trial", join="outer", combine_attrs="override")
     dataset = figure.FIGURE.make(text=text, predicted=predicted, changes=changes)
-    write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in ("hardware", "predicting_seconds")}), data)
+    write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in FACTS}), data)
 
 
 def write(data: Path, page: Path, images: Path, story: Path) -> None:
@@ -219,7 +229,7 @@ itself.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("run", "score", "write"))
+    parser.add_argument("what", choices=("run", "predict", "score", "write"))
     parser.add_argument("text", nargs="?", help="the folder of WikiText-2")
     parser.add_argument("--group", choices=GROUPS, action="append", help="what to train; everything if not stated")
     parser.add_argument("--num-seeds", type=int, default=figure.NUM_SEEDS)
@@ -230,6 +240,8 @@ def main() -> None:
     if arguments.what == "run":
         groups = arguments.group or list(GROUPS)
         run(arguments.text, groups, arguments.device, arguments.num_seeds, arguments.passes, arguments.out)
+    elif arguments.what == "predict":
+        predict(arguments.text, arguments.device, arguments.out)
     elif arguments.what == "score":
         score(arguments.text, arguments.out, DATA)
     else:

@@ -317,10 +317,10 @@ def test_a_page_says_who_it_is_for(page: Path) -> None:
 
 
 def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
         named = set(
-            re.findall(r"\bmake ([a-z]+)\b", " ".join(re.findall(r"`[^`\n]+`|^make .*$", page.read_text(), re.M)))
+            re.findall(r"\bmake ([a-z-]+)", " ".join(re.findall(r"`[^`\n]+`|^make .*$", page.read_text(), re.M)))
         )
         assert named <= targets, page
 

@@ -11,7 +11,8 @@ from typing_extensions import TypeAliasType
 
 from scansnap.base.kinds import ARRAYS, Kind, NumberKind, NumbersKind, OptionalKind, PathKind, kind_of
 
-NAMED = TypeAliasType("NAMED", ArrayLike)  # as `type NAMED = ArrayLike` makes it, and NumPy itself for later Pythons
+NAMED = TypeAliasType("NAMED", TypeAliasType("INNER", ArrayLike))
+"""A name for a name, as `type NAMED = ArrayLike` makes it where NumPy names ArrayLike itself so."""
 
 
 def test_array_like_is_a_union_of_types() -> None:

@@ -15,9 +15,9 @@ from scipy import stats
 
 import scansnap as ss
 from scansnap.data.binomial import binomial
-from scansnap.data.compiled_draws import COUNTING_LIMIT, WIDE, count_by_search, count_by_thresholds, fill_draws
+from scansnap.data.compiled_draws import count_by_search, count_by_thresholds, fill_draws
 from scansnap.data.random_stream import GOLDEN, MIX_1, MIX_2, sequence_key, uniform, word
-from scansnap.data.sampling import SamplingTables
+from scansnap.data.sampling_tables import COUNTING_LIMIT, WIDE, SamplingTables
 from tests.strategies import sequence_classes
 
 MASK = 2**64 - 1

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import scansnap as ss
+from scansnap.claims.verify import select
 from scansnap.cli.app import main
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import train as training
@@ -126,8 +128,9 @@ def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
 
 def test_reproduce_goes_on(capsys, monkeypatch) -> None:
     """The figures that are done are not made again, and the pictures are not taken for somebody else's."""
-    monkeypatch.setattr(page, "verify", lambda *claims, progress: ss.verify("lemma_6"))
-    monkeypatch.setattr(page.html, "png", lambda figure: "")
+    monkeypatch.setattr(page, "select", lambda: select("lemma_6"))
+    blank = page.html.png(Figure(figsize=(1, 1)))
+    monkeypatch.setattr(page.html, "png", lambda figure: blank)
     monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").touch())
     command, made, make = "reproduce --figures 8,9 --json", [], FigureRecipe.make
 

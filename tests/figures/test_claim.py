@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Check, Curve, Setting
 from scansnap.claims.claim import Verdict
 from scansnap.claims.gradients import lemma_3
@@ -146,7 +147,7 @@ def test_texts_are_shown_as_they_are() -> None:
     for verdict in (plain, replace(plain, curve=curve)):
         figure = claim.draw(claim.prepare(verdict))
         figure.draw_without_rendering()
-        assert figure.axes[0].get_title().replace(r"\$", "$") == words
+        assert figure.axes[0].get_title().replace(r"\$", "$") == readable(words)
 
 
 def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:

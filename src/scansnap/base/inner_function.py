@@ -11,12 +11,17 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from numba import njit
+from numba import njit, typeof
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import register_pass
-from numba.core.registry import CPUDispatcher
+from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typed_passes import NativeLowering
+
+from scansnap.base.borrowed import Borrowed
+
+BARE = {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+"""Nothing for Python to call, and no counting of references to arrays: whoever calls keeps them."""
 
 
 class InnerFunction(CPUDispatcher):
@@ -31,10 +36,33 @@ class InnerFunction(CPUDispatcher):
         return njit(lambda *arguments: inner(*arguments))
 
 
-def inner(**options: Any) -> Callable[[Callable[..., Any]], InnerFunction]:
-    """A decorator like numba's `njit`, for functions that only compiled code calls."""
-    stated = {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
+def inner(*, allocates: bool = False, **options: Any) -> Callable[[Callable[..., Any]], InnerFunction]:
+    """A decorator like numba's `njit`, for functions that only compiled code calls; few make arrays."""
+    stated = BARE | {"_nrt": allocates} | options
     return lambda function: InnerFunction(function, targetoptions=stated, pipeline_class=_InnerCompiler)
+
+
+def kept(**options: Any) -> Callable[[Callable[..., Any]], CPUDispatcher]:
+    """A decorator for functions of named tuples that are called by way of `kept_code.KeptFunction`."""
+    return lambda function: CPUDispatcher(function, targetoptions=BARE | options)
+
+
+OUTSIDE = {"exp", "log", "log1p", "lgamma", "pow", "sqrt", "expf", "logf", "powf", "sqrtf"}
+"""What machine code may call: functions of the mathematical library, which every process has."""
+
+
+def machine_code(function: CPUDispatcher, arguments: tuple[Any, ...]) -> tuple[str, bytes, list[int]]:
+    """The symbol and the code of such a function for named tuples like these, and the bytes of each of them."""
+    kinds = [typeof(argument) for argument in arguments]
+    signature = tuple(map(Borrowed, kinds))
+    function.compile(signature)
+    compiled: Any = function.overloads[signature]
+    context = cpu_target.target_context
+    declared = {part.name for part in compiled.library._final_module.functions if part.is_declaration}
+    called = {name for name in declared if not name.startswith("llvm.")}
+    assert called <= OUTSIDE, f"compiled code calls {called - OUTSIDE}"
+    sizes = [context.get_abi_sizeof(context.data_model_manager[kind].get_data_type()) for kind in kinds]
+    return compiled.fndesc.llvm_func_name, compiled.library._get_compiled_object(), sizes
 
 
 class _InnerLibrary(JITCodeLibrary):

@@ -265,9 +265,16 @@ class EitherKind(Kind):
         raise InputError(f"{name} is {checks.shortened(value)}: give {self.wanted}.")
 
 
+def _unnamed(hint: Any) -> Any:
+    """The type that a name stands for (`type Numbers = ...`), which may be a name again."""
+    while hasattr(hint, "__value__"):
+        hint = hint.__value__
+    return hint
+
+
 def _union_parts(hint: Any) -> list[Any]:
-    """The types of which a union is made, also those of unions with a name (`type Numbers = ...`) in it."""
-    hint = getattr(hint, "__value__", hint)
+    """The types of which a union is made, also those of unions with a name in it."""
+    hint = _unnamed(hint)
     if get_origin(hint) not in (Union, types.UnionType):
         return [hint]
     return [part for member in get_args(hint) for part in _union_parts(member)]
@@ -278,7 +285,7 @@ ARRAYS = frozenset(_union_parts(ArrayLike))
 
 def kind_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Kind | None:
     """The kind that follows from a type, with limits if it is a number; None if any value will do."""
-    hint = getattr(hint, "__value__", hint)
+    hint = _unnamed(hint)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return next(part for part in hint.__metadata__ if isinstance(part, Kind))

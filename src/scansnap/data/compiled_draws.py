@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 from llvmlite import ir
 from numba import int32, types, uint32, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from scansnap.base.inner_function import inner
+from scansnap.data import sampling_tables
 from scansnap.data.binomial import binomial
 from scansnap.data.random_stream import uniform, word
+from scansnap.data.sampling_tables import BLOCK, COUNTING_LIMIT, NEVER, ROW, WIDE
 
-COUNTING_LIMIT = 1279
-"""Up to this many contextual tokens thresholds are counted; beyond, binomials cost less (`benchmarks/scaling.py`)."""
-
-WIDE = 256
-"""From this many tokens in a class, or classes, a binary search per draw beats counting against every threshold."""
-
-ROW = 16
-"""Rows of thresholds that one draw is compared with at once are padded to a multiple of this: whole registers."""
-
-BLOCK = 64
-"""Draws are counted in blocks of a fixed size, padded: as many as a word has bits."""
-
-NEVER = np.int32(2**31 - 1)
-"""A padding draw, which is below no threshold."""
+padded_length = inner(forceinline=True)(sampling_tables.padded_length)
 
 
 @inner(forceinline=True)
@@ -64,12 +52,6 @@ def fill_draws(key, length, draws):
         draws[half + j] = int32(uint32(bits >> uint64(32)) ^ uint32(0x80000000))
     for j in range(length, draws.shape[0]):
         draws[j] = NEVER
-
-
-@inner(forceinline=True)
-def padded_length(length):
-    """The number of draws made for `length` tokens: whole blocks."""
-    return (length + BLOCK - 1) // BLOCK * BLOCK
 
 
 @inner(forceinline=True)

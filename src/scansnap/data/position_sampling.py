@@ -6,31 +6,16 @@ from word d, by inverting the cumulative probabilities of its bucket with 32 ran
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.data.compiled_draws import NEVER, ROW, draw_class, draw_places
+from scansnap.data.compiled_draws import draw_class, draw_places
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.random_stream import sequence_key
-from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.sampling_tables import bucket_of, position_thresholds
 from scansnap.data.source import Draw
-
-
-@lru_cache(maxsize=32)
-def position_thresholds(classes: PositionedClasses) -> NDArray[np.int32]:
-    """Cumulative P_g(l|n) over the tokens of each class (K, G, whole `ROW`s) as 32 bits, to compare as signed."""
-    width = -(-int(np.diff(classes.offsets).max()) // ROW) * ROW
-    thresholds = np.full((classes.num_classes, classes.num_buckets, width), NEVER, np.int32)
-    for n in range(classes.num_classes):
-        rows = slice(classes.offsets[n], classes.offsets[n + 1])
-        cumulative = np.cumsum(classes.part_probs[rows], axis=0)
-        bits = np.minimum(np.round(cumulative / cumulative[-1] * 2.0**32), 2.0**32 - 1)
-        thresholds[n, :, : bits.shape[0]] = (bits - 2.0**31).astype(np.int32).T
-    return thresholds
 
 
 def _compile(stamp: int):  # type: ignore[no-untyped-def]
@@ -60,11 +45,6 @@ def _compile(stamp: int):  # type: ignore[no-untyped-def]
 
 
 draw_positions, count_places = _compile(source_stamp(__name__))
-
-
-def bucket_of(classes: SequenceClasses) -> NDArray[np.int64]:
-    """The bucket of each distance 1, 2, ..., T-1."""
-    return np.repeat(np.arange(classes.num_buckets), classes.sizes)
 
 
 def _places(

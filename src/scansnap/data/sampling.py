@@ -14,9 +14,6 @@ Only the sequence length decides which method is used, so a seed means the same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -28,45 +25,11 @@ from scansnap.base.kinds import Seed
 from scansnap.base.memory import gibibytes, physical_memory
 from scansnap.base.sequence_length import contextual_length
 from scansnap.base.source_stamp import source_stamp
-from scansnap.data.compiled_draws import (
-    COUNTING_LIMIT,
-    NEVER,
-    draw_class,
-    draw_counts,
-    fill_draws,
-    find,
-    padded_length,
-)
+from scansnap.data.compiled_draws import draw_class, draw_counts, fill_draws, find, padded_length
 from scansnap.data.random_stream import sequence_key
+from scansnap.data.sampling_tables import COUNTING_LIMIT, SamplingTables
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
-
-
-@dataclass(frozen=True)
-class SamplingTables:
-    """What the samplers look up, one row per class; rows are padded to the widest class."""
-
-    size: NDArray[np.int32]  # (K,) tokens in each class
-    thresholds: NDArray[np.int32]  # (K, W) cumulative P(l|n) as 32 bits, offset by -2^31 to compare as signed
-    conditional: NDArray[np.float64]  # (K, W) P(token w | not one of the tokens before it)
-    class_thresholds: NDArray[np.float64]  # (K,) cumulative P(n)
-
-    @classmethod
-    @lru_cache(maxsize=32)
-    def of(cls, classes: SequenceClasses) -> SamplingTables:
-        """The tables of these classes, computed once."""
-        size = np.diff(classes.offsets).astype(np.int32)
-        thresholds = np.full((classes.num_classes, size.max()), NEVER, dtype=np.int32)
-        conditional = np.ones(thresholds.shape)
-        for i in range(classes.num_classes):
-            p = classes.support_probs(i)
-            cumulative = np.cumsum(p) / p.sum()
-            bits = np.minimum(np.round(cumulative * 2.0**32), 2.0**32 - 1)
-            thresholds[i, : size[i]] = (bits - 2.0**31).astype(np.int32)
-            tail = np.cumsum(p[::-1])[::-1]
-            conditional[i, : size[i]] = p / tail
-        class_thresholds = np.cumsum(classes.weights)
-        return cls(size, thresholds, conditional, class_thresholds / class_thresholds[-1])
 
 
 def _compile(stamp: int):

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.base.devices import has_triton
-from scansnap.data.compiled_draws import padded_length
-from scansnap.data.position_sampling import position_thresholds
 from scansnap.data.positioned_classes import PositionedClasses
-from scansnap.data.sampling import SamplingTables
+from scansnap.data.sampling_tables import SamplingTables, padded_length, position_thresholds
 from scansnap.data.source import DataSource
 from scansnap.dynamics.gradients import Batch, LayoutTensors
 from scansnap.dynamics.options import Runs, StepOptions

@@ -12,7 +12,6 @@ from scansnap.base.memory import check_memory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
-from scansnap.dynamics.random_entries import uniform_entries, uniform_means
 from scansnap.dynamics.start_options import StartArrays, StartOptions
 from scansnap.model.architecture import BASIC, Layer
 from scansnap.model.compact import CompactLayout
@@ -71,6 +70,8 @@ def start_layout(classes: SequenceClasses, options: StartOptions, layer: Layer) 
 def _uniform(
     layout: CompactLayout, seeds: NDArray[np.uint64], options: StartOptions, dtype: str
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    from scansnap.dynamics.random_entries import uniform_entries, uniform_means
+
     decoder, attention_logits = _zeros(layout, len(seeds), dtype)
     vocab_size, heads = layout.classes.vocab_size, layout.layer.heads
     bound = vocab_size**-0.5

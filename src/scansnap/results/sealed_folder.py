@@ -152,13 +152,14 @@ class SealedFolder:
         return path
 
     def discard(self) -> None:
-        """Forget what was written since the last commit."""
-        for name in self._waiting:
-            self._new(name).unlink(missing_ok=True)
-        self._waiting = {}
+        """Forget what was written since the last commit, which may have come as far as its list."""
         self.metadata = {}
         if (self.root / LIST).exists():
             self._read_list()
+        for name, value in self._waiting.items():
+            if value is None or (self.sums or {}).get(name) != value:
+                self._new(name).unlink(missing_ok=True)
+        self._waiting = {}
 
     def remove(self, name: str) -> None:
         """Remove a file; it is gone after the next commit."""
@@ -193,9 +194,13 @@ class SealedFolder:
             (self.root / name).unlink(missing_ok=True)
         self._waiting = {}
 
+    def drafts(self) -> list[Path]:
+        """Files that have not got their names; if nobody is writing, a writer that ended has left them."""
+        return [*self.root.rglob("*.new")]
+
     def recover(self) -> None:
         """Finish the last commit of a writer that ended in it, and remove what was not committed."""
-        for draft in [*self.root.rglob("*.new")]:
+        for draft in self.drafts():
             name = draft.relative_to(self.root).as_posix().removesuffix(".new")
             if self.sums and name in self.sums and file_checksum(draft) == self.sums[name]:
                 draft.replace(self.root / name)

@@ -206,7 +206,7 @@ class RunStore:
         """
         path = Path(path)
         store = cls(path, SealedFolder(path, new=True))
-        if path.exists() and _is_finished(path, template.attrs, defaults):
+        if path.exists() and _is_finished(path, template.attrs, defaults) and not SealedFolder(path).drafts():
             store.finished = True
             return store
         store._lock.acquire()
@@ -222,17 +222,16 @@ class RunStore:
         if self.path.exists():
             # Another process may just have finished it.
             self.finished = _is_finished(self.path, template.attrs, defaults)
-            if self.finished:
-                self.unlock()
-                return
             self._folder = SealedFolder(self.path)
-            if self._folder.sums is None:
+            if self._folder.sums is None and not self.finished:
                 raise StoreError(
                     f"{self.path} was begun by a version without checksums: finish it with that version, or give "
                     "another name."
                 )
             with self._writing():
                 self._folder.recover()
+            if self.finished:
+                self.unlock()
             return
         with _beside(self.path) as draft:
             self._folder = _fill(draft, template.assign_attrs(complete=0))

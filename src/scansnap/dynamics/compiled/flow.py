@@ -67,7 +67,7 @@ class BasicSystem(NamedTuple):
     scale: float  # s
 
 
-_jit = inner(**INLINED)
+_jit = inner(allocates=True, **INLINED)
 
 
 @overload(velocity, jit_options=INLINED)

@@ -48,7 +48,7 @@ REORDERED = FAST - {"arcp"}
 """Sums may be reordered, but a quotient is no product with a reciprocal: attention to a single token is exactly 1, and
 so its gradient exactly 0, which rules that ignore the size of a gradient would otherwise take for one."""
 
-jit = inner(fastmath=REORDERED, error_model="numpy", forceinline=True)  # `loops` says why always inlined
+jit = inner(allocates=True, fastmath=REORDERED, error_model="numpy", forceinline=True)  # `loops`: why always inlined
 
 
 @jit

@@ -17,6 +17,9 @@ ROOM = 512
 GROUP = 8
 """The number of sequences of one class taken together: `loops` loads a row of Y once for all of them."""
 
+MEAN, LENGTH, ENTRY, SCALE, ROWS = range(5)
+"""Rows of `shape` for each head (`readout`): mean(c^), L, u_m, and w over c/|c|_2, of each sequence."""
+
 SGD_RULE, ADAM_RULE, SIGN_RULE, NORMALIZED_RULE = range(4)
 """How a gradient moves its matrix (`update_rules.py`)."""
 
@@ -94,6 +97,26 @@ class KernelPool(NamedTuple):
     start: int  # the update that begins with sequence 0
     stride: int  # sequences from one update to the next; 0 where all updates use the same set
     chosen: bool  # whether an update takes sequences at random, instead of in order
+
+
+class KernelCall(NamedTuple):
+    """What one call does: updates start .. stop-1 of runs that share a seed; without runs it only compiles.
+
+    Losses, and the shares of sequences that are right, are those of each batch before its update.  If `update` is false
+    nothing is learned: the batches are only evaluated.
+    """
+
+    seed_index: int  # u
+    runs: NDArray[np.int64]
+    seeds: NDArray[np.uint64]  # (R,)
+    rates_y: NDArray[np.float64]  # (R,)
+    rates_z: NDArray[np.float64]  # (R,)
+    start: int
+    stop: int
+    origin: int  # the update of the first column of losses and shares
+    update: bool
+    losses: NDArray[np.float64]  # (R, steps)
+    shares: NDArray[np.float64]  # (R, steps)
 
 
 class KernelScratch(NamedTuple):

@@ -20,8 +20,8 @@ import math
 from scansnap.data.compiled_draws import draw_places
 from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, spread, store, subtract
 from scansnap.dynamics.compiled.loops import inner_products, rare
-from scansnap.dynamics.compiled.plan import GROUP
-from scansnap.dynamics.compiled.readout import LINEAR, OWN, ROWS, SQUARE
+from scansnap.dynamics.compiled.plan import GROUP, ROWS
+from scansnap.dynamics.compiled.readout import LINEAR, OWN, SQUARE
 
 
 @rare

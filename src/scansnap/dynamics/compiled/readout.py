@@ -45,10 +45,7 @@ import numpy as np
 
 from scansnap.dynamics.compiled.lanes import add, load, multiply, multiply_add, spread, store, subtract
 from scansnap.dynamics.compiled.loops import hot, inner_product, largest, rare, scaled_exp
-from scansnap.dynamics.compiled.plan import GROUP
-
-MEAN, LENGTH, ENTRY, SCALE, ROWS = range(5)
-"""Rows of `shape` for each head: mean(c^), L, u_m, and w over c/|c|_2, of each sequence."""
+from scansnap.dynamics.compiled.plan import ENTRY, GROUP, LENGTH, MEAN, ROWS, SCALE
 
 SQUARE, LINEAR, OWN = range(3)
 """Rows of `bends` for each head; there are as many as of `shape`."""

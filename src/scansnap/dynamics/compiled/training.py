@@ -22,11 +22,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from scansnap.base.source_stamp import source_stamp
+from scansnap.base.inner_function import kept
 from scansnap.dynamics.compiled.batches import draw_batch
-from scansnap.dynamics.compiled.borrow import borrow
 from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, store, total
 from scansnap.dynamics.compiled.loops import (
     FAST,
@@ -38,12 +36,11 @@ from scansnap.dynamics.compiled.loops import (
     weighted_sums,
 )
 from scansnap.dynamics.compiled.modified import add_modification
-from scansnap.dynamics.compiled.plan import GROUP, SGD_RULE
+from scansnap.dynamics.compiled.plan import GROUP, ROWS, SGD_RULE
 from scansnap.dynamics.compiled.portions import add_bias_gradient, add_portion_slopes, weigh_batch
 from scansnap.dynamics.compiled.readout import (
     LINEAR,
     OWN,
-    ROWS,
     SQUARE,
     bends_of,
     class_boost,
@@ -152,102 +149,89 @@ def _move(plan, state, rule, scratch, r, t, lr_y, lr_z):
         move_all(rule, t, y, v, moments, rows, columns, column_rate, num_tokens, heads, lr)
 
 
-def _compile(stamp: int):
-    """The function cached on disk; `stamp` makes the cache notice changes in what it calls."""
-
-    @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-    def advance(
-        plan, state, rule, pool, scratch, u, runs, seeds, rates_y, rates_z, start, stop, origin, update, losses, shares
-    ):
-        """Take updates start .. stop-1 of the given runs, which share the u-th seed, without holding Python's lock.
-
-        losses (R, steps) and the shares of sequences that are right are those of each batch before its update, with
-        update `origin` first.  With `update` false nothing is learned: the batches are only evaluated.  A call without
-        runs only compiles.
-        """
-        if stamp < 0 or runs.shape[0] == 0:
-            return
-        plan, state, rule, pool, scratch = borrow(plan), borrow(state), borrow(rule), borrow(pool), borrow(scratch)
-        heads, num_classes, further = plan.heads, plan.support.shape[0], further_slots(plan)
-        stride = plan.slots.shape[1]
-        window = scratch.firsts.shape[0]
-        for opening in range(start, stop, window):
-            closing = min(opening + window, stop)
+@kept(fastmath=FAST, error_model="numpy")
+def advance(plan, state, rule, pool, scratch, call):
+    """Take the updates of a call without holding Python's lock."""
+    runs, losses, shares = call.runs, call.losses, call.shares
+    u, seeds, rates_y, rates_z = call.seed_index, call.seeds, call.rates_y, call.rates_z
+    start, stop, origin, update = call.start, call.stop, call.origin, call.update
+    if runs.shape[0] == 0:
+        return
+    heads, num_classes, further = plan.heads, plan.support.shape[0], further_slots(plan)
+    stride = plan.slots.shape[1]
+    window = scratch.firsts.shape[0]
+    for opening in range(start, stop, window):
+        closing = min(opening + window, stop)
+        for t in range(opening, closing):
+            draw_batch(plan, rule, pool, scratch, u, seeds[runs[0]], t, t - opening)
+        for r in runs:
+            y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
+            z, vz, query_age = state.attention_logits[r], state.attention_velocity[r], state.attention_age[r]
+            bias, bias_velocity = state.position_bias[r], state.position_velocity[r]
+            lr_y, lr_z = rates_y[r], rates_z[r]
+            learns_bias = bias.shape[1] > 0
             for t in range(opening, closing):
-                draw_batch(plan, rule, pool, scratch, u, seeds[runs[0]], t, t - opening)
-            for r in runs:
-                y, v, age = state.decoder[r], state.decoder_velocity[r], state.decoder_age[r]
-                z, vz, query_age = state.attention_logits[r], state.attention_velocity[r], state.attention_age[r]
-                bias, bias_velocity = state.position_bias[r], state.position_velocity[r]
-                lr_y, lr_z = rates_y[r], rates_z[r]
-                learns_bias = bias.shape[1] > 0
-                for t in range(opening, closing):
-                    s = t - opening
-                    if state.diverged[r] >= 0:
-                        losses[r, t - origin] = np.nan
-                        shares[r, t - origin] = np.nan
+                s = t - opening
+                if state.diverged[r] >= 0:
+                    losses[r, t - origin] = np.nan
+                    shares[r, t - origin] = np.nan
+                    continue
+                weights, probs, layer = scratch.weights, plan.support_probs, s
+                if learns_bias:
+                    weigh_batch(plan, rule, scratch, s, bias)
+                    weights, probs, layer = scratch.bias_weights, scratch.bias_probs, 0
+                scratch.touched_rows[0] = 0
+                scratch.touched_queries[0] = 0
+                loss, correct = 0.0, 0.0
+                for n in range(num_classes):
+                    begin, end = scratch.firsts[s, n], scratch.firsts[s, n + 1]
+                    if begin == end and not rule.modified:
                         continue
-                    weights, probs, layer = scratch.weights, plan.support_probs, s
-                    if learns_bias:
-                        weigh_batch(plan, rule, scratch, s, bias)
-                        weights, probs, layer = scratch.bias_weights, scratch.bias_probs, 0
-                    scratch.touched_rows[0] = 0
-                    scratch.touched_queries[0] = 0
-                    loss, correct = 0.0, 0.0
-                    for n in range(num_classes):
-                        begin, end = scratch.firsts[s, n], scratch.firsts[s, n + 1]
-                        if begin == end and not rule.modified:
+                    size = plan.size[n]
+                    for head in range(heads):
+                        q, k = plan.query_index[n] * heads + head, n * heads + head
+                        touch_query(plan, rule, z, vz, query_age, q, lr_z, t, update, scratch.touched_queries)
+                        touch_rows(plan, rule, y, v, age, k, size + further, lr_y, t, update, scratch.touched_rows)
+                    class_boost(plan, scratch, z, n)
+                    for w in range(heads * stride):
+                        scratch.bend[w] = 0
+                        scratch.pull[w] = 0
+                    if rule.modified:
+                        for j in range(y.shape[1]):
+                            scratch.residuals[n, j] = 0
+                    weight = 1.0 / weights.shape[1] if rule.batch_size > 0 else plan.class_weights[n]
+                    for first in range(begin, end, GROUP):
+                        count = min(GROUP, end - first)
+                        _forward(plan, scratch, y, z, n, weights, layer, first, count)
+                        loss, correct = _measure(plan, scratch, n, weight, count, loss, correct)
+                        if not update:
                             continue
-                        size = plan.size[n]
-                        for head in range(heads):
-                            q, k = plan.query_index[n] * heads + head, n * heads + head
-                            touch_query(plan, rule, z, vz, query_age, q, lr_z, t, update, scratch.touched_queries)
-                            touch_rows(plan, rule, y, v, age, k, size + further, lr_y, t, update, scratch.touched_rows)
-                        class_boost(plan, scratch, z, n)
-                        for w in range(heads * stride):
-                            scratch.bend[w] = 0
-                            scratch.pull[w] = 0
-                        if rule.modified:
-                            for j in range(y.shape[1]):
-                                scratch.residuals[n, j] = 0
-                        weight = 1.0 / weights.shape[1] if rule.batch_size > 0 else plan.class_weights[n]
-                        for first in range(begin, end, GROUP):
-                            count = min(GROUP, end - first)
-                            _forward(plan, scratch, y, z, n, weights, layer, first, count)
-                            loss, correct = _measure(plan, scratch, n, weight, count, loss, correct)
-                            if not update:
-                                continue
-                            if heads > 1 or further > 0 or learns_bias:
-                                for head in range(heads):
-                                    bends_of(plan, scratch, y, n, head, count)
-                            if learns_bias:
-                                add_portion_slopes(plan, scratch, y, n, weights, layer, s, first, count)
-                            _backward(plan, rule, scratch, y, v, n, count, lr_y, first + count == end)
-                        if update:
-                            if rule.kind != SGD_RULE:
-                                mark_moving(plan, scratch, n, weights, layer, begin, end)
+                        if heads > 1 or further > 0 or learns_bias:
                             for head in range(heads):
-                                q = plan.query_index[n] * heads + head
-                                for w in range(size):
-                                    if rule.kind == SGD_RULE or scratch.moves[w]:
-                                        slot = head * stride + w
-                                        vz[q, plan.support[n, w]] += scratch.pull[slot] - scratch.bend[slot]
-                    losses[r, t - origin] = loss
-                    shares[r, t - origin] = correct
-                    if not math.isfinite(loss):
-                        state.diverged[r] = t
-                        losses[r, t - origin] = np.nan
-                        shares[r, t - origin] = np.nan
-                    if state.diverged[r] >= 0 or not update:
-                        continue
-                    if learns_bias:
-                        add_bias_gradient(plan, scratch, bias_velocity)
-                    if rule.modified and not add_modification(plan, scratch, y, v, z, probs):
-                        state.singular[r] = t
-                        state.diverged[r] = t + 1
-                    _move(plan, state, rule, scratch, r, t, lr_y, lr_z)
-
-    return advance
-
-
-advance = _compile(source_stamp(__name__))
+                                bends_of(plan, scratch, y, n, head, count)
+                        if learns_bias:
+                            add_portion_slopes(plan, scratch, y, n, weights, layer, s, first, count)
+                        _backward(plan, rule, scratch, y, v, n, count, lr_y, first + count == end)
+                    if update:
+                        if rule.kind != SGD_RULE:
+                            mark_moving(plan, scratch, n, weights, layer, begin, end)
+                        for head in range(heads):
+                            q = plan.query_index[n] * heads + head
+                            for w in range(size):
+                                if rule.kind == SGD_RULE or scratch.moves[w]:
+                                    slot = head * stride + w
+                                    vz[q, plan.support[n, w]] += scratch.pull[slot] - scratch.bend[slot]
+                losses[r, t - origin] = loss
+                shares[r, t - origin] = correct
+                if not math.isfinite(loss):
+                    state.diverged[r] = t
+                    losses[r, t - origin] = np.nan
+                    shares[r, t - origin] = np.nan
+                if state.diverged[r] >= 0 or not update:
+                    continue
+                if learns_bias:
+                    add_bias_gradient(plan, scratch, bias_velocity)
+                if rule.modified and not add_modification(plan, scratch, y, v, z, probs):
+                    state.singular[r] = t
+                    state.diverged[r] = t + 1
+                _move(plan, state, rule, scratch, r, t, lr_y, lr_z)

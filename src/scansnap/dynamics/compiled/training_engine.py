@@ -9,16 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.kept_code import KeptFunction
 from scansnap.base.threads import available_threads
-from scansnap.data.compiled_draws import COUNTING_LIMIT, padded_length
-from scansnap.data.position_sampling import bucket_of, position_thresholds
-from scansnap.data.sampling import SamplingTables
+from scansnap.data.sampling_tables import (
+    COUNTING_LIMIT,
+    SamplingTables,
+    bucket_of,
+    padded_length,
+    position_thresholds,
+)
 from scansnap.dynamics.compiled.plan import (
     ADAM_RULE,
     GROUP,
     NORMALIZED_RULE,
+    ROWS,
     SGD_RULE,
     SIGN_RULE,
+    KernelCall,
     KernelPlan,
     KernelRule,
     KernelScratch,
@@ -26,8 +33,6 @@ from scansnap.dynamics.compiled.plan import (
     apart,
 )
 from scansnap.dynamics.compiled.pool import Pools, is_compiled
-from scansnap.dynamics.compiled.readout import ROWS
-from scansnap.dynamics.compiled.training import advance
 from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
@@ -38,6 +43,8 @@ from scansnap.model.compact import CompactLayout
 from scansnap.model.lanes import LANES
 from scansnap.model.normalization import L2Normalization, LayerNormalization
 from scansnap.results.snapshot import Parts
+
+advance = KeptFunction("scansnap.dynamics.compiled.training", "advance")
 
 RULES: dict[type, int] = {SGD: SGD_RULE, Adam: ADAM_RULE, SignSGD: SIGN_RULE, NormalizedSGD: NORMALIZED_RULE}
 """Compiled rules; a subclass may move differently, and a user's rule is called for every step."""
@@ -83,7 +90,7 @@ class KernelEngine:
         self._runs = runs
         options, rule, layout = work.options, work.options.rule, start.layout
         dtype = np.dtype(options.dtype)
-        self._seeds, self._lr_y, self._lr_z = (np.array(values) for values in (runs.seed, runs.lr_y, runs.lr_z))
+        self._seeds, self._lr_y, self._lr_z = np.array(runs.seed), np.array(runs.lr_y), np.array(runs.lr_z)
         seeds, self._seed_index = np.unique(runs.seed, return_inverse=True)
         bias, is_learned = start.position_bias, options.learn_position_bias
         self._fixed_bias = None if bias is None or is_learned else np.tile(bias.astype(dtype), (len(runs), 1))
@@ -165,10 +172,10 @@ class KernelEngine:
         def take(group: NDArray[np.int64]) -> None:
             scratch = _scratch(self._plan, self._state, self._rule)
             u = int(self._seed_index[group[0]]) if len(group) else 0
-            advance(
-                self._plan, self._state, self._rule, pool, scratch, u, group, self._seeds, self._lr_y, self._lr_z,
-                begin, end, self.step, update, losses, accuracies,
-            )  # fmt: skip
+            call = KernelCall(
+                u, group, self._seeds, self._lr_y, self._lr_z, begin, end, self.step, update, losses, accuracies
+            )
+            advance(self._plan, self._state, self._rule, pool, scratch, call)
 
         if not self._compiled:
             self._pool.submit(take, self._groups[0][:0]).result()  # compiles, and does nothing
@@ -355,7 +362,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         places=np.tile(np.arange(portions, dtype=np.int32) % width, (*kept[:2], 1)),  # unless they are drawn
         amounts=np.ones(kept, dtype),
         class_index=np.zeros(batch, np.int64),
-        draws=np.zeros(padded_length.py_func(min(rule.length, COUNTING_LIMIT)), np.int32),
+        draws=np.zeros(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32),
         counts=np.zeros(width, np.int32),
         boost=floats(heads, whole_vectors),
         f=floats(heads * stride, GROUP),

@@ -22,27 +22,34 @@ from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axi
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.predictions import trials
-from scansnap.text.predictions.methods import Predictor, Settled
+from scansnap.text.predictions.methods import Settled
 from scansnap.text.predictions.predict import predict
 from scansnap.text.predictions.score import SCORES, TOP, score_prediction
 from scansnap.text.training.options import YZTextOptions
+from scansnap.text.training.windows import every_window
 
 QUERIES, TOKENS, LEAST = 30, 3000, 50
 PASSES, NUM_SEEDS = 2, 2
 TIMES, PRIORS = (300.0, 1000.0, 3000.0), (0.5, 0.75, 0.9)
 """Other settings of the method `settled`: how much depends on them."""
 
-METHODS: dict[str, str | Predictor] = {
-    "settled": "settled",
-    "first_drive": "first_drive",
-    **{f"settled {time:g} {prior:g}": Settled(time, prior) for time in TIMES for prior in PRIORS},
+METHODS: dict[str, dict[str, Any]] = {
+    **{name: {"method": name} for name in ("settled", "first_drive", "theorem_3")},
+    **{
+        f"population {ratio:g}": {"method": "population", "lr_z": YZTextOptions.lr_y / ratio} for ratio in trials.RATIOS
+    },
+    **{f"settled {time:g} {prior:g}": {"method": Settled(time, prior)} for time in TIMES for prior in PRIORS},
 }
+"""The options of each prediction; the first is the default."""
 
 
 def predictions(corpus: Corpus, *, device: str = "cpu") -> xr.Dataset:
     """`predicted` and, from shuffled text, `control` (method, query, token), and what they are compared with."""
     setting: dict[str, Any] = {"queries": QUERIES, "tokens": TOKENS, "least": LEAST, "device": device}
-    datasets = {name: predict(corpus, **setting, method=method, control=True) for name, method in METHODS.items()}
+    setting["steps"] = PASSES * max(
+        1, len(every_window(corpus.train, YZTextOptions.window)) // YZTextOptions.batch_size
+    )
+    datasets = {name: predict(corpus, **setting, **asked, control=True) for name, asked in METHODS.items()}
     dims = ("method", "query", "token")
     first = datasets["settled"]
     return first[["count", "frequency"]].assign(

@@ -10,6 +10,8 @@ from scansnap.base.kinds import Kind, MemberKind, SequenceKind
 from scansnap.base.options import Options, option
 from scansnap.text.model.shape import YZModelOptions
 from scansnap.text.predictions.methods import PREDICTORS, Predictor
+from scansnap.text.predictions.plan import Plan
+from scansnap.text.training.options import YZTextOptions
 
 WORDS = SequenceKind(Kind(), "words")
 
@@ -48,8 +50,19 @@ class PredictOptions(Options):
         metadata=option(f"How to predict: {', '.join(PREDICTORS)}, or your own.", MemberKind(PREDICTORS)),
     )
     lr_y: float = field(
-        default=30.0, metadata=option("eta_Y of the training, for the times of scan and snap.", least=1e-12)
+        default=30.0,
+        metadata=option("eta_Y of the training, for `population` and the times of scan and snap.", least=1e-12),
     )
+    lr_z: float | None = field(
+        default=None, metadata=option("eta_Z of the training, for `population`", least=1e-12, none="is lr_y")
+    )
+    steps: int | None = field(
+        default=None,
+        metadata=option(
+            f"Updates of the training, for `population`; of {YZTextOptions.batch_size} windows", least=1,
+            none="makes one pass over the text",
+        ),
+    )  # fmt: skip
     window: int = field(
         default=YZModelOptions.window,
         metadata=option("Tokens in a window of the text; counts have their own.", least=3),
@@ -60,3 +73,9 @@ class PredictOptions(Options):
     )
     seed: int = field(default=0, metadata=option("Seed of the shuffle.", least=0))
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
+
+    def plan(self, num_tokens: int) -> Plan:
+        """The training that is asked about, of a text of so many tokens."""
+        pass_ = max(1, num_tokens // self.window // YZTextOptions.batch_size)
+        lr_z = self.lr_y if self.lr_z is None else self.lr_z
+        return Plan(self.lr_y, lr_z, pass_ if self.steps is None else self.steps)

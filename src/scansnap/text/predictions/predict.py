@@ -80,9 +80,10 @@ def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
     """The text, read with even attention."""
     queries = _queries(text, options.queries)
     if not isinstance(text, Corpus):
-        return CountReading(text, queries=queries, device=options.device)
+        return CountReading(text, queries=queries, device=options.device, plan=options.plan(text.num_tokens))
     windows = every_window(text.train, options.window).astype(np.int64)
-    return WindowReading(windows, vocab_size=text.vocab_size, queries=queries, device=options.device)
+    plan = options.plan(len(text.train))
+    return WindowReading(windows, vocab_size=text.vocab_size, queries=queries, device=options.device, plan=plan)
 
 
 def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.imputils import lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
 
 
 class Borrowed(types.Type):
@@ -50,16 +50,3 @@ def _read(context, builder, borrowed, address, name):
         array.meminfo = array.parent = cgutils.get_null_value(cgutils.voidptr_t)
         value = array._getvalue()
     return value
-
-
-@intrinsic
-def borrow(typing, fields):
-    """The address of a copy of the tuple, valid while the calling function runs."""
-    borrowed = Borrowed(fields)
-
-    def generate(context, builder, signature, args):
-        address = cgutils.alloca_once(builder, context.get_data_type(fields))
-        context.pack_value(builder, fields, args[0], address)
-        return address
-
-    return borrowed(fields), generate

@@ -1,0 +1,131 @@
+"""Compiled functions kept on disk as plain machine code.
+
+To read what it kept, numba imports itself and all that it would compile with, which takes longer than most runs.  The
+functions here take named tuples of arrays and numbers by their addresses, and touch nothing of Python.  Their machine
+code needs a loader alone, and numba is imported only where there is no code yet.
+
+A named tuple lies in memory as numba has it: one word of eight bytes for each number, and for an array
+
+    (two words that are not used), size, bytes of an entry, address, its shape, its strides.
+
+The code is for one kind of each array, for the processor that it was compiled on, and for the sources that it was
+compiled from: its file is named for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scansnap.base.files import replace_file
+from scansnap.base.source_stamp import PACKAGE, source_stamp
+
+Function = Callable[..., int]
+
+_NOTHING = np.zeros(1, np.int64)
+"""Where functions write their result and their errors, of which there are none."""
+
+
+class KeptFunction:
+    """The function called `name` in a module, which is compiled, once, when it is first called."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+        self._functions: dict[str, Function] = {}
+        self._loaded: list[Any] = []
+
+    def __call__(self, *arguments: Any) -> None:
+        kinds = ";".join(map(_kinds, arguments))
+        function = self._functions.get(kinds)
+        if function is None:
+            function = self._functions[kinds] = self._find(kinds, arguments)
+        words = [_words(argument) for argument in arguments]
+        function(_NOTHING.ctypes.data, _NOTHING.ctypes.data, *(part.ctypes.data for part in words))
+
+    def is_kept(self) -> bool:
+        """Whether an earlier process left machine code on disk, made from the same sources."""
+        return any(any(folder.glob(f"{self._prefix}-*.o")) for folder in _folders())
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._module}.{self._name}-{source_stamp(self._module):08x}"
+
+    def _find(self, kinds: str, arguments: tuple[Any, ...]) -> Function:
+        import llvmlite.binding as llvm
+
+        machine = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+        versions = [version(package) for package in ("numba", "llvmlite")]
+        name = f"{self._prefix}-{zlib.crc32(' '.join([kinds, machine, *versions]).encode()):08x}.o"
+        kept = next(filter(None, (_read(folder / name) for folder in _folders())), None)
+        if kept is None:
+            from scansnap.base.inner_function import machine_code
+
+            symbol, code, sizes = machine_code(getattr(import_module(self._module), self._name), arguments)
+            assert sizes == [8 * len(_words(argument)) for argument in arguments]
+            kept = (symbol, code)
+            _write(name, symbol, code)
+        symbol, code = kept
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault", jit=True)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        self._loaded.append(engine)  # the code lives as long
+        pointers = [ctypes.c_void_p] * (2 + len(arguments))
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *pointers)(engine.get_function_address(symbol))
+
+
+def _kinds(fields: tuple[Any, ...]) -> str:
+    return "".join(f"{v.dtype.char}{v.ndim}" if isinstance(v, np.ndarray) else type(v).__name__[0] for v in fields)
+
+
+def _words(fields: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    words: list[int] = []
+    for value in fields:
+        if isinstance(value, np.ndarray):
+            address = value.__array_interface__["data"][0]
+            words += (0, 0, value.size, value.itemsize, address, *value.shape, *value.strides)
+        elif isinstance(value, float):
+            words += struct.unpack("q", struct.pack("d", value))
+        else:
+            words.append(int(value))
+    return np.array(words, np.int64)
+
+
+def _folders() -> Iterator[Path]:
+    """Where code may be kept, best first: where numba is told to, beside the sources, or in the user's cache."""
+    if told := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(told)
+        return
+    yield PACKAGE / "__pycache__"
+    yield Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "scansnap"
+
+
+def _read(path: Path) -> tuple[str, bytes] | None:
+    """The symbol and the code in a file, if there is one and it is whole."""
+    try:
+        first, _, code = path.read_bytes().partition(b"\n")
+        symbol, checksum = first.decode().split()
+    except (OSError, ValueError):
+        return None
+    return (symbol, code) if int(checksum) == zlib.crc32(code) else None
+
+
+def _write(name: str, symbol: str, code: bytes) -> None:
+    """Keep it where that is possible; otherwise every process compiles."""
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / name, f"{symbol} {zlib.crc32(code)}\n".encode() + code)
+            return
