@@ -51,8 +51,7 @@ PARTS = {
     "Python and the command": "import scansnap.cli.app, scansnap.cli.train",
     "reading the options": "from pydantic import TypeAdapter; TypeAdapter(str)",
     "pandas and xarray": "import pandas, xarray",
-    "numba": "import scansnap.dynamics.train, scansnap.dynamics.compiled.training_engine",
-    "what numba loads with code": "from numba.core.registry import cpu_target; cpu_target.target_context.refresh()",
+    "the loader": "import scansnap.dynamics.train, scansnap.dynamics.compiled.training_engine, llvmlite.binding",
     "zarr": "import zarr, scansnap.results.store",
     "training and storing": "import scansnap as ss; setting = ss.PUBLISHED['syn-small']; "
     "result = ss.train(setting.classes, setting.options, store='run.zarr', progress=False)",

@@ -72,7 +72,8 @@ def report(state: Standing, wait: Callable[[float], bool]) -> None:
     """Write lines until `wait`, which takes seconds, says that the work has ended."""
     pause = FIRST
     while not wait(pause):
-        print(state.line(), file=sys.stderr, flush=True)
+        sys.stderr.write(printable(state.line()) + "\n")
+        sys.stderr.flush()
         pause = min(2 * pause, LONGEST)
 
 

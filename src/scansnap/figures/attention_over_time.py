@@ -4,7 +4,7 @@ A dotted line marks where a class's attention froze.  Other runs of the result a
 the title says when all of them snapped.  Where a class has no distinct token, favored tokens take their place.
 
 Every command that trains draws it, so it is quick to draw: panels have fixed places, in inches, instead of those that a
-layout engine would find by drawing twice, and no text is typeset as mathematics.
+layout engine would find by drawing twice, titles do not look for theirs, and no text is typeset as mathematics.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def draw(dataset: xr.Dataset) -> Figure:
             names += f": snapped at {axis} {float(of_class['snap']):,.6g} (dotted)"
         else:
             names += ": no snap"
-        axes.set_title(names, fontsize=9, loc="left")
+        axes.set_title(names, fontsize=9, loc="left", y=1.0)
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
     below = figure.add_axes((left, 0.5 / height, right - left, 0.12 / height))
     bar = figure.colorbar(image, cax=below, orientation="horizontal")
@@ -176,11 +176,12 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str) ->
     if name == "loss":
         log_if_wide(axes, np.append(lines, others))
         if axes.get_yscale() == "log":
-            label_powers(axes.yaxis)
+            label_powers(axes.yaxis, np.append(lines, others))
     if axis == "time":
         axes.set_xscale("log")
-        label_powers(axes.xaxis)
-    label(axes, _time_label(axis), "nats", title)
+        label_powers(axes.xaxis, times)
+    label(axes, _time_label(axis), "nats")
+    axes.set_title(title, fontsize=9, loc="left", y=1.0)
     honest_axis(axes)
 
 

@@ -30,7 +30,7 @@ def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_
     if axis == "time":
         values, times = values[:, times > 0], times[times > 0]
         axes.set_xscale("log")
-        label_powers(axes.xaxis)
+        label_powers(axes.xaxis, times)
     image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", vmin=0.0, vmax=top, shading="nearest",
                             rasterized=True)  # fmt: skip
     kinds = attention["token_kind"].values[order]

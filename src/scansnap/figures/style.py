@@ -90,18 +90,15 @@ def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def label_powers(axis: Axis) -> None:
-    """Label a logarithmic axis by powers of ten in plain text; between them only if it spans less than a decade."""
-
-    def power(value: float, _: float) -> str:
-        return "10" + f"{math.log10(value):.0f}".translate(RAISED)
-
-    def between(value: float, _: float) -> str:
-        low, high = axis.get_view_interval()
-        return f"{value:g}" if high < 10 * low else ""
-
-    axis.set_major_formatter(power)
-    axis.set_minor_formatter(between)
+def label_powers(axis: Axis, values: NDArray[np.floating]) -> None:
+    """Label a logarithmic axis of these values by powers of ten, in plain text; by more if they are within a decade."""
+    positive = values[(values > 0) & (values < math.inf)]
+    if positive.size and positive.max() < 10 * positive.min():
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("{x:g}")
+    else:
+        axis.set_major_formatter(lambda value, _: "10" + f"{math.log10(value):.0f}".translate(RAISED))
+        axis.set_ticks([], minor=True)
 
 
 def legend(axes: Axes, **options: Any) -> None:
