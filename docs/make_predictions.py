@@ -20,10 +20,13 @@ import xarray as xr
 
 from scansnap.figures.beyond import prediction as figure
 from scansnap.text.corpus.corpus import read_corpus
+from scansnap.text.corpus.excerpt import excerpt
 from scansnap.text.predictions.trials import GROUPS, REGULAR, YZ, run_trials
+from scansnap.theory.phases import snap_start
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data" / "figure_prediction.json", HERE / "images" / "text"
+SNAPS = HERE / "data" / "figure_snap.json"
 PAGE, STORY = HERE / "prediction_results.md", HERE / "prediction.md"
 PREDICTED = "predicted"
 FACTS = ("hardware", "predicting_seconds")
@@ -81,8 +84,11 @@ def score(text: str, folder: Path, data: Path) -> None:
     predicted = stored(folder / f"prediction_{PREDICTED}.npz")
     groups = [stored(path) for group in GROUPS if (path := folder / f"prediction_{group}.npz").exists()]
     changes = xr.concat(groups, "trial", join="outer", combine_attrs="override")
-    dataset = figure.FIGURE.make(text=text, predicted=predicted, changes=changes)
-    write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in FACTS}), data)
+    corpus = read_corpus(text, progress=False)
+    dataset = figure.FIGURE.make(text=corpus, predicted=predicted, changes=changes)
+    sizes = sorted(set(json.loads(SNAPS.read_text())["coords"]["size"]["data"]))
+    types = {size: excerpt(corpus, min(size, len(corpus.train))).vocab_size for size in sizes}
+    write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in FACTS} | {"types": json.dumps(types)}), data)
 
 
 def write(data: Path, page: Path, images: Path, story: Path) -> None:
@@ -110,6 +116,8 @@ def write(data: Path, page: Path, images: Path, story: Path) -> None:
         "## Regular transformers\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == REGULAR)),
         f"## The ladder\n\n{LADDER_WORDS}", _scores(dataset, figure.ladder(dataset)),
         "## How much depends on the two numbers of the method\n\n", _settings(dataset),
+        "## Population steps, at their ratio and at others\n\n", _ratios(dataset),
+        "## The time of the snap\n\n", _snaps(dataset),
         "## Tests\n\n", table(recipe.trends(dataset)),
     ]  # fmt: skip
     page.write_text("".join(parts).rstrip() + "\n")
@@ -145,29 +153,60 @@ def _scores(dataset: xr.Dataset, chosen: np.ndarray | list[int]) -> str:
 
 def _beside(dataset: xr.Dataset) -> str:
     """The scores in (Y, Z) of the prediction and of what it must beat."""
-    chosen = np.flatnonzero(dataset["group"] == YZ)
-    lines = [["ten winners (rank correlation) by", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
-    lines.append(["---"] + ["---:"] * len(chosen))
-    first = dataset.isel(method=0)
-    rows = {"the prediction": first.sel(explanation="prediction")}
-    rows["the first drive"] = dataset.sel({"method": "first_drive", "explanation": "prediction"})
-    rows |= {words: first.sel(explanation=name) for name, words in BESIDE.items()}
-    lines += [[words, *_winners(now, chosen)] for words, now in rows.items()]
-    return _table(lines)
-
-
-def _winners(now: xr.Dataset, chosen: np.ndarray) -> list[str]:
-    return [f"{_mean(now['winners'].isel(trial=t))} ({_mean(now['rank'].isel(trial=t))})" for t in chosen]
+    default, population = str(dataset["method"].values[0]), "population {:g}"
+    rows = {
+        "the prediction": (default, "prediction"),
+        "population steps at this ratio": (population, "prediction"),
+        "the first drive": ("first_drive", "prediction"),
+        "Theorem 3, in words": ("theorem_3", "prediction"),
+        **{words: (default, name) for name, words in BESIDE.items()},
+        "population steps, shuffled text": (population, "control"),
+    }
+    return _by_ratio(dataset, ["ten winners (rank correlation) by"], [([words], *row) for words, row in rows.items()])
 
 
 def _settings(dataset: xr.Dataset) -> str:
-    chosen = np.flatnonzero(dataset["group"] == YZ)
-    lines = [["τ", "prior", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
-    lines.append(["---:"] * len(lines[0]))
-    for time_, prior in ((t, p) for t in figure.TIMES for p in figure.PRIORS):
-        now = dataset.sel({"method": f"settled {time_:g} {prior:g}", "explanation": "prediction"})
-        lines.append([f"{time_:g}", f"{prior:g}", *_winners(now, chosen)])
-    return "Ten winners of (Y, Z) above chance, and the rank correlation in brackets.\n\n" + _table(lines)
+    rows = [([f"{t:g}", f"{p:g}"], f"settled {t:g} {p:g}", "prediction") for t in figure.TIMES for p in figure.PRIORS]
+    return "Ten winners of (Y, Z) above chance, and the rank correlation in brackets.\n\n" + _by_ratio(
+        dataset, ["τ", "prior"], rows
+    )
+
+
+def _ratios(dataset: xr.Dataset) -> str:
+    rows = [([f"ratio {r:g}"], f"population {r:g}", "prediction") for r in figure.trials.RATIOS]
+    return RATIO_WORDS + _by_ratio(dataset, ["population steps at"], rows)
+
+
+def _by_ratio(dataset: xr.Dataset, head: list[str], rows: list[tuple[list[str], str, str]]) -> str:
+    """Winners and rank correlations in (Y, Z) at each ratio, of a method and an explanation in each row."""
+    chosen = dataset.isel(trial=np.flatnonzero(dataset["group"] == YZ))
+    ratios = chosen["ratio"].values
+    lines = [[*head, *(f"ratio {ratio:g}" for ratio in ratios)], ["---"] * len(head) + ["---:"] * len(ratios)]
+    for words, method, explanation in rows:
+        of_ratio = [
+            chosen.isel(trial=trial).sel({"method": method.format(ratio), "explanation": explanation})
+            for trial, ratio in enumerate(ratios)
+        ]
+        lines.append([*words, *(f"{_mean(now['winners'])} ({_mean(now['rank'])})" for now in of_ratio)])
+    return _table(lines)
+
+
+def _snaps(dataset: xr.Dataset) -> str:
+    """When attention of (Y, Z) froze at a constant rate, beside Theorem 4's time for a text learned by heart."""
+    from make_text import read_json
+
+    runs, types = read_json(SNAPS), json.loads(dataset.attrs["types"])
+    runs = runs.isel(cell=np.flatnonzero((runs["model"] == "yz") & (runs["schedule"] == "constant")))
+    head = ["tokens", "types", "rate", "batch", "training loss", "t_0", "attention froze at"]
+    lines = [head, ["---:"] * len(head)]
+    for cell in range(runs.sizes["cell"]):
+        now = runs.isel(cell=cell)
+        size, rate = int(now["size"]), float(now["lr"])
+        start = snap_start(vocab_size=types[str(size)], num_classes=size, lr_y=rate)
+        frozen = [f"{step:,.0f}" if np.isfinite(step) else "not frozen" for step in now["snap_step"].values]
+        cells = [f"{size:,}", f"{types[str(size)]:,}", f"{rate:g}", f"{int(now['batch_size'])}", _mean(now["loss"])]
+        lines.append([*cells, f"{float(start):,.0f}", ", ".join(dict.fromkeys(frozen))])
+    return SNAP_WORDS + _table(lines)
 
 
 def _mean(values: xr.DataArray) -> str:
@@ -218,6 +257,17 @@ equal rates so do frequency and co-occurrence.
 [prediction_results.md](prediction_results.md) has all numbers, with the picture, other ratios, and three layers.
 
 ![What is left of the prediction](images/text/figure_prediction.png)
+"""
+
+RATIO_WORDS = """Ten winners of (Y, Z) above chance, and the rank correlation in brackets. `population` has no number
+to choose: the rates and the number of updates are those of the training.
+
+"""
+
+SNAP_WORDS = """t_0 of Theorem 4 for a text that is learned by heart (`text_snap_start` of a prediction): each
+occurrence is a class of its own, K is the number of tokens. Beside it stands the update from which on the attention of
+(Y, Z) was frozen, in the runs of `figure snap` at a constant rate, which look every 200 updates and end after 20,000.
+
 """
 
 LADDER_WORDS = """From (Y, Z), at the top, to regular transformers of one layer. Each row has what the one above it

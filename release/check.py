@@ -193,7 +193,7 @@ def try_wheel(python: str, wheel: Path, folder: Path, commit: str, *, with_torch
         raise Failed(f"{where} was imported in place of what was installed")
     use(folder, SMOKE, commit)
     if with_torch:
-        install("torch")
+        install(f"{wheel}[torch]")
         use(folder, SMOKE_TORCH, commit)
 
 

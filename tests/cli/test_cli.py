@@ -216,6 +216,16 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     assert "6 of 6 runs were already there" in again.stdout
 
 
+def test_sweep_maps_all_runs(tmp_path) -> None:
+    words = ["sweep", "--classes", "syn-small", "--lr-y", "1,5", "--steps", "3", "--batch-size", "4"]
+    result = run(*words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.png", "--json", cwd=tmp_path)
+    assert json.loads(result.stdout)["picture"] == "map.png"
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+    refused = run(*words, "--lr-z", "1", "--picture", "map.png", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--picture maps two options, but this sweep varies lr_y: give lists for two" in refused.stderr
+
+
 def test_verify_explains_a_claim(tmp_path) -> None:
     result = run("verify", "lemma_6", "--strict", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -212,7 +212,8 @@ def test_a_run_over_time(run: Path) -> None:
 def test_predictions_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rungs and one ratio; what is stored between training and scoring is read back; tables are written."""
     monkeypatch.setattr(prediction, "QUERIES", 12)
-    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in ("settled", "first_drive")})
+    methods = ("settled", "first_drive", "theorem_3", "population 10")
+    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in methods})
     monkeypatch.setattr(prediction, "TIMES", ())
     monkeypatch.setattr(trials, "RATIOS", (10.0,))
     monkeypatch.setattr(trials, "CLIMB", {"width 50": trials.CLIMB["width 50"], "positions": trials.CLIMB["positions"]})
@@ -228,7 +229,7 @@ def test_predictions_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest
     make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path, story)
     page = (tmp_path / "page.md").read_text()
     assert "| the first drive | 0." in story.read_text()
-    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12"):
+    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12", "| ratio 10 | 0."):
         assert words in page, words
     assert (tmp_path / "figure_prediction.png").exists()
     changes = make_predictions.stored(tmp_path / "prediction_ladder.npz")

@@ -54,6 +54,18 @@ def list_files(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, Su
     return {name.as_posix(): file_checksum(path) for name, path in names.items() if name.parts[0] not in leave_out}
 
 
+def is_list_of_sums(content: object) -> bool:
+    """Whether this maps names of files inside a folder to their sums, as a list that was read from a file should."""
+    return isinstance(content, dict) and all(
+        ".." not in name.split("/")
+        and not name.startswith("/")
+        and isinstance(value, list)
+        and 2 <= len(value) <= 3
+        and all(type(number) is int for number in value)
+        for name, value in content.items()
+    )
+
+
 def matches(data: bytes, written: Sum) -> bool:
     """Whether these are the bytes that the sum is of."""
     size, value, *used = written

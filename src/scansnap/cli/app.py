@@ -82,7 +82,10 @@ def _root(
 
 
 def main() -> None:
-    """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
+    """Run the program.
+
+    A refusal, by it or by the system, or a mistake in the user's file is one sentence on the error stream and status 2.
+    """
     let_waiting_threads_sleep()
     with stopping_on_signals():
         try:
@@ -91,6 +94,9 @@ def main() -> None:
         except (Exception, KeyboardInterrupt) as error:
             refusal = Stopped(error) if isinstance(error, KeyboardInterrupt) else error
             sentence = str(refusal) if isinstance(refusal, ScanSnapError) else user_mistake(refusal)
+            if sentence is None and isinstance(refusal, OSError):
+                file = f" ({refusal.filename})" if refusal.filename else ""
+                sentence = f"the system refuses: {refusal.strerror or refusal}{file}."
             if sentence is None:
                 raise
             say(f"scansnap: {sentence}", error=True)

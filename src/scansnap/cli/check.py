@@ -38,7 +38,7 @@ def command(
 
 
 def _condition(store: Path) -> Condition:
-    if (store / LIST).exists():
+    if (store / LIST).exists() or not store.exists():
         return check_store(store)
     from scansnap.text.counts.counts import INFO, check_counts
     from scansnap.text.model.model_file import SHAPE, check_model

@@ -10,6 +10,7 @@ time against lr_y, and as the lines of equal t_0 where the color is the snap tim
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +19,17 @@ import xarray as xr
 from scansnap import theory
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
-from scansnap.figures.style import label
+from scansnap.figures.style import honest_span, label
 from scansnap.results import measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+FEW = 9
+"""As many places of an axis have a tick each."""
 
 AVERAGED = ("seed", "class", "layer", "head")
 
@@ -85,6 +90,8 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
     for name in (x, y):
         if name not in (*axes, record):
             raise unknown("axis of the map", name, [*axes, record])
+        if result[name].dtype.kind not in "iuf":
+            raise InputError(f"the axis {name} has names and no numbers: give one with numbers, such as a rate.")
     if x == y:
         raise InputError(f"x and y are both {x}: give two different axes.")
     if color == "snap_time" and record in (x, y):
@@ -101,6 +108,16 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
     if not bool(values.notnull().any()):
         raise InputError(f"there is no {color} anywhere in this result: {WITHOUT.get(color, 'give another color')}.")
     return values.rename(color).assign_attrs(_sizes(result))
+
+
+def telling_color(result: xr.Dataset, x: str, y: str) -> str:
+    """The first color that a map of the result has numbers for: when it snapped, how sparse it is, its loss."""
+    attention = ["snap_time", "favored_entropy"] if "attention" in result else []
+    for color in ("snap_time", "entropy", "favored_entropy", "loss"):
+        if color in attention or color in result:
+            with suppress(InputError):
+                return str(map_of(result, x, y, color).name)
+    raise InputError("this result has no numbers to map: record attention, entropy or loss.")
 
 
 def _color(result: xr.Dataset, color: str) -> xr.DataArray:
@@ -128,18 +145,25 @@ def _sizes(result: xr.Dataset) -> dict[str, Any]:
 
 def draw_map(axes: Axes, values: xr.DataArray) -> QuadMesh:
     """Draw a map with its lines; gray where there is no number."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    values = values.sortby(list(values.dims))
     y, x = (str(name) for name in values.dims)
     logarithmic = values.name in ("snap_time", "loss")
     shown = values.where(values > 0) if logarithmic else values
     axes.set_facecolor("0.8")
-    image = axes.pcolormesh(
-        values[x].values.astype(float), values[y].values.astype(float), shown.values, cmap="viridis",
-        norm="log" if logarithmic else None, shading="nearest", rasterized=True,
-    )  # fmt: skip
-    for name, scale in ((x, axes.set_xscale), (y, axes.set_yscale)):
-        steps = values[name].values.astype(float)
-        if (steps > 0).all() and steps[-1] > 10 * steps[0]:
+    image = axes.pcolormesh(*(_edges(values[name].values) for name in (x, y)), shown.values, cmap="viridis",
+                            norm="log" if logarithmic else None, rasterized=True)  # fmt: skip
+    if not logarithmic:
+        image.set_clim(*honest_span(float(shown.min()), float(shown.max())))
+    for name, axis, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
+        places = values[name].values.astype(float)
+        if _is_log(places):
             scale("log")
+        if len(places) <= FEW:
+            axis.set_major_locator(FixedLocator(places.tolist()))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter("{x:g}")
     notes = _draw_times(axes, values, x, y) if {"vocab_size", "num_classes"} <= set(values.attrs) else []
     if bool(np.isnan(shown.values).any()):
         notes.append("gray: no snap" if values.name == "snap_time" else "gray: no number")
@@ -163,8 +187,8 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
         ):
             axes.plot(*((times, rates) if swapped else (rates, times)), color="white", linestyle=style, label=name)
         axes.legend(fontsize=7, loc="best", facecolor="0.25", labelcolor="white", framealpha=0.8)
-        axes.set_xlim(*_edges(values[x].values))
-        axes.set_ylim(*_edges(values[y].values))
+        axes.set_xlim(*_edges(values[x].values)[[0, -1]])
+        axes.set_ylim(*_edges(values[y].values)[[0, -1]])
         return []
     if values.name != "snap_time" or min(values.shape) < 2 or not np.isfinite(values.values).any():
         return []
@@ -183,5 +207,16 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
     return ["black: measured", "white: $t_0$ (Theorem 4)"]
 
 
-def _edges(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
+def _is_log(places: NDArray[np.float64]) -> bool:
+    return bool((places > 0).all() and places[-1] > 4 * places[0])
+
+
+def _edges(labels: NDArray[Any]) -> NDArray[np.float64]:
+    """The edges of cells around places that increase: halfway between them on their axis, as far beyond its ends."""
+    places = labels.astype(np.float64)
+    on_axis = np.log(places) if _is_log(places) else places
+    if len(places) == 1:
+        return np.array([places[0] - 0.5, places[0] + 0.5])
+    inner = (on_axis[1:] + on_axis[:-1]) / 2
+    edges = np.concatenate([[2 * on_axis[0] - inner[0]], inner, [2 * on_axis[-1] - inner[-1]]])
+    return np.exp(edges) if _is_log(places) else edges

@@ -48,15 +48,17 @@ LEAST_SPAN = 0.1
 """The least span of an honest axis, as a share of its largest value."""
 
 
+def honest_span(low: float, high: float) -> tuple[float, float]:
+    """The ends of a scale, wider if they are nearer to each other than a change that is worth a scale."""
+    span, middle = max(high - low, LEAST_SPAN * max(abs(low), abs(high))), (low + high) / 2
+    return (low, high) if span == high - low else (middle - span / 2, middle + span / 2)
+
+
 def honest_axis(axes: Axes) -> None:
     """Widen a linear y axis that a small change fills, so that it does not look like a large one."""
     if axes.get_yscale() != "linear":
         return
-    low, high = axes.get_ylim()
-    span = LEAST_SPAN * max(abs(low), abs(high))
-    if high - low < span:
-        middle = (low + high) / 2
-        axes.set_ylim(middle - span / 2, middle + span / 2)
+    axes.set_ylim(*honest_span(*axes.get_ylim()))
 
 
 def log_if_wide(axes: Axes, values: ArrayLike) -> None:

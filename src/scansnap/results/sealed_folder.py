@@ -25,7 +25,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from scansnap.base.errors import StoreError
-from scansnap.base.files import DamagedFile, Sum, checksum, file_checksum, matches, replace_file, sealed, sync, unsealed
+from scansnap.base.files import (
+    DamagedFile,
+    Sum,
+    checksum,
+    file_checksum,
+    is_list_of_sums,
+    matches,
+    replace_file,
+    sealed,
+    sync,
+    unsealed,
+)
 
 _TURN = threading.RLock()
 """One thread at a time changes what is written."""
@@ -59,6 +70,8 @@ class SealedFolder:
                     "is left."
                 ) from None
             content = {"metadata": {}, "files": None}
+        if not _is_list(content):
+            raise StoreError(f"{self.root} is damaged: its list of files, {LIST}, is none that scansnap wrote.")
         self.metadata, self.sums = content["metadata"], content["files"]
 
     def _should_have_list(self) -> bool:
@@ -147,7 +160,7 @@ class SealedFolder:
         if self.is_closed:
             raise RuntimeError(f"{self.root} is closed")
         path = self._new(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)  # not the folder itself, if somebody has removed it
         self._waiting.setdefault(name, None)  # so that `discard` removes it if writing fails
         return path
 
@@ -227,6 +240,13 @@ class SealedFolder:
     def _new(self, name: str) -> Path:
         path = self.root / name
         return path.with_name(f"{path.name}.new")
+
+
+def _is_list(content: dict[str, Any]) -> bool:
+    """Whether a list has what belongs there."""
+    metadata, files = content.get("metadata"), content.get("files", ())
+    described = isinstance(metadata, dict) and all(isinstance(entry, dict) for entry in metadata.values())
+    return described and (files is None or is_list_of_sums(files))
 
 
 def is_metadata(name: str) -> bool:

@@ -76,6 +76,7 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
 def _fill(path: Path, dataset: xr.Dataset) -> SealedFolder:
     """A new store with this content, before its first commit."""
     folder = SealedFolder(path, new=True)
+    path.mkdir()
     content = encoded(dataset).assign_attrs(format=FORMAT)
     content.to_zarr(_files(folder), mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
     return folder

@@ -17,10 +17,11 @@ def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
     `story` says the last in words; it is there if attention was recorded at least twice.
     """
     axis = record_dimension(dataset)
+    ends = dataset.isel({axis: [0, -1]})
     if "attention" in dataset and "classes" in dataset.attrs:
-        on_favored = dataset["attention"].where(favored(dataset), 0.0).sum("token", skipna=False)
-        dataset = dataset.assign(favored=on_favored, favored_entropy=favored_entropy(dataset))
-    runs = [_run(dataset.isel(run=r), axis) for r in range(dataset.sizes["run"])]
+        on_favored = ends["attention"].where(favored(ends), 0.0).sum("token", skipna=False)
+        ends = ends.assign(favored=on_favored, favored_entropy=favored_entropy(ends))
+    runs = [_run(ends.isel(run=r), axis) for r in range(dataset.sizes["run"])]
     if "attention" in dataset and dataset.sizes[axis] > 1:
         for facts, story in zip(runs, stories(dataset), strict=True):
             facts |= _told(story) if facts["status"] == "ok" else {}

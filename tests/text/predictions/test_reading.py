@@ -140,6 +140,11 @@ def test_the_first_moments_of_population_are_the_first_drive(windows) -> None:
     np.testing.assert_allclose(gains, 0.1 * plan.time**2 / 2 * first, rtol=0.02, atol=1e-3 * float(gains.abs().max()))
 
 
+@pytest.mark.parametrize("plan", [Plan(1e12, 1e12, 10**12), Plan(1e-12, 1e12, 1), Plan(1e12, 1e-12, 1)])
+def test_population_stays_finite_at_any_rate(windows, plan) -> None:
+    assert torch.isfinite(Population(times=4).gains(reading(windows, [0, 1], plan))).all()
+
+
 @pytest.mark.parametrize("lr_z", [0.1, 30.0])
 def test_population_follows_the_expected_gradients_of_the_dense_model(lr_z) -> None:
     """Y and Z in 150 Euler steps by autograd, in a text where a token says the one after the next.

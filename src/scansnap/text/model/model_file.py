@@ -18,6 +18,7 @@ from scansnap.base.files import (
     SEAL,
     DamagedFile,
     file_checksum,
+    is_list_of_sums,
     list_files,
     replace_file,
     sealed,
@@ -103,7 +104,10 @@ def _description(folder: Path) -> dict[str, Any]:
     if SEAL not in data:
         return dict(json.loads(data))
     description = unsealed(data)
-    for name, value in description.pop("files").items():
+    files = description.pop("files")
+    if not is_list_of_sums(files):
+        raise DamagedFile(f"{SHAPE} is none that scansnap wrote")
+    for name, value in files.items():
         if file_checksum(folder / name) != value:
             raise DamagedFile(f"{name} has other bytes than were written")
     return description
@@ -114,6 +118,8 @@ def check_model(folder: Path) -> Condition:
     data = (folder / SHAPE).read_bytes()
     try:
         files = unsealed(data)["files"]
+        if not is_list_of_sums(files):
+            raise DamagedFile
     except DamagedFile:
         was_sealed = b'"files"' in data
         return Condition(was_sealed, True, {SHAPE: [SHAPE]} if was_sealed else {})

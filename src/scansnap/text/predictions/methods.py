@@ -7,7 +7,7 @@ more.  Besides three that follow the dynamics there are those that any such meth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
@@ -28,7 +28,7 @@ PASSES = 6
 
 
 class Predictor(Protocol):
-    """A method of prediction.
+    """A method of prediction; if it holds more than one M x M matrix at a time, `matrices` says how many.
 
     >>> class Even:
     ...     def gains(self, reading: ss.Reading):
@@ -110,6 +110,8 @@ class Population:
     queries that are not asked about stays even.
     """
 
+    matrices: ClassVar[int] = 2
+    """Y, and C or D."""
     times: int = 12
     """Steps of Y, at times that grow by the same factor up to that of the plan."""
 

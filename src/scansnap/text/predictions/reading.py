@@ -49,6 +49,8 @@ class Reading(Protocol):
     next_shares: Tensor
     """(M,) P(n), how often a token is the next token."""
 
+    occurrences: int
+    """How many occurrences of a query and a next token there are."""
     plan: Plan
     """The training that is asked about."""
 
@@ -77,8 +79,8 @@ class WindowReading:
         self.vocab_size, self.plan = vocab_size, plan
         self.queries = torch.as_tensor(queries, device=device)
         self._windows = torch.from_numpy(windows).to(device)
-        self._occurrences = len(windows) * (windows.shape[1] - 2)
-        self.next_shares = self._windows[:, 2:].flatten().bincount(minlength=vocab_size) / self._occurrences
+        self.occurrences = len(windows) * (windows.shape[1] - 2)
+        self.next_shares = self._windows[:, 2:].flatten().bincount(minlength=vocab_size) / self.occurrences
         self._slots = _slots(self.queries, vocab_size)
 
     def shuffled(self, seed: int) -> WindowReading:
@@ -91,14 +93,14 @@ class WindowReading:
             unit, _ = self._read(ids, logits)
             places = ids[:, None] * self.vocab_size + next_tokens[:, :, None]
             drive.index_add_(0, places.flatten(), unit.flatten())
-        return drive.view(self.vocab_size, -1).div_(self._occurrences)
+        return drive.view(self.vocab_size, -1).div_(self.occurrences)
 
     def mean_squares(self, logits: Tensor | None = None) -> Tensor:
         squares = torch.zeros(self.vocab_size, device=self._windows.device)
         for ids, _ in self._parts():
             unit, entry = self._read(ids, logits)
             squares.index_add_(0, ids.flatten(), (unit * entry).sum(1).flatten())
-        return squares / self._occurrences
+        return squares / self.occurrences
 
     def attention_drive(self, decoder: Tensor, alpha: Tensor, logits: Tensor | None = None) -> Tensor:
         expected = decoder @ alpha  # (M,)
@@ -110,7 +112,7 @@ class WindowReading:
             g = decoder[tokens, next_tokens[window, position, None]] - expected[tokens]
             gain = unit * (g - entry * (unit * g).sum(1, keepdim=True))
             drive.index_add_(0, (slot[:, None] * self.vocab_size + tokens).flatten(), gain.flatten())
-        return drive.view(len(self.queries), -1) / self._occurrences
+        return drive.view(len(self.queries), -1) / self.occurrences
 
     def pair_counts(self) -> Tensor:
         counts = torch.zeros(len(self.queries) * self.vocab_size, device=self._windows.device)
@@ -126,7 +128,7 @@ class WindowReading:
         for ids, next_tokens in self._parts():
             slot, window, position = self._asked(ids)
             counts += (slot * self.vocab_size + next_tokens[window, position]).bincount(minlength=len(counts))
-        return counts.view(len(self.queries), -1).amax(1) / self._occurrences
+        return counts.view(len(self.queries), -1).amax(1) / self.occurrences
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         for part in self._windows.split(WINDOWS_AT_ONCE):
@@ -187,8 +189,8 @@ class CountReading:
         self._slots = _slots(self.queries, counts.vocab_size)
         self._tokens = counts.window - 1
         shares = counts.vocabulary["next_count"].values
-        self._occurrences = int(shares.sum())
-        self.next_shares = torch.as_tensor(shares / self._occurrences, dtype=torch.float32, device=device)
+        self.occurrences = int(shares.sum())
+        self.next_shares = torch.as_tensor(shares / self.occurrences, dtype=torch.float32, device=device)
 
     def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
         drive = torch.zeros(self.vocab_size**2, device=self._device)
@@ -196,14 +198,14 @@ class CountReading:
         for queries, next_tokens, tokens, counts in self._rows("triples"):
             f = counts * weights[self._slots[queries], tokens]
             drive.index_add_(0, tokens * self.vocab_size + next_tokens, f)
-        return drive.view(self.vocab_size, -1).div_(self._occurrences)
+        return drive.view(self.vocab_size, -1).div_(self.occurrences)
 
     def mean_squares(self, logits: Tensor | None = None) -> Tensor:
         squares = torch.zeros(self.vocab_size, device=self._device)
         weights = self._weights(logits)
         for queries, tokens, counts in self._rows("pairs"):
             squares.index_add_(0, tokens, counts * weights[self._slots[queries], tokens] ** 2)
-        return squares / self._occurrences
+        return squares / self.occurrences
 
     def attention_drive(self, decoder: Tensor, alpha: Tensor, logits: Tensor | None = None) -> Tensor:
         expected = decoder @ alpha
@@ -223,7 +225,7 @@ class CountReading:
             mean = torch.zeros_like(alpha).index_add_(0, next_tokens, (f * g).to(alpha)) / times  # f . g of (m, n)
             drive = f * (g - mean[next_tokens] * weights[tokens])
             drives.append(torch.zeros_like(alpha).index_add_(0, tokens, drive.to(alpha)))
-        return torch.stack(drives) / self._occurrences
+        return torch.stack(drives) / self.occurrences
 
     def pair_counts(self) -> Tensor:
         rows = [self._counts.of(query).token_counts for query in self.queries.tolist()]
@@ -231,7 +233,7 @@ class CountReading:
 
     def class_shares(self) -> Tensor:
         largest = [self._counts.of(query).next_counts.max() for query in self.queries.tolist()]
-        return torch.tensor(largest, device=self._device) / self._occurrences
+        return torch.tensor(largest, device=self._device) / self.occurrences
 
     def _weights(self, logits: Tensor | None) -> Tensor:
         """exp(z)/|k| (Q + 1, M) of the queries, and of all others: |k|^2 is the mean of exp(2 z) times w - 1."""
