@@ -31,7 +31,7 @@ def test_it_has_every_verdict_and_measurement(tmp_path: Path) -> None:
         assert f"<dd>{verdict.claim.category}</dd>" in text
         for measurement in verdict.measurements:
             assert f'<td class="number" data-of="measured">{measurement.measured_text}</td>' in text
-    assert "<p>1 holds; 1 holds under its assumptions only; 2 does not apply. " in text
+    assert "<p>1 holds; 1 holds under its assumptions only; 2 do not apply. " in text
     assert "theorem_4 says nothing about these classes: it needs exactly one common token." in text
     assert text.count("data:image/png;base64,") == sum(not verdict.reason for verdict in verdicts)
     assert "formula" not in text

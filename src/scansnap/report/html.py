@@ -56,7 +56,9 @@ def short_name(claim: Claim) -> str:
 
 def together(word: str, count: int) -> str:
     """A verdict on so many."""
-    plural = word.replace("holds", "hold").replace("fails", "fail").replace(" its ", " their ")
+    plural = word
+    for single, several in (("holds", "hold"), ("fails", "fail"), ("does", "do"), (" its ", " their ")):
+        plural = plural.replace(single, several)
     return f"{count} {word if count == 1 else plural}"
 
 
@@ -68,7 +70,7 @@ def size(picture: str) -> tuple[int, int]:
 def counted(verdicts: Iterable[Verdict]) -> str:
     """How many claims got each verdict, in words."""
     words = [verdict.verdict for verdict in verdicts]
-    return "; ".join(f"{words.count(word)} {word}" for word in MARKS if word in words)
+    return "; ".join(together(word, words.count(word)) for word in MARKS if word in words)
 
 
 def png(figure: Figure) -> str:
