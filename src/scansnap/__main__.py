@@ -33,7 +33,7 @@ def run() -> None:
 def _drop_unprinted() -> None:
     """Drop what a full disk or a closed pipe would not take: Python would complain of it at its end."""
     try:
-        print(end="", flush=True)
+        sys.stdout.flush()
     except OSError:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

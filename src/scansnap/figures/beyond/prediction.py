@@ -149,6 +149,16 @@ def _draw_ratios(axes: Any, dataset: xr.Dataset) -> None:
         if i == 0:
             axes.plot(of_model["ratio"], of_model.sel(explanation="control"), color="gray", linestyle=":",
                       label=f"{model}, shuffled text")  # fmt: skip
+            methods = [f"population {ratio:g}" for ratio in of_model["ratio"].values]
+            if set(methods) <= set(dataset["method"].values):
+                at_ratio = (
+                    dataset["partial"].mean("seed").isel(trial=_where(dataset, model)).sel(explanation="prediction")
+                )
+                said = [float(at_ratio.isel(trial=j).sel({"method": name})) for j, name in enumerate(methods)]
+                axes.plot(
+                    of_model["ratio"], said, color="black", linestyle="--", marker=".", label=f"{model}, population"
+                )
+    axes.set_ylim(top=1.1)  # room for the legend
     axes.axhline(0, color=COLORS[6], linewidth=0.7)
     log_axis(axes, np.unique(dataset["ratio"].values))
     label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation beyond frequency", title="What the prediction says")
