@@ -7,12 +7,15 @@ READY := $(VENV)/.ready
 
 WEB := web/node_modules/.ready
 
-.PHONY: reproduce test check explorer docs format benchmark documents clean
+.PHONY: ready reproduce test check explorer docs wheel-check release-check format benchmark documents clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev,cluster,text,notebook,watch,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch,dev,cluster,text,notebook,watch,docs]'
 	touch $(READY)
+
+## The environment; modules are compiled when they are imported, as most never are.
+ready: $(READY)
 
 ## Make every synthetic figure, check every claim and put it all on one page; then the long statistical checks.
 reproduce: $(READY)
@@ -41,6 +44,14 @@ explorer: $(WEB)
 docs: $(READY)
 	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs build/site
 
+## What would be published, built, looked into, and used with this Python alone as by one who installs it.
+wheel-check: $(READY)
+	$(BIN)/python release/check.py --short
+
+## The same with Python 3.11, 3.12 and 3.13, where they are on this machine; dist/ is then what to publish.
+release-check: $(READY)
+	$(BIN)/python release/check.py
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -52,10 +63,9 @@ benchmark: $(READY)
 	$(BIN)/python benchmarks/large_vocabulary.py
 	$(BIN)/python benchmarks/sweep.py
 
-## Check every claim and make every figure again, and write what was found into docs/theory and docs/figures.md.
+## Check every claim and make every figure again, and write what was found into docs/theory, docs/figures.md and docs/data.
 documents: $(READY)
-	$(BIN)/python docs/make_theory.py
-	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_documents.py
 
 clean:
 	rm -rf $(VENV) web/node_modules web/build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

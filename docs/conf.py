@@ -21,6 +21,7 @@ extensions = [
     "sphinx_copybutton",
     "_site.accessible",
     "_site.commands",
+    "_site.entries",
     "_site.live",
     "_site.mathml",
     "_site.names",

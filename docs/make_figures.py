@@ -13,6 +13,7 @@ from scansnap.figures import catalog, syn_medium_runs
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.trend import Trend
 from scansnap.report.page import NUM_SEEDS
+from scansnap.report.reproduction import FigureResult
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "images" / "figures"
@@ -50,15 +51,18 @@ This document is written by `docs/make_figures.py`; the pages listed in [index.m
 """
 
 
-def main() -> None:
+def main() -> list[FigureResult]:
+    """The figures that were written."""
     runs = syn_medium_runs.make(num_seeds=NUM_SEEDS)
     recipes = [catalog.recipe(name) for name in catalog.SYNTHETIC]
-    write(HERE / "figures.md", OPENING, [recipe for recipe in recipes if recipe.name in catalog.NUMBERED], runs)
-    write(HERE / "beyond" / "figures.md", BEYOND, [recipe for recipe in recipes if recipe.name in catalog.BEYOND])
+    numbered = [recipe for recipe in recipes if recipe.name in catalog.NUMBERED]
+    beyond = [recipe for recipe in recipes if recipe.name in catalog.BEYOND]
+    return write(HERE / "figures.md", OPENING, numbered, runs) + write(HERE / "beyond" / "figures.md", BEYOND, beyond)
 
 
-def write(page: Path, text: str, recipes: Iterable[FigureRecipe], runs: Any = None) -> None:
+def write(page: Path, text: str, recipes: Iterable[FigureRecipe], runs: Any = None) -> list[FigureResult]:
     """Write the figures with their tests below the opening."""
+    results = []
     IMAGES.mkdir(parents=True, exist_ok=True)
     images = "../" * (len(page.relative_to(HERE).parts) - 1) + "images/figures"
     for recipe in recipes:
@@ -70,8 +74,10 @@ def write(page: Path, text: str, recipes: Iterable[FigureRecipe], runs: Any = No
         heading, words = (f"`scansnap figure {name}`", title) if beyond else (f"Figure {name}", f"Figure {name}")
         text += f"## {heading}: {title}\n\n{recipe.statement}\n\n"
         text += f"![{words}]({images}/figure_{name}.png)\n\n{recipe.setting}.\n\n"
-        text += table(recipe.trends(dataset))
+        results.append(FigureResult(recipe, recipe.trends(dataset), dataset.attrs["seconds"]))
+        text += table(results[-1].trends)
     page.write_text(text)
+    return results
 
 
 def table(trends: Iterable[Trend]) -> str:

@@ -1,6 +1,7 @@
 """Predictions on WikiText-2: train models on a GPU, compare what they learned, and write the results.
 
 python docs/make_predictions.py run WIKITEXT --device cuda --out FOLDER    # FOLDER/prediction_*.npz
+python docs/make_predictions.py predict WIKITEXT --device cuda --out FOLDER    # FOLDER/prediction_predicted.npz alone
 python docs/make_predictions.py score WIKITEXT --out FOLDER                # docs/data/figure_prediction.json
 python docs/make_predictions.py write      # docs/prediction_results.md, its picture, and the results in prediction.md
 
@@ -19,32 +20,46 @@ import xarray as xr
 
 from scansnap.figures.beyond import prediction as figure
 from scansnap.text.corpus.corpus import read_corpus
+from scansnap.text.corpus.excerpt import excerpt
 from scansnap.text.predictions.trials import GROUPS, REGULAR, YZ, run_trials
+from scansnap.theory.phases import snap_start
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data" / "figure_prediction.json", HERE / "images" / "text"
+SNAPS = HERE / "data" / "figure_snap.json"
 PAGE, STORY = HERE / "prediction_results.md", HERE / "prediction.md"
 PREDICTED = "predicted"
+VANISHED = 0.2
+"""The training loss below which a text counts as learned by heart."""
+FACTS = ("hardware", "predicting_seconds")
 
 
 def run(text: str, groups: list[str], device: str, num_seeds: int, passes: int, out: Path) -> None:
     """Predict, train the models of some groups, and write what they learned, group by group."""
-    import torch
-
+    predicted = predict(text, device, out)
     corpus = read_corpus(text, progress=False)
-    facts = {"hardware": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
-    out.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
-    predicted = figure.predictions(corpus, device=device)
-    facts["predicting_seconds"] = round(time.perf_counter() - began, 1)
-    print(f"{len(figure.METHODS)} predictions, each with a control: {facts['predicting_seconds']} s", flush=True)
-    store(predicted.assign_attrs(facts), out / f"prediction_{PREDICTED}.npz")
+    facts = {key: predicted.attrs[key] for key in FACTS}
     for group in groups:
         changes = run_trials(
             corpus, predicted["query"].values, predicted["token"].values, groups=[group], num_seeds=num_seeds,
             passes=passes, device=device, say=lambda words: print(words, flush=True),
         )  # fmt: skip
         store(changes.assign_attrs({**changes.attrs, **facts}), out / f"prediction_{group}.npz")
+
+
+def predict(text: str, device: str, out: Path) -> xr.Dataset:
+    """Predict by all methods, and write what they say."""
+    import torch
+
+    hardware = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    out.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    predicted = figure.predictions(read_corpus(text, progress=False), device=device)
+    seconds = round(time.perf_counter() - began, 1)
+    print(f"{len(figure.METHODS)} predictions, each with a control: {seconds} s", flush=True)
+    predicted = predicted.assign_attrs(dict(zip(FACTS, (hardware, seconds), strict=True)))
+    store(predicted, out / f"prediction_{PREDICTED}.npz")
+    return predicted
 
 
 def store(dataset: xr.Dataset, path: Path) -> None:
@@ -71,8 +86,11 @@ def score(text: str, folder: Path, data: Path) -> None:
     predicted = stored(folder / f"prediction_{PREDICTED}.npz")
     groups = [stored(path) for group in GROUPS if (path := folder / f"prediction_{group}.npz").exists()]
     changes = xr.concat(groups, "trial", join="outer", combine_attrs="override")
-    dataset = figure.FIGURE.make(text=text, predicted=predicted, changes=changes)
-    write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in ("hardware", "predicting_seconds")}), data)
+    corpus = read_corpus(text, progress=False)
+    dataset = figure.FIGURE.make(text=corpus, predicted=predicted, changes=changes)
+    sizes = sorted(set(json.loads(SNAPS.read_text())["coords"]["size"]["data"]))
+    types = {size: excerpt(corpus, min(size, len(corpus.train))).vocab_size for size in sizes}
+    write_json(dataset.assign_attrs({key: predicted.attrs[key] for key in FACTS} | {"types": json.dumps(types)}), data)
 
 
 def write(data: Path, page: Path, images: Path, story: Path) -> None:
@@ -100,6 +118,8 @@ def write(data: Path, page: Path, images: Path, story: Path) -> None:
         "## Regular transformers\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == REGULAR)),
         f"## The ladder\n\n{LADDER_WORDS}", _scores(dataset, figure.ladder(dataset)),
         "## How much depends on the two numbers of the method\n\n", _settings(dataset),
+        "## `population` at its ratio and at others\n\n", _ratios(dataset),
+        "## The time of the snap\n\n", _snaps(dataset),
         "## Tests\n\n", table(recipe.trends(dataset)),
     ]  # fmt: skip
     page.write_text("".join(parts).rstrip() + "\n")
@@ -135,29 +155,71 @@ def _scores(dataset: xr.Dataset, chosen: np.ndarray | list[int]) -> str:
 
 def _beside(dataset: xr.Dataset) -> str:
     """The scores in (Y, Z) of the prediction and of what it must beat."""
-    chosen = np.flatnonzero(dataset["group"] == YZ)
-    lines = [["ten winners (rank correlation) by", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
-    lines.append(["---"] + ["---:"] * len(chosen))
-    first = dataset.isel(method=0)
-    rows = {"the prediction": first.sel(explanation="prediction")}
-    rows["the first drive"] = dataset.sel({"method": "first_drive", "explanation": "prediction"})
-    rows |= {words: first.sel(explanation=name) for name, words in BESIDE.items()}
-    lines += [[words, *_winners(now, chosen)] for words, now in rows.items()]
-    return _table(lines)
-
-
-def _winners(now: xr.Dataset, chosen: np.ndarray) -> list[str]:
-    return [f"{_mean(now['winners'].isel(trial=t))} ({_mean(now['rank'].isel(trial=t))})" for t in chosen]
+    default, population = str(dataset["method"].values[0]), "population {:g}"
+    rows = {
+        f"the prediction, `{default}`": (default, "prediction"),
+        "`population` at this ratio": (population, "prediction"),
+        "the first drive": ("first_drive", "prediction"),
+        "Theorem 3, in words": ("theorem_3", "prediction"),
+        **{words: (default, name) for name, words in BESIDE.items()},
+        "shuffled text, `population`": (population, "control"),
+    }
+    return _by_ratio(dataset, ["ten winners (rank correlation) by"], [([words], *row) for words, row in rows.items()])
 
 
 def _settings(dataset: xr.Dataset) -> str:
-    chosen = np.flatnonzero(dataset["group"] == YZ)
-    lines = [["τ", "prior", *(f"ratio {float(dataset['ratio'][trial]):g}" for trial in chosen)]]
-    lines.append(["---:"] * len(lines[0]))
-    for time_, prior in ((t, p) for t in figure.TIMES for p in figure.PRIORS):
-        now = dataset.sel({"method": f"settled {time_:g} {prior:g}", "explanation": "prediction"})
-        lines.append([f"{time_:g}", f"{prior:g}", *_winners(now, chosen)])
-    return "Ten winners of (Y, Z) above chance, and the rank correlation in brackets.\n\n" + _table(lines)
+    rows = [([f"{t:g}", f"{p:g}"], f"settled {t:g} {p:g}", "prediction") for t in figure.TIMES for p in figure.PRIORS]
+    return "Ten winners of (Y, Z) above chance, and the rank correlation in brackets.\n\n" + _by_ratio(
+        dataset, ["τ", "prior"], rows
+    )
+
+
+def _ratios(dataset: xr.Dataset) -> str:
+    rows = [([f"ratio {r:g}"], f"population {r:g}", "prediction") for r in figure.trials.RATIOS]
+    return RATIO_WORDS + _by_ratio(dataset, ["`population` at"], rows)
+
+
+def _by_ratio(dataset: xr.Dataset, head: list[str], rows: list[tuple[list[str], str, str]]) -> str:
+    """Winners and rank correlations in (Y, Z) at each ratio, of a method and an explanation in each row."""
+    chosen = dataset.isel(trial=np.flatnonzero(dataset["group"] == YZ))
+    ratios = chosen["ratio"].values
+    lines = [[*head, *(f"ratio {ratio:g}" for ratio in ratios)], ["---"] * len(head) + ["---:"] * len(ratios)]
+    for words, method, explanation in rows:
+        of_ratio = [
+            chosen.isel(trial=trial).sel({"method": method.format(ratio), "explanation": explanation})
+            for trial, ratio in enumerate(ratios)
+        ]
+        lines.append([*words, *(f"{_mean(now['winners'])} ({_mean(now['rank'])})" for now in of_ratio)])
+    return _table(lines)
+
+
+def _snaps(dataset: xr.Dataset) -> str:
+    """When attention of (Y, Z) froze at a constant rate, beside Theorem 4's time for a text learned by heart."""
+    from make_text import read_json
+
+    runs, types = read_json(SNAPS), json.loads(dataset.attrs["types"])
+    runs = runs.isel(cell=np.flatnonzero((runs["model"] == "yz") & (runs["schedule"] == "constant")))
+    head = ["tokens", "types", "rate", "batch", "training loss", "t_0", "attention froze at"]
+    lines = [head, ["---:"] * len(head)]
+    times: dict[bool, list[float]] = {
+        True: [],
+        False: [],
+    }  # how many times t_0, if the loss vanishes and if it does not
+    for cell in range(runs.sizes["cell"]):
+        now = runs.isel(cell=cell)
+        size, rate = int(now["size"]), float(now["lr"])
+        start = snap_start(vocab_size=types[str(size)], num_classes=size, lr_y=rate)
+        times[float(now["loss"].mean()) < VANISHED] += (now["snap_step"].values / float(start)).tolist()
+        frozen = [f"{step:,.0f}" if np.isfinite(step) else "not frozen" for step in now["snap_step"].values]
+        cells = [f"{size:,}", f"{types[str(size)]:,}", f"{rate:g}", f"{int(now['batch_size'])}", _mean(now["loss"])]
+        lines.append([*cells, f"{float(start):,.0f}", ", ".join(dict.fromkeys(frozen))])
+    least, most = ([function(times[key]) for key in (True, False)] for function in (np.nanmin, np.nanmax))
+    words = (
+        f"Where the training loss falls below {VANISHED:g}, attention froze at {least[0]:.1f} to {most[0]:.1f} times "
+        "t_0. Where it does not, at a large rate, in small batches or in a long text, it froze at "
+        f"{least[1]:.0f} to {most[1]:.0f} times t_0, or not at all.\n\n"
+    )
+    return SNAP_WORDS + _table(lines) + words
 
 
 def _mean(values: xr.DataArray) -> str:
@@ -193,6 +255,12 @@ FOUND = """On WikiText-2, whole vocabulary, in (Y, Z) itself:
 
 {yz}
 
+`population`, which has no number to choose, says most at equal rates, about as much of the order at ratio 10, and less
+at 100, where `settled` has the numbers that suit it. It says more of the order if it is told the ratio than if it
+is told a ratio a hundred times as large or as small
+([table](prediction_results.md#population-at-its-ratio-and-at-others)). Theorem 3 in words, co-occurrence times
+distinctness, ranks tokens no better than co-occurrence: which tokens win is decided by the competition, not by counts.
+
 From (Y, Z) to a regular transformer one thing is changed at a time; *beyond frequency* says what is left of the
 prediction, and *shuffled text* what its control leaves:
 
@@ -210,6 +278,17 @@ equal rates so do frequency and co-occurrence.
 ![What is left of the prediction](images/text/figure_prediction.png)
 """
 
+RATIO_WORDS = """Ten winners of (Y, Z) above chance, and the rank correlation in brackets. `population` has no number
+to choose: the rates and the number of updates are those of the training.
+
+"""
+
+SNAP_WORDS = """t_0 of Theorem 4 for a text that is learned by heart (`text_snap_start` of a prediction): each
+occurrence is a class of its own, K is the number of tokens. Beside it stands the update from which on the attention of
+(Y, Z) was frozen, in the runs of `figure snap` at a constant rate, which look every 200 updates and end after 20,000.
+
+"""
+
 LADDER_WORDS = """From (Y, Z), at the top, to regular transformers of one layer. Each row has what the one above it
 has and one thing more; after the widths, the width is 200. Rows marked *alone* change one thing of width 200 with Z
 itself.
@@ -219,7 +298,7 @@ itself.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("run", "score", "write"))
+    parser.add_argument("what", choices=("run", "predict", "score", "write"))
     parser.add_argument("text", nargs="?", help="the folder of WikiText-2")
     parser.add_argument("--group", choices=GROUPS, action="append", help="what to train; everything if not stated")
     parser.add_argument("--num-seeds", type=int, default=figure.NUM_SEEDS)
@@ -230,6 +309,8 @@ def main() -> None:
     if arguments.what == "run":
         groups = arguments.group or list(GROUPS)
         run(arguments.text, groups, arguments.device, arguments.num_seeds, arguments.passes, arguments.out)
+    elif arguments.what == "predict":
+        predict(arguments.text, arguments.device, arguments.out)
     elif arguments.what == "score":
         score(arguments.text, arguments.out, DATA)
     else:

@@ -16,10 +16,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from scansnap.base.formulas import readable
 from scansnap.claims import Verdict, verify
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
-from scansnap.figures.style import readable
 
 HERE = Path(__file__).parent
 PAGES = HERE / "theory"
@@ -32,7 +32,8 @@ EVERY = "every_claim"
 """The name under which the index has its table."""
 
 
-def main() -> None:
+def main() -> list[Verdict]:
+    """The verdicts that were written."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     verdicts = verify(progress=True)
     texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
@@ -50,6 +51,7 @@ def main() -> None:
         page.write_text(filled(page.read_text(), verdicts))
     for verdict in verdicts:
         picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
+    return verdicts
 
 
 def filled(text: str, verdicts: list[Verdict]) -> str:

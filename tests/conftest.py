@@ -8,6 +8,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.browser import browser  # noqa: F401
+from tests.compiled_once import compiled_once  # noqa: F401
+from tests.programs import programs  # noqa: F401
 
 settings.register_profile("scansnap", deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 settings.load_profile("scansnap")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import Programs
 
 ROOT = Path(__file__).parent.parent
 README, EXTENDING = ROOT / "README.md", ROOT / "docs" / "extending.md"
@@ -21,30 +21,23 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def run_python(code: str, folder: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-
-
-def run_command(command: str, folder: Path) -> None:
+def run_command(programs: Programs, command: str, folder: Path) -> None:
     program, *words = shlex.split(command)
     assert program == "scansnap"
-    run = [sys.executable, "-c", "from scansnap.cli.app import main; main()", *words]
-    done = subprocess.run(run, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, (command, done.stderr)
+    programs.run("from scansnap.cli.app import main; main()", folder, words)
 
 
-def test_readme_examples_run(tmp_path) -> None:
+def test_readme_examples_run(tmp_path, programs: Programs) -> None:
     """The Python, then the commands, on the files that the Python and the README's classes leave."""
     readme = README.read_text()
-    run_python("".join(blocks(readme, "python")), tmp_path)
+    programs.run("".join(blocks(readme, "python")), tmp_path)
     assert (tmp_path / "late.zarr").is_dir()
     (classes,) = blocks(readme, "toml")
     (tmp_path / "pets.toml").write_text(classes)
     commands = "".join(blocks(readme, "bash")).splitlines()
     assert len(commands) == 9
     for command in commands:
-        run_command(command, tmp_path)
+        run_command(programs, command, tmp_path)
     assert (tmp_path / "attention.png").exists()
 
 
@@ -53,9 +46,9 @@ def test_readme_examples_run(tmp_path) -> None:
     [page for page in PAGES if page not in (README, EXTENDING) and blocks(page.read_text(), "python")],
     ids=lambda page: page.name,
 )
-def test_examples_of_the_documents_run(page: Path, tmp_path) -> None:
+def test_examples_of_the_documents_run(page: Path, tmp_path, programs: Programs) -> None:
     """The Python of a page, from its first example to its last."""
-    run_python("\n".join(blocks(page.read_text(), "python")), tmp_path)
+    programs.run("\n".join(blocks(page.read_text(), "python")), tmp_path)
 
 
 INTRODUCTION, *SECTIONS = re.split(r"^(?=## )", EXTENDING.read_text(), flags=re.MULTILINE)
@@ -63,15 +56,15 @@ OWN_PARTS = [section for section in SECTIONS if blocks(section, "python")]
 
 
 @pytest.mark.parametrize("section", OWN_PARTS, ids=lambda section: section.splitlines()[0].removeprefix("## "))
-def test_own_parts_are_short_and_run(section: str, tmp_path) -> None:
+def test_own_parts_are_short_and_run(section: str, tmp_path, programs: Programs) -> None:
     """The code of a section of docs/extending.md, by itself after what the introduction imports."""
     example = "".join(blocks(section, "python"))
     assert len(example.splitlines()) < 40
     file = tmp_path / "parts.py"
     file.write_text("".join(blocks(INTRODUCTION, "python")) + example)
-    run_python(file.read_text(), tmp_path)
+    programs.run(file.read_text(), tmp_path)
     for command in re.findall(r"`(scansnap figure [^`]*)`", section):
-        run_command(re.sub(r"--from \S+", f"--from {file}", command), tmp_path)
+        run_command(programs, re.sub(r"--from \S+", f"--from {file}", command), tmp_path)
 
 
 def test_every_kind_of_part_has_an_example() -> None:
@@ -82,13 +75,13 @@ def test_every_kind_of_part_has_an_example() -> None:
     ]  # fmt: skip
 
 
-def test_sweep_commands_run(tmp_path) -> None:
+def test_sweep_commands_run(tmp_path, programs: Programs) -> None:
     """The commands of docs/sweeps.md, on its own file cut to few steps."""
     page = (ROOT / "docs" / "sweeps.md").read_text()
     (config,) = blocks(page, "toml")
     (tmp_path / "sweep.toml").write_text(config.replace("steps = 100", "steps = 2"))
     for command in "".join(blocks(page, "bash")).splitlines():
-        run_command(command, tmp_path)
+        run_command(programs, command, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -317,10 +310,10 @@ def test_a_page_says_who_it_is_for(page: Path) -> None:
 
 
 def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
         named = set(
-            re.findall(r"\bmake ([a-z]+)\b", " ".join(re.findall(r"`[^`\n]+`|^make .*$", page.read_text(), re.M)))
+            re.findall(r"\bmake ([a-z-]+)", " ".join(re.findall(r"`[^`\n]+`|^make .*$", page.read_text(), re.M)))
         )
         assert named <= targets, page
 
@@ -346,12 +339,10 @@ def test_names_in_the_documents_exist(page: Path) -> None:
         assert name in ss.__all__
 
 
-def test_benchmarks_start() -> None:
+def test_benchmarks_start(tmp_path, programs: Programs) -> None:
     """Each benchmark explains itself; running them is for a quiet machine."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    folder = ROOT / "benchmarks"
     names = "figure6_speed", "scaling", "large_vocabulary", "sweep", "flow", "counting", "text_yz", "shortcuts"
     for name in names:
-        program = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--help"]
-        done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=120)
-        assert done.returncode == 0
-        assert "usage" in done.stdout
+        out, _ = programs.run((folder / f"{name}.py").read_text(), tmp_path, ["--help"], beside=folder)
+        assert "usage" in out

@@ -52,9 +52,9 @@ assert ss.read_experiment("experiment.toml")[1] == options
 
 @pytest.fixture
 def package_with_one_more_option(tmp_path: Path) -> Path:
-    """A copy of the package in which one field was added, and nothing else."""
+    """A copy of the package, with its compiled code, in which one field was added, and nothing else."""
     source = tmp_path / "src"
-    shutil.copytree(Path(scansnap.__file__).parent, source / "scansnap", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(scansnap.__file__).parent, source / "scansnap")
     module = source / "scansnap" / "dynamics" / "options.py"
     text = module.read_text()
     anchor = "    steps: int = field("

@@ -42,15 +42,10 @@ def _commands(group: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 def _described(command: Any, words: tuple[str, ...]) -> str:
     context = typer.Context(command, info_name=words[-1])
     usage = " ".join([*words, *command.collect_usage_pieces(context)])
-    sections: dict[str, list[str]] = {}
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None and "--help" not in record[0]:
-            title = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name.capitalize()}s"
-            sections.setdefault(title, []).append(f"`{record[0]}`\n: {_plain(record[1])}")
     parts = [f"## {' '.join(words)}", f"    {usage}", _plain(command.help or "")]
-    for title, entries in sections.items():
-        parts += [f"**{title}**", *entries]
+    for title, entries in command.sections(context).items():
+        parts.append(f"**{title}**")
+        parts += [f"`{name}`\n: {_plain(text)}" for name, text in entries if "--help" not in name]
     return "\n\n".join(parts)
 
 

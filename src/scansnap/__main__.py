@@ -1,6 +1,43 @@
-"""`python -m scansnap`, for launchers that start modules, such as `torchrun -m scansnap text train ...`."""
+"""The program as the console starts it: `scansnap`, or `python -m scansnap` for launchers that start modules.
 
-from scansnap.cli.app import main
+Around `main`, which answers signals with a sentence, are two stretches in which nobody does.  While its modules are
+imported there is nothing to say yet, and a signal ends the process in silence.  When its work is done, Python takes
+threads and modules apart, and a signal there could only spoil the end: it is ignored.
+
+What the output cannot show is written out, and what it would not take is not tried again.
+"""
+
+import contextlib
+import io
+import os
+import signal
+import sys
+
+
+def run() -> None:
+    """Run `main`, and let no signal show a traceback before or after it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell lets what it starts with & ignore it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from scansnap.cli.app import main
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        main()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        _drop_unprinted()
+
+
+def _drop_unprinted() -> None:
+    """Drop what a full disk or a closed pipe would not take: Python would complain of it at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 if __name__ == "__main__":
-    main()
+    run()

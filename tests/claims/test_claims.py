@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.base.formulas import readable
 from scansnap.claims import Setting, Verdict, claims
 from scansnap.claims.check import Check
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, INAPPLICABLE
@@ -49,7 +50,7 @@ def test_the_verdict_is_the_one_stated_and_a_wrong_prediction_is_noticed(verdict
     assert verdict.seconds == 0  # only `verify` measures them
     plain = json.loads(json.dumps(verdict.as_dict()))
     assert (plain["id"], plain["category"]) == (name, claim.category)
-    assert plain["correction"] == claim.correction if claim.correction else plain["correction"] is None
+    assert plain["correction"] == readable(claim.correction) if claim.correction else plain["correction"] is None
     assert verdict.notices_wrong_factor()
 
 

@@ -32,7 +32,7 @@ def interacting_classes(draw: st.DrawFn) -> ss.SequenceClasses:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(interacting_classes(), st.sampled_from([0.1, 0.5, 1.0]))
 def test_tokens_move_as_the_criterion_says(classes: ss.SequenceClasses, lr_y: float) -> None:
     check_moves(classes, lr_y)

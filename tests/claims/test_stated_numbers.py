@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from scansnap.base.formulas import readable
 from scansnap.claims import Verdict, claims
-from scansnap.figures.style import readable
 
 PAGES = "".join(page.read_text() for page in sorted((Path(__file__).parents[2] / "docs" / "theory").glob("*.md")))
 ROUNDING = 1e-6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import linecache
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 import scansnap as ss
-from scansnap.cli.app import main
+from scansnap.cli.app import app, main
+from scansnap.results.provenance import commit
 
 PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
 
@@ -172,10 +175,24 @@ def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> 
 
 
 def test_version_and_a_single_time(tmp_path) -> None:
-    assert run("--version", cwd=tmp_path).stdout.strip() == "0.1.0"
+    assert run("--version", cwd=tmp_path).stdout.strip() == f"scansnap {ss.__version__} (commit {commit()})"
     result = run("flow", "--times", "10", cwd=tmp_path)
     assert result.returncode == 0
     assert "picture" not in result.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_help_is_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name is cut or broken, at the width of a narrow terminal and of a usual one."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    group = typer.main.get_command(app)
+    for name, command in {None: group, **group.commands}.items():
+        context = typer.Context(command, info_name=name, terminal_width=columns)
+        text = re.sub(r"\x1b\[\d+m", "", command.get_help(context))
+        assert max(map(len, text.splitlines())) <= columns, name
+        assert not re.findall(r"\w(?:-|\.\.\.)$", text, re.MULTILINE), name
+        if "--preset" in text:
+            assert set(ss.PUBLISHED) <= set(text.split()), name
 
 
 def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
@@ -197,6 +214,16 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     assert (facts["runs"], facts["runs_before"]) == (6, 0)
     again = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
     assert "6 of 6 runs were already there" in again.stdout
+
+
+def test_sweep_maps_all_runs(tmp_path) -> None:
+    words = ["sweep", "--classes", "syn-small", "--lr-y", "1,5", "--steps", "3", "--batch-size", "4"]
+    result = run(*words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.png", "--json", cwd=tmp_path)
+    assert json.loads(result.stdout)["picture"] == "map.png"
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+    refused = run(*words, "--lr-z", "1", "--picture", "map.png", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--picture maps two options, but this sweep varies lr_y: give lists for two" in refused.stderr
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:
@@ -238,7 +265,7 @@ def test_diverged_runs_are_named(tmp_path) -> None:
     assert result.returncode == 0
     assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
-    assert "attention on common tokens 0.645 → -" in result.stdout
+    assert "attention on common tokens 0.645 → not finite" in result.stdout
 
 
 @pytest.mark.parametrize("verb", ["train", "flow"])

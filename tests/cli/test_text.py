@@ -35,7 +35,9 @@ def test_train_then_show(folder: Path) -> None:
     assert (folder / lines[-2].split()[1]).read_bytes().startswith(b"\x89PNG")
     shown = run("text", "show", str(store), "--steps", "0,12", "--picture", "w.pdf", cwd=folder)
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.splitlines()[-1] == "picture: w.pdf"
+    assert shown.stdout.splitlines()[-1] == "picture: w.pdf   (steps 0, 12)"
+    near = run("text", "show", str(store), "--steps", "0,4,100", cwd=folder)
+    assert near.stdout.endswith("-words.png   (steps 0, 3, 12: the nearest that were recorded)\n")
     assert (folder / "w.pdf").read_bytes().startswith(b"%PDF")
     own = run("text", "show", str(store), "--text", "the old dog dances", cwd=folder)
     assert own.returncode == 0, own.stderr

@@ -327,6 +327,7 @@ def test_results_too_large_for_memory_are_said(tmp_path) -> None:
         ss.train(ss.syn_small(), **{**BASE, "steps": 10**9, "record_every": 1})
 
 
+@pytest.mark.slow  # it compiles the kernel; `test_sampling.py` does the same with one that compiles quickly
 def test_bits_do_not_depend_on_who_compiled(tmp_path) -> None:
     """A process that compiles the kernel and one that reads it from disk give the same bits."""
     import os

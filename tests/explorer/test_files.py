@@ -110,6 +110,7 @@ def test_class_files_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
         ({"0.query": None}, "a token is null"),
         ({"0.query": -1}, "query holds token -1"),
         ({"0.next_token": 6, "0.query": 4}, "belongs to classes 0 and 1"),
+        ({"0.query": "mat"}, "and predicts the same token: give it a next token other than its query."),
         ({"0.weight": 0}, "weights must be positive finite numbers"),
         ({"0.weight": None}, "no weight"),
         ({"0.colour": 1}, "unknown key in class 0 'colour'"),

@@ -186,7 +186,11 @@ def result_calls(folder: Path) -> dict[str, Call]:
     return {
         **{
             f"measure.{name}": Call(getattr(measure, name), {"dataset": result})
-            for name in ("distinct_entropy", "sparsity", "rate_of_change", "snaps", "record_dimension")
+            for name in ("distinct_entropy", "distinctness", "favored", "favored_entropy", "sparsity")
+        },
+        **{
+            f"measure.{name}": Call(getattr(measure, name), {"dataset": result})
+            for name in ("rate_of_change", "snaps", "record_dimension")
         },
         "measure.one_head": Call(measure.one_head, {"dataset": result, "layer": 0, "head": 0}),
         "measure.top_k_mass": Call(measure.top_k_mass, {"dataset": result, "k": 1}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -13,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import scansnap as ss
+from scansnap.claims.verify import select
 from scansnap.cli.app import main
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import train as training
@@ -31,12 +34,12 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids
 
 @pytest.fixture(autouse=True)
 def _place(tmp_path, monkeypatch) -> Iterator[None]:
-    handler = signal.getsignal(signal.SIGTERM)
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a script starts with &
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     yield
-    signal.signal(signal.SIGTERM, handler)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, interrupt)
 
 
@@ -94,7 +97,7 @@ def test_a_sweep_keeps_the_runs_that_are_done(capsys, number: int) -> None:
 def test_a_flow_begins_again(capsys) -> None:
     command = "flow --times 1,10 --record loss --store f.zarr --json"
     _, said = run(command, capsys, flowing, "_values", 0, signal.SIGTERM)
-    assert said == "scansnap: stopped; f.zarr holds nothing yet: start the same again to go on.\n"
+    assert said.endswith("scansnap: stopped; f.zarr holds nothing yet: start the same again to go on.\n")
     assert run(command, capsys)[0] == 0
 
 
@@ -125,8 +128,9 @@ def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
 
 def test_reproduce_goes_on(capsys, monkeypatch) -> None:
     """The figures that are done are not made again, and the pictures are not taken for somebody else's."""
-    monkeypatch.setattr(page, "verify", lambda *claims, progress: ss.verify("lemma_6"))
-    monkeypatch.setattr(page.html, "png", lambda figure: "")
+    monkeypatch.setattr(page, "select", lambda: select("lemma_6"))
+    blank = page.html.png(Figure(figsize=(1, 1)))
+    monkeypatch.setattr(page.html, "png", lambda figure: blank)
     monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").touch())
     command, made, make = "reproduce --figures 8,9 --json", [], FigureRecipe.make
 
@@ -162,3 +166,58 @@ def test_a_kept_figure_is_the_figure(tmp_path) -> None:
     assert again.equals(dataset)
     assert recipe.trends(again) == recipe.trends(dataset)
     assert np.isfinite(again.attrs["seconds"])
+
+
+AT_THE_START = """
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "scansnap.cli.sections":
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, Finder())
+"""
+AT_THE_END = """
+import threading
+def send():
+    threading.main_thread().join()  # which Python has done when it waits for other threads
+    os.kill(os.getpid(), number)
+threading.Thread(target=send).start()
+"""
+TWICE = """
+import time
+from scansnap.cli import check, stopping
+stopping.GRACE = float(sys.argv.pop(1))
+def send_twice(*words):
+    try:
+        os.kill(os.getpid(), number)
+    finally:
+        time.sleep(0.02)
+        os.kill(os.getpid(), number)
+        time.sleep(0.02)
+check._condition = send_twice
+"""
+
+
+def program(prepare: str, number: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """The program as the console starts it, with signals sent by what stands before it."""
+    code = f"import os, sys\nnumber = {int(number)}\n{prepare}\nfrom scansnap.__main__ import run\nrun()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+
+
+@SIGNALS
+def test_a_signal_before_the_work_ends_in_silence(number: int) -> None:
+    ended = program(AT_THE_START, number, "--version")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-number, "", "")
+
+
+@SIGNALS
+def test_a_signal_after_the_work_changes_nothing(number: int) -> None:
+    ended = program(AT_THE_END, number, "--version")
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, ss.__version__, "")
+
+
+@SIGNALS
+def test_signals_sent_twice_are_one_and_a_later_one_ends_at_once(number: int) -> None:
+    ended = program(TWICE, number, "9", "check", "x.zarr")
+    assert (ended.returncode, ended.stderr) == (128 + number, "scansnap: stopped; nothing was written.\n")
+    ended = program(TWICE, number, "0.01", "check", "x.zarr")
+    assert (ended.returncode, ended.stderr) == (-number, "")

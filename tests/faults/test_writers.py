@@ -133,17 +133,15 @@ COMMANDS = {
     "text": "text train example --steps 60 --record-every 10 --width 12 --feed-forward 8 --window 7 --batch-size 4",
 }
 HURRY = """
-import sys
-try:  # an interruption before the program begins
-    import scansnap.dynamics.train as a, scansnap.sweeps.sweep as b
-    a.CHECKPOINT_SECONDS = a.PIECE_SECONDS = b.COMMIT_SECONDS = 0.02
-    if "text" in sys.argv:
-        import scansnap.text.training.train as c
-        c.CHECKPOINT_SECONDS = 0.02
-    from scansnap.cli.app import main
-except KeyboardInterrupt:
-    sys.exit(130)
-main()
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # as the program does before it imports
+import scansnap.dynamics.train as a, scansnap.sweeps.sweep as b
+a.CHECKPOINT_SECONDS = a.PIECE_SECONDS = b.COMMIT_SECONDS = 0.02
+if "text" in sys.argv:
+    import scansnap.text.training.train as c
+    c.CHECKPOINT_SECONDS = 0.02
+from scansnap.__main__ import run
+run()
 """
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import scansnap as ss
 from scansnap.figures import attention_over_time
 from scansnap.figures.published import published
+from scansnap.figures.style import honest_axis
 
 
 def test_prepare_takes_one_run_and_few_classes() -> None:
@@ -43,7 +45,7 @@ def test_several_heads_or_layers_have_a_panel_each(part: str, options: dict) -> 
     attention = prepared["attention"].isel({"class": 3}).values
     assert np.array_equal(attention, ds["attention"].isel({"run": 0, "class": 1, part: 1}).squeeze().values)
     titles = [axes.get_title(loc="left") for axes in attention_over_time.draw(prepared).axes]
-    assert titles[:2] == [f"next token 32, {part} {i}, query 30" for i in range(2)]
+    assert titles[:2] == [f"next token 32, {part} {i}, query 30: no snap" for i in range(2)]
 
 
 def test_it_marks_the_snap_and_draws_the_other_runs() -> None:
@@ -59,6 +61,43 @@ def test_it_marks_the_snap_and_draws_the_other_runs() -> None:
     assert len(drawn) == 3
     for number, run in enumerate((0, 2, 1)):
         assert np.array_equal(drawn[number], ds["loss"].isel(run=run).values)
+
+
+def test_the_title_speaks_of_all_runs() -> None:
+    ds = ss.train(ss.syn_small(), lr_y=[1.0, 10.0, 2.0], lr_z=1.0, steps=60, momentum=0.9)
+    froze = ss.measure.snaps(ds)["snap_step"].max(("layer", "head", "class"))
+    title = ss.plot.attention(ds).get_suptitle()
+    assert f"3 of 3 runs snapped, from step {froze.min():g} to {froze.max():g}" in title
+    assert "none of 3 runs has snapped" in ss.plot.attention(ds.isel(step=slice(4))).get_suptitle()
+
+
+def test_classes_without_distinct_tokens_have_no_empty_panel() -> None:
+    probs = [[0.6, 0.3, 0.1, 0, 0, 0, 0], [0.1, 0.3, 0.6, 0, 0, 0, 0]]
+    dense = ss.SequenceClasses(probs=probs, query=[3, 4], next_token=[5, 6], vocab_size=7)
+    figure = ss.plot.attention(ss.train(dense, lr_y=1.0, lr_z=1.0, steps=8))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert "entropy on favored tokens" in titles
+    for axes in figure.axes:
+        for line in axes.lines:
+            assert np.isfinite(np.asarray(line.get_ydata(), float)).all()
+    alike = ss.SequenceClasses(probs=[probs[0]] * 2, query=[3, 4], next_token=[5, 6], vocab_size=7)
+    figure = ss.plot.attention(ss.train(alike, lr_y=1.0, lr_z=1.0, steps=8))
+    assert not any("entropy" in axes.get_title(loc="left") for axes in figure.axes)
+    assert "no token tells the next tokens apart" in figure.get_suptitle()
+
+
+def test_a_small_change_does_not_fill_an_axis() -> None:
+    axes = Figure().add_subplot()
+    axes.plot([0, 1], [1.4195, 1.4170])
+    honest_axis(axes)
+    low, high = axes.get_ylim()
+    assert high - low >= 0.099 * 1.4195
+    assert low < 1.4170 < 1.4195 < high
+    axes = Figure().add_subplot()
+    axes.plot([0, 1], [1.4, 0.9])
+    before = axes.get_ylim()
+    honest_axis(axes)
+    assert axes.get_ylim() == before
 
 
 def test_refusals() -> None:

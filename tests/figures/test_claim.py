@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Check, Curve, Setting
 from scansnap.claims.claim import Verdict
 from scansnap.claims.gradients import lemma_3
 from scansnap.figures import claim
-from scansnap.figures.style import COLORS, readable
+from scansnap.figures.style import COLORS, typeset
 
 
 def test_a_picture_shows_every_line_and_mark() -> None:
@@ -20,12 +21,41 @@ def test_a_picture_shows_every_line_and_mark() -> None:
     dataset = claim.prepare(verdict)
     assert list(dataset["line"].values) == ["Eq. 85", "measured, modified gradient", "measured, true gradient"]
     figure = claim.draw(dataset)
-    (axes,) = figure.axes
+    axes, below = figure.axes
     assert len(axes.lines) == 3 + 2  # two marks
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), verdict.curve.lines["Eq. 85"])
     assert axes.get_xscale() == axes.get_yscale() == "log"
     assert axes.get_ylabel() == "speed γ"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(dataset["line"].values)
+    formula, *measured = verdict.curve.lines.values()
+    for line, values in zip(below.lines, measured, strict=True):  # all lie upon the formula, and differ by this
+        apart = np.abs(values - formula) / np.maximum(values, formula)
+        np.testing.assert_allclose(line.get_ydata(), np.where(apart > 0, apart, np.nan), rtol=1e-6)
+    assert [line.get_color() for line in below.lines] == [line.get_color() for line in axes.lines[1:3]]
+
+
+def test_only_lines_that_cannot_be_told_apart_have_a_difference() -> None:
+    x = np.linspace(1, 10, 20)
+    near, far = x * (1 + 1e-5), x + 1
+    lines = {"a": x, "near": near, "far": far, "hole": np.where(x > 5, near, np.nan)}
+    dataset = claim.prepare(replace(judged(), curve=Curve(x, lines, "x", "y", log_x=False)))
+    has_difference = dataset["difference"].notnull().any("x").values
+    assert has_difference.tolist() == [False, True, False, True]
+    low, high = claim.draw(dataset).axes[1].get_ylim()
+    assert high / low >= 10  # a nearly constant difference is not a cliff
+    apart = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "far": far}, "x", "y")))
+    assert len(claim.draw(apart).axes) == 1
+    same = claim.prepare(replace(judged(), curve=Curve(x, {"a": x, "b": x}, "x", "y")))
+    assert [text.get_text() for text in claim.draw(same).axes[1].texts] == ["no difference"]
+
+
+def test_an_axis_without_deviations_starts_at_zero() -> None:
+    verdict = judged(lambda c: c.equal("same", 1.0, 1.0, tolerance=1e-9))
+    (axes,) = claim.draw(claim.prepare(verdict)).axes
+    assert axes.get_xscale() == "linear"
+    dots = next(line for line in axes.lines if line.get_marker() == "o")
+    assert list(dots.get_xdata()) == [0.0]
+    assert "no deviation" not in axes.get_xlabel()
 
 
 def test_dots_are_not_joined() -> None:
@@ -99,7 +129,7 @@ def test_long_labels_are_not_cut_off() -> None:
     for verdict in (plain, replace(plain, curve=curve)):
         figure = claim.draw(claim.prepare(verdict))
         figure.draw_without_rendering()
-        (axes,) = figure.axes
+        axes = figure.axes[0]
         beside = [axes.yaxis.label] if verdict.curve is not None else [*axes.get_yticklabels(), *axes.texts]
         for text in (*beside, axes.xaxis.label, *figure.legends[0].get_texts()):
             box = text.get_window_extent()
@@ -109,7 +139,7 @@ def test_long_labels_are_not_cut_off() -> None:
 
 def test_texts_are_shown_as_they_are() -> None:
     """Also with signs that matplotlib would take for broken mathematics."""
-    words = "costs $5 < 6$ & \\frac{ or x^ $"
+    words = "costs $5 < 6 $ & \\frac{ or x^ $"
     curve = Curve(np.array([1.0, 2.0]), {words: np.array([1.0, 2.0]), "b": np.array([1.0, 2.0])}, words, words,
                   marks={words.replace(" ", ""): 1.5, "a_b_c": 1.2})  # fmt: skip
     plain = judged(lambda c: c.equal(words, 1.0, 1.1, tolerance=0.5))
@@ -117,7 +147,7 @@ def test_texts_are_shown_as_they_are() -> None:
     for verdict in (plain, replace(plain, curve=curve)):
         figure = claim.draw(claim.prepare(verdict))
         figure.draw_without_rendering()
-        assert figure.axes[0].get_title() == words
+        assert figure.axes[0].get_title().replace(r"\$", "$") == readable(words)
 
 
 def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:
@@ -126,8 +156,10 @@ def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:
         claim.prepare(verdicts[1])
 
 
-def test_mathematics_is_readable() -> None:
-    assert readable("eta_Y >> eta_Z, beta <= 1/sqrt(M) -> 0") == "η_Y ≫ η_Z, β ≤ 1/√(M) → 0"
-    assert readable("betas and thetas stay words; |lambda_1|, xi_nl, Gamma") == (
-        "betas and thetas stay words; |λ_1|, ξ_nl, Γ"
-    )
+def test_subscripts_and_powers_are_set() -> None:
+    assert typeset("t'_0 and beta_nn', x_{T-1}: sum_k") == "$t'_{0}$ and $β_{nn'}$, $x_{T-1}$: $Σ_{k}$"
+    assert typeset("(I + E)^{-1}, M^2, T^(-1/2)") == "(I + E)$^{-1}$, $M^{2}$, $T^{-1/2}$"
+    assert typeset("|Y_l|^2/2, e^entropy, M^-(2 - w_0)") == "|$Y_{l}$|$^{2}$/2, e^entropy, $M^{-(2 - w_0)}$"
+    assert typeset("e^(M h*)") == r"$e^{M\ h*}$"
+    assert typeset(r"$\eta_Y \gg \eta_Z$") == "$η_{Y}$ ≫ $η_{Z}$"
+    assert typeset("my_name costs $5") == r"my_name costs \$5"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import scansnap as ss
+from scansnap.figures import catalog
 
 
 def test_stages(prepare) -> None:
@@ -45,5 +47,12 @@ def test_frozen_is_measured(prepare, trends_of) -> None:
     """More attention moves from t_0 to 10 t_0 than before t_0; were it the other way the trend would hold."""
     dataset, frozen = prepare("2"), "Past t₀ the pattern is all but frozen."
     assert not trends_of("2", dataset)[frozen].holds
+    assert title(dataset) == "(d) 10 $t_0$: not yet frozen\nupdate 206"
     dataset["moved"].values[:] = dataset["moved"].values[:, ::-1]
     assert trends_of("2", dataset)[frozen].holds
+    assert title(dataset) == "(d) 10 $t_0$: frozen\nupdate 206"
+
+
+def title(dataset: xr.Dataset) -> str:
+    """The title of panel (d), which must agree with the verdict."""
+    return catalog.recipe("2").draw(dataset).axes[3].get_title(loc="left")

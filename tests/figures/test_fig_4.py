@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scansnap.figures import catalog
 from scansnap.figures.fig_4 import surprise
 
 
@@ -32,6 +33,14 @@ def test_another_winner_is_noticed(prepare, trends_of) -> None:
     last[..., [18, 19, 28, 29]] = last[..., [19, 18, 29, 28]]
     trends = trends_of("4", dataset)
     assert not trends["Attention gathers on the most probable distinct token (η_Y = 1)."].holds
+
+
+def test_each_rate_has_a_scale_of_its_own(prepare) -> None:
+    """Attention at η_Y = 10 is at most 0.6 of that at η_Y = 1, and was all gray on one scale."""
+    dataset = prepare("4")
+    tops = dataset["attention"].isel(seed=0).max(("step", "class", "token")).values
+    drawn = [axes.collections[0].get_clim()[1] for axes in catalog.recipe("4").draw(dataset).axes if axes.collections]
+    assert set(np.float32(tops)) <= set(np.float32(drawn))
 
 
 def test_surprise_is_a_p_value() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import xarray as xr
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.figures.phase_diagram import map_of
+from scansnap.figures.phase_diagram import map_of, telling_color
 
 RATES = [0.1, 1.0, 10.0]
 
@@ -43,6 +46,41 @@ def test_a_map_holds_the_measures_of_the_runs(flows) -> None:
     share = map_of(flows.sel(lr_z=[1.0]), "time", "lr_y", "winner_share")
     assert share.shape == (3, 40)
     assert snap.attrs == {"vocab_size": 34, "num_classes": 2}
+
+
+def test_a_map_without_numbers_says_why(flows) -> None:
+    with pytest.raises(ss.InputError, match="there is no snap_time anywhere in this result: no run has snapped"):
+        ss.phase_diagram(flows.isel(time=slice(3)))
+    nothing = flows.assign(entropy=flows["entropy"] * np.nan)
+    with pytest.raises(ss.InputError, match="no distinct tokens, so take favored_entropy"):
+        ss.phase_diagram(nothing, color="entropy")
+    drawn = map_of(flows, "lr_y", "lr_z", "favored_entropy")
+    np.testing.assert_allclose(drawn, map_of(flows, "lr_y", "lr_z", "entropy"), rtol=1e-12)
+
+
+def test_cells_stand_around_their_rates_and_colors_do_not_exaggerate(flows) -> None:
+    level = flows.assign(entropy=xr.full_like(flows["entropy"], 1.41) + 0.001 * flows["lr_y"] / 10)
+    figure = ss.phase_diagram(level.isel(lr_y=[2, 0, 1]), color="entropy")  # whatever their order
+    axes = figure.axes[0]
+    assert axes.get_xticks().tolist() == RATES
+    edges = axes.collections[0].get_coordinates()[0, :, 0]
+    np.testing.assert_allclose(edges, np.geomspace(0.1 / np.sqrt(10), 10 * np.sqrt(10), 4))
+    assert np.asarray(axes.collections[0].get_array()).reshape(3, 3)[0] == pytest.approx([1.41001, 1.4101, 1.411])
+    low, high = axes.collections[0].get_clim()
+    assert high - low == pytest.approx(0.1411)
+
+
+def test_a_map_takes_the_most_telling_color_that_it_has(flows) -> None:
+    colored = partial(telling_color, x="lr_y", y="lr_z")
+    assert colored(flows) == "snap_time"
+    assert colored(flows.isel(time=slice(3))) == "entropy"  # none has snapped
+    assert colored(flows.isel(time=slice(3)).assign(entropy=flows["entropy"] * np.nan)) == "favored_entropy"
+    assert colored(flows.drop_vars(["attention", "entropy"])) == "loss"
+    with pytest.raises(ss.InputError, match="no numbers to map"):
+        colored(flows.drop_vars(["attention", "entropy", "loss"]))
+    named = flows.assign_coords(lr_y=["slow", "medium", "fast"])
+    with pytest.raises(ss.InputError, match="the axis lr_y has names and no numbers"):
+        ss.phase_diagram(named, color="loss")
 
 
 def test_theorem_4_is_drawn_where_it_is_a_line(flows) -> None:

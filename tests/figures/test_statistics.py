@@ -69,6 +69,8 @@ def test_a_trend_has_one_text_for_its_numbers() -> None:
     assert (random.measured_text, random.p_text) == ("0.05154 ± 0.00066", "5.6e-91")
     certain = exact("s", "below 1", 2.0, False, "n")
     assert (certain.measured_text, certain.p_text) == ("2", "")
+    missing = Trend("s", "above 0", float("nan"), float("nan"), float("nan"), False, "n")
+    assert (missing.measured_text, missing.p_text) == ("no number", "no number")
 
 
 def test_band() -> None:

@@ -55,7 +55,18 @@ def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:
     assert [t.statement.split()[0] for t in trends] == ["Attention", "It", "Attention", "It"]
     again = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)  # read, not trained again
     xr.testing.assert_equal(dataset, again)
-    assert fig_7.draw(dataset).get_suptitle().startswith("Figure 7")
+    figure = fig_7.draw(dataset)
+    assert figure.get_suptitle().startswith("Figure 7")
+    panels, curves = figure.subfigs
+    labels = [text for axes in panels.axes for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    assert min(text.get_fontsize() for text in labels) >= 7
+    assert [axes.get_ylabel() for axes in panels.axes][-1] == "attention (share)"
+    for axes in curves.axes:  # nothing is called dotted that is not there
+        assert axes.get_xlabel() == "updates; no pattern froze"
+    dataset["snap_step"][:] = 4.0
+    for axes in fig_7.draw(dataset).subfigs[1].axes:
+        assert axes.get_xlabel() == "updates; dotted: where a pattern froze"
+        assert [line.get_linestyle() for line in axes.lines].count(":") == 4
 
 
 def test_figure_7_says_when_a_pattern_froze(corpus) -> None:
@@ -119,26 +130,30 @@ def test_what_the_documents_say_of_text_is_in_the_committed_numbers() -> None:
     assert [t.verdict for t in tokens.trends(selected)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
     assert abs(selected["partial"].sel(explanation="control").mean("seed")).max() < 0.01
     assert abs(selected["start"].mean("seed")).max() < 0.01
-    runs = committed("snap").isel(seed=0).set_index(cell=("model", "size", "lr", "schedule", "batch_size"))
+    runs = committed("snap").set_index(cell=("model", "size", "lr", "schedule", "batch_size"))
+    constant = runs.sel(model="transformer", schedule="constant")
     transformer, yz = (runs.sel(model=model, schedule="constant", batch_size=20) for model in ("transformer", "yz"))
     by_heart = transformer.sel(size=2_000).sel(lr=[1.0, 2.0])
-    assert (by_heart["loss"].round(3) == 0.009).all()
-    assert (by_heart["snap_step"] <= 1000).all()
+    assert (round(float(by_heart["loss"].min()), 3), round(float(by_heart["loss"].max()), 3)) == (0.003, 0.010)
+    assert (by_heart["snap_step"] <= 1400).all()
     assert (by_heart["late"] < 1e-3).all()
     assert (transformer.sel(size=200_000)["loss"] > 0.6).all()
-    frozen = transformer["entropy"].where(transformer["snap_step"].notnull())
-    assert (round(float(frozen.min()), 2), round(float(frozen.max()), 2)) == (0.55, 0.58)
-    assert (transformer.sel(lr=5.0)["entropy"] < 0.002).all()
-    batches = runs.sel(model="transformer", schedule="constant", lr=2.0)["snap_step"]
-    assert batches.sel(batch_size=50).notnull().all()
-    assert batches.sel(batch_size=5).isnull().all()
+    did_freeze = constant["snap_step"].notnull()
+    assert float(constant["loss"].where(did_freeze).max()) < 0.04
+    frozen = np.sort(constant["entropy"].values[did_freeze.values])
+    assert len(frozen) == 15
+    assert (round(float(frozen[2]), 2), round(float(frozen[-1]), 2)) == (0.51, 0.58)
+    hops = transformer.sel(lr=5.0)
+    assert float(hops["entropy"].where(hops["snap_step"].isnull()).max()) < 0.002
+    batches = runs.sel(model="transformer", schedule="constant", lr=2.0)["snap_step"].notnull()
+    assert (int(batches.sel(batch_size=50).sum()), int(batches.sel(batch_size=5).sum())) == (5, 1)
     falling = runs.sel(model="transformer", schedule="cosine", batch_size=20)
     at_rest = falling["snap_by_rate"].notnull()
-    assert (int(falling["snap_step"].notnull().sum()), int(at_rest.sum())) == (7, 4)
-    assert float(falling["loss"].where(at_rest).max()) < 0.035
+    assert (int(falling["snap_step"].notnull().sum()), int(at_rest.sum()), at_rest.size) == (21, 14, 27)
+    assert float(falling["loss"].where(at_rest).max()) < 0.04
     assert yz["snap_step"].sel(size=200_000).isnull().all()
-    assert round(float(yz["loss"].where(yz["snap_step"].notnull()).max()), 1) == 1.0
-    assert f"{snap.trends(committed('snap'))[1].measured:.2f}" == "0.92"
+    assert round(float(yz["loss"].where(yz["snap_step"].notnull()).max()), 1) == 1.1
+    assert f"{snap.trends(committed('snap'))[1].measured:.2f}" == "0.93"
 
 
 def test_figures_of_text_need_text() -> None:
@@ -154,7 +169,10 @@ def test_words_stand_on_the_axes(run: Path) -> None:
     assert dataset["step"].values.tolist() == [0, 15, 40]
     axes = word_attention.draw(dataset).axes
     assert [t.get_text() for t in axes[0].get_xticklabels()] == dataset["word"].values.tolist()
-    assert [panel.get_title(loc="left") for panel in axes] == ["step 0", "step 15", "step 40"]
+    assert [panel.get_title(loc="left") for panel in axes[:3]] == ["step 0", "step 15", "step 40"]
+    assert axes[3].get_ylabel() == "attention (share)"
+    drawn = np.ma.filled(axes[0].images[0].get_array(), 0.0)
+    np.testing.assert_array_equal(drawn, np.tril(dataset["attention"].isel(step=0)))  # not its root, which is a scale
     own = word_attention.of_text(run, "the old cat purrs")
     assert own["word"].values.tolist() == ["the", "old", "cat", "purrs"]
     np.testing.assert_allclose(own["attention"].sum("key_position"), 1.0, atol=1e-6)
@@ -183,6 +201,7 @@ def test_a_run_over_time(run: Path) -> None:
     assert np.isnan(dataset["rate"][0]).all()
     figure = text_over_time.draw(dataset)
     assert len(figure.axes[1].lines) == 4
+    assert figure.get_suptitle().endswith("no pattern has frozen")
     marked = dataset.copy(deep=True)
     marked["snap_step"][0, 0] = 20.0
     assert "froze" in text_over_time.draw(marked).get_suptitle()
@@ -193,7 +212,8 @@ def test_a_run_over_time(run: Path) -> None:
 def test_predictions_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rungs and one ratio; what is stored between training and scoring is read back; tables are written."""
     monkeypatch.setattr(prediction, "QUERIES", 12)
-    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in ("settled", "first_drive")})
+    methods = ("settled", "first_drive", "theorem_3", "population 10")
+    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in methods})
     monkeypatch.setattr(prediction, "TIMES", ())
     monkeypatch.setattr(trials, "RATIOS", (10.0,))
     monkeypatch.setattr(trials, "CLIMB", {"width 50": trials.CLIMB["width 50"], "positions": trials.CLIMB["positions"]})
@@ -209,7 +229,7 @@ def test_predictions_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest
     make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path, story)
     page = (tmp_path / "page.md").read_text()
     assert "| the first drive | 0." in story.read_text()
-    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12"):
+    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12", "| ratio 10 | 0."):
         assert words in page, words
     assert (tmp_path / "figure_prediction.png").exists()
     changes = make_predictions.stored(tmp_path / "prediction_ladder.npz")

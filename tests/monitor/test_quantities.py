@@ -14,7 +14,7 @@ from torch.nn import functional
 import scansnap as ss
 from scansnap.base.errors import InputError
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.quantities import HEAD_QUANTITIES, Rows, head_quantity
+from scansnap.monitor.quantities import BLOCK, HEAD_QUANTITIES, Rows, head_quantity
 from tests.monitor.small_models import GPT, ids
 
 LENGTH, WINDOWS, HEADS = 12, 3, 2
@@ -183,6 +183,18 @@ def test_a_quantity_of_the_users_own() -> None:
     np.testing.assert_allclose(watch.dataset["recent"].values[0, 0], mean, rtol=1e-6)
     assert watch.dataset["recent"].attrs["long_name"] == "attention on the last two keys"
     assert set(watch.dataset.data_vars) == {"entropy", "recent", "pattern"}
+
+
+@pytest.mark.parametrize("keys", [16, 640, 656, 1024])
+@pytest.mark.parametrize("zeros", [0.0, 0.99])
+def test_the_largest_weights_are_found_in_blocks(keys: int, zeros: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, also among many zeros, in rows of few keys, and in rows that do not fall into blocks."""
+    generator = torch.Generator().manual_seed(keys)
+    weights = torch.rand(3, 2, 5, keys, generator=generator) * (torch.rand(keys, generator=generator) >= zeros)
+    rows = Rows(weights, weights, torch.full((3, 2, 5), keys), torch.zeros(3, 5), torch.zeros(3), is_self=True)
+    monkeypatch.setitem(BLOCK, "cpu", BLOCK["cuda"])
+    expected = np.sort(weights.numpy(), -1)[..., :-6:-1]
+    np.testing.assert_array_equal(rows.largest, expected)
 
 
 def test_record_is_checked() -> None:

@@ -27,24 +27,25 @@ def test_it_has_every_verdict_and_measurement(tmp_path: Path) -> None:
     write_claims_page(tmp_path / "claims.html", verdicts)
     text = (tmp_path / "claims.html").read_text()
     for verdict in verdicts:
-        assert f'<h2 id="{verdict.id}">' in text
-        assert f"<td>{verdict.claim.category}</td>" in text
+        assert f'<details class="claim" id="{verdict.id}">' in text
+        assert f"<dd>{verdict.claim.category}</dd>" in text
         for measurement in verdict.measurements:
-            assert f'<td class="number">{measurement.measured:.6g}</td>' in text
-    assert "<p>1 holds; 1 holds under its assumptions only; 2 does not apply. " in text
+            assert f'<td class="number" data-of="measured">{measurement.measured_text}</td>' in text
+    assert "<p>1 holds; 1 holds under its assumptions only; 2 do not apply. " in text
     assert "theorem_4 says nothing about these classes: it needs exactly one common token." in text
     assert text.count("data:image/png;base64,") == sum(not verdict.reason for verdict in verdicts)
     assert "formula" not in text
-    assert "<td>K, M and the rates</td>" in text
-    assert "|λ_1| &lt; 1/K (2): " in text  # an assumption that the setting breaks
+    assert "<dd>K, M and the rates</dd>" in text
+    assert "|<i>λ</i><sub>1</sub>| &lt; 1/K (2): " in text  # an assumption that the setting breaks
 
 
 def test_texts_are_escaped_and_nothing_is_loaded(tmp_path: Path) -> None:
     (verdict,) = ss.verify(claims=[evil_claim()])
     write_claims_page(tmp_path / "claims.html", [verdict, replace(verdict, reason=EVIL)])
     text = re.sub(r"base64,[A-Za-z0-9+/=]+", "", (tmp_path / "claims.html").read_text())
-    assert "<script" not in text
+    assert text.count("<script") == 1  # the page's own
     assert text.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &#34;q&#34;") >= 10
     assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", text) == []
     assert "url(" not in text
+    assert "alert(" not in re.sub("<script>.*</script>", "", text, flags=re.DOTALL).replace("alert(&#39;", "")
     assert "http" not in text

@@ -5,14 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
 import scansnap as ss
+from scansnap.base.options import Options
 from scansnap.results import store
 from scansnap.results.sealed_folder import SealedFolder
+from tests.small_text import SMALL, small_corpus
 
 
 @pytest.fixture
@@ -159,3 +164,39 @@ def test_without_zarr_results_still_come_back(monkeypatch, tmp_path, result) -> 
     with pytest.raises(ss.StoreError, match="pip install zarr"):
         ss.save(result, tmp_path / "r.zarr")
     shutil.rmtree(tmp_path)
+
+
+def _verbs(folder: Path) -> dict[str, Callable[..., xr.Dataset]]:
+    """Every verb that goes on with a store, and its options."""
+    small: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "batch_size": 4, "seq_len": 8}
+    return {
+        "train": lambda **more: ss.train("syn-small", **{**small, **more}),
+        "flow": lambda **more: ss.flow("syn-small", **{"lr_y": 1.0, "lr_z": 1.0, "times": [1.0], **more}),
+        "sweep": lambda **more: ss.sweep("syn-small", **{**small, **more}),
+        "text": lambda **more: ss.train_text(small_corpus(folder), **{**SMALL, "steps": 1, **more}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "other"),
+    [
+        ("train", "residual", True),
+        ("flow", "device", "cuda"),
+        ("flow", "rtol", 1e-4),
+        ("sweep", "optimizer", "adam"),
+        ("sweep", "residual", [True, False]),
+        ("text", "clip", 1.0),
+    ],
+)
+def test_an_option_that_a_store_of_before_lacks_has_its_default(
+    tmp_path, monkeypatch, verb: str, option: str, other: object
+) -> None:
+    """Such stores go on; with another value of the option they hold another run."""
+    run, described = _verbs(tmp_path)[verb], Options.described
+    with monkeypatch.context() as patch:
+        patch.setattr(Options, "described", lambda self: {n: v for n, v in described(self).items() if n != option})
+        first = run(store=tmp_path / "r.zarr")
+    assert option not in json.loads(first.attrs["options"])
+    assert run(store=tmp_path / "r.zarr").identical(first)
+    with pytest.raises(ss.ScanSnapError, match=rf"holds another run, with {option} = |no CUDA"):
+        run(store=tmp_path / "r.zarr", **{option: other})

@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
+from scansnap import theory
 from scansnap.results.story import stories
 from scansnap.results.summary import summarize
 
@@ -67,3 +68,52 @@ def test_a_real_run_scans_and_snaps() -> None:
     assert 30 <= facts["snap_step"] <= 40
     assert {winner["kind"] for winner in facts["winners"]} == {"distinct"}
     assert facts["story"].endswith(f"snapped at step {facts['snap_step']:g}")
+
+
+def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:
+    rng = np.random.default_rng(0)
+    probs = np.zeros((3, 18))
+    probs[:, :12] = [rng.permutation(1 / np.arange(1, 13)) for _ in range(3)]
+    probs /= probs.sum(1, keepdims=True)
+    dense = ss.SequenceClasses(probs=probs, query=[12, 13, 14], next_token=[15, 16, 17], vocab_size=18)
+    run = ss.train(dense, lr_y=5.0, lr_z=20.0, steps=60, momentum=0.9)
+    facts = summarize(run)[0]
+    assert facts["entropy_first"] is None
+    assert np.isfinite([facts["favored_entropy_first"], facts["favored_entropy_last"]]).all()
+    assert facts["favored_last"] > facts["favored_first"] + 0.1
+    best = theory.distinctness(probs).argmax(1)
+    assert facts["story"].startswith(
+        "classes share every token, so none is distinct; the most distinct: "
+        + ", ".join(f"token {token} for next token {n}" + _degree(probs, k) for k, (token, n) in
+                    enumerate(zip(best, [15, 16, 17], strict=True)))
+    )  # fmt: skip
+    assert "; tokens that are not favored began to lose at step " in facts["story"]
+    favored = ss.measure.favored(run)
+    for n, winner in enumerate(facts["winners"]):
+        assert bool(favored.isel({"class": n}).sel(token=int(winner["token"])))
+        assert winner["distinctness"] == pytest.approx(theory.distinctness(probs)[n, int(winner["token"])])
+        assert f"(common, distinctness {winner['distinctness']:.2f}, " in facts["story"]
+    assert "nan" not in facts["story"]
+
+
+def _degree(probs: np.ndarray, n: int) -> str:
+    return f" ({theory.distinctness(probs)[n].max():.2f})"
+
+
+def test_classes_that_are_alike_have_no_favored_token() -> None:
+    probs = np.tile([0.5, 0.3, 0.2, 0, 0, 0, 0], (2, 1))
+    alike = ss.SequenceClasses(probs=probs, query=[3, 4], next_token=[5, 6], vocab_size=7)
+    facts = summarize(ss.train(alike, lr_y=1.0, lr_z=1.0, steps=4))[0]
+    assert "no token is favored by any class" in facts["story"]
+    assert facts["favored_entropy_first"] is None
+
+
+def test_favored_entropy_is_distinct_entropy_where_distinct_tokens_are_favored() -> None:
+    run = ss.train("syn-medium-3", lr_y=1.0, lr_z=1.0, steps=5)
+    np.testing.assert_array_equal(ss.measure.favored_entropy(run), ss.measure.distinct_entropy(run))
+    one_class = run.isel({"class": [2]})
+    assert (ss.measure.favored(one_class).values == (ss.measure.distinctness(one_class).values == 1)).all()
+    with pytest.raises(ss.InputError, match="does not say its classes"):
+        ss.measure.favored(run.drop_attrs())
+    grid = ss.sweep("syn-small", lr_y=[1, 2], lr_z=1, steps=2, record=["attention"])
+    assert ss.measure.favored_entropy(grid).notnull().all()

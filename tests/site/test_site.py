@@ -78,6 +78,14 @@ def test_the_reproduction_is_there(open_page: Open) -> None:
     page.frame_locator(".live iframe").locator("h1").first.wait_for()
 
 
+def test_links_of_the_reproduction_arrive() -> None:
+    """Each claim's section of the theory, and the entries of the disagreements."""
+    text = (SITE / "reproduction" / "index.html").read_text(encoding="utf-8")
+    links = set(re.findall(r'href="\.\./([^"#]+)#([^"]+)"', text))
+    assert len(links) > 100
+    assert [(page, place) for page, place in links if f'id="{place}"' not in (SITE / page).read_text("utf-8")] == []
+
+
 def test_search_works_offline(open_page: Open) -> None:
     page = open_page("search", query="?q=snaps")
     page.locator("#search-results li a").first.wait_for()

@@ -128,6 +128,19 @@ def test_cells_leave_out_runs_that_diverged() -> None:
     assert bad["loss_error"] is None
 
 
+def test_cells_of_classes_without_distinct_tokens_have_the_entropy_of_favored_ones() -> None:
+    probs = [[0.6, 0.3, 0.1, 0, 0, 0, 0], [0.1, 0.3, 0.6, 0, 0, 0, 0]]
+    dense = ss.SequenceClasses(probs=probs, query=[3, 4], next_token=[5, 6], vocab_size=7)
+    result = ss.sweep(dense, lr_z=1.0, lr_y=1.0, seeds=range(2), steps=4, record=["entropy", "attention"])
+    (cell,) = cells(result)
+    assert cell["entropy"] is None
+    assert cell["favored_entropy"] == pytest.approx(
+        float(ss.measure.favored_entropy(result).isel(step=-1).mean()), rel=1e-12
+    )
+    (cell,) = cells(result.drop_vars("attention"))
+    assert "favored_entropy" not in cell
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

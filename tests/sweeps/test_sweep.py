@@ -273,7 +273,7 @@ def test_class_settings_are_checked() -> None:
 
 def test_trouble_with_the_disk_is_said_and_nothing_is_overwritten(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10})())
-    with pytest.raises(ss.InputError, match="GiB free: record less"):
+    with pytest.raises(ss.InputError, match="KiB free: record less"):
         ss.sweep(ss.syn_small(), **SMALL, store=tmp_path / "s.zarr")
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()

@@ -4,7 +4,8 @@ import { test } from "node:test";
 import type { Frame } from "../src/engine/index.ts";
 import { Axis, numberLabel, roundUp, timeAxis } from "../src/page/axis.ts";
 import { namedClasses } from "../src/page/examples.ts";
-import { recalls } from "../src/page/curves.ts";
+import { NO_DISTINCT, measureChart, recalls } from "../src/page/curves.ts";
+import type { Scene } from "../src/page/scene.ts";
 import { classRows, History } from "../src/page/history.ts";
 import { SvgPen } from "../src/page/pen.ts";
 import { usualSpeed, SPEEDS } from "../src/page/player.ts";
@@ -104,6 +105,18 @@ test("recall counts the distinct tokens whose softmax over the whole vocabulary 
     assert.equal(values[n], above.length / distinct.length);
     assert.ok(values[n] > 0 && values[n] < 1);
   });
+});
+
+test("where no token is distinct, a sentence stands in place of an empty panel", () => {
+  const shown = (words: object, measure: string) => {
+    const classes = { ...namedClasses()["syn-small"], ...words };
+    const frames = [{ ...frame(0, 1), entropy: new Float64Array(classes.probs.length).fill(Number.NaN) }];
+    const scene = { rows: classRows(classes), classes, measure, history: { frames }, palette: {}, kept: null };
+    return measureChart(scene as unknown as Scene).missing;
+  };
+  const shared = { tokens: [0, 1], probs: [[0.6, 0.4], [0.3, 0.7]] };
+  assert.equal(shown(shared, "entropy"), NO_DISTINCT);
+  assert.equal(shown({}, "entropy"), undefined);
 });
 
 test("an SVG holds names as text", () => {

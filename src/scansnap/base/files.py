@@ -54,6 +54,18 @@ def list_files(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, Su
     return {name.as_posix(): file_checksum(path) for name, path in names.items() if name.parts[0] not in leave_out}
 
 
+def is_list_of_sums(content: object) -> bool:
+    """Whether this maps names of files inside a folder to their sums, as a list that was read from a file should."""
+    return isinstance(content, dict) and all(
+        ".." not in name.split("/")
+        and not name.startswith("/")
+        and isinstance(value, list)
+        and 2 <= len(value) <= 3
+        and all(type(number) is int for number in value)
+        for name, value in content.items()
+    )
+
+
 def matches(data: bytes, written: Sum) -> bool:
     """Whether these are the bytes that the sum is of."""
     size, value, *used = written
@@ -112,12 +124,18 @@ def replace_file(path: Path, data: bytes) -> None:
     sync([path.parent])
 
 
-def check_room(path: Path, needed: float) -> None:
-    """Refuse what does not fit on the disk, before anything is done."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    free = shutil.disk_usage(folder).free
+def free_space(path: Path) -> int:
+    """Bytes that can still be written where a file or a folder is to be."""
+    return shutil.disk_usage(_there(path)).free
+
+
+def check_room(path: Path, needed: float, what: str, advice: str) -> None:
+    """Refuse what does not fit on the disk, before anything is done: "`what` up to 3 GiB"."""
+    free = free_space(path)
     if needed > free:
-        raise InputError(
-            f"the result takes up to {gibibytes(needed)} and {folder} has {gibibytes(free)} free: record less, less "
-            "often, or elsewhere."
-        )
+        raise InputError(f"{what} up to {gibibytes(needed)} and {_there(path)} has {gibibytes(free)} free: {advice}.")
+
+
+def _there(path: Path) -> Path:
+    """The folder that is there already of those above a path."""
+    return next(parent for parent in path.absolute().parents if parent.exists())

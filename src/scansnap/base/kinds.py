@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
@@ -265,20 +265,37 @@ class EitherKind(Kind):
         raise InputError(f"{name} is {checks.shortened(value)}: give {self.wanted}.")
 
 
-ARRAYS = frozenset(get_args(ArrayLike))
+def _unnamed(hint: Any) -> Any:
+    """The type that a name stands for (`type Numbers = ...`), which may be a name again."""
+    while hasattr(hint, "__value__"):
+        hint = hint.__value__
+    return hint
+
+
+def _union_parts(hint: Any) -> list[Any]:
+    """The types of which a union is made, also those of unions with a name in it."""
+    hint = _unnamed(hint)
+    if get_origin(hint) not in (Union, types.UnionType):
+        return [hint]
+    return [part for member in get_args(hint) for part in _union_parts(member)]
+
+
+ARRAYS = frozenset(_union_parts(ArrayLike))
 
 
 def kind_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Kind | None:
     """The kind that follows from a type, with limits if it is a number; None if any value will do."""
+    hint = _unnamed(hint)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return next(part for part in hint.__metadata__ if isinstance(part, Kind))
     if origin in (Union, types.UnionType):
+        parts = tuple(_union_parts(hint))
         kind = _either([part for part in parts if part is not type(None)], limits)
         return OptionalKind(kind) if kind is not None and type(None) in parts else kind
     if origin is Literal:
         return ChoiceKind(parts)
-    if origin in (Sequence, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
+    if origin in (Sequence, Collection, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
         return SequenceKind(kind_of(parts[0]))
     if origin in (Mapping, dict):
         return InstanceKind(Mapping)

@@ -21,5 +21,8 @@ def check_memory(what: str, needed: float, advice: str) -> None:
 
 
 def gibibytes(size: float) -> str:
-    """A number of bytes in readable form."""
-    return f"{size / 2**30:.2g} GiB" if size < 10 * 2**30 else f"{size / 2**30:,.0f} GiB"
+    """A number of bytes in readable form, in smaller units if it is far below a gibibyte."""
+    unit, name = next(
+        ((unit, name) for unit, name in ((2**30, "GiB"), (2**20, "MiB")) if size >= unit / 100), (2**10, "KiB")
+    )
+    return f"{size / unit:.2g} {name}" if size < 10 * unit else f"{size / unit:,.0f} {name}"

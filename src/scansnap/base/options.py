@@ -77,6 +77,11 @@ class Options:
                 for part, digest in option.kind.code(getattr(self, name)).items()}  # fmt: skip
         return {**plain, "code": code} if code else plain
 
+    @classmethod
+    def described_defaults(cls) -> dict[str, Any]:
+        """What `described` has for options that are not given: what they were before they existed."""
+        return {name: options_of(cls)[name].kind.plain(value) for name, value in defaults_of(cls).items()}
+
     def part(self, base: type[Part]) -> Part:
         """The part of these options that one of their base classes states."""
         return base(**{name: getattr(self, name) for name in options_of(base)})

@@ -25,6 +25,11 @@ def printable(text: str, most: int | None = None, keep: str = "") -> str:
     return text if most is None or len(text) <= most else text[: most - 3] + "..."
 
 
+def number_text(value: float, form: str) -> str:
+    """A number as text, in words where there is none."""
+    return "no number" if value != value else format(value, form)
+
+
 def _written(letter: str) -> str:
     return letter.encode("unicode_escape").decode()
 

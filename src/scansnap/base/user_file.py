@@ -33,6 +33,8 @@ def called(name: str, function: Callable[..., object], *arguments: object) -> ob
     """What a user's function gives; an error in it is a sentence that begins with the name."""
     try:
         return function(*arguments)
+    except BrokenPipeError:  # a command's own function prints, and nobody reads on
+        raise
     except Exception as error:
         file = getattr(getattr(function, "__code__", None), "co_filename", "")
         raise InputError(f"{name} fails with {described_error(error, file)}.") from error

@@ -23,9 +23,9 @@ TIMES = np.geomspace(1, 1e12, 97)
 
 
 @claim(
-    "Symmetric classes under true SGD obey 3 D + 2 G equations, whatever K, M and the ratio of the rates.",
+    "Symmetric classes under true SGD obey $3 D + 2 G$ equations, whatever $K$, $M$ and the ratio of the rates.",
     where="theory.symmetric_flow; not in the paper",
-    conditions="symmetric classes, Y(0) = Z(0) = 0, population dynamics",
+    conditions="symmetric classes, $Y(0) = Z(0) = 0$, population dynamics",
     setting=section_6_setting,
     wrong_factor=1.001,
     needs=("several classes", "a distinct token", "common tokens", "symmetric classes"),
@@ -65,9 +65,10 @@ def small_setting() -> Setting:
 
 
 @claim(
-    "Under true SGD z_l = (eta_Z/eta_Y) |Y_l|^2/2 - eta_Z int sum_n P(n) f_nl^2 (w_n . r_n) dt, token by token.",
+    r"Under true SGD $z_l = (\eta_Z/\eta_Y) \lvert Y_l\rvert^2/2 - \eta_Z \int \sum_n P(n) f_{nl}^2 (w_n \cdot r_n) "
+    r"\, dt$, token by token.",
     where="theory.measured; not in the paper",
-    conditions="population dynamics of one query from Y(0) = Z(0) = 0",
+    conditions="population dynamics of one query from $Y(0) = Z(0) = 0$",
     setting=small_setting,
     wrong_factor=1.01,
     needs=("one query",),
@@ -96,9 +97,10 @@ def energy_law(check: Check) -> None:
 
 
 @claim(
-    "Finite sequences push attention towards frequent tokens, common or not, by f^2 E|u|^2 - E[u^2] of order 1/T.",
+    r"Finite sequences push attention towards frequent tokens, common or not, by $f^2 E\lvert u\rvert^2 - E[u^2]$ of "
+    "order $1/T$.",
     where="theory.finite_length_drive; not in the paper",
-    conditions="true SGD, early in training; first order in 1/T",
+    conditions="true SGD, early in training; first order in $1/T$",
     wrong_factor=1.3,
     assumes=("many_tokens",),
 )

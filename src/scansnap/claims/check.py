@@ -7,6 +7,9 @@ Each comparison has a role:
                 it holds under its assumptions only;
 - `corrected`   the statement as it should read, where it fails as published;
 - `contrast`    something to compare with, which decides nothing.
+
+Each comparison is made twice, with the prediction as it is and with one that is wrong on purpose, so that every
+measurement says whether it could have failed.
 """
 
 from __future__ import annotations
@@ -117,7 +120,22 @@ class Measurement:
     deviation: float  # relative error; for bounds the share of the bound used up; for signs the share that is wrong
     allowed: float
     holds: bool
+    notices: bool  # it holds, and with the prediction wrong on purpose it does not
     kind: Comparison  # says what the deviation is
+
+    @property
+    def predicted_text(self) -> str:
+        """The prediction in words: a number, a bound, or what holds of all values."""
+        number = f"{self.predicted:.4g}"
+        words = {"at most": f"≤ {number}", "at least": f"≥ {number}", "positive": "all positive",
+                 "within": f"≤ {number} of all outside"}  # fmt: skip
+        return words.get(self.kind, number)
+
+    @property
+    def measured_text(self) -> str:
+        """What was measured in the same words."""
+        words = {"positive": f"{100 * self.measured:.4g}% positive", "within": f"{self.measured:.4g} of all outside"}
+        return words.get(self.kind, f"{self.measured:.4g}")
 
 
 @dataclass(frozen=True)
@@ -177,7 +195,7 @@ class Check:
     """
 
     setting: Setting
-    wrong_factor: float | None = None  # if set, makes every prediction wrong on purpose
+    wrong_factor: float = 1.01  # what makes a prediction wrong on purpose; signs are flipped
     seed: int = 0  # what the check draws, it draws from here: `rng` and `seeds`
     measurements: list[Measurement] = field(default_factory=list)
     curve: Curve | None = None
@@ -208,27 +226,28 @@ class Check:
         Differences up to `floor` count as rounding.
         """
         p, m = np.broadcast_arrays(np.asarray(predicted, np.float64), np.asarray(measured, np.float64))
-        p = p * self._wrong
         size = max(float(np.abs(m).max()), floor / tolerance)
-        apart = np.abs(p - m) / size
+        apart, apart_if_wrong = (np.abs(factor * p - m) / size for factor in (1.0, self.wrong_factor))
         worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
-        self._add("equal", label, role, p[worst], m[worst], apart[worst], tolerance)
+        self._add("equal", label, role, p[worst], m[worst], apart[worst], apart_if_wrong.max(), tolerance)
 
     def at_most(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
         """No measured entry exceeds its bound, except by rounding."""
         m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        b = b / self._wrong
-        used = np.where(m <= 0, 0.0, m / np.maximum(b, 1e-300))
+        used, used_if_wrong = (
+            np.where(m <= 0, 0.0, m / np.maximum(b / factor, 1e-300)) for factor in (1.0, self.wrong_factor)
+        )
         worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add("at most", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
+        self._add("at most", label, role, b[worst], m[worst], used[worst], used_if_wrong.max(), 1 + 1e-9)
 
     def at_least(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
         """No measured entry falls short of its positive bound, except by rounding."""
         m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        b = b * self._wrong
-        used = np.where(b <= 0, 0.0, b / np.maximum(m, 1e-300))
+        used, used_if_wrong = (
+            np.where(factor * b <= 0, 0.0, factor * b / np.maximum(m, 1e-300)) for factor in (1.0, self.wrong_factor)
+        )
         worst = np.unravel_index(int(np.argmax(used)), used.shape)
-        self._add("at least", label, role, b[worst], m[worst], used[worst], 1 + 1e-9)
+        self._add("at least", label, role, b[worst], m[worst], used[worst], used_if_wrong.max(), 1 + 1e-9)
 
     def positive(self, label: str, values: ArrayLike, *, role: Role = "assumed", allowed: float = 0.0) -> None:
         """All values are positive, except for a share of at most `allowed`.
@@ -236,22 +255,18 @@ class Check:
         The measurement compares a share of one with the share of values that are positive.
         """
         v = np.asarray(values, np.float64)
-        if self.wrong_factor is not None:
-            v = -v
-        wrong = float((~(v > 0)).mean())  # NaN is not positive
-        self._add("positive", label, role, 1.0, 1.0 - wrong, wrong, allowed)
+        wrong, wrong_if_flipped = (float((~(sign * v > 0)).mean()) for sign in (1, -1))  # NaN is not positive
+        self._add("positive", label, role, 1.0, 1.0 - wrong, wrong, wrong_if_flipped, allowed)
 
     def within(self, label: str, apart: ArrayLike, radius: float, *, failure: float, role: Role = "assumed") -> None:
         """All distances `apart` are within the radius, except for a share of at most `failure`.
 
         The measurement compares `failure` with the share of distances outside.
         """
-        outside = float((~(np.asarray(apart) <= radius / self._wrong)).mean())
-        self._add("within", label, role, failure, outside, outside / failure, 1.0)
-
-    @property
-    def _wrong(self) -> float:
-        return 1.0 if self.wrong_factor is None else self.wrong_factor
+        outside, outside_if_wrong = (
+            float((~(np.asarray(apart) <= radius / factor)).mean()) for factor in (1.0, self.wrong_factor)
+        )
+        self._add("within", label, role, failure, outside, outside / failure, outside_if_wrong / failure, 1.0)
 
     def _add(
         self,
@@ -261,13 +276,17 @@ class Check:
         predicted: float,
         measured: float,
         deviation: float,
+        deviation_if_wrong: float,
         allowed: float,
     ) -> None:
         if role not in ROLES:
             raise unknown("role", role, ROLES)
         if not isinstance(label, str):
             raise InputError(f"a comparison has {shortened(label)} in place of a label: give a string.")
-        holds = bool(deviation <= allowed)  # NaN does not hold
+        holds, holds_if_wrong = (bool(value <= allowed) for value in (deviation, deviation_if_wrong))  # NaN does not
         self.measurements.append(
-            Measurement(label, role, float(predicted), float(measured), float(deviation), float(allowed), holds, kind)
-        )
+            Measurement(
+                label, role, float(predicted), float(measured), float(deviation), float(allowed), holds=holds,
+                notices=holds and not holds_if_wrong, kind=kind,
+            )
+        )  # fmt: skip

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
+from scansnap.base.formulas import readable
 from scansnap.base.kinds import Kind, SequenceKind
 from scansnap.base.printable import shortened
 from scansnap.base.threads import one_thread
@@ -149,17 +150,14 @@ class Claim:
         """What to tell users who check the claim on their own classes, if it is not, or not only, about them."""
         return DEPENDS[self.depends_on]
 
-    def run(self, setting: Setting | None = None, *, wrong: bool = False, seed: int = 0) -> Verdict:
-        """Check the claim in a setting, by default its own; `wrong` makes its predictions wrong on purpose.
-
-        Another `seed` draws other numbers, where the check draws any.
-        """
+    def run(self, setting: Setting | None = None, *, seed: int = 0) -> Verdict:
+        """Check the claim in a setting, by default its own; another `seed` draws other numbers, if it draws any."""
         setting = setting or self.setting()
         for words, met in (NEEDS[name] for name in self.needs):
             if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
         watched = WatchedSetting(**vars(setting))
-        check = Check(watched, self.wrong_factor if wrong else None, seed)
+        check = Check(watched, self.wrong_factor, seed)
         with one_thread():
             self.check(check)
         if not isinstance(check.curve, Curve | None):
@@ -232,25 +230,23 @@ class Verdict:
         return assumptions(self.setting.classes, lr_y=self.setting.lr_y, lr_z=self.setting.lr_z).broken
 
     def notices_wrong_factor(self) -> bool:
-        """Whether the check, repeated with every prediction wrong by the claim's `wrong_factor`, finds one that is."""
-        falsified = self.claim.run(self.setting, wrong=True)
-        pairs = zip(self.measurements, falsified.measurements, strict=True)
-        return any(right.holds and not wrong.holds for right, wrong in pairs if right.role in ("assumed", "corrected"))
+        """Whether a measurement that decides would not hold with predictions wrong by the claim's `wrong_factor`."""
+        return any(entry.notices for entry in self.measurements if entry.role in ("assumed", "corrected"))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         leading = self.leading
         return {
             "id": self.id,
-            "statement": self.claim.statement,
+            "statement": readable(self.claim.statement),
             "where": self.claim.where,
-            "conditions": self.claim.conditions,
+            "conditions": readable(self.claim.conditions),
             "predicted": _finite(leading.predicted) if leading else None,
             "measured": _finite(leading.measured) if leading else None,
             "deviation": _finite(leading.deviation) if leading else None,
             "verdict": self.verdict,
             "category": self.claim.category,
-            "correction": self.claim.correction or None,
+            "correction": readable(self.claim.correction) or None,
             "depends_on": self.claim.depends_on,
             "reason": self.reason or None,
             "measurements": [
@@ -293,7 +289,7 @@ def claim(
     Parameters
     ----------
     statement : str
-        What the claim says, in plain text; mathematics as eta_Y >> eta_Z.
+        What the claim says; mathematics as eta_Y >> eta_Z, or in LaTeX between dollar signs, which pages typeset.
     where : str
         Where it is stated.
     category : str

@@ -21,10 +21,11 @@ from scansnap.theory.symmetric import DecoderGradient
 
 
 @claim(
-    "The gradient sent back is gamma (iota_n f_n - sum beta_nn' f_n'), beta near E', and the drive xi_n is positive.",
+    r"The gradient sent back is $\gamma (\iota_n f_n - \sum_{n'} \beta_{nn'} f_{n'})$, $\beta$ near $E'$, and the "
+    r"drive $\xi_n$ is positive.",
     where="Theorem 1, Eqs. 9 and 81 to 90",
     category="fails under true SGD",
-    conditions="Assumption 2, modified gradient, attention fixed, M^-0.99 << eta_Y < 1, t >> K^2",
+    conditions=r"Assumption 2, modified gradient, attention fixed, $M^{-0.99} \ll \eta_Y < 1$, $t \gg K^2$",
     wrong_factor=1.01,
     needs=("several classes",),
     assumes=(
@@ -61,10 +62,10 @@ def theorem_1(check: Check) -> None:
 
 
 @claim(
-    "After N sampled steps Y = F (I - E')(I + Theta) Wbar.",
+    r"After $N$ sampled steps $Y = F (I - E')(I + \Theta) \bar W$.",
     where="Theorem 5, Eq. 70",
     category="fails under true SGD",
-    conditions="modified gradient, attention fixed, Y(0) = 0",
+    conditions="modified gradient, attention fixed, $Y(0) = 0$",
     wrong_factor=1.0001,
     assumes=("independent_classes",),
 )
@@ -104,7 +105,8 @@ def theorem_5(check: Check) -> None:
 
 
 @claim(
-    "The residual is (M-1)/(M-1+exp(M h)) zeta_n, and |e_n - alpha_n| <= eps after O(K/(eps eta_Y) ln(M/eps)) steps.",
+    r"The residual is $(M-1)/(M-1+\exp(M h)) \zeta_n$, and $\lvert e_n - \alpha_n\rvert \le \epsilon$ after "
+    r"$O(K/(\epsilon \eta_Y) \ln(M/\epsilon))$ steps.",
     where="Corollary 1, Eqs. 71 to 73",
     category="sharpened",
     conditions="modified gradient, attention fixed",
@@ -145,15 +147,17 @@ def _residual_norms(logits: FloatArray, next_token: NDArray[np.int64]) -> FloatA
 
 
 @claim(
-    "Under true SGD with equal overlaps rho, w_n = (1 - rho)(M-1) h*(N/K) zeta_n: a rate smaller by 1 - rho.",
+    r"Under true SGD with equal overlaps $\rho$, $w_n = (1 - \rho)(M-1) h^*(N/K) \zeta_n$: a rate smaller by $1 - "
+    r"\rho$.",
     where="Remark 1, Eqs. 40 to 43",
     category="error",
     conditions="true SGD, attention fixed, equal overlaps",
     wrong_factor=1.01,
-    correction="the zeta_n of K < M classes do not add up to zero: the own logit starts at 1 - rho (K-1)/(M-1) of its "
-    "rate without overlaps, and for few classes in many tokens is (M-1) h(N/K) all along, without 1 - rho; the overlap "
-    "raises all next tokens together (theory.symmetric_flow with lr_z = 0); for K = M the rate is "
-    "(1 - rho) eta_Y, as the remark concludes, but h at that rate is not 1 - rho times h, as Eq. 43 has it",
+    correction=r"the $\zeta_n$ of $K < M$ classes do not add up to zero: the own logit starts at $1 - \rho "
+    "(K-1)/(M-1)$ of its rate without overlaps, and for few classes in many tokens is $(M-1) h(N/K)$ all along, "
+    r"without $1 - \rho$; the overlap raises all next tokens together (theory.symmetric_flow with lr_z = 0); for $K = "
+    r"M$ the rate is $(1 - \rho) \eta_Y$, as the remark concludes, but $h$ at that rate is not $1 - \rho$ times $h$, "
+    "as Eq. 43 has it",
     needs=("several classes", "common tokens", "symmetric classes"),
 )
 def remark_1(check: Check) -> None:
@@ -208,8 +212,8 @@ def weak_setting() -> Setting:
     conditions="true SGD, attention fixed, equal overlaps",
     setting=weak_setting,
     wrong_factor=1.1,
-    correction="beta does not depend on the rate, and under true SGD it starts at 1/M and not at E': the drive is that "
-    "of the symmetric equations (theory.symmetric_flow with lr_z = 0)",
+    correction=r"$\beta$ does not depend on the rate, and under true SGD it starts at $1/M$ and not at $E'$: the "
+    "drive is that of the symmetric equations (theory.symmetric_flow with lr_z = 0)",
     needs=("several classes", "a distinct token", "common tokens", "symmetric classes"),
 )
 def effective_rate(check: Check) -> None:

@@ -34,7 +34,7 @@ def widened(classes: SequenceClasses, vocab_size: int) -> SequenceClasses:
     "The analysis extends to standard LayerNorm: subtracting the mean does not change the results much.",
     where="Section 3, normalization",
     category="holds under its assumptions",
-    conditions="M >> 100",
+    conditions=r"$M \gg 100$",
     setting=lambda: Setting(synthetic(num_query=2, next_per_query=1), lr_y=1.0, lr_z=1.0),
     wrong_factor=1.5,
 )
@@ -78,12 +78,12 @@ FACTORS = np.array([0.5, 1.0, 3.0, 10.0, 30.0, 100.0])
     "Even if ten contextual tokens are relevant, attention may pick only one or two to combine first.",
     where="Section 7, multi-layer cases",
     category="too strong",
-    conditions="Syn-Medium as published: SGD with momentum, batch 128, T = 128, 100 iterations, random start",
+    conditions="Syn-Medium as published: SGD with momentum, batch 128, $T = 128$, 100 iterations, random start",
     setting=lambda: Setting(syn_medium(num_query=1), lr_y=1.0, lr_z=1.0),
     wrong_factor=3.0,
-    correction="at the published rates, up to eta_Z = 3, attention spreads over the equivalent of five to seven of the "
-    "ten tokens (e to its entropy); it is on two or fewer at a hundred times the middle rate.  Which token leads is as "
-    "the sentence says: the order is that of co-occurrence (observed in these settings)",
+    correction=r"at the published rates, up to $\eta_Z = 3$, attention spreads over the equivalent of five to seven "
+    "of the ten tokens ($e$ to its entropy); it is on two or fewer at a hundred times the middle rate.  Which token "
+    "leads is as the sentence says: the order is that of co-occurrence (observed in these settings)",
     needs=("distinct tokens everywhere",),
 )
 def few_tokens(check: Check) -> None:
@@ -115,7 +115,7 @@ MOST_SEEN = 0.02
     "A large data set suppresses spurious tokens, which a small one makes look distinct; so may prior knowledge.",
     where="Section 9",
     category="sharpened",
-    conditions="N beyond the size at which most common tokens have been seen once",
+    conditions="$N$ beyond the size at which most common tokens have been seen once",
     setting=lambda: Setting(
         synthetic(num_query=1, next_per_query=2, num_common=40, num_distinct=10), lr_y=1.0, lr_z=1.0
     ),

@@ -45,10 +45,10 @@ def dominant_column(classes: SequenceClasses) -> int:
 
 
 @claim(
-    "One growth factor gives all distinct tokens of a class: r(t) = r(0) chi(t); the dominant token's f grows.",
+    r"One growth factor gives all distinct tokens of a class: $r(t) = r(0) \chi(t)$; the dominant token's $f$ grows.",
     where="Theorem 3, Eqs. 11 and 108 to 114",
     category="holds under its assumptions",
-    conditions="eta_Y >> eta_Z; Eq. 98, which the modified gradient with attention fixed implies",
+    conditions=r"$\eta_Y \gg \eta_Z$; Eq. 98, which the modified gradient with attention fixed implies",
     wrong_factor=1.05,
     needs=("distinct tokens", "common tokens"),
     assumes=("fast_decoder", "independent_classes"),
@@ -87,14 +87,15 @@ def theorem_3(check: Check) -> None:
 
 
 @claim(
-    "exp(2 f(0)^2 B_n) <= chi <= exp(2 B_n) for the dominant token, B_n = eta_Z int xi_n.",
+    r"$\exp(2 f(0)^2 B_n) \le \chi \le \exp(2 B_n)$ for the dominant token, $B_n = \eta_Z \int \xi_n$.",
     where="Theorem 3, Eqs. 12 and 115 to 117",
     category="error",
     conditions="those of Theorem 3; time in steps of batch 1",
     wrong_factor=1.5,
-    correction="B_n = P(n) eta_Z int xi_nl: per step class n is drawn with probability P(n), and the drive is that of "
-    "the dominant token l itself; the class's xi_n exceeds it by as much as attention has moved, more than f^2 gains; "
-    "it then holds at any ratio of the rates at which xi_nl >= 0 and f(t) >= f(0), as here",
+    correction=r"$B_n = P(n) \eta_Z \int \xi_{nl}$: per step class $n$ is drawn with probability $P(n)$, and the "
+    r"drive is that of the dominant token $l$ itself; the class's $\xi_n$ exceeds it by as much as attention has "
+    r"moved, more than $f^2$ gains; it then holds at any ratio of the rates at which $\xi_{nl} \ge 0$ and $f(t) \ge "
+    "f(0)$, as here",
     needs=("several classes", "distinct tokens", "common tokens"),
     assumes=("fast_decoder",),
 )
@@ -155,7 +156,7 @@ def _integral(drive: FloatArray, times: FloatArray) -> FloatArray:
 
 
 @claim(
-    "The relative gain of the dominant token grows at the rate r(0) exp(2 (z - z(0))) dz/dt.",
+    r"The relative gain of the dominant token grows at the rate $r(0) \exp(2 (z - z(0))) \dot z$.",
     where="Theorem 3, Eq. 112",
     category="misprint",
     correction="there is a factor 2, from differentiating Eq. 111",

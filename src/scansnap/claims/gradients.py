@@ -25,7 +25,7 @@ def syn_medium_setting() -> Setting:
 
 
 @claim(
-    "The gradients of Y and Z have the closed form of Eq. 3, and rows of Y and Z keep their sums.",
+    "The gradients of $Y$ and $Z$ have the closed form of Eq. 3, and rows of $Y$ and $Z$ keep their sums.",
     where="Lemma 1, Eqs. 3 and 4",
     category="holds",
     setting=syn_medium_setting,
@@ -57,10 +57,10 @@ def lemma_1(check: Check) -> None:
 
 
 @claim(
-    "In long sequences attention approaches c_n: X^T b_T -> c_n as T -> infinity.",
+    r"In long sequences attention approaches $c_n$: $X^T b_T \to c_n$ as $T \to \infty$.",
     where="Lemma 2, Eq. 6",
     category="holds under its assumptions",
-    conditions="T -> infinity",
+    conditions=r"$T \to \infty$",
     wrong_factor=1.3,
 )
 def lemma_2(check: Check) -> None:
@@ -87,10 +87,10 @@ def lemma_2(check: Check) -> None:
 
 
 @claim(
-    "The modified gradient moves the logits w_n = F^T Y of class n alone; with weak overlaps it is a small change.",
+    "The modified gradient moves the logits $w_n = F^T Y$ of class $n$ alone; with weak overlaps it is a small change.",
     where="Lemma 3, Eqs. 8 and 26",
     category="holds under its assumptions",
-    conditions="attention fixed, F of full rank",
+    conditions="attention fixed, $F$ of full rank",
     wrong_factor=1.001,
     assumes=("independent_classes",),
 )
@@ -112,14 +112,14 @@ def lemma_3(check: Check) -> None:
 
 
 @claim(
-    "The additional term -F E' e_n of the modified gradient effectively reduces the learning rate.",
+    "The additional term $-F E' e_n$ of the modified gradient effectively reduces the learning rate.",
     where="Lemma 3, last sentence of the proof, with Remark 1",
     category="error",
-    conditions="F of full rank; equal overlaps, as the sentence asks for, or any",
+    conditions="$F$ of full rank; equal overlaps, as the sentence asks for, or any",
     wrong_factor=1.3,
-    correction="it is the original dynamics for which Remark 1 finds a smaller rate, so that the term would raise it; "
-    "in truth the own logit moves at the rate eta_Y with the term and without, the other classes' no longer move, and "
-    "the step of Y is longer: |f_n - F E' e_n|^2 = 1 - E'_nn >= 1",
+    correction="it is the original dynamics for which Remark 1 finds a smaller rate, so that the term would raise "
+    r"it; in truth the own logit moves at the rate $\eta_Y$ with the term and without, the other classes' no longer "
+    r"move, and the step of $Y$ is longer: $\lvert f_n - F E' e_n\rvert^2 = 1 - E'_{nn} \ge 1$",
     needs=("several classes",),
     assumes=("independent_classes",),
 )
@@ -166,12 +166,12 @@ def _residuals(state: State) -> FloatArray:
 
 
 @claim(
-    "Attention logits move by Eq. 10, the sum over the classes of a query without P(n).",
+    "Attention logits move by Eq. 10, the sum over the classes of a query without $P(n)$.",
     where="Lemma 4, Eq. 10",
     category="error",
-    conditions="T -> infinity; steps of batch 1",
+    conditions=r"$T \to \infty$; steps of batch 1",
     wrong_factor=1.001,
-    correction="each class's term carries P(n), the chance of drawing it: per step Eq. 10 is K times too fast",
+    correction="each class's term carries $P(n)$, the chance of drawing it: per step Eq. 10 is $K$ times too fast",
 )
 def lemma_4(check: Check) -> None:
     """Eq. 10 against the engine's expected batch-1 step, at the decoder of Theorem 5 for attention fixed at zero."""
@@ -205,12 +205,12 @@ def tight_setting() -> Setting:
 
 
 @claim(
-    "E' = (I + E)^{-1} - I, in the modified gradient f_n - F E' e_n.",
+    "$E' = (I + E)^{-1} - I$, in the modified gradient $f_n - F E' e_n$.",
     where="Appendix D.1, with Eq. 26",
     category="misprint",
     conditions="attention fixed",
-    correction="E' = I - (I + E)^{-1}, as used from Eq. 28 on; the minus sign of the definition is supplied, as the "
-    "text from which it was taken drops it",
+    correction="$E' = I - (I + E)^{-1}$, as used from Eq. 28 on; the minus sign of the definition is supplied, as "
+    "the text from which it was taken drops it",
 )
 def definition_e_prime(check: Check) -> None:
     """F^T (f_n - F E' e_n) must be e_n (Eqs. 27 to 30)."""
@@ -222,14 +222,14 @@ def definition_e_prime(check: Check) -> None:
 
 
 @claim(
-    "Backpropagated coefficients beta have the term q_0 (1 + theta_n') with a plus sign.",
+    r"Backpropagated coefficients $\beta$ have the term $q_0 (1 + \theta_{n'})$ with a plus sign.",
     where="Theorem 1, Eq. 88",
     category="misprint",
     conditions="those of Theorem 1",
     setting=tight_setting,
     wrong_factor=1.001,
-    correction="q_0 (1 + theta_n') enters beta with a minus sign, the sum over k as printed; as q_0 < 0, beta_nn' "
-    "tends to +1/M and not to -1/M as overlaps vanish",
+    correction=r"$q_0 (1 + \theta_{n'})$ enters $\beta$ with a minus sign, the sum over $k$ as printed; as $q_0 < 0$, "
+    r"$\beta_{nn'}$ tends to $+1/M$ and not to $-1/M$ as overlaps vanish",
 )
 def equation_88(check: Check) -> None:
     """beta by Eq. 88 against the coefficients read off g_n = Y (e_n - alpha_n)."""

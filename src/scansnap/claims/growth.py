@@ -18,10 +18,10 @@ from scansnap.theory.growth import growth_rate
 
 
 @claim(
-    "With one class drawn again and again, its logits are (M - 1) h*(s) zeta_n and h* follows Eq. 33.",
+    r"With one class drawn again and again, its logits are $(M - 1) h^*(s) \zeta_n$ and $h^*$ follows Eq. 33.",
     where="Lemma 5, Eqs. 31 to 33",
     category="holds",
-    conditions="Y(0) = 0, attention fixed",
+    conditions="$Y(0) = 0$, attention fixed",
     wrong_factor=1 + 1e-6,
 )
 def lemma_5(check: Check) -> None:
@@ -52,7 +52,7 @@ def lemma_5(check: Check) -> None:
 
 
 @claim(
-    "In continuous time h obeys exp(M h) + (M - 1) M h = M eta_Y t + 1.",
+    r"In continuous time $h$ obeys $\exp(M h) + (M - 1) M h = M \eta_Y t + 1$.",
     where="Lemma 6, Eqs. 44 and 45",
     category="sharpened",
     wrong_factor=1 + 1e-6,
@@ -74,7 +74,7 @@ def lemma_6(check: Check) -> None:
 
 
 @claim(
-    "0 <= h* - h <= 2 eta_Y / M at every step, and the gap goes to zero.",
+    r"$0 \le h^* - h \le 2 \eta_Y / M$ at every step, and the gap goes to zero.",
     where="Lemma 7",
     category="holds",
     wrong_factor=12.0,
@@ -99,10 +99,11 @@ def lemma_7(check: Check) -> None:
 
 
 @claim(
-    "exp(M h) <= (M - 1) M h exactly between h = M^-(2 - w_0) and h = (1 + w_1) ln M / M, w_1 of order lnln M / ln M.",
+    r"$\exp(M h) \le (M - 1) M h$ exactly between $h = M^{-(2 - w_0)}$ and $h = (1 + w_1) \ln M / M$, $w_1$ of order "
+    r"$\ln \ln M / \ln M$.",
     where="Lemma 8, Eqs. 50 and 51",
     category="holds",
-    conditions="M >> 100",
+    conditions=r"$M \gg 100$",
     wrong_factor=3.0,
     assumes=("many_tokens",),
     depends_on="K, M and the rates",
@@ -130,10 +131,11 @@ def lemma_8(check: Check) -> None:
 
 
 @claim(
-    "The speed gamma rises like eta_Y t/K up to K ln M/eta_Y and falls like K ln(M eta_Y t/K)/(eta_Y t) later.",
+    r"The speed $\gamma$ rises like $\eta_Y t/K$ up to $K \ln M/\eta_Y$ and falls like $K \ln(M \eta_Y t/K)/(\eta_Y "
+    "t)$ later.",
     where="Lemma 9, Eqs. 52 to 57",
     category="holds",
-    conditions="modified gradient, attention fixed, t >= 1 (Remark 3)",
+    conditions=r"modified gradient, attention fixed, $t \ge 1$ (Remark 3)",
     wrong_factor=5.0,
     assumes=("uniform_classes", "many_tokens", "decoder_rate", "independent_classes"),
 )

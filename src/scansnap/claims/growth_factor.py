@@ -54,15 +54,17 @@ def _transition(check: Check) -> tuple[float, float]:
 
 
 @claim(
-    "Up to t'_0 chi is at least e^(2 f(0)^2 B_n), about ((rho_0^4 + 2 eta_Y eta_Z t^2)/K)^(f(0)^2/2): (sub-)linear.",
+    r"Up to $t'_0$ $\chi$ is at least $e^{2 f(0)^2 B_n}$, about $((\rho_0^4 + 2 \eta_Y \eta_Z t^2)/K)^{f(0)^2/2}$: "
+    "(sub-)linear.",
     where="Theorem 4, attention scanning",
     category="error",
-    conditions="one common token, one query, modified gradient, eta_Y >> eta_Z, (K - 1) f_n . f_n' << 1 for Eq. 13",
+    conditions=r"one common token, one query, modified gradient, $\eta_Y \gg \eta_Z$, $(K - 1) f_n \cdot f_{n'} \ll "
+    "1$ for Eq. 13",
     setting=weak_setting,
     wrong_factor=1.5,
-    correction="chi is at least (1 + 4 Gamma/C_0)^(f(0)^2/(2K)) and at most (1 + 4 Gamma/C_0)^(1/(2K)), up to what "
-    "Eqs. 12 and 13 neglect: at t = 0 the printed bound is not one but C_0^(f(0)^2/2), and it has no P(n) = 1/K.  It "
-    "is the upper bound that makes chi sub-linear, and more so: at most t^(1/K)",
+    correction=r"$\chi$ is at least $(1 + 4 \Gamma/C_0)^{f(0)^2/(2K)}$ and at most $(1 + 4 \Gamma/C_0)^{1/(2K)}$, up "
+    "to what Eqs. 12 and 13 neglect: at $t = 0$ the printed bound is not one but $C_0^{f(0)^2/2}$, and it has no "
+    r"$P(n) = 1/K$.  It is the upper bound that makes $\chi$ sub-linear, and more so: at most $t^{1/K}$",
     needs=("several classes", "distinct tokens", "one common token", "one query", "symmetric classes"),
 )
 def theorem_4_scanning(check: Check) -> None:
@@ -92,7 +94,7 @@ def theorem_4_scanning(check: Check) -> None:
 
 
 @claim(
-    "From t_0 on the growth factor chi of the dominant token is O(ln t).",
+    r"From $t_0$ on the growth factor $\chi$ of the dominant token is $O(\ln t)$.",
     where="Theorem 4, attention snapping",
     category="sharpened",
     conditions="one common token, one query",

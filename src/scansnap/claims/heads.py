@@ -50,7 +50,8 @@ def head_logits(classes: SequenceClasses, *, lr_y: float, lr_z: float, heads: in
     conditions="true SGD, heads normalized one by one whose logits add; equal heads for the law",
     setting=lambda: Setting(syn_medium(num_query=1), lr_y=0.5, lr_z=0.3),
     wrong_factor=1.01,
-    correction="heads share the residual: H heads that start equal are one head with the rates H eta_Y and eta_Z/H",
+    correction=r"heads share the residual: $H$ heads that start equal are one head with the rates $H \eta_Y$ and "
+    r"$\eta_Z/H$",
 )
 def heads_as_one(check: Check) -> None:
     """z of two and of four heads from zero along flows up to 10^5 steps, against one head at both pairs of rates."""
@@ -76,11 +77,11 @@ def _entry(logits: FloatArray, index: int) -> FloatArray:
 
 
 @claim(
-    "The initial value is a prior: the token with the largest P(l|n) exp(z(0)) wins, so that heads that start apart "
-    "combine different tokens.",
+    r"The initial value is a prior: the token with the largest $P(l|n) \exp(z(0))$ wins, so that heads that start "
+    "apart combine different tokens.",
     where="Section 5, initial value as prior; Theorem 3",
     category="holds under its assumptions",
-    conditions="Y(0) = 0; Z(0) uniform in +-4/sqrt(M)",
+    conditions=r"$Y(0) = 0$; $Z(0)$ uniform in $\pm4/\sqrt{M}$",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
     needs=("distinct tokens",),

@@ -49,7 +49,7 @@ def _bounded(check: Check, name: str, label: str, bound: str) -> None:
 
 
 @claim(
-    "No overlap exceeds the largest eigenvalue: max |E_ij| <= |lambda_1|.",
+    r"No overlap exceeds the largest eigenvalue: $\max \lvert E_{ij}\rvert \le \lvert \lambda_1\rvert$.",
     where="Lemma 13, Eq. 74",
     category="holds",
     depends_on=MATRICES,
@@ -60,10 +60,10 @@ def lemma_13(check: Check) -> None:
 
 
 @claim(
-    "(I + E)^{-1} = I - E', and E' has the eigenvalues lambda/(1 + lambda).",
+    r"$(I + E)^{-1} = I - E'$, and $E'$ has the eigenvalues $\lambda/(1 + \lambda)$.",
     where="Lemma 14, Eqs. 75 to 77",
     category="holds",
-    conditions="|lambda_1| < 1 for the series; I + E invertible is enough",
+    conditions=r"$\lvert \lambda_1\rvert < 1$ for the series; $I + E$ invertible is enough",
     wrong_factor=1 + 1e-6,
     depends_on=MATRICES,
 )
@@ -84,10 +84,10 @@ def lemma_14(check: Check) -> None:
 
 
 @claim(
-    "max |lambda_i(E')| <= |lambda_1| / (1 - |lambda_1|).",
+    r"$\max \lvert \lambda_i(E')\rvert \le \lvert \lambda_1\rvert / (1 - \lvert \lambda_1\rvert)$.",
     where="Lemma 15, Eq. 78",
     category="holds",
-    conditions="|lambda_1| < 1",
+    conditions=r"$\lvert \lambda_1\rvert < 1$",
     depends_on=MATRICES,
 )
 def lemma_15(check: Check) -> None:
@@ -96,10 +96,10 @@ def lemma_15(check: Check) -> None:
 
 
 @claim(
-    "The diagonal of E' is negative wherever a class overlaps another.",
+    "The diagonal of $E'$ is negative wherever a class overlaps another.",
     where="Lemma 16, Eq. 79",
     category="holds",
-    conditions="Assumption 2; I + E positive definite is enough",
+    conditions="Assumption 2; $I + E$ positive definite is enough",
     depends_on=MATRICES,
 )
 def lemma_16(check: Check) -> None:
@@ -122,10 +122,10 @@ def lemma_16(check: Check) -> None:
 
 
 @claim(
-    "|E'_nn' - E_nn'| <= lambda_1^2 / (1 - |lambda_1|).",
+    r"$\lvert E'_{nn'} - E_{nn'}\rvert \le \lambda_1^2 / (1 - \lvert \lambda_1\rvert)$.",
     where="Lemma 17, Eq. 80",
     category="holds",
-    conditions="|lambda_1| < 1",
+    conditions=r"$\lvert \lambda_1\rvert < 1$",
     wrong_factor=1.5,
     depends_on=MATRICES,
 )
@@ -135,7 +135,8 @@ def lemma_17(check: Check) -> None:
 
 
 @claim(
-    "Assumption 2, 6/sqrt(M) <= |lambda_i| < 1/K, needs M > 36 K^2; no published synthetic setting has so many tokens.",
+    r"Assumption 2, $6/\sqrt{M} \le \lvert \lambda_i\rvert < 1/K$, needs $M > 36 K^2$; no published synthetic setting "
+    "has so many tokens.",
     where="Assumption 2, with Section 8",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=10.0,
@@ -169,13 +170,14 @@ def assumption_2(check: Check) -> None:
 
 
 @claim(
-    "sum_k lambda_k^2 u_nk^2/(1 + lambda_k) >= min |lambda_i|^2/(1 - |lambda_1|), on the way to xi_n > 0.",
+    r"$\sum_k \lambda_k^2 u_{nk}^2/(1 + \lambda_k) \ge \min \lvert \lambda_i\rvert^2/(1 - \lvert \lambda_1\rvert)$, "
+    r"on the way to $\xi_n > 0$.",
     where="Theorem 1 (a), Eq. 93, third line",
     category="misprint",
     conditions="Assumption 2",
     wrong_factor=1.1,
-    correction="the denominator is 1 + |lambda_1|; the printed bound is up to 1.5 times too large, the supremum being "
-    "at K = 2 as the overlap tends to 1/2; the next line, with 1/2, follows all the same",
+    correction=r"the denominator is $1 + \lvert \lambda_1\rvert$; the printed bound is up to 1.5 times too large, the "
+    "supremum being at $K = 2$ as the overlap tends to 1/2; the next line, with 1/2, follows all the same",
     depends_on=MATRICES,
 )
 def equation_93(check: Check) -> None:

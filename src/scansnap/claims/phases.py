@@ -35,14 +35,15 @@ def _arguments(check: Check) -> dict[str, Any]:
 
 
 @claim(
-    "B_n = 1/4 ln(C_0 + 4 Gamma): attention scans like ln t up to t'_0 and snaps to lnln t from t_0 on.",
+    r"$B_n = \frac{1}{4} \ln(C_0 + 4 \Gamma)$: attention scans like $\ln t$ up to $t'_0$ and snaps to $\ln \ln t$ "
+    "from $t_0$ on.",
     where="Theorem 4, Eqs. 14 and 118 to 133",
     category="error",
-    conditions="one common token, one query, dz/dt = -eta_Z gamma e^(4z)/C_0 (Eqs. 118, 119), modified gradient",
+    conditions=r"one common token, one query, $\dot z = -\eta_Z \gamma e^{4z}/C_0$ (Eqs. 118, 119), modified gradient",
     setting=lambda: Setting(single_common(num_distinct=20), lr_y=0.5, lr_z=0.05),
     wrong_factor=1.1,
-    correction="B_n = 1/4 ln(1 + 4 Gamma/C_0), so that B_n(0) = 0; under true SGD neither form holds: "
-    "beta starts at 1/M (see symmetric_drive)",
+    correction=r"$B_n = \frac{1}{4} \ln(1 + 4 \Gamma/C_0)$, so that $B_n(0) = 0$; under true SGD neither form holds: "
+    r"$\beta$ starts at $1/M$ (see symmetric_drive)",
     needs=("one common token", "one query"),
 )
 def theorem_4(check: Check) -> None:
@@ -107,14 +108,15 @@ def _integrated(times: FloatArray, more: dict[str, Any]) -> FloatArray:
 
 
 @claim(
-    "One C_0 = rho_0^4/K serves dz/dt of the common token and the drive xi_n alike.",
+    r"One $C_0 = \rho_0^4/K$ serves $\dot z$ of the common token and the drive $\xi_n$ alike.",
     where="Section 6, Eq. 13, with Eq. 10 as published",
     category="error",
     conditions="one common token, one query",
     setting=section_6_setting,
-    correction="by Eq. 10 as published dz/dt sums over the K classes of the query, xi_n does not: -dz/dt is K times "
-    "eta_Z xi_n (1 - f^2); with P(n) in Eq. 10 the two agree, and C_0 = 1/((K-1) o^2) with the overlap o = P(l|n)^2 "
-    "e^(2z)/rho_0^2: the text has K for the K - 1 terms, drops P(l|n)^2 and writes f_nl' for f_n'l",
+    correction=r"by Eq. 10 as published $\dot z$ sums over the $K$ classes of the query, $\xi_n$ does not: $-\dot z$ "
+    r"is $K$ times $\eta_Z \xi_n (1 - f^2)$; with $P(n)$ in Eq. 10 the two agree, and $C_0 = 1/((K-1) o^2)$ with the "
+    r"overlap $o = P(l|n)^2 e^{2z}/\rho_0^2$: the text has $K$ for the $K - 1$ terms, drops $P(l|n)^2$ and writes "
+    "$f_{nl'}$ for $f_{n'l}$",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def equation_13(check: Check) -> None:
@@ -137,12 +139,12 @@ def equation_13(check: Check) -> None:
 
 
 @claim(
-    "nu = eta_Z/eta_Y, and B_n(t_0) depends on K, M and nu alone.",
+    r"$\nu = \eta_Z/\eta_Y$, and $B_n(t_0)$ depends on $K$, $M$ and $\nu$ alone.",
     where="Figure 9, caption; Eqs. 130, 131",
     category="misprint",
     setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=0.05),
     wrong_factor=1.01,
-    correction="nu = eta_Y/eta_Z, as Appendix F says; the figure's rates are equal, so that both give one",
+    correction=r"$\nu = \eta_Y/\eta_Z$, as Appendix F says; the figure's rates are equal, so that both give one",
     depends_on="K, M and the rates",
 )
 def figure_9(check: Check) -> None:
@@ -167,10 +169,10 @@ def figure_9(check: Check) -> None:
 
 
 @claim(
-    "h(t/K) is (1 + o(1)) eta_Y t/(M K) up to t'_0 and (1 + o(1)) ln(M eta_Y t/K)/M from t_0 on.",
+    r"$h(t/K)$ is $(1 + o(1)) \eta_Y t/(M K)$ up to $t'_0$ and $(1 + o(1)) \ln(M \eta_Y t/K)/M$ from $t_0$ on.",
     where="Appendix F (1) and (2), with Eqs. 130 and 131",
     category="sharpened",
-    conditions="o(1) as M grows",
+    conditions="$o(1)$ as $M$ grows",
     setting=section_6_setting,
     wrong_factor=1.02,
     depends_on="K, M and the rates",
@@ -202,15 +204,16 @@ def appendix_f_orders(check: Check) -> None:
 
 
 @claim(
-    "For t >> exp(1/sqrt(2 nu))/(M eta_Y) B_n is 1/2 lnln(M eta_Y t/K) + 1/4 ln(2 K (M-1)^2/(M^2 nu)).",
+    r"For $t \gg \exp(1/\sqrt{2 \nu})/(M \eta_Y)$ $B_n$ is $\frac{1}{2} \ln \ln(M \eta_Y t/K) + \frac{1}{4} \ln(2 K "
+    r"(M-1)^2/(M^2 \nu))$.",
     where="Appendix F (3), Eq. 132",
     category="too strong",
-    conditions="nu = eta_Y/eta_Z fixed",
+    conditions=r"$\nu = \eta_Y/\eta_Z$ fixed",
     setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=2e-4),
     wrong_factor=1.05,
-    correction="ln(M eta_Y t/K) >> sqrt(nu C_0/(2 K)); a time far beyond the one at which the two are equal is not "
-    "enough, and the printed time is that one up to K and C_0 if nu is read upside down, as in Figure 9's caption; as "
-    "t -> infinity the printed 1 + o(1) absorbs -1/4 ln C_0, which belongs to B_n",
+    correction=r"$\ln(M \eta_Y t/K) \gg \sqrt{\nu C_0/(2 K)}$; a time far beyond the one at which the two are equal "
+    r"is not enough, and the printed time is that one up to $K$ and $C_0$ if $\nu$ is read upside down, as in Figure "
+    r"9's caption; as $t \to \infty$ the printed $1 + o(1)$ absorbs $-\frac{1}{4} \ln C_0$, which belongs to $B_n$",
     depends_on="K, M and the rates",
 )
 def equation_132(check: Check) -> None:
@@ -243,14 +246,14 @@ def equation_132(check: Check) -> None:
 
 
 @claim(
-    "From t_0 on gamma = O(K ln(eta_Y t/K)/(eta_Y t)).",
+    r"From $t_0$ on $\gamma = O(K \ln(\eta_Y t/K)/(\eta_Y t))$.",
     where="Theorem 1 (b), Theorem 4, attention snapping",
     category="misprint",
-    conditions="a constant that does not depend on M; two is enough for the form with M (Eq. 57)",
+    conditions="a constant that does not depend on $M$; two is enough for the form with $M$ (Eq. 57)",
     setting=section_6_setting,
     wrong_factor=3.0,
-    correction="gamma = O(K ln(M eta_Y t/K)/(eta_Y t)), as in Lemma 9: an M is lost from the logarithm, and at t_0 the "
-    "printed form falls short by a factor that grows like ln M / lnln M",
+    correction=r"$\gamma = O(K \ln(M \eta_Y t/K)/(\eta_Y t))$, as in Lemma 9: an $M$ is lost from the logarithm, and "
+    r"at $t_0$ the printed form falls short by a factor that grows like $\ln M / \ln \ln M$",
     depends_on="K, M and the rates",
 )
 def theorem_1_b(check: Check) -> None:
@@ -275,10 +278,10 @@ def theorem_1_b(check: Check) -> None:
 
 
 @claim(
-    "Attention does not become winner-takes-all, although B_n grows to infinity.",
+    "Attention does not become winner-takes-all, although $B_n$ grows to infinity.",
     where="abstract; Section 6, first paragraph; Theorem 4, attention snapping",
     category="holds",
-    conditions="one common token, one query, a fixed ratio eta_Y/eta_Z; observed in these settings",
+    conditions=r"one common token, one query, a fixed ratio $\eta_Y/\eta_Z$; observed in these settings",
     setting=section_6_setting,
     wrong_factor=1.2,
     needs=("one common token", "one query", "symmetric classes"),
@@ -312,14 +315,15 @@ def winner_takes_all(check: Check) -> None:
 
 
 @claim(
-    "Late B_n is Theta(lnln(M eta_Z nu t/K) - ln(nu/K)).",
+    r"Late $B_n$ is $\Theta(\ln \ln(M \eta_Z \nu t/K) - \ln(\nu/K))$.",
     where="Appendix F (3), Eq. 133",
     category="error",
-    conditions="nu = eta_Y/eta_Z fixed, times to which Eq. 132 applies",
+    conditions=r"$\nu = \eta_Y/\eta_Z$ fixed, times to which Eq. 132 applies",
     setting=lambda: Setting(single_common(), lr_y=0.5, lr_z=2e-4),
     wrong_factor=-1.0,
-    correction="1/2 lnln(M eta_Y t/K) - 1/4 ln(nu/(2K)) - 1/4 ln C_0: half the weight of ln nu, without which the "
-    "printed form is negative where B_n is positive; (a) and (b), which are drawn from it, follow from Eq. 129",
+    correction=r"$\frac{1}{2} \ln \ln(M \eta_Y t/K) - \frac{1}{4} \ln(\nu/(2K)) - \frac{1}{4} \ln C_0$: half the "
+    r"weight of $\ln \nu$, without which the printed form is negative where $B_n$ is positive; (a) and (b), which are "
+    "drawn from it, follow from Eq. 129",
     depends_on="K, M and the rates",
 )
 def equation_133(check: Check) -> None:

@@ -34,10 +34,10 @@ def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
 
 
 @claim(
-    "A bias by relative position is a prior on contextual tokens: exp(z + z_0) = exp(z) exp(z_0).",
+    r"A bias by relative position is a prior on contextual tokens: $\exp(z + z_0) = \exp(z) \exp(z_0)$.",
     where="Section 7, positional encoding",
     category="holds under its assumptions",
-    conditions="fixed bias, T -> infinity",
+    conditions=r"fixed bias, $T \to \infty$",
     setting=lambda: Setting(near_distinct(), lr_y=1.0, lr_z=0.5),
     wrong_factor=1.01,
 )

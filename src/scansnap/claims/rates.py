@@ -70,7 +70,8 @@ def _constant(check: Check) -> float:
 
 
 @claim(
-    "A larger eta_Y of the decoder leads to a shorter phase transition time t_0, which is about 2 K ln M/eta_Y.",
+    r"A larger $\eta_Y$ of the decoder leads to a shorter phase transition time $t_0$, which is about $2 K \ln "
+    r"M/\eta_Y$.",
     where="Section 6 (a)",
     category="holds",
     conditions="one query; attention fixed for the law, which is a scaling of time",
@@ -117,17 +118,18 @@ def _crossings(
 
 
 @claim(
-    "Scaling up both rates leads to a larger B_n as t -> infinity, and thus to sparser attention maps.",
+    r"Scaling up both rates leads to a larger $B_n$ as $t \to \infty$, and thus to sparser attention maps.",
     where="Section 6 (b)",
     category="too strong",
-    conditions="one common token, one query; a sparser map read as a larger chi and less attention on the common token",
+    conditions=r"one common token, one query; a sparser map read as a larger $\chi$ and less attention on the common "
+    "token",
     setting=section_6_setting,
     wrong_factor=1.02,
-    correction="rates c times as large do exactly what c times as many steps do, under either gradient; B_n(c t) "
-    "exceeds B_n(t) by 1/2 ln(1 + ln c/ln(M eta_Y t/K)), which vanishes as t -> infinity; chi and the loss of the "
-    "common token grow at all times, but the entropy of attention does not fall at all times: on the whole map it "
-    "first rises, and among the distinct tokens, with the modified gradient, it falls up to some time and rises after "
-    "it (observed in the setting)",
+    correction="rates $c$ times as large do exactly what $c$ times as many steps do, under either gradient; $B_n(c "
+    r"t)$ exceeds $B_n(t)$ by $\frac{1}{2} \ln(1 + \ln c/\ln(M \eta_Y t/K))$, which vanishes as $t \to \infty$; $\chi$ "
+    "and the loss of the common token grow at all times, but the entropy of attention does not fall at all times: on "
+    "the whole map it first rises, and among the distinct tokens, with the modified gradient, it falls up to some "
+    "time and rises after it (observed in the setting)",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def section_6_b(check: Check) -> None:
@@ -173,10 +175,10 @@ def _engine_logits(check: Check, times: FloatArray, gradient: DecoderGradient, f
 
 
 @claim(
-    "With nu = eta_Y/eta_Z fixed a larger eta_Z results in a larger B_n and a sparser attention map.",
+    r"With $\nu = \eta_Y/\eta_Z$ fixed a larger $\eta_Z$ results in a larger $B_n$ and a sparser attention map.",
     where="Appendix F (a)",
     category="holds",
-    conditions="Eqs. 118 and 119 for B_n; for attention, ln chi of the dominant token",
+    conditions=r"Eqs. 118 and 119 for $B_n$; for attention, $\ln \chi$ of the dominant token",
     setting=section_6_setting,
     wrong_factor=-1.0,
     needs=("one common token", "one query", "symmetric classes"),
@@ -206,13 +208,14 @@ def appendix_f_a(check: Check) -> None:
 
 
 @claim(
-    "With eta_Z fixed a larger nu (a larger eta_Y) results in a smaller B_n and a denser attention map.",
+    r"With $\eta_Z$ fixed a larger $\nu$ (a larger $\eta_Y$) results in a smaller $B_n$ and a denser attention map.",
     where="Appendix F (b)",
     category="fails under true SGD",
-    conditions="Eqs. 118 and 119, t beyond theory.rate_order_time, which is before t_0",
+    conditions="Eqs. 118 and 119, $t$ beyond theory.rate_order_time, which is before $t_0$",
     setting=figure_3_setting,
     wrong_factor=-1.0,
-    correction="under true SGD ln chi has a maximum over nu, of which it is true on one side only (section_6_c)",
+    correction=r"under true SGD $\ln \chi$ has a maximum over $\nu$, of which it is true on one side only "
+    "(section_6_c)",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def appendix_f_b(check: Check) -> None:
@@ -247,15 +250,15 @@ def appendix_f_b(check: Check) -> None:
 
 
 @claim(
-    "With eta_Z fixed a smaller eta_Y leads to a larger B_n from t_0 on, and so to a sparser attention map.",
+    r"With $\eta_Z$ fixed a smaller $\eta_Y$ leads to a larger $B_n$ from $t_0$ on, and so to a sparser attention map.",
     where="Section 6 (c); Figure 3",
     category="fails under true SGD",
-    conditions="one common token, one query, modified gradient; K = 10, M = 1000, eta_Z = 0.5 as in Figure 3",
+    conditions=r"one common token, one query, modified gradient; $K = 10$, $M = 1000$, $\eta_Z = 0.5$ as in Figure 3",
     setting=figure_3_setting,
     wrong_factor=-1.0,
-    correction="under true SGD ln chi has a maximum over eta_Y/eta_Z: at Figure 3's rates, up to a ratio of ten, the "
-    "order is the opposite, from 300 on it is the paper's (observed: one maximum, between ratios of 10 and 300, for "
-    "K = 2, 10 and 30 at 10^3 and 10^6 steps; it moves up with K and with time)",
+    correction=r"under true SGD $\ln \chi$ has a maximum over $\eta_Y/\eta_Z$: at Figure 3's rates, up to a ratio of "
+    "ten, the order is the opposite, from 300 on it is the paper's (observed: one maximum, between ratios of 10 and "
+    "300, for $K = 2$, 10 and 30 at $10^3$ and $10^6$ steps; it moves up with $K$ and with time)",
     needs=("one common token", "one query", "symmetric classes"),
 )
 def section_6_c(check: Check) -> None:

@@ -18,7 +18,7 @@ from scansnap.results.measure import one_head
     "Attention is a learnable TF-IDF: tokens of many classes lose weight, frequent tokens of one class gain it.",
     where="the authors' slides",
     category="holds under its assumptions",
-    conditions="Syn-Small as published: SGD with momentum, batch 128, T = 128, 100 iterations",
+    conditions="Syn-Small as published: SGD with momentum, batch 128, $T = 128$, 100 iterations",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
     wrong_factor=-1.0,
     needs=("distinct tokens everywhere", "common tokens"),
@@ -63,7 +63,8 @@ def _cosine(a: FloatArray, b: FloatArray) -> float:
 
 
 @claim(
-    "The query is x_{T-1} and the next token x_T, counted from zero as in Table 1: x_T and x_{T+1} of the main text.",
+    "The query is $x_{T-1}$ and the next token $x_T$, counted from zero as in Table 1: $x_T$ and $x_{T+1}$ of the "
+    "main text.",
     where="Table 1, with Section 3",
     category="holds",
     setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),

@@ -50,15 +50,16 @@ def _betas(check: Check, gradient: DecoderGradient) -> tuple[FloatArray, FloatAr
 
 
 @claim(
-    "With a residual connection beta_nn' is f_n . f_n' + 1[psi(n) = psi(n')]: much larger within a query.",
+    r"With a residual connection $\beta_{nn'}$ is $f_n \cdot f_{n'} + 1[\psi(n) = \psi(n')]$: much larger within a "
+    "query.",
     where="Section 7, residue connection",
     category="error",
-    conditions="modified gradient, eta_Y >> eta_Z, T -> infinity",
+    conditions=r"modified gradient, $\eta_Y \gg \eta_Z$, $T \to \infty$",
     setting=residual_setting,
     needs=("interacting queries",),
     wrong_factor=1.1,
-    correction="beta_nn' is entry nn' of I - (V^T V)^{-1} with v_n = LN(f_n + e_m), and v_n . v_n' is half of that sum;"
-    " under true SGD classes of different queries hardly interact at all",
+    correction=r"$\beta_{nn'}$ is entry $nn'$ of $I - (V^T V)^{-1}$ with $v_n = \mathrm{LN}(f_n + e_m)$, and $v_n "
+    r"\cdot v_{n'}$ is half of that sum; under true SGD classes of different queries hardly interact at all",
 )
 def residual_beta(check: Check) -> None:
     """beta of the whole layer along flows of 1 to 10^9 steps, off the diagonal; true SGD in contrast."""
@@ -114,14 +115,14 @@ def _gains(
     "With a residual connection Theorem 2 holds within each query: local distinct tokens gain, local common ones lose.",
     where="Section 7, residue connection",
     category="too strong",
-    conditions="modified gradient, eta_Y >> eta_Z, T -> infinity, one locally common token in each query",
+    conditions=r"modified gradient, $\eta_Y \gg \eta_Z$, $T \to \infty$, one locally common token in each query",
     setting=residual_setting,
     needs=("interacting queries",),
     wrong_factor=-1.0,
-    correction="it holds for tokens that one query has; a locally distinct token l of class n that another query has "
-    "too gains exactly if f_nl sum_n' beta_nn' f_n . f_n' exceeds the sum of beta_nn' f_n'l over classes of other "
-    "queries (theory.residual_velocity): here it loses, with 0.7 of its weight it gains; observed in these settings: "
-    "under true SGD it gains from 10^3 steps on",
+    correction="it holds for tokens that one query has; a locally distinct token $l$ of class $n$ that another query "
+    r"has too gains exactly if $f_{nl} \sum_{n'} \beta_{nn'} f_n \cdot f_{n'}$ exceeds the sum of $\beta_{nn'} "
+    "f_{n'l}$ over classes of other queries (theory.residual_velocity): here it loses, with 0.7 of its weight it "
+    "gains; observed in these settings: under true SGD it gains from $10^3$ steps on",
 )
 def residual_fates(check: Check) -> None:
     """Gains of z between 28 times from 1 to 10^9 steps, both gradients; the criterion, also at three other weights."""

@@ -21,11 +21,12 @@ probability that a share above delta is seen by chance is far below 1e-6."""
 
 
 @claim(
-    "A class is drawn N P(n) times up to sqrt(N/2 ln(2/delta)) + 1 < sqrt(N ln(2/delta)), but for a chance delta.",
+    r"A class is drawn $N P(n)$ times up to $\sqrt{N/2 \ln(2/\delta)} + 1 < \sqrt{N \ln(2/\delta)}$, but for a chance "
+    r"$\delta$.",
     where="Lemma 10, Eq. 58",
     category="too strong",
     wrong_factor=2.0,
-    conditions="N ln(2/delta) > 11.66 for the second bound, which the text does not say",
+    conditions=r"$N \ln(2/\delta) > 11.66$ for the second bound, which the text does not say",
     depends_on="K, M and the rates",
 )
 def lemma_10(check: Check) -> None:
@@ -53,10 +54,11 @@ def lemma_10(check: Check) -> None:
 
 
 @claim(
-    "With N >> K^2 and but for a chance delta, |N_n - Nbar| is at most Delta = ceil(sqrt(N ln(1/delta))) << Nbar.",
+    r"With $N \gg K^2$ and but for a chance $\delta$, $\lvert N_n - \bar N\rvert$ is at most $\Delta = \lceil \sqrt{N "
+    r"\ln(1/\delta)}\rceil \ll \bar N$.",
     where="Remark 4, Eq. 60",
     category="holds",
-    conditions="classes drawn uniformly; all of them at once for delta up to 1/2",
+    conditions=r"classes drawn uniformly; all of them at once for $\delta$ up to 1/2",
     wrong_factor=3.0,
     depends_on="K, M and the rates",
 )
@@ -107,10 +109,11 @@ def _some_outside(steps: int, classes: int, delta: float) -> float:
 
 
 @claim(
-    "But for a chance delta |sigma| is of order eta_Y sqrt(N ln(1/delta)), and K/sqrt(N) sqrt(ln(1/delta)) later.",
+    r"But for a chance $\delta$ $\lvert \sigma\rvert$ is of order $\eta_Y \sqrt{N \ln(1/\delta)}$, and $K/\sqrt{N} "
+    r"\sqrt{\ln(1/\delta)}$ later.",
     where="Corollary 1, with Eq. 71",
     category="sharpened",
-    conditions="later means N >= K (sqrt(N ln(1/delta)) + 2 (1 + w_1) ln M/eta_Y); one class at a time",
+    conditions=r"later means $N \ge K (\sqrt{N \ln(1/\delta)} + 2 (1 + w_1) \ln M/\eta_Y)$; one class at a time",
     wrong_factor=3.0,
     assumes=("uniform_classes", "decoder_rate"),
     depends_on="K, M and the rates",
@@ -157,14 +160,15 @@ def corollary_1_sigma(check: Check) -> None:
 
 
 @claim(
-    "h(N_n) and the residual stay near their values at the mean count: relative deviations Delta/Nbar and sigma'.",
+    r"$h(N_n)$ and the residual stay near their values at the mean count: relative deviations $\Delta/\bar N$ and "
+    r"$\sigma'$.",
     where="Lemma 11, Eqs. 61 and 62",
     category="too strong",
-    conditions="N >> K^2, Delta << Nbar; for sigma' <= eta_Y Delta/3, N_n above the mean",
+    conditions=r"$N \gg K^2$, $\Delta \ll \bar N$; for $\sigma' \le \eta_Y \Delta/3$, $N_n$ above the mean",
     wrong_factor=30.0,
-    correction="sigma' <= eta_Y Delta/3 above the mean, and below it the lesser of eta_Y Delta and e^(k Delta) - 1, "
-    "k = M eta_Y/(4 (M-1)); later "
-    "sigma' <= 2 Delta/(Nbar + Delta) above and 2 Delta/(Nbar - Delta) below: the constant is two, as the proof has it",
+    correction=r"$\sigma' \le \eta_Y \Delta/3$ above the mean, and below it the lesser of $\eta_Y \Delta$ and $e^{k "
+    r"\Delta} - 1$, $k = M \eta_Y/(4 (M-1))$; later $\sigma' \le 2 \Delta/(\bar N + \Delta)$ above and $2 \Delta/(\bar "
+    r"N - \Delta)$ below: the constant is two, as the proof has it",
     assumes=("uniform_classes", "decoder_rate"),
     depends_on="K, M and the rates",
 )
@@ -207,10 +211,11 @@ def lemma_11(check: Check) -> None:
 
 
 @claim(
-    "Sampled training gives W = (I + Theta) Wbar with |theta_n| of order K/sqrt(N) sqrt(ln(K/delta)).",
+    r"Sampled training gives $W = (I + \Theta) \bar W$ with $\lvert \theta_n\rvert$ of order $K/\sqrt{N} "
+    r"\sqrt{\ln(K/\delta)}$.",
     where="Lemma 12",
     category="holds",
-    conditions="modified gradient, attention fixed, N >> K^2",
+    conditions=r"modified gradient, attention fixed, $N \gg K^2$",
     wrong_factor=30.0,
     assumes=("uniform_classes", "independent_classes", "decoder_rate"),
 )
@@ -241,7 +246,8 @@ def sampled_logits(check: Check, *, runs: int, steps: int) -> FloatArray:
 
 
 @claim(
-    "A token's frequency in a sequence is within sqrt(ln(2/delta)/(2(T-1))) of P(l|n), but for a chance delta.",
+    r"A token's frequency in a sequence is within $\sqrt{\ln(2/\delta)/(2(T-1))}$ of $P(l|n)$, but for a chance "
+    r"$\delta$.",
     where="Lemma 18, Eq. 136",
     category="holds",
     wrong_factor=5.0,

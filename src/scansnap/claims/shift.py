@@ -21,10 +21,10 @@ def _shift(steps: int, *, vocab_size: float, lr_y: float) -> tuple[FloatArray, F
 
 
 @claim(
-    "There is a c of order one with h*(s) <= h(s + c) for all s <= ln M/eta_Y.",
+    r"There is a $c$ of order one with $h^*(s) \le h(s + c)$ for all $s \le \ln M/\eta_Y$.",
     where="Lemma 7 (a), second sentence",
     category="sharpened",
-    conditions="eta_Y of order one",
+    conditions=r"$\eta_Y$ of order one",
     wrong_factor=1.4,
     depends_on="K, M and the rates",
 )
@@ -50,14 +50,15 @@ def lemma_7_shift(check: Check) -> None:
 
 
 @claim(
-    "With a constant c of order ln M, h(s) <= h*(s) <= h(s + c) for all s > s_1.",
+    r"With a constant $c$ of order $\ln M$, $h(s) \le h^*(s) \le h(s + c)$ for all $s > s_1$.",
     where="Remark 2",
     category="too strong",
-    conditions="eta_Y of order one, s up to M^2/(2 eta_Y), which the text does not say",
+    conditions=r"$\eta_Y$ of order one, $s$ up to $M^2/(2 \eta_Y)$, which the text does not say",
     wrong_factor=20.0,
-    correction="the shift c is 1/2 ln((M - 1 + e^(M h*))/M) up to a factor 1 + O(eta_Y) (theory.shift_bounds), which "
-    "grows like 1/2 ln(eta_Y s): no constant is enough, ln M is up to about s = M^2/eta_Y, and h* - h falls like "
-    "ln s/s; the text's h* - h = O(ln M/(M t)) leaves out what each step adds to the gap",
+    correction=r"the shift $c$ is $\frac{1}{2} \ln((M - 1 + e^{M h^*})/M)$ up to a factor $1 + O(\eta_Y)$ "
+    r"(theory.shift_bounds), which grows like $\frac{1}{2} \ln(\eta_Y s)$: no constant is enough, $\ln M$ is up to "
+    r"about $s = M^2/\eta_Y$, and $h^* - h$ falls like $\ln s/s$; the text's $h^* - h = O(\ln M/(M t))$ leaves out "
+    "what each step adds to the gap",
     depends_on="K, M and the rates",
 )
 def remark_2(check: Check) -> None:
@@ -85,11 +86,11 @@ def remark_2(check: Check) -> None:
 
 
 @claim(
-    "h is of order ln(M eta_Y s)/M from s_1 = 2 ln(1 + w_1)/eta_Y on.",
+    r"$h$ is of order $\ln(M \eta_Y s)/M$ from $s_1 = 2 \ln(1 + w_1)/\eta_Y$ on.",
     where="Remark 2, last step",
     category="misprint",
     wrong_factor=20.0,
-    correction="s_1 = 2 (1 + w_1) ln M / eta_Y, as in Lemma 9; for the remark's conclusion see remark_2",
+    correction=r"$s_1 = 2 (1 + w_1) \ln M / \eta_Y$, as in Lemma 9; for the remark's conclusion see remark_2",
     depends_on="K, M and the rates",
 )
 def remark_2_start(check: Check) -> None:
@@ -109,10 +110,11 @@ def remark_2_start(check: Check) -> None:
 
 
 @claim(
-    "For M >> 100 and eta_Y >> M^-0.99, exp(M h) - (M - 1) M h has a single zero from the first update on.",
+    r"For $M \gg 100$ and $\eta_Y \gg M^{-0.99}$, $\exp(M h) - (M - 1) M h$ has a single zero from the first update "
+    "on.",
     where="Remark 3",
     category="sharpened",
-    conditions="M >> 100, M^-0.99 << eta_Y < 1",
+    conditions=r"$M \gg 100$, $M^{-0.99} \ll \eta_Y < 1$",
     wrong_factor=1.5,
     depends_on="K, M and the rates",
 )
@@ -142,13 +144,13 @@ def remark_3(check: Check) -> None:
 
 
 @claim(
-    "1/M^(1 - w_0) > 1/M^0.99, where w_0 << 0.01.",
+    r"$1/M^{1 - w_0} > 1/M^{0.99}$, where $w_0 \ll 0.01$.",
     where="Remark 3, first sentence",
     category="misprint",
-    conditions="M >> 100",
+    conditions=r"$M \gg 100$",
     wrong_factor=1.1,
-    correction="1/M^(1 - w_0) < 1/M^0.99, as w_0 < 0.01; eta_Y >> M^-0.99, which the paper assumes from there on, is "
-    "enough for the remark, and more than enough",
+    correction=r"$1/M^{1 - w_0} < 1/M^{0.99}$, as $w_0 < 0.01$; $\eta_Y \gg M^{-0.99}$, which the paper assumes from "
+    "there on, is enough for the remark, and more than enough",
     depends_on="K, M and the rates",
 )
 def remark_3_order(check: Check) -> None:

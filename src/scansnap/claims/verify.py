@@ -47,7 +47,7 @@ def verify(
     lr_y, lr_z : float
         Learning rates, in place of the claims' own.
     progress : bool
-        Whether to show a progress bar; by default on an interactive terminal only.
+        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere a line now and then.
     on_verdict : callable
         Called with each verdict as it is reached.
 

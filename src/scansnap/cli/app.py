@@ -14,7 +14,7 @@ from scansnap.base.user_file import user_mistake
 from scansnap.cli.lazy import group_of
 from scansnap.cli.say import say
 from scansnap.cli.sections import WIDTH
-from scansnap.cli.stopping import stop_on_sigterm
+from scansnap.cli.stopping import Stopped, stopping_on_signals
 
 COMMANDS = {
     "train": "train:command",
@@ -58,37 +58,46 @@ app = typer.Typer(
 )
 for name, (about, commands) in GROUPS.items():
     app.add_typer(
-        typer.Typer(cls=group_of(commands), no_args_is_help=True, rich_markup_mode=None, help=about), name=name
+        typer.Typer(cls=group_of(commands), no_args_is_help=True, rich_markup_mode=None, help=about, short_help=about),
+        name=name,
     )
 
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from scansnap.results.provenance import commit, version_of
 
-        say(version("scansnap"))
+        say(f"scansnap {version_of('scansnap')} (commit {commit()})")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show version and commit."),
     ] = False,
 ) -> None:
     """The training dynamics of attention, exact and executable."""
 
 
 def main() -> None:
-    """Run the program; a refusal, or a mistake in the user's file, is one sentence on the error stream and status 2."""
+    """Run the program.
+
+    A refusal, by it or by the system, or a mistake in the user's file is one sentence on the error stream and status 2.
+    """
     let_waiting_threads_sleep()
-    stop_on_sigterm()
-    try:
-        with needs_torch("this command"):
-            app()
-    except Exception as error:
-        sentence = str(error) if isinstance(error, ScanSnapError) else user_mistake(error)
-        if sentence is None:
-            raise
-        say(f"scansnap: {sentence}", error=True)
-        sys.exit(getattr(error, "status", 2))
+    with stopping_on_signals():
+        try:
+            with needs_torch("this command"):
+                app()
+        except (Exception, KeyboardInterrupt) as error:
+            refusal = Stopped(error) if isinstance(error, KeyboardInterrupt) else error
+            sentence = str(refusal) if isinstance(refusal, ScanSnapError) else user_mistake(refusal)
+            if sentence is None and isinstance(refusal, OSError):
+                file = f" ({refusal.filename})" if refusal.filename else ""
+                sentence = f"the system refuses: {refusal.strerror or refusal}{file}."
+            if sentence is None:
+                raise
+            say(f"scansnap: {sentence}", error=True)
+            sys.exit(getattr(refusal, "status", 2))

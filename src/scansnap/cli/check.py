@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from scansnap.base.errors import StoreError
+from scansnap.base.progress import progress_bar
 from scansnap.cli import common
 from scansnap.cli.say import say
 from scansnap.results.sealed_folder import LIST
@@ -22,8 +23,9 @@ def command(
     ],
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Read every file of a store and say what is intact; the status is 2 if anything is damaged."""
-    condition = _condition(store)
+    """Read every file of a result and say which parts are intact; the status is 2 if any is damaged."""
+    with progress_bar(f"reading {store}", None, False if json else None):
+        condition = _condition(store)
     if json:
         facts = {"store": str(store), "intact": condition.is_intact, **asdict(condition)}
         say(json_module.dumps(facts))
@@ -36,7 +38,7 @@ def command(
 
 
 def _condition(store: Path) -> Condition:
-    if (store / LIST).exists():
+    if (store / LIST).exists() or not store.exists():
         return check_store(store)
     from scansnap.text.counts.counts import INFO, check_counts
     from scansnap.text.model.model_file import SHAPE, check_model

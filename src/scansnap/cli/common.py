@@ -23,8 +23,9 @@ from scansnap.results.provenance import store_name
 if TYPE_CHECKING:
     import xarray as xr
 
-PRESETS_HELP = "; ".join(f"{name} ({experiment.about})" for name, experiment in PUBLISHED.items())
-PRESET_OPTION = typer.Option("--preset", help=f"A published setting: {PRESETS_HELP}.", show_default=False)
+PRESET_OPTION = typer.Option(
+    "--preset", help="A published setting, by its name in the list at the end.", show_default=False
+)
 CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
 CLASSES_OPTION = typer.Option(
     "--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.", show_default=False
@@ -37,9 +38,12 @@ FROM_OPTION = typer.Option(
     help="A Python file to run first, which may register optimizers, quantities, layers or data of your own by name.",
     show_default=False,
 )
-STORE_OPTION = typer.Option("--store", help="Where to write the result (zarr); by default its own name in results/.")
+STORE_OPTION = typer.Option(
+    "--store", help="Where to write the result (zarr); by default in results/, named for the options."
+)
 PICTURE_OPTION = typer.Option(
-    "--picture", help="Where to draw the first run's attention (.png, .pdf, .svg); by default beside the result."
+    "--picture",
+    help="Where to draw attention of the first run and losses of all (.png, .pdf, .svg); by default beside the result.",
 )
 JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
 
@@ -162,15 +166,20 @@ def _sentence(run: dict[str, Any]) -> str:
     parts = [f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, seed {run['seed']}): {run['status']}"]
     if "diverged_step" in run:
         parts[0] += f" at step {run['diverged_step']}"
-    labels = (
-        ("loss", "loss"),
-        ("fresh_loss", "loss on fresh data"),
-        ("entropy", "entropy on distinct tokens"),
-        ("common", "attention on common tokens"),
-        ("top", "largest attention"),
-    )
-    for key, label in labels:
+    by_degrees = run.get("entropy_first") is None  # no class has a distinct token
+    labels = {
+        "loss": "loss",
+        "fresh_loss": "loss on fresh data",
+        **(
+            {"favored_entropy": "entropy on favored tokens"}
+            if by_degrees
+            else {"entropy": "entropy on distinct tokens"}
+        ),
+        **({"favored": "attention on favored tokens"} if by_degrees else {"common": "attention on common tokens"}),
+        "top": "largest attention",
+    }
+    for key, label in labels.items():
         first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
         if first is not None:
-            parts.append(f"{label} {first:.3g} → {'-' if last is None else format(last, '.3g')}")
+            parts.append(f"{label} {first:.3g} → {'not finite' if last is None else format(last, '.3g')}")
     return "; ".join(parts)

@@ -12,6 +12,7 @@ import typer
 from scansnap.base import checks
 from scansnap.base.options import from_names
 from scansnap.base.printable import printable
+from scansnap.base.progress import progress_bar
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
@@ -129,7 +130,8 @@ def predict(
     source = read_counts(text) if is_counts else read_corpus(
         text, tokenizer=tokenizer, min_count=min_count, progress=show
     )  # fmt: skip
-    prediction = predict_gains(source, options, store=store, progress=show)
+    with progress_bar("predicting", None, show):
+        prediction = predict_gains(source, options, store=store, progress=False)
     winners = {
         str(query.values): [word for word in row.values.tolist() if word][:top]
         for query, row in zip(prediction["query_word"], prediction["ranked_word"], strict=True)

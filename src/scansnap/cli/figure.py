@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.base.errors import InputError
+from scansnap.base.progress import progress_bar
 from scansnap.cli import common
 from scansnap.cli.say import say
 from scansnap.cli.text import TEXT_HELP
@@ -72,9 +73,11 @@ def command(
 
     from scansnap.results.store import save
 
-    dataset = recipe.make(**options)
-    trends = recipe.trends(dataset)
-    drawn = recipe.draw(dataset)
+    is_silent = json or recipe.takes("progress")  # figures from texts show the progress of each run
+    with progress_bar(f"making figure {name}", None, False if is_silent else None):
+        dataset = recipe.make(**options)
+        trends = recipe.trends(dataset)
+        drawn = recipe.draw(dataset)
     pictures = [save_picture(drawn, picture)] if picture else catalog.save(drawn, Path("results") / f"figure_{name}")
     stored = save(dataset, store) if store else None
     if json:

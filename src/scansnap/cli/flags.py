@@ -56,13 +56,15 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
     is_switch = isinstance(option.kind, FlagKind) and not several
     names = [f"{flag}/--no-{flag[2:]}"] if is_switch else [flag]
     help_text = option.help
-    if several and option.axis and option.separator:
-        help_text += f" Separate several values with {option.separator}."
+    if several and option.axis and option.separator not in (None, "", ","):
+        help_text += f" Separate several values with {option.separator}"
+    if shown:
+        help_text += f"  [default: {shown}]"
     info = typer.Option(
         *names,
         help=help_text,
         metavar=None if is_switch else _metavar(option, several=several and option.axis),
-        show_default=shown or False,
+        show_default=False,
         rich_help_panel=_panel(cls, name),
     )
     kind = bool | None if is_switch else str | None
@@ -82,8 +84,8 @@ def _default(cls: type[Options], name: str, variants: Mapping[str, type[Options]
 
 def _metavar(option: Option, *, several: bool) -> str:
     kind = option.kind.inner if isinstance(option.kind, OptionalKind) else option.kind
-    words = {WholeKind: "INTEGER", NumberKind: "NUMBER", FlagKind: "yes|no"}
-    word = "|".join(kind.names) if isinstance(kind, ChoiceKind) else words.get(type(kind), "TEXT")
+    words = {WholeKind: "<int>", NumberKind: "<float>", FlagKind: "yes|no"}
+    word = "|".join(kind.names) if isinstance(kind, ChoiceKind) else words.get(type(kind), "<str>")
     return f"{word}{option.separator}..." if several and option.separator else word
 
 

@@ -21,6 +21,9 @@ def command(
     figures: Annotated[
         str | None, typer.Option("--figures", help=f"Some figures, as 3,6,heads; by default {', '.join(SYNTHETIC)}.")
     ] = None,
+    claims: Annotated[
+        str | None, typer.Option("--claims", help="Some claims, as lemma_1,theorem_3; by default all.")
+    ] = None,
     num_seeds: Annotated[
         int | None, typer.Option("--num-seeds", help="Seeds in each cell of Figures 6, 11 and 12; by default 40.")
     ] = None,
@@ -37,18 +40,21 @@ def command(
     """
     from scansnap.base.needs_torch import has_torch
     from scansnap.base.progress import progress_bar
+    from scansnap.claims.verify import select
     from scansnap.report.page import NUM_SEEDS, reproduce
 
     names = [part.strip() for part in figures.split(",")] if figures else None
+    claim_ids = [part.strip() for part in claims.split(",")] if claims else []
+    select(*claim_ids)  # an unknown one is refused before the work
     if names is None and not has_torch():
         say("without PyTorch the figure of several layers is left out: pip install 'scansnap[torch]'", error=True)
     common.say_compiling("training")
     common.say_compiling("flow")
     began = time.perf_counter()
-    with progress_bar("reproducing the paper", 1.0, False if json else None) as show:
+    with progress_bar("reproducing the paper", 1.0) as show:
         page = reproduce(
-            output, figures=names, num_seeds=NUM_SEEDS if num_seeds is None else num_seeds, text=text, device=device,
-            on_step=lambda what, share: show(share, f"({what})"),
+            output, figures=names, claims=claim_ids, num_seeds=NUM_SEEDS if num_seeds is None else num_seeds,
+            text=text, device=device, on_step=lambda what, share: show(share, f"({what})"),
         )  # fmt: skip
     seconds = time.perf_counter() - began
     if json:

@@ -16,6 +16,8 @@ def say(text: str, *, error: bool = False, color: str | None = None) -> None:
     A `color` is shown by terminals, unless NO_COLOR is set.
     """
     stream = sys.stderr if error else sys.stdout
+    if stream is None:  # whoever started the program has closed it
+        return
     words = printable(text, keep="\n")
     if color is not None and stream.isatty() and not os.environ.get("NO_COLOR"):
         words = typer.style(words, fg=color)

@@ -13,18 +13,36 @@ from typer.core import TyperCommand
 WIDTH = 100
 """The most characters in a line of help."""
 
+UNBROKEN = "\N{NON-BREAKING HYPHEN}"
+"""What stands for a hyphen while lines are broken, so that names stay in one piece."""
+
 
 class SectionedCommand(TyperCommand):
     """A command whose help groups its options."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
+    def sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """What each section of the help lists: arguments first, and last the presets, where there is --preset."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
         for parameter in self.get_params(ctx):
             usual = f"{parameter.param_type_name.capitalize()}s"  # "Arguments" or "Options"
             record = parameter.get_help_record(ctx)
             if record is not None:
-                title = getattr(parameter, "rich_help_panel", None) or usual
-                sections.setdefault(title, []).append((typer.style(record[0], fg="cyan"), record[1]))
-        for title, records in sections.items():
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+            if parameter.name == "preset":
+                from scansnap.dynamics.published import PUBLISHED
+
+                sections["Presets"] = [(name, experiment.about) for name, experiment in PUBLISHED.items()]
+        sections["Presets"] = sections.pop("Presets", [])
+        return {title: entries for title, entries in sections.items() if entries}
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, entries in self.sections(ctx).items():
             with formatter.section(typer.style(title, bold=True)):
-                formatter.write_dl(records)
+                formatter.write_dl([(typer.style(name, fg="cyan"), _unbroken(text)) for name, text in entries])
+
+    def get_help(self, ctx: Any) -> str:
+        return super().get_help(ctx).replace(UNBROKEN, "-")
+
+
+def _unbroken(text: str) -> str:
+    return text.replace("-", UNBROKEN)

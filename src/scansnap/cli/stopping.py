@@ -1,15 +1,21 @@
 """What a command says when Ctrl-C or SIGTERM stops it: what there is, and how to go on.
 
 Whatever can be continued adds a note to the interruption on its way out; Python shows notes below a traceback, and the
-commands show them alone.
+commands show them alone.  Launchers and impatient users send a signal several times: those within `GRACE` seconds are
+one, and a later one ends the process at once, which leaves a store as it was at its last checkpoint.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import time
+from collections.abc import Iterator
 from types import FrameType
 
 from scansnap.base.errors import ScanSnapError
+
+GRACE = 1.0
 
 
 class Terminated(KeyboardInterrupt):
@@ -25,10 +31,26 @@ class Stopped(ScanSnapError):
         self.status = 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
 
 
-def stop_on_sigterm() -> None:
-    """Let SIGTERM stop the work as Ctrl-C does."""
+@contextlib.contextmanager
+def stopping_on_signals() -> Iterator[None]:
+    """Let the first signal stop the work by an exception; a signal that the process ignores stays ignored."""
+    stops = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+    before = {number: signal.getsignal(number) for number in stops if signal.getsignal(number) is not signal.SIG_IGN}
+    last = None
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+        nonlocal last
+        if last is None:
+            last = time.monotonic() + GRACE
+            raise stops[signal.Signals(number)]
+        if time.monotonic() > last:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    signal.signal(signal.SIGTERM, stop)
+    try:
+        for number in before:
+            signal.signal(number, stop)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

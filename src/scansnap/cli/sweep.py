@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json as json_module
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.base.options import options_of, values_of
@@ -16,6 +18,7 @@ from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
 from scansnap.dynamics.options import RatesKind, TimeOptions, TrainOptions
+from scansnap.figures.picture import save_picture
 from scansnap.sweeps.execution import Execution
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ def command(
     ] = None,
     parts: Annotated[Path | None, common.FROM_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="Where to draw a map of all runs, if two options vary (.png, .pdf, .svg)."),
+    ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
@@ -49,6 +56,7 @@ def command(
     from scansnap.sweeps.grid import make_grid, with_options
     from scansnap.sweeps.sweep import runs_in_store, sweep
 
+    common.check_picture(picture)
     common.run_parts(parts)
     settings, stated = read_sweep(config) if config else ({}, {})
     own = read_flags(flags, TrainOptions, TimeOptions, Execution, several=True)
@@ -74,19 +82,45 @@ def command(
         flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise InputError(f"{flags_missing} must be given, here or in a --config file.")
     asked = {name: value for name, value in words.items() if name not in options_of(Execution)}
-    path = store or common.default_store("sweep", make_grid(settings, **asked).described)
+    grid = make_grid(settings, **asked)
+    mapped = None if picture is None else _mapped(grid.axes)
+    path = store or common.default_store("sweep", grid.described)
     before = runs_in_store(path)
     began = time.perf_counter()
     result = sweep(settings, words, store=path, progress=False if json else None)
-    _show(result, path, before, time.perf_counter() - began, json)
+    seconds = time.perf_counter() - began
+    if picture is not None and mapped is not None:
+        from scansnap.figures.phase_diagram import phase_diagram, telling_color
+
+        x, y = mapped
+        figure = phase_diagram(result, x=x, y=y, color=telling_color(result, x, y))
+        save_picture(figure, picture, f"; the result is at {path}")
+    _show(result, path, picture, before, seconds, json)
 
 
-def _show(result: xr.Dataset, path: Path, before: int, seconds: float, as_json: bool) -> None:
+def _mapped(axes: Mapping[str, NDArray[Any]]) -> tuple[str, str]:
+    """The two axes of the map, across and upward."""
+    varied = [name for name, values in axes.items() if len(values) > 1 and name != "seed"]
+    if len(varied) != 2:
+        raise InputError(
+            f"--picture maps two options, but this sweep varies {', '.join(varied) or 'none'}: give lists for two, or "
+            "map parts of the result with ss.phase_diagram."
+        )
+    return varied[1], varied[0]
+
+
+def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, seconds: float, as_json: bool) -> None:
     from scansnap.sweeps.cells import MEASURED, cells
 
     table, runs = cells(result), result["status"].size
     if as_json:
-        facts = {"result": str(path), "runs": runs, "runs_before": before, "seconds": round(seconds, 3)}
+        facts = {
+            "result": str(path),
+            "picture": str(picture) if picture else None,
+            "runs": runs,
+            "runs_before": before,
+            "seconds": round(seconds, 3),
+        }
         say(json_module.dumps({**facts, "cells": table}))
         return
     measured = [name for name in MEASURED if name in table[0]]
@@ -99,10 +133,15 @@ def _show(result: xr.Dataset, path: Path, before: int, seconds: float, as_json: 
             error = f" ± {cell[f'{name}_error']:.2g}" if cell[f"{name}_error"] is not None else ""
             words.append(f"{'-' if cell[name] is None else format(cell[name], '.4g') + error:>13}")
         say("  ".join(words))
+    if any(cell["ok"] and cell.get("entropy", 0.0) is None for cell in table):
+        other = "favored_entropy is that of" if "favored_entropy" in measured else "record attention for that of"
+        say(f"entropy -: these classes share every token, so none is distinct; {other} favored tokens")
     if len(table) > SHOWN:
         say(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
     if before:
         say(f"{before:,} of {runs:,} runs were already there")
+    if picture is not None:
+        say(f"picture: {picture}")
     say(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 

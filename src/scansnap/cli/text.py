@@ -76,7 +76,11 @@ def show(
         typer.Option("--text", help="Words of your own to show the trained model's attention on.", show_default=False),
     ] = None,
     steps: Annotated[
-        str | None, typer.Option("--steps", help="Steps to show, as 0,500,1500; four evenly spaced if not stated.")
+        str | None,
+        typer.Option(
+            "--steps",
+            help="Steps to show, as 0,500,1500: the nearest that were recorded; four evenly spaced if not stated.",
+        ),
     ] = None,
     layer: Annotated[int, typer.Option("--layer", help="Layer, from 0.")] = 0,
     head: Annotated[int, typer.Option("--head", help="Head, from 0.")] = 0,
@@ -96,6 +100,7 @@ def show(
     from scansnap.results.sealed_folder import SealedFolder
     from scansnap.results.store import load
 
+    at = None if steps is None else [WholeKind({}).read("--steps", part.strip()) for part in steps.split(",")]
     SealedFolder(result).refuse_damage()
     dataset = load(result, partial=True)  # an unfinished run too
     if dataset.attrs.get("kind") != "text":
@@ -106,18 +111,25 @@ def show(
                 raise InputError(f"both --text and {name} are given: your own words are shown at the last step.")
         shown = word_attention.of_text(result, text, layer=layer, head=head)
     else:
-        at = None if steps is None else [WholeKind({}).read("--steps", part) for part in steps.split(",")]
         shown = word_attention.prepare(dataset, steps=at, layer=layer, head=head, window=window or 0)
     target = picture or common.beside(result, "-words.png" if text is None else "-text.png")
     drawn = save_picture(word_attention.draw(shown), target)
+    shown_steps = shown["step"].values.tolist()
     if json:
-        say(json_module.dumps({"picture": str(drawn), **_facts(dataset)}, allow_nan=False))
+        say(json_module.dumps({"picture": str(drawn), "shown_steps": shown_steps, **_facts(dataset)}, allow_nan=False))
         return
     _sentences(dataset)
     words = shown["word"].values.tolist()
     if text is not None and (unknown := words.count("<unk>")):
         say(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
-    say(f"picture: {drawn}")
+    say(f"picture: {drawn}   ({_of_steps(shown_steps, at)})")
+
+
+def _of_steps(shown: list[int], asked: list[int] | None) -> str:
+    """Which steps are drawn, and why if others were asked for."""
+    words = f"step{'s' * (len(shown) > 1)} {', '.join(f'{step:,}' for step in shown)}"
+    is_asked = asked is None or set(asked) == set(shown)
+    return words if is_asked else f"{words}: the nearest that were recorded"
 
 
 def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, json: bool) -> None:

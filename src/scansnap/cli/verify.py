@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scansnap.base.errors import InputError
+from scansnap.base.formulas import readable
+from scansnap.base.printable import number_text
 from scansnap.cli import common
 from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
@@ -35,7 +37,10 @@ def command(
         typer.Argument(help="Claims to explain in full, as theorem_3 or lemma_1; by default a table of all claims."),
     ] = None,
     claims_file: Annotated[
-        Path | None, typer.Option("--from", help="A Python file of your own claims; by default all are checked.")
+        Path | None,
+        typer.Option(
+            "--from", help="A Python file of your own claims: all of them are checked, unless some are named."
+        ),
     ] = None,
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     classes: Annotated[str | None, common.CLASSES_OPTION] = None,
@@ -132,9 +137,13 @@ def command(
 def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
     """One line of the table; for a user's own classes it notes if the claim is not about them."""
     leading = verdict.leading
-    numbers = f"{leading.predicted:11.4g} {leading.measured:11.4g}" if leading else f"{'':23}"
+    numbers = (
+        " ".join(f"{number_text(x, '.4g'):>11}" for x in (leading.predicted, leading.measured))
+        if leading
+        else f"{'':23}"
+    )
     note = f"({verdict.claim.note}) " if own_classes and verdict.claim.note else ""
-    statement = textwrap.shorten(verdict.reason or note + verdict.claim.statement, 78, placeholder=" …")
+    statement = textwrap.shorten(verdict.reason or note + readable(verdict.claim.statement), 78, placeholder=" …")
     words = f"{verdict.verdict:33} {verdict.claim.category:28}"
     return f"{MARKS[verdict.verdict]} {verdict.id:{width}} {words} {numbers}  {statement}"
 
@@ -155,17 +164,17 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     claim, setting = verdict.claim, verdict.setting
     lines = [
         f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}",
-        f"  {claim.statement}",
+        f"  {readable(claim.statement)}",
         f"  category:   {claim.category} ({CATEGORIES[claim.category]})",
-        f"  conditions: {claim.conditions}",
+        f"  conditions: {readable(claim.conditions)}",
         f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
     ]
     if claim.how:
-        lines.append(f"  how:        {claim.how}")
+        lines.append(f"  how:        {readable(claim.how)}")
     if claim.note:
         lines.append(f"  depends on: {claim.depends_on}")
     if claim.correction:
-        lines.append(f"  correction: {claim.correction}")
+        lines.append(f"  correction: {readable(claim.correction)}")
     if verdict.reason:
         return "\n".join([*lines, f"  {verdict.reason}"])
     for role, words in ROLES.items():
@@ -174,9 +183,10 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
             lines.append(f"  {words}:")
         for measurement in in_role:
             lines.append(
-                f"    {'ok ' if measurement.holds else 'NOT'} {measurement.label}: "
-                f"predicted {measurement.predicted:.6g}, measured {measurement.measured:.6g}, "
-                f"deviation {measurement.deviation:.2g} (allowed {measurement.allowed:.2g})"
+                f"    {'ok ' if measurement.holds else 'NOT'} {readable(measurement.label)}: "
+                f"predicted {number_text(measurement.predicted, '.6g')}, measured "
+                f"{number_text(measurement.measured, '.6g')}, deviation {number_text(measurement.deviation, '.2g')} "
+                f"(allowed {measurement.allowed:.2g})"
             )
     if verdict.verdict == "assumptions not met":
         lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")

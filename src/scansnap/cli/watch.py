@@ -29,11 +29,11 @@ def show(
     store: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) writes.")],
     quantity: Annotated[str, QUANTITY_OPTION] = "normalized_entropy",
     once: Annotated[bool, typer.Option("--once", help="Print the last look and end.")] = False,
-    refresh: Annotated[float, typer.Option("--refresh", help="Seconds between glances at the store.")] = 2.0,
+    refresh: Annotated[float, typer.Option("--refresh", help="Seconds between updates of the terminal.")] = 2.0,
     page: Annotated[Path | None, PAGE_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Show the looks of a watch: live in the terminal while training goes on, until interrupted, or as a page."""
+    """Show what a watch has recorded: live in the terminal while training goes on, until interrupted, or as a page."""
     from rich.console import Console
 
     from scansnap.monitor.store import read_looks

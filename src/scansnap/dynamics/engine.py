@@ -97,6 +97,11 @@ class Work(Task[TrainOptions]):
         """Sequences in an update."""
         return self.options.batch_size or self.options.num_sequences or self.source.classes.num_classes
 
+    @property
+    def checkpoint_bytes(self) -> float:
+        """The size of a checkpoint of all runs."""
+        return np.dtype(self.dtype).itemsize * engine_for(self).numbers_kept(self) * len(self.options.runs)
+
     def check_size(self) -> None:
         runs, engine = len(self.options.runs), engine_for(self)
         numbers = engine.numbers_per_run(self) * runs + engine.numbers_at_once(self)
@@ -134,6 +139,10 @@ class Engine(Protocol):
     def numbers_at_once(work: Work) -> float:
         """How many numbers are in memory besides those of the runs, whatever their number."""
         return 0.0
+
+    @staticmethod
+    def numbers_kept(work: Work) -> float:
+        """How many numbers of a run are in a checkpoint: the matrices, and what the rule remembers of them."""
 
     @property
     def step(self) -> int:

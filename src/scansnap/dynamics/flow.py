@@ -90,7 +90,7 @@ def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progr
     )  # fmt: skip
     dimension_sizes = sizes(start.layout)
     variables = run_variables(record, dimension_sizes, "time", len(runs), len(times), "float64")
-    recorder = Recorder(template, variables, store)
+    recorder = Recorder(template, variables, store, defaults=FlowOptions.described_defaults())
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"integrating {len(runs)} run{'s' * (len(runs) > 1)}"

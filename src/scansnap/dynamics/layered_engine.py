@@ -21,6 +21,7 @@ from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.random_entries import uniform_entries
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
+from scansnap.dynamics.update_rules import memory_of
 from scansnap.model.compact import CompactLayout
 from scansnap.model.layered import layered_logits
 from scansnap.results.snapshot import Parts
@@ -47,6 +48,11 @@ class LayeredEngine(TensorState):
         features = len(feature_tokens(layout))
         rows = layout.support.shape[1] + 1
         return 5 * layer_entries(work) + 12 * layers * work.batch * rows * features
+
+    @staticmethod
+    def numbers_kept(work: Work) -> float:
+        """The matrices, and the rule's memory of them."""
+        return (1 + len(memory_of(work.options.rule))) * layer_entries(work)
 
     def __init__(self, work: Work, start: Start, runs: Runs) -> None:
         self._options = options = work.options

@@ -136,11 +136,15 @@ class RunOptions(Options):
     """What may differ from run to run."""
 
     lr_y: Rates = field(
-        metadata=option("Learning rate of the decoder Y; several make several runs.", RatesKind(), separator="")
+        metadata=option(
+            "Learning rate of the decoder Y, as 1 or 1,10; several make several runs.", RatesKind(), separator=""
+        )
     )
     lr_z: Rates = field(
         metadata=option(
-            "Learning rate of the attention logits Z; one, or as many as there are runs.", RatesKind(), separator=""
+            "Learning rate of the attention logits Z; one for all runs, or as many as there are.",
+            RatesKind(),
+            separator="",
         )
     )
     seeds: Seeds = field(
@@ -202,7 +206,9 @@ class StepOptions(Options):
     """How training goes from step to step."""
 
     steps: int = field(
-        metadata=option("Updates; record 0 is the start, record s the state after s updates.", axis=False, least=0)
+        metadata=option(
+            "How many updates; record 0 is the start, record s the state after s updates.", axis=False, least=0
+        )
     )
     batch_size: int | None = field(
         default=128,

@@ -80,6 +80,11 @@ class TensorEngine(TensorState):
         fixed = (options.num_sequences or 0) * layout.num_rows
         return (3 + max(len(memory_of(options.rule)), 1)) * matrix_entries(layout) + batch + fixed
 
+    @staticmethod
+    def numbers_kept(work: Work) -> float:
+        """Y and Z, and the rule's memory of them."""
+        return (1 + len(memory_of(work.options.rule))) * matrix_entries(work.start_layout)
+
     def __init__(self, work: Work, start: Start, runs: Runs) -> None:
         self._options = options = work.options
         device = find_device(options.device)

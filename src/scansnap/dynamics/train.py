@@ -93,7 +93,9 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
     )  # fmt: skip
     dimension_sizes = sizes(start.layout, options.layers)
     variables = run_variables(record, dimension_sizes, "step", len(runs), len(steps), options.dtype)
-    recorder = Recorder(template, variables, store)
+    recorder = Recorder(
+        template, variables, store, more_bytes=2 * work.checkpoint_bytes, defaults=TrainOptions.described_defaults()
+    )
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"

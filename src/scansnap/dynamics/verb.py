@@ -41,7 +41,7 @@ store : path, optional
     Write the result there during the work.  Interrupted work continues from there to identical numbers; a finished
     result is read, not computed again.
 progress : bool, optional
-    Show a progress bar; by default only on an interactive terminal."""
+    Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere a line now and then."""
 
 
 class Verb(Protocol, Generic[Subject, Chosen, P]):

@@ -1,6 +1,7 @@
 """Attention of each class over training: one panel per class, with the loss and the entropy beside them.
 
-A dotted line marks where a class's attention froze.  Other runs of the result are gray lines beside the one shown.
+A dotted line marks where a class's attention froze.  Other runs of the result are gray lines beside the one shown, and
+the title says when all of them snapped.  Where a class has no distinct token, favored tokens take their place.
 
 Every command that trains draws it, so it is quick to draw: panels have fixed places, in inches, instead of those that a
 layout engine would find by drawing twice, titles do not look for theirs, and no text is typeset as mathematics.
@@ -16,8 +17,8 @@ from matplotlib.figure import Figure
 from scansnap.base.errors import InputError
 from scansnap.figures.heatmap import NAME, heatmap
 from scansnap.figures.plain_text import plain
-from scansnap.figures.style import COLORS, LINES, label_powers
-from scansnap.results.measure import record_dimension, snaps
+from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide
+from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
 
 MOST_CLASSES = 4
 """The most panels; of more classes the first few are shown, and the title says so."""
@@ -25,7 +26,7 @@ MOST_CLASSES = 4
 MOST_RUNS = 100
 """The most other runs of which lines are drawn."""
 
-WIDTH, PANEL, GAP, ABOVE, BELOW = 10.0, 1.7, 0.65, 0.6, 1.12
+WIDTH, PANEL, GAP, ABOVE, BELOW = 10.0, 1.7, 0.65, 0.8, 1.12
 """Inches: of the picture, of a panel, between two, above the first one, and below the last, where the color bar is."""
 
 CHARACTER = 0.065
@@ -40,8 +41,8 @@ def has_attention(dataset: xr.Dataset) -> bool:
 def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes.
 
-    `snap` is where the attention of a class froze, NaN if it has not.  `other_loss` and `other_entropy`, the mean over
-    classes, are those of the other runs.
+    `snap` is where the attention of a class froze, NaN if it has not, and `run_snap` where that of each run had.
+    `other_loss` and `other_entropy`, the mean over classes, are those of the other runs.
     """
     missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
     if missing:
@@ -55,19 +56,34 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
         raise InputError("this result holds no attention that could be drawn: lower the learning rates.")
     if not 0 <= run < dataset.sizes["run"]:
         raise InputError(f"there is no run {run}: give one from 0 to {dataset.sizes['run'] - 1}.")
-    measures = dataset[["attention", "loss", "entropy"]].isel(run=run)
-    measures["snap"] = snaps(dataset.isel(run=[run]))["snap_step"].isel(run=0, drop=True)
+    told, kind = _by_kind(dataset[["attention", "loss", "entropy"]])
+    frozen = snaps(dataset)["snap_step"]
+    measures = told.isel(run=run)
+    measures["snap"] = frozen.isel(run=run, drop=True)
     for part in ("head", "layer"):
         several = measures.sizes[part] > 1
         measures = _as_classes(measures, part) if several else measures.squeeze(part, drop=True)
-    others = dataset[["loss", "entropy"]].drop_isel(run=run).isel(run=slice(MOST_RUNS)).rename(run="other_run")
+    patterns = [dim for dim in frozen.dims if dim != "run"]
+    measures["run_snap"] = ("any_run", frozen.max(patterns).where(frozen.notnull().all(patterns)).values)
+    others = told[["loss", "entropy"]].drop_isel(run=run).isel(run=slice(MOST_RUNS)).rename(run="other_run")
     measures["other_loss"] = others["loss"].reset_coords(drop=True)
     measures["other_entropy"] = others["entropy"].mean(("class", "layer", "head")).reset_coords(drop=True)
     return (
         measures.isel({"class": slice(MOST_CLASSES)})
-        .assign_attrs(num_classes=measures.sizes["class"], num_runs=dataset.sizes["run"])
+        .assign_attrs(num_classes=measures.sizes["class"], num_runs=dataset.sizes["run"], kind=kind)
         .load()
     )
+
+
+def _by_kind(dataset: xr.Dataset) -> tuple[xr.Dataset, str]:
+    """The result as told by distinct tokens if every class has some, and by favored ones otherwise; and their name."""
+    if "classes" not in dataset.attrs or bool(
+        dataset["entropy"].isel(run=0).notnull().any(record_dimension(dataset)).all()
+    ):
+        return dataset, "distinct"
+    of_class = favored(dataset)
+    kinds = xr.where(of_class, "favored", "not favored").astype("U11")
+    return dataset.assign(entropy=favored_entropy(dataset)).assign_coords(token_kind=kinds), "favored"
 
 
 def _as_classes(measures: xr.Dataset, part: str) -> xr.Dataset:
@@ -103,48 +119,70 @@ def draw(dataset: xr.Dataset) -> Figure:
         if np.isfinite(of_class["snap"]):
             axes.axvline(float(of_class["snap"]), color="white", linestyle=":", linewidth=1.5)
             names += f": snapped at {axis} {float(of_class['snap']):,.6g} (dotted)"
+        else:
+            names += ": no snap"
         axes.set_title(names, fontsize=9, loc="left", y=1.0)
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
     below = figure.add_axes((left, 0.5 / height, right - left, 0.12 / height))
     bar = figure.colorbar(image, cax=below, orientation="horizontal")
     bar.set_label("attention", fontsize=9)
-    half = rows // 2
+    bar.ax.tick_params(labelsize=8)
+    has_entropy = bool(dataset["entropy"].notnull().any())
+    half = rows // 2 if has_entropy else rows
     _lines(figure.add_subplot(curves[:half]), dataset, axis, "loss", "loss")
-    if dataset["entropy"].notnull().any():
-        _lines(figure.add_subplot(curves[half:]), dataset, axis, "entropy", "entropy on distinct tokens")
-    rates = f"lr_y {float(dataset['lr_y']):g}, lr_z {float(dataset['lr_z']):g}"
+    if has_entropy:
+        words = f"entropy on {dataset.attrs['kind']} tokens"
+        _lines(figure.add_subplot(curves[half:]), dataset, axis, "entropy", words)
+    rates = f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}"
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
-    if dataset.attrs["num_runs"] > 1:
-        shown += f"; run {int(dataset['run'])} of {dataset.attrs['num_runs']}, the others gray"
     if str(dataset["status"].values) != "ok":
         shown += f"; {dataset['status'].values}"
+    if dataset.attrs["num_runs"] > 1:
+        shown += f"; run {int(dataset['run'])}\n{_runs(dataset, axis)}"
+    elif not has_entropy:
+        shown += "\nno token tells the next tokens apart, so there is no entropy to show"
     what = "training" if axis == "step" else "time"
-    figure.suptitle(f"Attention over {what} ({rates}, seed {int(dataset['seed'])}{shown})", y=1 - 0.12 / height)
+    title = f"Attention over {what}: {rates}, seed {int(dataset['seed'])}{shown}"
+    figure.suptitle(title, fontsize=11, y=1 - 0.12 / height)
     return figure
 
 
-def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, label: str) -> None:
+def _runs(dataset: xr.Dataset, axis: str) -> str:
+    """What became of all runs, in words."""
+    snapped = dataset["run_snap"].values[np.isfinite(dataset["run_snap"].values)]
+    count = dataset.attrs["num_runs"]
+    drawn = dataset.sizes["other_run"]
+    gray = f"gray: the other {drawn}" if drawn == count - 1 else f"gray: {drawn} of the other {count - 1}"
+    if not len(snapped):
+        return f"{gray}; none of {count} runs has snapped"
+    first, last = f"{snapped.min():,.6g}", f"{snapped.max():,.6g}"
+    when = f"at {axis} {first}" if first == last else f"from {axis} {first} to {last}"
+    return f"{gray}; {len(snapped)} of {count} runs snapped, {when}"
+
+
+def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str) -> None:
     times = dataset[axis].values.astype(float)
-    values = dataset[name].values
+    of_classes = "class" in dataset[name].dims
     others = dataset[f"other_{name}"].transpose(axis, "other_run").values
     for k in range(others.shape[1]):
-        axes.plot(times, others[:, k], color="0.75", linewidth=0.7, zorder=1, label="_")
-    lines = values[:, None] if values.ndim == 1 else dataset[name].transpose(axis, "class").values
+        axes.plot(times, others[:, k], color="0.75", linewidth=0.7, zorder=1,
+                  label=f"other runs{', mean over classes' * of_classes}" if not k else None)  # fmt: skip
+    lines = dataset[name].transpose(axis, "class").values if of_classes else dataset[name].values[:, None]
     for i in range(lines.shape[1]):
-        text = f"next token {plain(dataset['next_token_name'].values[i], 14)}" if values.ndim > 1 else None
+        text = f"next token {plain(dataset['next_token_name'].values[i], 14)}" if of_classes else "this run"
         axes.plot(times, lines[:, i], color=COLORS[i % len(COLORS)], linestyle=LINES[i % len(LINES)], label=text)
-    if values.ndim > 1:
-        axes.legend(fontsize=7, frameon=False)
+    if of_classes or others.shape[1]:
+        legend(axes, fontsize=7)
     if name == "loss":
-        axes.set_yscale("log")
-        label_powers(axes.yaxis, np.append(lines, others))
+        log_if_wide(axes, np.append(lines, others))
+        if axes.get_yscale() == "log":
+            label_powers(axes.yaxis, np.append(lines, others))
     if axis == "time":
         axes.set_xscale("log")
         label_powers(axes.xaxis, times)
-    axes.set_title(label, fontsize=9, loc="left", y=1.0)
-    axes.set_ylabel("nats", fontsize=9)
-    axes.set_xlabel(_time_label(axis), fontsize=9)
-    axes.grid(alpha=0.3)
+    label(axes, _time_label(axis), "nats")
+    axes.set_title(title, fontsize=9, loc="left", y=1.0)
+    honest_axis(axes)
 
 
 def _time_label(axis: str) -> str:

@@ -1,29 +1,34 @@
 """The picture of a claim: what it predicts, and what exact dynamics give.
 
-Most claims have lines over an axis.  For the others the picture shows how far each comparison is from failing.
+Most claims have lines over an axis.  Where two lie upon each other, a panel below shows by how much they differ.  For
+the others the picture shows how far each comparison is from failing.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import textwrap
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
+from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
-from scansnap.figures.style import COLORS, LINES, MARKERS, readable
+from scansnap.figures.plain_text import plain
+from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, plain_ticks, typeset, wrapped
 
 MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""
 
-SYMBOL = re.compile(r"[A-Za-z]+'?(_[A-Za-z0-9]+)?(/[0-9]+)?")
-"""Names of marks that are drawn as mathematics."""
+CLOSE = 0.01
+"""Lines nearer to each other than this share of the axis cannot be told apart."""
+
+ROUNDING = 1e-12
 
 
 def prepare(verdict: Verdict) -> xr.Dataset:
@@ -35,8 +40,9 @@ def prepare(verdict: Verdict) -> xr.Dataset:
 
 
 def _lines(curve: Curve) -> xr.Dataset:
+    values = np.array(list(curve.lines.values()), np.float64)
     return xr.Dataset(
-        {"value": (("line", "x"), np.array(list(curve.lines.values())))},
+        {"value": (("line", "x"), values), "difference": (("line", "x"), _differences(values, curve.log_y))},
         coords={
             "x": curve.x,
             "line": [readable(name) for name in curve.lines],
@@ -50,6 +56,24 @@ def _lines(curve: Curve) -> xr.Dataset:
             "log_y": int(curve.log_y),
         },
     )
+
+
+def _differences(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
+    """The relative difference of each line from the first that it cannot be told from; NaN where there is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = np.where(values > 0, np.log(values), np.nan) if log else values
+    span = np.nanmax(drawn) - np.nanmin(drawn) if np.isfinite(drawn).any() else 0.0
+    differences = np.full_like(values, np.nan)
+    for i in range(1, len(values)):
+        for j in range(i):
+            both = np.isfinite(drawn[i]) & np.isfinite(drawn[j])
+            if both.any() and np.abs(drawn[i] - drawn[j])[both].max() <= CLOSE * span:
+                size = np.maximum(np.abs(values[i]), np.abs(values[j]))
+                apart = np.abs(values[i] - values[j])
+                counts = size > ROUNDING * size[both].max()  # beside a zero every difference is large
+                differences[i] = np.divide(apart, size, out=np.zeros_like(size), where=counts)
+                break
+    return differences
 
 
 def _comparisons(measurements: tuple[Measurement, ...]) -> xr.Dataset:
@@ -81,18 +105,20 @@ def _words(measurement: Measurement) -> str:
 
 
 def draw(dataset: xr.Dataset) -> Figure:
-    """Draw what `prepare` returns; texts are shown as they are, whatever signs they have."""
+    """Draw what `prepare` returns."""
     lines = "line" in dataset.dims
-    height = 5.0 if lines else 1.9 + 0.5 * dataset.sizes["comparison"]
+    close = bool(lines and dataset["difference"].notnull().any())
+    height = (6.4 if close else 5.0) if lines else 1.9 + 0.5 * dataset.sizes["comparison"]
     figure = Figure(figsize=(8.0, height), layout="constrained")
-    axes = figure.add_subplot()
+    grid = figure.add_gridspec(2 if close else 1, 1, height_ratios=(2.6, 1) if close else None)
+    axes = figure.add_subplot(grid[0])
     (_draw_lines if lines else _draw_comparisons)(axes, dataset)
+    if close:
+        _draw_differences(figure.add_subplot(grid[1], sharex=axes), dataset)
     if not lines or dataset.sizes["line"] > 1:
-        legend = figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
-    figure.suptitle(dataset.attrs["title"], fontsize=11)
-    axes.set_title(dataset.attrs["statement"], fontsize=8, wrap=True, parse_math=False)
+        figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    figure.suptitle(plain(dataset.attrs["title"], 100), fontsize=11)
+    axes.set_title(wrapped(dataset.attrs["statement"], 130), fontsize=8)
     return figure
 
 
@@ -100,37 +126,55 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
     for i, (name, joined) in enumerate(zip(dataset["line"].values, dataset["joined"].values, strict=True)):
         values = dataset["value"].values[i]
         few = len(values) <= 12 and dataset["joined"].values.all()
-        if joined:
-            axes.plot(dataset["x"].values, values, color=COLORS[i % 7], linestyle=LINES[i % 7], label=str(name),
-                      marker="o" if few else None, linewidth=1.8)  # fmt: skip
-        else:
-            axes.plot(dataset["x"].values, values, color=COLORS[i % 7], linestyle="none", label=str(name),
-                      marker=MARKERS[i % 7], markersize=5, fillstyle="none", zorder=3)  # fmt: skip
+        look: dict[str, Any] = {"linestyle": LINES[i % 7], "marker": "o" if few else None, "linewidth": 1.8}
+        if not joined:
+            look = {"linestyle": "none", "marker": MARKERS[i % 7], "markersize": 5, "fillstyle": "none", "zorder": 3}
+        axes.plot(dataset["x"].values, values, color=COLORS[i % 7], label=typeset(str(name)), **look)
     for i, (name, place) in enumerate(json.loads(dataset.attrs["marks"]).items()):
-        symbol = SYMBOL.fullmatch(name) is not None
         axes.axvline(place, color="gray", linestyle=":", linewidth=1)
-        axes.text(place, 0.98 - 0.05 * i, f" ${name}$" if symbol else f" {name}", fontsize=9, color="gray",
-                  transform=axes.get_xaxis_transform(), va="top", parse_math=symbol)  # fmt: skip
+        axes.text(place, 0.98 - 0.06 * i, f" {typeset(name)}", fontsize=9, color="0.35",
+                  transform=axes.get_xaxis_transform(), va="top")  # fmt: skip
     axes.set_xscale("log" if dataset.attrs["log_x"] else "linear")
     axes.set_yscale("log" if dataset.attrs["log_y"] else "linear")
+    honest_axis(axes)
     for axis, log in ((axes.xaxis, "log_x"), (axes.yaxis, "log_y")):
         if not dataset.attrs[log]:
             axis.set_major_formatter("{x:g}")  # small numbers in full: readers overlook a factor beside the axis
-    axes.set_xlabel(dataset.attrs["x_label"], parse_math=False)
-    axes.set_ylabel(textwrap.fill(dataset.attrs["y_label"], 44), parse_math=False)
+        plain_ticks(axis)
+    axes.set_xlabel(typeset(dataset.attrs["x_label"]))
+    axes.set_ylabel(wrapped(dataset.attrs["y_label"], 44))
     axes.grid(alpha=0.3)
+
+
+def _draw_differences(axes: Axes, dataset: xr.Dataset) -> None:
+    """By how much lines that lie upon each other differ, each in its own color."""
+    for i, difference in enumerate(dataset["difference"].values):
+        if np.isfinite(difference).any():
+            shown = np.where(difference > 0, difference, np.nan)
+            axes.plot(dataset["x"].values, shown, color=COLORS[i % 7], linestyle="none", marker=".", markersize=4)
+    if not (dataset["difference"] > 0).any():
+        axes.text(0.5, 0.5, "no difference", transform=axes.transAxes, ha="center", va="center", fontsize=9)
+        axes.set_yticks([])
+    else:
+        axes.set_yscale("log")
+        exponents = np.log10(dataset["difference"].where(dataset["difference"] > 0))
+        low = int(np.floor(exponents.min()))
+        axes.set_ylim(10.0**low, 10.0 ** max(low + 1, int(np.ceil(exponents.max()))))
+        axes.yaxis.set_minor_formatter("")
+    label(axes, y="relative\ndifference", title="by how much lines that lie upon each other differ, in their colors")
 
 
 def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
     """A dot for each comparison on a log axis, or a triangle at its end for a ratio that it cannot show."""
     used = dataset["used"].values
     inside = (used > 0) & (used <= MOST_USED)
-    low = 10 ** (np.floor(np.log10(used[inside].min(initial=0.1))) - 0.7)
-    high = 10 ** (np.ceil(np.log10(used[inside].max(initial=10.0))) + 0.7)
+    exact = not used.any()  # a logarithmic axis would have no place for any of them
+    low = 0.0 if exact else 10 ** (np.floor(np.log10(used[inside].min(initial=0.1))) - 0.7)
+    high = 1.5 if exact else 10 ** (np.ceil(np.log10(used[inside].max(initial=10.0))) + 0.7)
     places = np.arange(len(used))[::-1]
     roles = dataset["role"].values
     for i, (role, words) in enumerate(ROLES.items()):
-        for shape, in_shape in (("o", inside), ("<", used == 0), (">", ~inside & (used != 0))):
+        for shape, in_shape in (("o", inside | exact), ("<", (used == 0) & (not exact)), (">", ~inside & (used != 0))):
             drawn = in_shape & (roles == role)
             if drawn.any():  # the layout makes room for dots that are not clipped, even where there are none
                 at = np.clip(np.nan_to_num(used[drawn], nan=np.inf), low, high)
@@ -139,15 +183,15 @@ def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
             axes.plot([], [], "o", color=COLORS[i], markersize=8, label=words)  # for the legend
     axes.axvline(1.0, color="black", linewidth=1)
     axes.axvspan(1.0, high, color="gray", alpha=0.12, linewidth=0)
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
+    axes.set_xscale("linear" if exact else "log")
+    axes.set_xlim(-0.05 if exact else low, high)
     axes.set_ylim(-0.6, len(used) - 0.4)
-    labels = [textwrap.fill(str(label), 34) for label in dataset["comparison"].values]
-    axes.set_yticks(places, labels, fontsize=8, parse_math=False)
+    axes.set_yticks(places, [wrapped(str(words), 34) for words in dataset["comparison"].values], fontsize=8)
+    axes.tick_params(axis="y", pad=8)  # beside the triangles
     for place, words in zip(places, dataset["words"].values, strict=True):
         axes.annotate(str(words).replace(", ", "\n"), (1, place), xycoords=axes.get_yaxis_transform(), va="center",
                       xytext=(9, 0), textcoords="offset points", fontsize=8)  # fmt: skip
-    ends = "; ◀ no deviation" if (used == 0).any() else ""
+    ends = "; ◀ no deviation" if (used == 0).any() and not exact else ""
     ends += "; ▶ off the scale" if (~inside & (used != 0)).any() else ""
     axes.set_xlabel(f"deviation / allowed; fails in the gray part{ends}")
     axes.grid(alpha=0.3, axis="x")

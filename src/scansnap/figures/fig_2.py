@@ -6,7 +6,7 @@ the theory's times apply as they are: an update is one expected step of batch 1)
     (a) the start;
     (b) the update at which most attention moves, found in the run itself: common tokens are losing;
     (c) t_0, where snapping begins by Theorem 4 (`theory.snap_start`): winners have emerged;
-    (d) 10 t_0: attention has all but stopped.
+    (d) 10 t_0: attention has all but stopped, says the paper; the panel's title says what the test says.
 
 Above is c~_l = P(l|n) exp(z_l) of the first class, as in the paper's sketch; below is how fast attention moves (half
 the l1 distance between successive updates), with t'_0 and t_0.  All trends are tested over many seeds.
@@ -34,12 +34,17 @@ from scansnap.figures.trend import Trend
 from scansnap.results.measure import rate_of_change
 
 STAGES = ("start", "fastest", "snap", "end")
-WORDS = {
-    "start": "(a) start",
-    "fastest": "(b) common tokens suppressed",
-    "snap": "(c) winners emerging, $t_0$",
-    "end": "(d) snapped, 10 $t_0$",
+SUPPRESSED = "Common tokens are being suppressed while attention moves fastest."
+AHEAD = "The distinct token that was ahead takes over from the others."
+FROZEN = "Past t₀ the pattern is all but frozen."
+TITLES = {
+    "start": ("(a) start", "", None),
+    "fastest": ("(b) common tokens lose", "(b) common tokens do not lose", SUPPRESSED),
+    "snap": ("(c) $t_0$: winners emerge", "(c) $t_0$: no winner emerges", AHEAD),
+    "end": ("(d) 10 $t_0$: frozen", "(d) 10 $t_0$: not yet frozen", FROZEN),
 }
+"""What each stage is called if the statement that it illustrates holds, and if it does not."""
+
 WINDOW = 5
 """The number of updates over which the speed of a run is averaged before its maximum is located."""
 
@@ -96,13 +101,16 @@ def draw(dataset: xr.Dataset) -> Figure:
     figure = Figure(figsize=(9.0, 5.4), layout="constrained")
     grid = figure.add_gridspec(2, 4, height_ratios=(1.15, 1))
     first_seed = dataset.isel(seed=0)
+    holds = {trend.statement: trend.holds for trend in trends(dataset)}
     top = 1.05 * float(first_seed["score"].max())
     for i, stage in enumerate(STAGES):
         axes = figure.add_subplot(grid[0, i])
         _bars(axes, first_seed, stage)
         axes.set_ylim(0, top)
+        words, otherwise, statement = TITLES[stage]
+        title = words if statement is None or holds[statement] else otherwise
         label(axes, x="token", y="$\\tilde c_{l|n}$ (no unit)" if i == 0 else "",
-              title=f"{WORDS[stage]}\nupdate {int(first_seed['moment'].sel(stage=stage))}")  # fmt: skip
+              title=f"{title}\nupdate {int(first_seed['moment'].sel(stage=stage))}")  # fmt: skip
     figure.axes[0].legend(fontsize=8, frameon=False, loc="upper left")
     _speed(figure.add_subplot(grid[1, :]), dataset)
     figure.suptitle("Figure 2: the four stages of attention, measured (outlines: the start)", fontsize=11)
@@ -139,18 +147,18 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     t0 = dataset.attrs["snap_start"]
     soon, late = (dataset["speed"].sel(step=slice(a * t0, b * t0)).mean("step") for a, b in ((1, 2), (5, 10)))
     return [
-        rise("Common tokens are being suppressed while attention moves fastest.",
+        rise(SUPPRESSED,
              -common.sel(stage="fastest").mean("token"), "minus the mean logit of common tokens at stage (b)"),
         Family([f"common token {token}" for token in common["token"].values],
                -common.sel(stage="end").values.T).trend("Every common token has lost in the end."),
         Family(distinct_names, distinct.sel(stage="end").values.T).trend("Every distinct token has gained in the end."),
-        rise("The distinct token that was ahead takes over from the others.",
+        rise(AHEAD,
              lead.sel(stage="end") - lead.sel(stage="start"),
              "gain of the most probable distinct token's share among distinct tokens"),
         _fastest(dataset),
         rise("Past t₀ attention moves ever more slowly.", 1 - late / soon,
              "one minus the ratio of the mean speed from 5 t₀ to 10 t₀ to that from t₀ to 2 t₀"),
-        rise("Past t₀ the pattern is all but frozen.",
+        rise(FROZEN,
              dataset["moved"].isel(part=0) - dataset["moved"].isel(part=1),
              "attention moved up to t₀ minus attention moved from t₀ to 10 t₀"),
     ]  # fmt: skip

@@ -20,7 +20,7 @@ from scansnap.figures.published import published
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import band, enough_seeds, majority, rise
-from scansnap.figures.style import draw_band, label, legend
+from scansnap.figures.style import draw_band, honest_axis, label, legend
 from scansnap.figures.trend import Trend
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.lr_y for name in ("syn-small", "syn-small-fast-decoder")])
@@ -47,18 +47,18 @@ def draw(dataset: xr.Dataset) -> Figure:
     """Attention of the first seed, and loss and entropy of all seeds."""
     figure = Figure(figsize=(10.0, 5.6), layout="constrained")
     grid = figure.add_gridspec(3, 3, width_ratios=(1, 1, 0.9), height_ratios=(1, 1, 0.05))
-    top = float(dataset["attention"].isel(seed=0).max())
     for column, rate in enumerate(dataset["lr_y"].values):
+        top = float(dataset["attention"].sel(lr_y=rate).isel(seed=0).max())
         for row in range(2):
             axes = figure.add_subplot(grid[row, column])
             image = heatmap(axes, dataset["attention"].sel(lr_y=rate).isel({"seed": 0, "class": row}), "step", top)
             axes.set_title(f"class {row + 1}, $\\eta_Y$ = {rate:g}", fontsize=9, loc="left")
-            axes.tick_params(axis="x", labelsize=8)
             axes.set_xlabel("updates" if row else "", fontsize=9)
             axes.set_ylabel("token" if column == 0 else "", fontsize=9)
-    bar = figure.colorbar(image, cax=figure.add_subplot(grid[2, :2], label="<colorbar>"), orientation="horizontal")
-    bar.set_label("attention $c_{l|n}$ (share), first seed", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+        bar_axes = figure.add_subplot(grid[2, column], label="<colorbar>")
+        bar = figure.colorbar(image, cax=bar_axes, orientation="horizontal")
+        bar.set_label("attention $c_{l|n}$ (share), first seed" + "; note its scale" * (column > 0), fontsize=9)
+        bar.ax.tick_params(labelsize=8)
     loss, entropy = figure.add_subplot(grid[0, 2]), figure.add_subplot(grid[1:, 2])
     for axes, name in ((loss, "loss_band"), (entropy, "entropy_band")):
         for i, rate in enumerate(dataset["lr_y"].values):
@@ -69,6 +69,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     label(entropy, x="updates", y="entropy (nats)", title="entropy on distinct tokens")
     legend(loss)
     legend(entropy)
+    honest_axis(entropy)
     runs = f"right: median and 5% to 95% of {dataset.sizes['seed']} runs"
     rule = f"SGD with momentum {SYN_SMALL.momentum:g}"
     figure.suptitle(f"Figure 4: Syn-Small, {rule}, $\\eta_Z$ = 1; {runs}", fontsize=11)

@@ -23,7 +23,7 @@ from scansnap.figures.statistics import exact, rise
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
-from scansnap.figures.word_attention import draw_words
+from scansnap.figures.word_attention import color_bar, draw_words
 from scansnap.results.snap import find_snap
 from scansnap.text.corpus.corpus import Corpus
 
@@ -32,6 +32,8 @@ STEPS = 1500
 SHOWN = (0, 500, 1000, 1500)
 RECORD_EVERY = 50
 WINDOW = 1
+WORDS = 16
+"""The words of the window that are shown: rows attend to what is before them, so that nothing is cut from these."""
 
 
 def prepare(
@@ -93,23 +95,30 @@ def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:
 
 def draw(dataset: xr.Dataset) -> Figure:
     """Patterns with their words, a row for each model; below them, sparsity and change over updates."""
-    figure = Figure(figsize=(15.0, 12.2), layout="constrained")
-    subfigures: Any = figure.subfigures(2, 1, height_ratios=(2.0, 0.72))
+    figure = Figure(figsize=(11.0, 9.0), layout="constrained")
+    subfigures: Any = figure.subfigures(2, 1, height_ratios=(2.0, 0.8))
     patterns, curves = subfigures
     grid = patterns.add_gridspec(2, len(SHOWN))
     for i, layers in enumerate(dataset["layers"].values):
         for j, step in enumerate(dataset["shown"].values):
             axes = patterns.add_subplot(grid[i, j])
-            pattern = dataset["attention"].isel(layers=i, shown=j).values
-            draw_words(axes, pattern, dataset["word"].values, f"{_model(layers)}, step {int(step):,}", 4.6)
+            pattern = dataset["attention"].isel(layers=i, shown=j).values[:WORDS, :WORDS]
+            words = dataset["word"].values[:WORDS]
+            image = draw_words(axes, pattern, words, f"{_model(layers)}, step {int(step):,}", inches=2.2)
             if j:
                 axes.set_yticks([])
+            if not i:
+                axes.set_xticks([])
+    color_bar(patterns, image)
     _curves(curves.add_subplot(1, 2, 1), dataset, "normalized_entropy", "entropy of attention / largest possible")
     moving = curves.add_subplot(1, 2, 2)
     _curves(moving, dataset, "rate", "attention moved per step")
     moving.set_yscale("log")
     legend(moving)
-    figure.suptitle("Figure 7: first-layer attention on a validation window; rows attend to columns", fontsize=12)
+    figure.suptitle(
+        f"Figure 7: first-layer attention on {len(words)} words of a validation window; rows attend to columns",
+        fontsize=11,
+    )
     return figure
 
 
@@ -119,12 +128,14 @@ def _curves(axes: Axes, dataset: xr.Dataset, name: str, words: str) -> None:
         of_model = dataset.isel(layers=i)
         moved_per_step = of_model["moved"].values / np.diff(records, prepend=np.nan)
         values = moved_per_step if name == "rate" else of_model[name].values
+        others = ", other seeds lighter" * (len(values) > 1)
         for k, row in enumerate(values):
             axes.plot(records, row, **line(i), linewidth=1.3, alpha=1.0 if not k else 0.5,
-                      label=_model(layers) if not k else None)  # fmt: skip
+                      label=_model(layers) + others if not k else None)  # fmt: skip
         for step in of_model["snap_step"].values[np.isfinite(of_model["snap_step"].values)]:
             axes.axvline(step, color=COLORS[i], linestyle=":", linewidth=1)
-    label(axes, x="updates; dotted: where the pattern froze", y=words)
+    frozen = "dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else "no pattern froze"
+    label(axes, x=f"updates; {frozen}", y=words)
 
 
 def _model(layers: Any) -> str:

@@ -13,15 +13,17 @@ from scansnap.figures.style import label_powers
 NAME = 24
 """The most characters of a token's name."""
 
+ABOVE = ("distinct", "favored")
+
 
 def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:
-    """Draw the tokens of one class against time, common tokens below, distinct ones above.
+    """Draw the tokens of one class against time, common tokens below, distinct or favored ones above.
 
     `attention` has the dimensions `token` and `axis` and the coordinates `token_kind` and `token_name`; tokens without
     attention are left out.  `top` is the value of the brightest color.
     """
     present = (attention > 0).any(axis).values
-    order = np.lexsort((np.arange(attention.sizes["token"]), attention["token_kind"].values == "distinct"))
+    order = np.lexsort((np.arange(attention.sizes["token"]), np.isin(attention["token_kind"].values, ABOVE)))
     order = order[present[order]]
     values = attention.isel(token=order).transpose("token", axis).values
     times = attention[axis].values.astype(float)
@@ -32,14 +34,15 @@ def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_
     image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", vmin=0.0, vmax=top, shading="nearest",
                             rasterized=True)  # fmt: skip
     kinds = attention["token_kind"].values[order]
-    for kind in ("common", "distinct") if name_kinds else ():
+    for kind in dict.fromkeys(kinds) if name_kinds else ():
         rows = np.flatnonzero(kinds == kind)
         if len(rows):
             axes.text(1.01, rows.mean(), kind, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
             if rows[0]:
                 axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
-    every = max(1, len(order) // 10)
-    names = [plain(name, NAME) for name in attention["token_name"].values[order][::every]]
-    axes.set_yticks(np.arange(0, len(order), every), names, fontsize=7)
+    named = np.arange(len(order))[:: -max(1, len(order) // 10)]  # from above, where the winners are
+    names = [plain(name, NAME) for name in attention["token_name"].values[order][named]]
+    axes.set_yticks(named, names, fontsize=7)
+    axes.tick_params(axis="x", labelsize=8)
     axes.set_ylabel("token", fontsize=9)
     return image

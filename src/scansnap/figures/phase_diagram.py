@@ -10,6 +10,7 @@ time against lr_y, and as the lines of equal t_0 where the color is the snap tim
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,27 +19,39 @@ import xarray as xr
 from scansnap import theory
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, unknown
-from scansnap.figures.style import label
+from scansnap.figures.style import honest_span, label
 from scansnap.results import measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+FEW = 9
+"""As many places of an axis have a tick each."""
 
 AVERAGED = ("seed", "class", "layer", "head")
 
 LABELS = {
-    "lr_y": "η_Y (learning rate of Y)",
-    "lr_z": "η_Z (learning rate of Z)",
-    "lr_y_over_lr_z": "η_Y/η_Z",
+    "lr_y": "$\\eta_Y$ (learning rate of Y)",
+    "lr_z": "$\\eta_Z$ (learning rate of Z)",
+    "lr_y_over_lr_z": "$\\eta_Y/\\eta_Z$",
     "step": "updates",
     "time": "time (expected steps of batch 1)",
     "snap_time": "time of the snap (steps)",
     "winner_share": "attention on the winner (share)",
     "entropy": "entropy of attention on distinct tokens (nats)",
+    "favored_entropy": "entropy of attention on favored tokens (nats)",
     "loss": "loss (nats)",
 }
+
+WITHOUT = {
+    "entropy": "its classes have no distinct tokens, so take favored_entropy",
+    "favored_entropy": "no token tells its next tokens apart, so give another color",
+    "snap_time": "no run has snapped, so run it for longer or give another color",
+}
+"""What to do where a color has no number at all."""
 
 
 @door
@@ -52,8 +65,8 @@ def phase_diagram(result: xr.Dataset, *, x: str = "lr_y", y: str = "lr_z", color
     x, y : str
         Two dimensions of the result: axes of the sweep, or its step or time.
     color : str
-        snap_time (when attention froze, `measure.snaps`), winner_share (attention on the most attended token), or a
-        recorded quantity, such as entropy or loss.
+        snap_time (when attention froze, `measure.snaps`), winner_share (attention on the most attended token),
+        favored_entropy (for classes without distinct tokens), or a recorded quantity, such as entropy or loss.
 
     Examples
     --------
@@ -77,6 +90,8 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
     for name in (x, y):
         if name not in (*axes, record):
             raise unknown("axis of the map", name, [*axes, record])
+        if result[name].dtype.kind not in "iuf":
+            raise InputError(f"the axis {name} has names and no numbers: give one with numbers, such as a rate.")
     if x == y:
         raise InputError(f"x and y are both {x}: give two different axes.")
     if color == "snap_time" and record in (x, y):
@@ -90,7 +105,19 @@ def map_of(result: xr.Dataset, x: str, y: str, color: str) -> xr.DataArray:
         if values.sizes[other] > 1:
             raise InputError(f"the result varies in {other} too: select one value of it, as result.sel({other}=...).")
     values = values.squeeze(others, drop=True).reset_coords(drop=True).transpose(y, x)
+    if not bool(values.notnull().any()):
+        raise InputError(f"there is no {color} anywhere in this result: {WITHOUT.get(color, 'give another color')}.")
     return values.rename(color).assign_attrs(_sizes(result))
+
+
+def telling_color(result: xr.Dataset, x: str, y: str) -> str:
+    """The first color that a map of the result has numbers for: when it snapped, how sparse it is, its loss."""
+    attention = ["snap_time", "favored_entropy"] if "attention" in result else []
+    for color in ("snap_time", "entropy", "favored_entropy", "loss"):
+        if color in attention or color in result:
+            with suppress(InputError):
+                return str(map_of(result, x, y, color).name)
+    raise InputError("this result has no numbers to map: record attention, entropy or loss.")
 
 
 def _color(result: xr.Dataset, color: str) -> xr.DataArray:
@@ -98,8 +125,12 @@ def _color(result: xr.Dataset, color: str) -> xr.DataArray:
         return measure.snaps(result)["snap_step"]
     if color == "winner_share":
         return measure.top_k_mass(result)
+    if color == "favored_entropy":
+        return measure.favored_entropy(result)
     if color not in result:
-        raise unknown("color of the map", color, ["snap_time", "winner_share", *map(str, result.data_vars)])
+        raise unknown(
+            "color of the map", color, ["snap_time", "winner_share", "favored_entropy", *map(str, result.data_vars)]
+        )
     return result[color]
 
 
@@ -114,18 +145,25 @@ def _sizes(result: xr.Dataset) -> dict[str, Any]:
 
 def draw_map(axes: Axes, values: xr.DataArray) -> QuadMesh:
     """Draw a map with its lines; gray where there is no number."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    values = values.sortby(list(values.dims))
     y, x = (str(name) for name in values.dims)
     logarithmic = values.name in ("snap_time", "loss")
     shown = values.where(values > 0) if logarithmic else values
     axes.set_facecolor("0.8")
-    image = axes.pcolormesh(
-        values[x].values.astype(float), values[y].values.astype(float), shown.values, cmap="viridis",
-        norm="log" if logarithmic else None, shading="nearest", rasterized=True,
-    )  # fmt: skip
-    for name, scale in ((x, axes.set_xscale), (y, axes.set_yscale)):
-        steps = values[name].values.astype(float)
-        if (steps > 0).all() and steps[-1] > 10 * steps[0]:
+    image = axes.pcolormesh(*(_edges(values[name].values) for name in (x, y)), shown.values, cmap="viridis",
+                            norm="log" if logarithmic else None, rasterized=True)  # fmt: skip
+    if not logarithmic:
+        image.set_clim(*honest_span(float(shown.min()), float(shown.max())))
+    for name, axis, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
+        places = values[name].values.astype(float)
+        if _is_log(places):
             scale("log")
+        if len(places) <= FEW:
+            axis.set_major_locator(FixedLocator(places.tolist()))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter("{x:g}")
     notes = _draw_times(axes, values, x, y) if {"vocab_size", "num_classes"} <= set(values.attrs) else []
     if bool(np.isnan(shown.values).any()):
         notes.append("gray: no snap" if values.name == "snap_time" else "gray: no number")
@@ -144,13 +182,13 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
     swapped = y == "lr_y"
     if {x, y} & {"time", "step"}:
         for times, style, name in (
-            (theory.scan_end(**sizes, lr_y=rates), "--", "t'₀ = K ln M/η_Y: scanning ends"),
-            (theory.snap_start(**sizes, lr_y=rates), "-", "t₀: attention has snapped"),
+            (theory.scan_end(**sizes, lr_y=rates), "--", "$t'_0$: scanning ends"),
+            (theory.snap_start(**sizes, lr_y=rates), "-", "$t_0$: attention has snapped"),
         ):
             axes.plot(*((times, rates) if swapped else (rates, times)), color="white", linestyle=style, label=name)
         axes.legend(fontsize=7, loc="best", facecolor="0.25", labelcolor="white", framealpha=0.8)
-        axes.set_xlim(*_edges(values[x].values))
-        axes.set_ylim(*_edges(values[y].values))
+        axes.set_xlim(*_edges(values[x].values)[[0, -1]])
+        axes.set_ylim(*_edges(values[y].values)[[0, -1]])
         return []
     if values.name != "snap_time" or min(values.shape) < 2 or not np.isfinite(values.values).any():
         return []
@@ -164,9 +202,21 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
         axes.annotate(
             f"$10^{{{np.log10(level):.0f}}}$", (0.98, unit / level) if swapped else (unit / level, 0.02),
             xycoords=where(), color="white", fontsize=8, ha="right", va="bottom",
+            bbox={"facecolor": "0.25", "edgecolor": "none", "alpha": 0.7, "pad": 1.5},
         )  # fmt: skip
-    return ["black: measured", "white: t₀ (Theorem 4)"]
+    return ["black: measured", "white: $t_0$ (Theorem 4)"]
 
 
-def _edges(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
+def _is_log(places: NDArray[np.float64]) -> bool:
+    return bool((places > 0).all() and places[-1] > 4 * places[0])
+
+
+def _edges(labels: NDArray[Any]) -> NDArray[np.float64]:
+    """The edges of cells around places that increase: halfway between them on their axis, as far beyond its ends."""
+    places = labels.astype(np.float64)
+    on_axis = np.log(places) if _is_log(places) else places
+    if len(places) == 1:
+        return np.array([places[0] - 0.5, places[0] + 0.5])
+    inner = (on_axis[1:] + on_axis[:-1]) / 2
+    edges = np.concatenate([[2 * on_axis[0] - inner[0]], inner, [2 * on_axis[-1] - inner[-1]]])
+    return np.exp(edges) if _is_log(places) else edges

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from scansnap.base.formulas import SYMBOL, readable, unwrapped
+
 if TYPE_CHECKING:
-    import numpy as np
     import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
@@ -37,6 +42,42 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
+
+
+LEAST_SPAN = 0.1
+"""The least span of an honest axis, as a share of its largest value."""
+
+
+def honest_span(low: float, high: float) -> tuple[float, float]:
+    """The ends of a scale, wider if they are nearer to each other than a change that is worth a scale."""
+    span, middle = max(high - low, LEAST_SPAN * max(abs(low), abs(high))), (low + high) / 2
+    return (low, high) if span == high - low else (middle - span / 2, middle + span / 2)
+
+
+def honest_axis(axes: Axes) -> None:
+    """Widen a linear y axis that a small change fills, so that it does not look like a large one."""
+    if axes.get_yscale() != "linear":
+        return
+    axes.set_ylim(*honest_span(*axes.get_ylim()))
+
+
+def log_if_wide(axes: Axes, values: ArrayLike) -> None:
+    """Make the y axis logarithmic if positive values cover a factor of ten or more."""
+    numbers = np.asarray(values, np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if len(numbers) and numbers.min() > 0 and numbers.max() >= 10 * numbers.min():
+        axes.set_yscale("log")
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Write the ticks of a short logarithmic axis out: 0.2, 0.5, 1 and not 2 × 10⁻¹."""
+    low, high = sorted(axis.get_view_interval())
+    if axis.get_scale() == "log" and high < 100 * low and low > 1e-3 and high < 1e4:
+        from matplotlib.ticker import LogLocator
+
+        axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("{x:g}")
 
 
 def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
@@ -72,15 +113,39 @@ def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:
     axes.plot(band["step"].values, median, **line(i), linewidth=1.6, label=name)
 
 
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "eps": "ε", "zeta": "ζ",
-    "eta": "η", "theta": "θ", "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ",
-    "sigma": "σ", "chi": "χ", "omega": "ω", "sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥",
-    "->": "→", ">>": "≫", "<<": "≪",
-}  # fmt: skip
+SPACE = r"\\ "
+BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
+"""Spaces that mathematics would drop and must not; beside signs it sets its own."""
 
 
-def readable(text: str) -> str:
-    """A text with mathematical signs in place of their names: η_Y for eta_Y, ≤ for <=."""
-    names = re.compile("|".join(rf"(?<![A-Za-z]){w}(?![a-z])" if w[0].isalpha() else re.escape(w) for w in GREEK))
-    return names.sub(lambda match: GREEK[match.group()], text)
+def typeset(text: str) -> str:
+    """A text for a picture with its subscripts and powers set as such: t'_0, eta_Y, x_{T-1}, M^2, (I + E)^{-1}."""
+    with_math = SYMBOL.sub(_set, readable(text).replace("$", r"\$"))
+    try:
+        _parser().parse(with_math)
+    except ValueError:  # what a user writes may look like mathematics and be none
+        return text.replace("$", r"\$")
+    return with_math
+
+
+def wrapped(text: str, width: int) -> str:
+    """A text as `typeset` gives it, in lines of at most `width` characters."""
+    return "\n".join(typeset(line) for line in textwrap.wrap(text, width))
+
+
+def _set(match: re.Match[str]) -> str:
+    low, high, power = (
+        f"{sign}{{{BETWEEN_WORDS.sub(SPACE, unwrapped(match[name]))}}}" if match[name] else ""
+        for sign, name in (("_", "low"), ("^", "high"), ("^", "power"))
+    )
+    if not low and not high and not power:
+        return match[0]
+    letter = {"sum": "Σ", "max": r"\max", "min": r"\min"}.get(match["letter"], match["letter"] or "")
+    return f"${letter}{match['prime'] or ''}{low}{high}{power}$"
+
+
+@cache
+def _parser() -> Any:
+    from matplotlib.mathtext import MathTextParser
+
+    return MathTextParser("path")

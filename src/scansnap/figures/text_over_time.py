@@ -6,7 +6,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
-from scansnap.figures.style import label, legend, line
+from scansnap.figures.style import honest_axis, label, legend, line
 from scansnap.results.measure import snaps
 
 PANELS = (
@@ -47,6 +47,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         if name == "normalized_entropy" and len(heads) <= 12:
             legend(axes)
         label(axes, x="updates", y=words)
-    froze = "; dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else ""
+        honest_axis(axes)
+    froze = "; dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else "; no pattern has frozen"
     figure.suptitle(f"a transformer on text{froze}", fontsize=11)
     return figure

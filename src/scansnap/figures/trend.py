@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from scansnap.base.printable import number_text
+
 
 @dataclass(frozen=True)
 class Trend:
@@ -32,13 +34,13 @@ class Trend:
     @property
     def measured_text(self) -> str:
         """The measured value with its standard error, if it has one."""
-        error = "" if self.standard_error is None else f" ± {self.standard_error:.2g}"
-        return f"{self.measured:.4g}{error}"
+        has_error = self.standard_error is not None and math.isfinite(self.standard_error)
+        return number_text(self.measured, ".4g") + (f" ± {self.standard_error:.2g}" if has_error else "")
 
     @property
     def p_text(self) -> str:
         """The p-value, empty if there is none."""
-        return "" if self.p_value is None else f"{self.p_value:.2g}"
+        return "" if self.p_value is None else number_text(self.p_value, ".2g")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""

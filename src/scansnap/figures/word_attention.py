@@ -9,7 +9,9 @@ import numpy as np
 import torch
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.image import AxesImage
 
 from scansnap.base.errors import InputError
 from scansnap.figures.plain_text import plain
@@ -78,19 +80,30 @@ def draw(dataset: xr.Dataset) -> Figure:
     figure = Figure(figsize=(6.6 * columns, 6.2 * rows + 0.5), layout="constrained")
     for i, step in enumerate(dataset["step"].values):
         axes = figure.add_subplot(rows, columns, i + 1)
-        draw_words(axes, dataset["attention"].sel(step=step).values, dataset["word"].values, f"step {step:,}")
-    figure.suptitle(f"{dataset.attrs['title']}: rows attend to columns; dark is much", fontsize=11)
+        attention = dataset["attention"].sel(step=step).values
+        image = draw_words(axes, attention, dataset["word"].values, f"step {step:,}", inches=5.2)
+    color_bar(figure, image)
+    figure.suptitle(f"{dataset.attrs['title']}: rows attend to columns", fontsize=11)
     return figure
 
 
-def draw_words(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, size: float = 6.0) -> None:
-    """Draw one pattern (T, T); keys after the query, which it cannot see, are left white."""
+def draw_words(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, *, inches: float) -> AxesImage:
+    """Draw one pattern (T, T) in a panel of so many inches; keys after the query, which it cannot see, stay white."""
     hidden = np.triu(np.ones_like(attention, dtype=bool), 1)
     # The square root shows small weights too: a uniform row of 35 keys has weights of 0.03.
-    axes.imshow(np.ma.masked_where(hidden, np.sqrt(attention)), cmap="Blues", vmin=0, vmax=1, aspect="equal")
+    image = axes.imshow(np.ma.masked_where(hidden, attention), cmap="Blues", norm=PowerNorm(0.5, 0, 1), aspect="equal")
     places = np.arange(len(words))
+    size = min(9.0, 0.75 * 72 * inches / len(words))  # a point is 1/72 of an inch
     shown = [plain(word, 14) for word in words]
     axes.set_xticks(places, shown, rotation=90, fontsize=size)
     axes.set_yticks(places, shown, fontsize=size)
     axes.tick_params(length=0)
     axes.set_title(title, fontsize=9, loc="left")
+    return image
+
+
+def color_bar(figure: Figure | SubFigure, image: AxesImage) -> None:
+    """What the colors of all panels mean."""
+    bar = figure.colorbar(image, ax=figure.axes, fraction=0.03, aspect=40, pad=0.01, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1])
+    bar.ax.set_yticklabels(["0", "0.01", "0.05", "0.2", "0.5", "1"], fontsize=8)
+    bar.set_label("attention (share)", fontsize=9)

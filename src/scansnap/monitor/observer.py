@@ -48,8 +48,8 @@ class Observer:
 
     A look holds the tensors of a forward pass over one piece of the probe without gradients; 20 bytes for each of the
     `AT_ONCE` weights that are computed at once; 24 bytes for each of the `TOGETHER` weights of layers that are measured
-    together; the keys of one layer in float32; a copy of the model's buffers; and 4 bytes for each of at most
-    `FOLLOWED` weights that are kept from look to look.
+    together; the keys of one layer in float32; in a graph the queries and keys of all layers; a copy of the model's
+    buffers; and 4 bytes for each of at most `FOLLOWED` weights that are kept from look to look.
     """
 
     def __init__(
@@ -164,9 +164,12 @@ class Observer:
             self.probe, self._groups, self.layers, shows=self._shows,
             ends_early=not self.is_sharded and not has_hooks(self._model),
         )  # fmt: skip
+        with tally.aside.reading():
+            projected = self._projected()
         trace = self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
         values = tally.sums.values()
-        self._add_projected(values)
+        for place, layer, numbers in projected:
+            values[place, layer, : numbers.shape[1]] = numbers
         return (values, tally.pattern, tally.sums.is_bad), trace
 
     def _pass(self, pieces: Iterable[Piece], tally: Tally) -> Trace:
@@ -203,11 +206,15 @@ class Observer:
         """The model's modules by name; the model itself has that of its class."""
         return {plain_name(name) or type(m).__name__: m for name, m in self._model.named_modules()}
 
-    def _add_projected(self, values: Tensor) -> None:
-        """Fill in the quantities of projections, of layers of the same shape together."""
+    def _projected(self) -> list[tuple[slice, int, Tensor]]:
+        """The quantities of projections (quantity, head): their place, and which layer it is.
+
+        Those of layers of the same shape are computed together.
+        """
         groups = [group for group in self._groups if group.sample == "projections"]
         if not groups:
-            return
+            return []
+        projected: list[tuple[slice, int, Tensor]] = []
         modules = self._modules()
         alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
         for i, layer in enumerate(self.layers.values()):
@@ -221,6 +228,6 @@ class Observer:
                 torch.stack([shown.key.detach() for _, shown in layers]),
             )
             for group in groups:
-                numbers = torch.stack([quantity.compute(stacked) for quantity in group.members]).to(values)
-                for k, (i, _) in enumerate(layers):
-                    values[group.place, i, : numbers.shape[2]] = numbers[:, k]
+                numbers = torch.stack([quantity.compute(stacked) for quantity in group.members])
+                projected += [(group.place, i, numbers[:, k]) for k, (i, _) in enumerate(layers)]
+        return projected

@@ -15,6 +15,7 @@ A graph keeps its memory from look to look; one that takes more than `HELD` of t
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
@@ -113,29 +114,30 @@ class Conditions:
 
     def __init__(self, model: nn.Module) -> None:
         modules = list(model.modules())
-        self._attributes = [(vars(module), list(vars(module)).index("training")) for module in modules]
-        values = [value for attributes, _ in self._attributes for value in attributes.values()]
+        self._attributes = [(vars(module), list(vars(module).values()), module.training) for module in modules]
+        values = [value for _, attributes, _ in self._attributes for value in attributes]
         containers = {id(held): held for held in map(_container, values) if held is not None}.values()
-        self._containers = [container for container in containers if container]
+        self._filled = [(container, list(_items(container))) for container in containers if container]
         self._empty = [container for container in containers if not container]
         self._tensors = list(itertools.chain(model.parameters(), model.buffers()))
         self._tensors += [value for value in values if isinstance(value, Tensor)]
-        self._now = self._read()
-        self._kept = [values, *(list(_items(container)) for container in self._containers)]
+        self._places, self._settings = self._read_places(), list(_settings())
 
     def hold(self) -> bool:
-        """Whether nothing has changed."""
-        return not any(self._empty) and self._read() == self._now
+        """Whether nothing has changed but the mode, which a look sets itself."""
+        return (
+            not any(self._empty)
+            and list(_settings()) == self._settings
+            and self._read_places() == self._places
+            and all(_changes(container, contents) == 0 for container, contents in self._filled)
+            and all(
+                _changes(attributes, values) == (attributes["training"] is not training)
+                for attributes, values, training in self._attributes
+            )
+        )
 
-    def _read(self) -> list[Hashable]:
-        keys: list[Hashable] = [*_settings()]
-        for attributes, training in self._attributes:
-            identities = list(map(id, attributes.values()))
-            identities[training] = 0  # a look sets the mode itself
-            keys.append(tuple(identities))
-        keys += [tuple(map(id, _items(container))) for container in self._containers]
-        keys += [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in self._tensors]
-        return keys
+    def _read_places(self) -> list[Hashable]:
+        return [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in self._tensors]
 
 
 def _settings() -> Iterator[Hashable]:
@@ -160,3 +162,10 @@ def _container(value: Any) -> list[Any] | tuple[Any, ...] | set[Any] | dict[Any,
 
 def _items(container: Any) -> Iterable[Any]:
     return container.values() if isinstance(container, dict) else container
+
+
+def _changes(container: Any, contents: list[Any]) -> int:
+    """How many of its contents a container no longer holds; all of them if it has more or fewer now."""
+    if len(container) != len(contents):
+        return len(contents) + 1
+    return sum(map(operator.is_not, _items(container), contents))

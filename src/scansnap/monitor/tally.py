@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from scansnap.monitor.aside import Aside
 from scansnap.monitor.calls import AttentionCall, Kind
 from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.probe import SHOWN, Piece, Probe
@@ -73,6 +74,7 @@ class Tally:
 
     def __post_init__(self) -> None:
         device, number, heads = self.probe.device, len(self.layers), most_heads(self.layers)
+        self.aside = Aside(device)
         self.sums = Sums(self.groups, number, heads, device)
         self.pattern = torch.full((number, heads, *shown(self.layers)), math.nan, device=device)
         self._number = {name: i for i, name in enumerate(self.layers)}
@@ -91,7 +93,8 @@ class Tally:
             if self.learns:
                 self._learn(name, call)
             elif name in self.layers:
-                self._measure(self.layers[name], call)
+                with self.aside.reading(*(value for value in vars(call).values() if isinstance(value, Tensor))):
+                    self._measure(self.layers[name], call)
         except Exception as error:
             self.failure = error
 
@@ -111,11 +114,13 @@ class Tally:
 
     def finish(self) -> None:
         """End a pass; a failure is kept for later."""
-        if self.failure is None:
-            try:
-                self.sums.finish()
-            except Exception as error:
-                self.failure = error
+        try:
+            if self.failure is None:
+                with self.aside.reading():
+                    self.sums.finish()
+            self.aside.join()
+        except Exception as error:
+            self.failure = error
 
     def is_complete(self) -> bool:
         """Whether this pass has seen all that it is for."""

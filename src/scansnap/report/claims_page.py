@@ -10,6 +10,7 @@ from scansnap.claims.check import ROLES
 from scansnap.claims.claim import Verdict
 from scansnap.figures import claim as picture
 from scansnap.report import html
+from scansnap.report.citations import Citations
 from scansnap.results.provenance import provenance
 
 
@@ -35,6 +36,7 @@ def write_claims_page(page: Path, verdicts: Sequence[Verdict]) -> None:
             counts=html.counted(verdicts),
             pictures=pictures,
             roles=ROLES,
+            cite=Citations([verdict.claim for verdict in verdicts]).link,
             environment=provenance(),
         ),
     )

@@ -1,13 +1,12 @@
-"""One self-contained page: every figure, what the paper says about it, and the results."""
+"""One self-contained page: how the reproduction ended, every figure and every claim with what was found."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import xarray as xr
 
@@ -15,44 +14,37 @@ from scansnap import theory
 from scansnap.base.errors import StoreError
 from scansnap.base.needs_torch import has_torch
 from scansnap.claims import Verdict, verify
+from scansnap.claims.check import ROLES
+from scansnap.claims.verify import select
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
 from scansnap.explorer.page import address_of, page_of
 from scansnap.figures import catalog, syn_medium_runs
+from scansnap.figures import claim as claim_picture
 from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.style import readable
-from scansnap.figures.trend import Trend
 from scansnap.report import html
+from scansnap.report.citations import Citations
+from scansnap.report.headline import headline
 from scansnap.report.kept_figures import KeptFigures
-from scansnap.results.provenance import provenance
+from scansnap.report.reproduction import FigureResult, Reproduction
 from scansnap.text.corpus.corpus import read_corpus
 
 NUM_SEEDS = 40
 """Seeds in each cell of Syn-Medium: four times the published number, so that trends stand out from noise."""
+
+CLAIM_WORK = 0.2
+"""What a claim takes on average, in figures."""
 
 ASSUMED_OF = ("lr_y", "lr_z", "seq_len", "steps", "momentum", "optimizer", "init")
 """The options that the paper assumes something of."""
 
 
 @dataclass(frozen=True)
-class Section:
-    """A figure on the page."""
+class Link:
+    """Where a reader finds more about a claim."""
 
-    recipe: FigureRecipe
-    picture: str  # PNG in base64
-    trends: list[Trend]
-    seconds: float
-
-    @property
-    def heading(self) -> str:
-        """What precedes the title."""
-        return catalog.heading(self.recipe.name)
-
-    @property
-    def label(self) -> str:
-        """The text of links to the figure."""
-        name = self.recipe.name
-        return f"Figure {name}" if name.isdigit() else name.replace("_", " ").capitalize()
+    text: str
+    address: str
 
 
 def reproduce(
@@ -68,12 +60,12 @@ def reproduce(
     """Make every figure and check every claim, and write `index.html` and the pictures to `folder`.
 
     `figures` (names, or recipes of your own) and `claims` select some of them; without PyTorch the figure of several
-    layers is left out.  `num_seeds` is for each cell of Figures
-    6, 11 and 12, which share their runs.  With a `text`, the figures that train on it are made too, on `device`.
-    `on_step` is called with the current task and the share of the work that is done.  If it is interrupted, the same
-    call goes on with the figures that are missing.
+    layers is left out.  `num_seeds` is for each cell of Figures 6, 11 and 12, which share their runs.  With a `text`,
+    the figures that train on it are made too, on `device`.  `on_step` is called with the current task and the share of
+    the work that is done.  If it is interrupted, the same call goes on with the figures that are missing.
     """
     recipes = [catalog.recipe(figure) for figure in (_possible(text is not None) if figures is None else figures)]
+    selected = [claim.id for claim in select(*claims)]
     folder = Path(folder)
     _check_folder(folder)
     began = time.perf_counter()
@@ -83,37 +75,51 @@ def reproduce(
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror or error}.") from None
     tell = on_step or (lambda what, share: None)
-    work = len(recipes) + 2
-    sections: list[Section] = []
     shared = cache(lambda: syn_medium_runs.make(num_seeds=num_seeds))  # the runs of several figures
     corpus = None if text is None else read_corpus(text)
+    results: list[FigureResult] = []
+    verdicts: list[Verdict] = []
+    pictures: dict[str, str] = {}
 
-    def section(recipe: FigureRecipe) -> Section:
+    def figure_of(recipe: FigureRecipe) -> FigureResult:
         taken = {name: value for name, value in {"text": corpus, "device": device}.items() if recipe.takes(name)}
         described = {"num_seeds": num_seeds, "text": corpus.fingerprint if corpus else None, "device": device}
 
         def make() -> xr.Dataset:
             return recipe.make(**taken, **({"runs": shared()} if recipe.takes("runs") else {}))
 
-        return _section(recipe, folder, kept.made(recipe, described, make))
+        dataset = kept.made(recipe, described, make)
+        result = FigureResult(recipe, recipe.trends(dataset), dataset.attrs["seconds"])
+        drawn = recipe.draw(dataset)
+        pictures[result.anchor] = html.png(drawn)
+        catalog.save(drawn, folder / f"figure_{recipe.name}")
+        return result
+
+    def checked(verdict: Verdict) -> None:
+        verdicts.append(verdict)
+        pictures[verdict.id] = html.png(claim_picture.draw(claim_picture.prepare(verdict)))
+        if len(verdicts) < len(selected):
+            tell(f"claim {len(verdicts) + 1} of {len(selected)}", share_done())
+
+    def share_done() -> float:
+        return (len(results) + CLAIM_WORK * len(verdicts)) / (len(recipes) + CLAIM_WORK * len(selected))
 
     try:
         for i, recipe in enumerate(recipes):
-            tell(f"figure {recipe.name}", i / work)
-            sections.append(section(recipe))
-        tell("claims", len(recipes) / work)
-        verdicts = verify(*claims, progress=False)
+            tell(f"figure {recipe.name}, {i + 1} of {len(recipes)}", share_done())
+            results.append(figure_of(recipe))
+        tell(f"claim 1 of {len(selected)}", share_done())
+        verify(*selected, progress=False, on_verdict=checked)
     except KeyboardInterrupt as stop:
         stop.add_note(
-            f"{folder} holds {len(sections)} of {len(recipes)} figures: start the same again to go on from there."
+            f"{folder} holds {len(results)} of {len(recipes)} figures: start the same again to go on from there."
         )
         raise
-    tell("the page", (work - 1) / work)
-    text = render(sections, verdicts, time.perf_counter() - began)
+    tell("the page", 1.0)
+    reproduction = Reproduction(results, verdicts, time.perf_counter() - began, "scansnap reproduce")
     page = folder / "index.html"
-    html.write_page(page, text)
+    html.write_page(page, render(reproduction, pictures))
     kept.clear()
-    tell("done", 1.0)
     return page
 
 
@@ -134,29 +140,24 @@ def _check_folder(folder: Path) -> None:
         raise StoreError(f"{folder} holds files that scansnap did not write there: give another folder.")
 
 
-def _section(recipe: FigureRecipe, folder: Path, dataset: xr.Dataset) -> Section:
-    figure = recipe.draw(dataset)
-    picture = html.png(figure)
-    catalog.save(figure, folder / f"figure_{recipe.name}")
-    return Section(recipe, picture, recipe.trends(dataset), dataset.attrs["seconds"])
-
-
-def _claim(verdict: Verdict) -> dict[str, Any]:
-    values = verdict.as_dict()
-    return {**values, **{name: readable(values[name] or "") for name in ("statement", "correction")}}
-
-
-def render(sections: list[Section], verdicts: list[Verdict], seconds: float) -> str:
-    """The page as text."""
+def render(
+    reproduction: Reproduction, pictures: Mapping[str, str], links: Mapping[str, Sequence[Link]] | None = None
+) -> str:
+    """The page as text: `pictures` as PNG in base64, by the anchors of figures and the ids of claims."""
+    citations = Citations(
+        [verdict.claim for verdict in reproduction.verdicts], [figure.recipe.name for figure in reproduction.figures]
+    )
     return html.render(
         "page.html.jinja",
-        sections=sections,
-        claims=[_claim(verdict) for verdict in verdicts],
-        counts=html.counted(verdicts),
+        reproduction=reproduction,
+        headline=headline(reproduction),
+        pictures=pictures,
+        links=links or {},
+        cite=citations.link,
+        roles=ROLES,
+        beyond=catalog.BEYOND,
         assumptions=_assumptions(),
-        environment=provenance(),
         explorer=page_of(address_of("syn-small", SYN_SMALL), "embedded"),
-        seconds=seconds,
     )
 
 

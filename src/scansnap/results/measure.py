@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError
+from scansnap.data.classes_file import classes_from_mapping
+from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.results import metrics
 from scansnap.results.snap import find_snap
 
@@ -37,6 +42,61 @@ def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
     """
     distinct = _attention(dataset).where(dataset["token_kind"] == "distinct", 0.0)
     return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
+
+
+@door
+def distinctness(dataset: xr.Dataset) -> xr.DataArray:
+    """How distinct each token is for each class's next token, from 0 to 1 (class, token): see `theory.distinctness`.
+
+    >>> probs = [[0.6, 0.4, 0, 0, 0, 0], [0.3, 0.7, 0, 0, 0, 0]]
+    >>> dense = ss.SequenceClasses(probs=probs, query=[2, 3], next_token=[4, 5], vocab_size=6)
+    >>> run = ss.train(dense, lr_y=1.0, lr_z=1.0, steps=2)
+    >>> print(ss.measure.distinctness(run).values.round(2))
+    [[0.68 0.38]
+     [0.32 0.62]]
+    """
+    from scansnap import theory
+
+    classes, probs = _classes(dataset)
+    values = theory.distinctness(probs, weights=classes.weights, next_token=classes.next_token)
+    return _of_classes(dataset, classes, values, "distinctness")
+
+
+@door
+def favored(dataset: xr.Dataset) -> xr.DataArray:
+    """Which tokens each class favors (class, token): its distinct ones, and those that it moves up at first.
+
+    Unlike distinct tokens there are some in all classes that differ and share a token: see `theory.favored`.
+
+    >>> probs = [[0.6, 0.4, 0, 0, 0, 0], [0.3, 0.7, 0, 0, 0, 0]]
+    >>> dense = ss.SequenceClasses(probs=probs, query=[2, 3], next_token=[4, 5], vocab_size=6)
+    >>> run = ss.train(dense, lr_y=1.0, lr_z=1.0, steps=2)
+    >>> print(ss.measure.favored(run).values)
+    [[ True False]
+     [False  True]]
+    """
+    from scansnap import theory
+
+    classes, probs = _classes(dataset)
+    values = theory.favored(
+        probs, weights=classes.weights, next_token=classes.next_token, vocab_size=classes.vocab_size
+    )
+    return _of_classes(dataset, classes, values, "favored")
+
+
+@door
+def favored_entropy(dataset: xr.Dataset) -> xr.DataArray:
+    """Entropy of attention restricted to each class's favored tokens and renormalized there.
+
+    It is `distinct_entropy` where only distinct tokens are favored, and exists for classes without distinct tokens.
+
+    >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    >>> print(ss.measure.favored_entropy(run).isel(step=[0, -1]).values.squeeze().round(1))
+    [[2.2 2.2]
+     [1.4 1. ]]
+    """
+    on_favored = _attention(dataset).where(favored(dataset), 0.0)
+    return _reduce(metrics.entropy, on_favored, "entropy on favored tokens", "nats")
 
 
 @door
@@ -122,6 +182,26 @@ def record_dimension(dataset: xr.Dataset) -> str:
         if name in dataset.dims:
             return name
     raise InputError("this dataset has neither a 'step' nor a 'time' dimension: give a result of train or flow.")
+
+
+def _classes(dataset: xr.Dataset) -> tuple[SequenceClasses, NDArray[np.float64]]:
+    """The classes of a result, and P(l|n) of their contextual tokens (K x S)."""
+    content = json.loads(dataset.attrs.get("classes", "{}"))
+    settings = [content] if "vocab_size" in content else list(content.values())  # those of a sweep have names
+    if len(settings) != 1 or not {"class", "token"} <= set(dataset.coords):
+        raise InputError("this result does not say its classes and tokens: give one that recorded attention.")
+    classes = classes_from_mapping(settings[0])
+    probs = np.zeros((classes.num_classes, len(classes.contextual_tokens)))
+    of_entry = np.repeat(np.arange(classes.num_classes), np.diff(classes.offsets))
+    probs[of_entry, np.searchsorted(classes.contextual_tokens, classes.tokens)] = classes.token_probs
+    return classes, probs
+
+
+def _of_classes(dataset: xr.Dataset, classes: SequenceClasses, values: NDArray[np.generic], name: str) -> xr.DataArray:
+    """Values of classes and contextual tokens (K x S) for the classes and tokens of a result."""
+    coords = {"class": np.arange(classes.num_classes), "token": classes.contextual_tokens}
+    labeled = xr.DataArray(values, dims=("class", "token"), coords=coords, name=name)
+    return labeled.sel({"class": dataset["class"], "token": dataset["token"]})
 
 
 def _attention(dataset: xr.Dataset) -> xr.DataArray:

@@ -20,12 +20,12 @@ PACKAGES = ("scansnap", "numpy", "scipy", "torch", "numba", "xarray", "zarr")
 
 def provenance() -> dict[str, str]:
     """Flat text attributes."""
-    versions = {f"version_{name}": _version(name) for name in PACKAGES}
+    versions = {f"version_{name}": version_of(name) for name in PACKAGES}
     return {
         **{name: version for name, version in versions.items() if version},
         "version_python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "commit": _commit(),
+        "commit": commit(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -39,7 +39,8 @@ def store_name(name: str, described: Mapping[str, Any]) -> str:
 
 
 @cache
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """The version of an installed package; empty if there is none."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, and `--help` needs no versions
 
     try:
@@ -49,19 +50,24 @@ def _version(name: str) -> str:
 
 
 @cache
-def _commit() -> str:
-    """The commit of the source tree this package runs from, marked if changed; 'unknown' for an installed copy."""
-    here = Path(__file__).resolve().parent
-    if not any((folder / ".git").exists() for folder in here.parents):
+def commit() -> str:
+    """The commit that this package was built from, or of the source tree that it runs from, marked if changed."""
+    package = Path(__file__).resolve().parents[1]
+    record = package / "origin.json"  # in wheels, by setup.py
+    if record.exists():
+        known: dict[str, str] = json.loads(record.read_text(encoding="utf-8"))
+        return known["commit"]
+    root = package.parents[1]
+    if not (root / ".git").exists() or not (root / "pyproject.toml").exists():
         return "unknown"
 
     def git(*words: str) -> str:
         result = subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, timeout=10, check=True
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True
         )
         return result.stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", str(here.parent)) else "")
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", "src") else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -28,9 +29,21 @@ BLOCK_RECORDS = 64
 
 
 class Recorder:
-    """The variables of a result, in memory or, with a path, in a store that one process writes."""
+    """The variables of a result, in memory or, with a path, in a store that one process writes.
 
-    def __init__(self, template: xr.Dataset, variables: Mapping[str, Variable], path: str | Path | None = None) -> None:
+    What goes on disk besides, such as two checkpoints while one replaces the other, takes up to `more_bytes`.  A store
+    of before may lack some of the options: `defaults` says what they were.
+    """
+
+    def __init__(
+        self,
+        template: xr.Dataset,
+        variables: Mapping[str, Variable],
+        path: str | Path | None = None,
+        *,
+        more_bytes: float = 0.0,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
         if clash := [name for name in variables if name in template.coords or name in template.dims]:
             raise InputError(
                 f"'{clash[0]}' is a coordinate of this result and cannot be recorded under that name: rename the "
@@ -39,8 +52,9 @@ class Recorder:
         self._template = template
         self._variables = variables
         if path is not None and not Path(path).exists():
-            check_room(Path(path), sum(variable.nbytes for variable in variables.values()))
-        self.store = RunStore.begin(path, template, variables) if path is not None else None
+            needed = sum(variable.nbytes for variable in variables.values()) + more_bytes
+            check_room(Path(path), needed, "the result takes", "record less, less often, or elsewhere")
+        self.store = RunStore.begin(path, template, variables, defaults or {}) if path is not None else None
         self._values: dict[str, NDArray[np.generic]] = {}
         self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, if any were written
         if self.store is None:

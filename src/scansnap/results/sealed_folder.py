@@ -25,7 +25,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from scansnap.base.errors import StoreError
-from scansnap.base.files import DamagedFile, Sum, checksum, file_checksum, matches, replace_file, sealed, sync, unsealed
+from scansnap.base.files import (
+    DamagedFile,
+    Sum,
+    checksum,
+    file_checksum,
+    is_list_of_sums,
+    matches,
+    replace_file,
+    sealed,
+    sync,
+    unsealed,
+)
 
 _TURN = threading.RLock()
 """One thread at a time changes what is written."""
@@ -59,6 +70,8 @@ class SealedFolder:
                     "is left."
                 ) from None
             content = {"metadata": {}, "files": None}
+        if not _is_list(content):
+            raise StoreError(f"{self.root} is damaged: its list of files, {LIST}, is none that scansnap wrote.")
         self.metadata, self.sums = content["metadata"], content["files"]
 
     def _should_have_list(self) -> bool:
@@ -147,18 +160,19 @@ class SealedFolder:
         if self.is_closed:
             raise RuntimeError(f"{self.root} is closed")
         path = self._new(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)  # not the folder itself, if somebody has removed it
         self._waiting.setdefault(name, None)  # so that `discard` removes it if writing fails
         return path
 
     def discard(self) -> None:
-        """Forget what was written since the last commit."""
-        for name in self._waiting:
-            self._new(name).unlink(missing_ok=True)
-        self._waiting = {}
+        """Forget what was written since the last commit, which may have come as far as its list."""
         self.metadata = {}
         if (self.root / LIST).exists():
             self._read_list()
+        for name, value in self._waiting.items():
+            if value is None or (self.sums or {}).get(name) != value:
+                self._new(name).unlink(missing_ok=True)
+        self._waiting = {}
 
     def remove(self, name: str) -> None:
         """Remove a file; it is gone after the next commit."""
@@ -193,9 +207,13 @@ class SealedFolder:
             (self.root / name).unlink(missing_ok=True)
         self._waiting = {}
 
+    def drafts(self) -> list[Path]:
+        """Files that have not got their names; if nobody is writing, a writer that ended has left them."""
+        return [*self.root.rglob("*.new")]
+
     def recover(self) -> None:
         """Finish the last commit of a writer that ended in it, and remove what was not committed."""
-        for draft in [*self.root.rglob("*.new")]:
+        for draft in self.drafts():
             name = draft.relative_to(self.root).as_posix().removesuffix(".new")
             if self.sums and name in self.sums and file_checksum(draft) == self.sums[name]:
                 draft.replace(self.root / name)
@@ -222,6 +240,13 @@ class SealedFolder:
     def _new(self, name: str) -> Path:
         path = self.root / name
         return path.with_name(f"{path.name}.new")
+
+
+def _is_list(content: dict[str, Any]) -> bool:
+    """Whether a list has what belongs there."""
+    metadata, files = content.get("metadata"), content.get("files", ())
+    described = isinstance(metadata, dict) and all(isinstance(entry, dict) for entry in metadata.values())
+    return described and (files is None or is_list_of_sums(files))
 
 
 def is_metadata(name: str) -> bool:

@@ -76,6 +76,7 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
 def _fill(path: Path, dataset: xr.Dataset) -> SealedFolder:
     """A new store with this content, before its first commit."""
     folder = SealedFolder(path, new=True)
+    path.mkdir()
     content = encoded(dataset).assign_attrs(format=FORMAT)
     content.to_zarr(_files(folder), mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
     return folder
@@ -197,39 +198,41 @@ class RunStore:
         self._group: Any = None
 
     @classmethod
-    def begin(cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Variable]) -> RunStore:
+    def begin(
+        cls, path: str | Path, template: xr.Dataset, variables: Mapping[str, Variable], defaults: Mapping[str, Any]
+    ) -> RunStore:
         """The store for a run: new, or that of the same run, unfinished or `finished`.
 
-        `template` has the coordinates and attributes.
+        `template` has the coordinates and attributes; `defaults` are values of options that a store of before lacks.
         """
         path = Path(path)
         store = cls(path, SealedFolder(path, new=True))
-        if path.exists() and _is_finished(path, template.attrs):
+        if path.exists() and _is_finished(path, template.attrs, defaults) and not SealedFolder(path).drafts():
             store.finished = True
             return store
         store._lock.acquire()
         try:
-            store._open(template, variables)
+            store._open(template, variables, defaults)
         except BaseException:
             store.unlock()
             raise
         return store
 
-    def _open(self, template: xr.Dataset, variables: Mapping[str, Variable]) -> None:
+    def _open(self, template: xr.Dataset, variables: Mapping[str, Variable], defaults: Mapping[str, Any]) -> None:
         """Take up the run that is there, or begin a new one, while no other process can."""
         if self.path.exists():
-            self.finished = _is_finished(self.path, template.attrs)  # another process may just have finished it
-            if self.finished:
-                self.unlock()
-                return
+            # Another process may just have finished it.
+            self.finished = _is_finished(self.path, template.attrs, defaults)
             self._folder = SealedFolder(self.path)
-            if self._folder.sums is None:
+            if self._folder.sums is None and not self.finished:
                 raise StoreError(
                     f"{self.path} was begun by a version without checksums: finish it with that version, or give "
                     "another name."
                 )
             with self._writing():
                 self._folder.recover()
+            if self.finished:
+                self.unlock()
             return
         with _beside(self.path) as draft:
             self._folder = _fill(draft, template.assign_attrs(complete=0))
@@ -341,10 +344,13 @@ def decoded(dataset: xr.Dataset) -> xr.Dataset:
     return dataset
 
 
-def _is_finished(path: Path, attrs: Mapping[str, Any]) -> bool:
-    """Whether the run stored there is finished; it must be the one that `attrs` describes."""
+def _is_finished(path: Path, attrs: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    """Whether the run stored there is finished; it must be the one that `attrs` describes.
+
+    An option that it lacks did not exist when it was begun, and was what its default is now.
+    """
     stored = _attributes(SealedFolder(path))
-    old, new = _identity(stored), _identity(attrs)
+    old, new = {**defaults, **_identity(stored)}, _identity(attrs)
     old_code, new_code = old.pop("code", {}), new.pop("code", {})
     for name in new:
         if old.get(name) != new[name] and name in ("classes_fingerprint", "classes"):
@@ -452,10 +458,11 @@ def _beside(path: Path) -> Iterator[Path]:
             except OSError:
                 old.rename(path)
                 raise
+            sync([path.parent])  # before the old one is gone
             shutil.rmtree(old)
         else:
             draft.rename(path)
-        sync([path.parent])
+            sync([path.parent])
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}; nothing was changed there.") from None
     finally:

@@ -3,6 +3,9 @@
 Common tokens *begin to lose* at the first record from which on their share of attention, averaged over classes, stays
 `LOST` below its start.  The *winner* of a class is the token it attends to most at the end.  A run has *snapped* when
 the last of its moving patterns has frozen (`snap.py`).  Patterns are those of each class, layer and head.
+
+Where classes share every token none is distinct, and to say that common tokens lose would say nothing.  There the story
+is told of the tokens that a class does not favor (`measure.favored`), and begins with the most distinct ones.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from scansnap.results.measure import record_dimension, snaps
+from scansnap.results.measure import distinctness, favored, record_dimension, snaps
 
 LOST = 0.01
 NAMED = 3
 """The most winners that are named in a sentence."""
+
+COMMON = "common tokens"
+NOT_FAVORED = "tokens that are not favored"
 
 
 @dataclass(frozen=True)
@@ -27,15 +33,23 @@ class Winner:
     token: str
     kind: str  # "distinct", "common" or what else the token is in the class
     share: float
+    distinctness: float | None = None  # of the token for the next token; None if the result does not say its classes
+
+    def __str__(self) -> str:
+        by_degrees = self.kind == "common" and self.distinctness is not None
+        degree = f", distinctness {self.distinctness:.2f}" if by_degrees else ""
+        return f"token {self.token} for next token {self.next_token} ({self.kind}{degree}, {self.share:.0%})"
 
 
 @dataclass(frozen=True)
 class Story:
     """What attention did in one run."""
 
-    scan_step: float | None  # when common tokens began to lose; None if they did not
-    common_first: float | None  # their share of attention; None if no token is common
-    common_last: float | None
+    losers: str  # the tokens that should lose: common ones, or those that are not favored if none is distinct
+    scan_step: float | None  # when they began to lose; None if they did not
+    losers_first: float | None  # their share of attention; None if there are none
+    losers_last: float | None
+    most_distinct: tuple[tuple[str, str, float], ...]  # token, next token, distinctness; empty if any is distinct
     winners: tuple[Winner, ...]  # of each class, in the first head of the last layer
     snap_step: float | None  # when the last pattern froze; None if one still moves or none has moved
     frozen: int
@@ -44,23 +58,24 @@ class Story:
     unit: str  # "step" or "time"
 
     def __str__(self) -> str:
-        return "; ".join([self._scan(), self._win(), self._snap()])
+        return "; ".join([*self._kinds(), self._scan(), self._win(), self._snap()])
+
+    def _kinds(self) -> list[str]:
+        if not self.most_distinct:
+            return []
+        names = [f"token {token} for next token {next_token} ({d:.2f})" for token, next_token, d in self.most_distinct]
+        return [f"classes share every token, so none is distinct; the most distinct: {_listed(names)}"]
 
     def _scan(self) -> str:
-        if self.common_first is None or self.common_last is None:
-            return "no token is common to several next tokens"
-        shares = f"{self.common_first:.0%} → {self.common_last:.0%} of attention"
+        if self.losers_first is None or self.losers_last is None:
+            return f"no token is {'common to several next tokens' if self.losers == COMMON else 'favored by any class'}"
+        shares = f"{self.losers_first:.0%} → {self.losers_last:.0%} of attention"
         if self.scan_step is None:
-            return f"common tokens did not lose ({shares})"
-        return f"common tokens began to lose at {self.unit} {self.scan_step:,.6g} ({shares})"
+            return f"{self.losers} did not lose ({shares})"
+        return f"{self.losers} began to lose at {self.unit} {self.scan_step:,.6g} ({shares})"
 
     def _win(self) -> str:
-        names = [
-            f"token {winner.token} for next token {winner.next_token} ({winner.kind}, {winner.share:.0%})"
-            for winner in self.winners[:NAMED]
-        ]
-        more = f" and {len(self.winners) - NAMED} more" if len(self.winners) > NAMED else ""
-        return f"most attended: {', '.join(names)}{more}"
+        return f"most attended: {_listed([str(winner) for winner in self.winners])}"
 
     def _snap(self) -> str:
         if self.snap_step is not None:
@@ -74,13 +89,22 @@ def stories(dataset: xr.Dataset) -> list[Story]:
     """The story of each run of a result that recorded attention at least twice."""
     axis = record_dimension(dataset)
     patterns = snaps(dataset)
-    return [_story(dataset.isel(run=r), patterns.isel(run=r), axis) for r in range(dataset.sizes["run"])]
+    degrees = distinctness(dataset) if "classes" in dataset.attrs else None
+    is_common = dataset["token_kind"] == "common"
+    losers, loses = COMMON, is_common
+    if degrees is not None and not bool((dataset["token_kind"] == "distinct").any()):
+        losers, loses = NOT_FAVORED, ~favored(dataset)
+    return [
+        _story(dataset.isel(run=r), patterns.isel(run=r), axis, losers, loses, degrees)
+        for r in range(dataset.sizes["run"])
+    ]
 
 
-def _story(run: xr.Dataset, patterns: xr.Dataset, axis: str) -> Story:
-    is_common = run["token_kind"] == "common"
-    common = run["attention"].where(is_common, 0.0).sum("token", skipna=False)
-    share = common.mean([d for d in common.dims if d != axis]).values
+def _story(
+    run: xr.Dataset, patterns: xr.Dataset, axis: str, losers: str, loses: xr.DataArray, degrees: xr.DataArray | None
+) -> Story:
+    lost = run["attention"].where(loses, 0.0).sum("token", skipna=False)
+    share = lost.mean([d for d in lost.dims if d != axis]).values
     scan_step = None
     has_lost = share <= share[0] - LOST
     if has_lost[-1]:
@@ -91,11 +115,14 @@ def _story(run: xr.Dataset, patterns: xr.Dataset, axis: str) -> Story:
     has_snapped = bool(is_frozen.any()) and not bool((status == "not yet").any())
     evidence = patterns["evidence"].values.ravel()
     telling = int(np.argmax(np.where(is_frozen, step, -np.inf))) if has_snapped else int(np.argmin(is_frozen))
+    exist = bool(loses.any()) and not (losers == NOT_FAVORED and bool(loses.all()))
     return Story(
+        losers,
         scan_step,
-        float(share[0]) if bool(is_common.any()) else None,
-        float(share[-1]) if bool(is_common.any()) else None,
-        _winners(run.isel({axis: -1, "layer": -1, "head": 0})),
+        float(share[0]) if exist else None,
+        float(share[-1]) if exist else None,
+        () if losers == COMMON or degrees is None else _most_distinct(run, degrees),
+        _winners(run.isel({axis: -1, "layer": -1, "head": 0}), degrees),
         float(np.nanmax(step)) if has_snapped else None,
         int(is_frozen.sum()),
         len(status),
@@ -104,11 +131,29 @@ def _story(run: xr.Dataset, patterns: xr.Dataset, axis: str) -> Story:
     )
 
 
-def _winners(last: xr.Dataset) -> tuple[Winner, ...]:
+def _most_distinct(run: xr.Dataset, degrees: xr.DataArray) -> tuple[tuple[str, str, float], ...]:
+    """The most distinct token of each class, its next token and its distinctness."""
+    best = degrees.transpose("class", "token").values
+    names = run["token_name"].values
+    return tuple(
+        (str(names[row.argmax()]), str(next_token), float(row.max()))
+        for next_token, row in zip(run["next_token_name"].values, best, strict=True)
+    )
+
+
+def _winners(last: xr.Dataset, degrees: xr.DataArray | None) -> tuple[Winner, ...]:
     attention = last["attention"].fillna(0.0).transpose("class", "token").values
     tokens = attention.argmax(1)
     kinds, names = last["token_kind"].values, last["token_name"].values
     return tuple(
-        Winner(str(next_token), str(names[token]), str(kinds[token]), float(attention[n, token]))
+        Winner(
+            str(next_token), str(names[token]), str(kinds[token]), float(attention[n, token]),
+            None if degrees is None else float(degrees.values[n, token]),
+        )
         for n, (next_token, token) in enumerate(zip(last["next_token_name"].values, tokens, strict=True))
-    )
+    )  # fmt: skip
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

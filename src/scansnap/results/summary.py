@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.results.measure import record_dimension, top_k_mass
+from scansnap.results.measure import favored, favored_entropy, record_dimension, top_k_mass
 from scansnap.results.story import Story, stories
 
 
@@ -17,7 +17,11 @@ def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
     `story` says the last in words; it is there if attention was recorded at least twice.
     """
     axis = record_dimension(dataset)
-    runs = [_run(dataset.isel(run=r), axis) for r in range(dataset.sizes["run"])]
+    ends = dataset.isel({axis: [0, -1]})
+    if "attention" in dataset and "classes" in dataset.attrs:
+        on_favored = ends["attention"].where(favored(ends), 0.0).sum("token", skipna=False)
+        ends = ends.assign(favored=on_favored, favored_entropy=favored_entropy(ends))
+    runs = [_run(ends.isel(run=r), axis) for r in range(dataset.sizes["run"])]
     if "attention" in dataset and dataset.sizes[axis] > 1:
         for facts, story in zip(runs, stories(dataset), strict=True):
             facts |= _told(story) if facts["status"] == "ok" else {}
@@ -43,7 +47,7 @@ def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
     }
     if int(run.get("diverged_step", -1)) >= 0:
         facts["diverged_step"] = int(run["diverged_step"])
-    for name in ("loss", "accuracy", "fresh_loss", "fresh_accuracy", "entropy"):
+    for name in ("loss", "accuracy", "fresh_loss", "fresh_accuracy", "entropy", "favored_entropy", "favored"):
         if name in run:
             values = run[name].mean([d for d in run[name].dims if d != axis])
             facts[f"{name}_first"], facts[f"{name}_last"] = _ends(values)

@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-MEASURED = ("loss", "fresh_loss", "entropy")
+from scansnap.results.measure import favored_entropy
+
+MEASURED = ("loss", "fresh_loss", "entropy", "favored_entropy")
 
 
 def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """One entry per cell: what it is, how many runs finished, and the last loss and entropy over them."""
+    """One entry per cell: what it is, how many runs finished, and the last loss and entropy over them; None for none.
+
+    Where a class has no distinct token, `favored_entropy` is there if attention was recorded.
+    """
+    if {"entropy", "attention"} <= set(dataset) and bool(dataset["entropy"].isnull().all()):
+        dataset = dataset.assign(favored_entropy=favored_entropy(dataset))
     record = "time" if "time" in dataset.dims else "step"
     axes = [str(axis) for axis in dataset["status"].dims if axis != "seed"]
     last = {
@@ -35,7 +42,7 @@ def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
         entry |= {"runs": len(ended), "ok": int(ended.sum())}
         for name, values in last.items():
             numbers = values.values[place][ended]
-            entry[name] = float(numbers.mean()) if len(numbers) else None
+            entry[name] = float(numbers.mean()) if len(numbers) and np.isfinite(numbers).all() else None
             spread = numbers.std(ddof=1) / np.sqrt(len(numbers)) if len(numbers) > 1 else np.nan
             entry[f"{name}_error"] = float(spread) if np.isfinite(spread) else None
         table.append(entry)

@@ -202,7 +202,8 @@ class _Progress:
     def __init__(self, grid: Grid, shards: list[Shard], store: str | Path | None) -> None:
         self._shape = grid.shape
         variables = _variables(grid, shards)
-        self.recorder = Recorder(_template(grid), variables, store)
+        defaults = grid.subject.options.described_defaults()
+        self.recorder = Recorder(_template(grid), variables, store, defaults=defaults)
         self._done = np.zeros(len(grid), bool)  # by run, so that a sweep can continue with another shard size
         self._committed = time.monotonic()
         if self.recorder.store is not None and not self.recorder.store.finished:

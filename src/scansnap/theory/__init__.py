@@ -35,6 +35,9 @@ from scansnap.theory.distinct import growth_factor as growth_factor
 from scansnap.theory.distinct import growth_factor_bounds as growth_factor_bounds
 from scansnap.theory.distinct import relative_gain as relative_gain
 from scansnap.theory.distinct import relative_gain_after as relative_gain_after
+from scansnap.theory.distinctness import distinctness as distinctness
+from scansnap.theory.distinctness import early_drive as early_drive
+from scansnap.theory.distinctness import favored as favored
 from scansnap.theory.finite_length import direction_variance as direction_variance
 from scansnap.theory.finite_length import early_logits as early_logits
 from scansnap.theory.finite_length import finite_length_drive as finite_length_drive

@@ -27,6 +27,7 @@ from scansnap.base.checks import FloatArray, matrix, numbers, sizes
 from scansnap.base.door import formula
 from scansnap.base.kinds import Ids
 from scansnap.base.sequence_length import Length
+from scansnap.theory.distinctness import early_drive
 from scansnap.theory.overlap import directions
 
 
@@ -75,9 +76,9 @@ def early_logits(
 
     Then Y(t) = eta_Y t sum_n P(n) f_n (e_n - 1/M)^T and g_n = eta_Y t (P(n) f_n - sum_k P(k) f_k/M), so that
 
-        z(t) = eta_Y eta_Z t^2/2 sum_n P(n) [P(n) (1 - 1/M) drive_n(T) + f_n o (f_n (f_n . h_n) - h_n)/M]
+        z(t) = eta_Y eta_Z t^2/2 sum_n P(n) [P(n) (1 - 1/M) drive_n(T) + d_n/M]
 
-    with h_n = sum_{k != n} P(k) f_k, up to the finite-T corrections of the second term, which are smaller by 1/M.
+    with the drive d_n of `early_drive`, up to the finite-T corrections of the second term, which are smaller by 1/M.
     Discrete steps replace t^2 by t (t - 1).
 
     >>> probs = [[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]
@@ -87,9 +88,7 @@ def early_logits(
     """
     t = sizes("steps", steps, least=0)
     p, share = matrix("probs", probs), numbers("weights", weights, above=0)[:, None]
-    f = directions(p)
-    other = share.T @ f - share * f  # (K, L) h_n
-    cross = f * (f * (f * other).sum(axis=1, keepdims=True) - other) / vocab_size
+    cross = early_drive(p, weights=weights) / vocab_size
     own = 0.0 if np.isinf(seq_len) else (1 - 1 / vocab_size) * share * finite_length_drive(p, seq_len=int(seq_len))
     each = share * (own + cross)
     ids, row = np.unique(np.asarray(query), return_inverse=True)

@@ -121,7 +121,7 @@ def test_texts_too_few_for_anything() -> None:
     [
         ({"level": 0.9}, "level is 0.9: give a finite number from 1e-12 to 0.5"),
         ({"least": 1}, "least is 1"),
-        ({"allow": "word"}, "allow is 'word': give a list of words"),
+        ({"allow": "word"}, "allow is 'word': give a list of text"),
         ({"text": ""}, "text is '': give the name of a column"),
         ({"lesat": 3}, "unknown option 'lesat': did you mean 'least'"),
         ({"split": "train"}, "split is 'train' but the rows have no splits"),

@@ -119,6 +119,11 @@ export function checkClasses(classes: Classes): Classes {
     }
     seen.set(token, n);
   });
+  const own = nextToken.findIndex((token, n) => token === query[n]);
+  if (own >= 0) {
+    throw new InputError(`class ${own} has the query ${query[own]} and predicts the same token: give it a next token `
+      + "other than its query.");
+  }
   probs.forEach((row, n) => {
     if (row.length !== tokens.length) {
       throw new InputError(`class ${n} has ${row.length} probabilities for ${tokens.length} tokens: give one per token.`);

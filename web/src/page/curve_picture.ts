@@ -15,6 +15,8 @@ export interface CurveChart {
   title: string;
   vertical: Axis;
   curves: Curve[];
+  /** Said in place of curves that have no numbers. */
+  missing?: string;
 }
 
 const LEFT = 44;
@@ -50,7 +52,10 @@ export function drawCurves(pen: Pen, box: Box, scene: Scene, chart: CurveChart, 
   for (const curve of chart.curves) pen.line(pointsOf(curve, time, chart.vertical, plot), curve.stroke);
   const now = plot.x + Math.min(1, Math.max(0, time.place(scene.frame.step))) * plot.width;
   pen.line([now, plot.y, now, bottom], { color: palette.soft, width: scene.live ? 1 : 2 });
-  drawLegend(pen, box, scene, chart.curves);
+  if (chart.missing) {
+    const middle = { x: plot.x + plot.width / 2, y: plot.y + plot.height / 2 };
+    pen.text(middle.x, middle.y, chart.missing, { color: palette.soft, size: 11, align: "center" });
+  } else drawLegend(pen, box, scene, chart.curves);
 }
 
 function drawLegend(pen: Pen, box: Box, scene: Scene, curves: Curve[]): void {

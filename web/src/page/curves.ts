@@ -19,6 +19,8 @@ export const MEASURE_TIPS: Record<Measure, string> = {
     "The share of a class’s distinct tokens whose softmax of z is above 1/M, where all begin (Figures 11 and 12).",
 };
 
+export const NO_DISTINCT = "Classes share every token: none is distinct.";
+
 const MOST_THIN_LINES = 10;
 
 /** The curve of the run that was kept, if there is one: gray and dashed under the present one. */
@@ -90,7 +92,13 @@ export function measureChart(scene: Scene): CurveChart {
     },
   ];
   const top = measure === "entropy" ? Math.max(0.5, largest(curves)) * 1.08 : 1;
-  return { title: MEASURE_LABELS[measure], vertical: new Axis(0, top, false), curves };
+  const exists = measure === "share" || scene.rows.some((each) => each.rows.some((row) => row.kind === "distinct"));
+  return {
+    title: MEASURE_LABELS[measure],
+    vertical: new Axis(0, top, false),
+    curves,
+    ...(exists ? {} : { missing: NO_DISTINCT }),
+  };
 }
 
 /** The measure of each class at every record. */

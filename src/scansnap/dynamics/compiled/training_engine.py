@@ -73,9 +73,14 @@ class KernelEngine:
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
-        """Y and Z with their velocities, Adam's moments, and a fixed set."""
-        entries = (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
-        return entries + (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
+        """What is kept, and a fixed set."""
+        fixed = (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
+        return KernelEngine.numbers_kept(work) + fixed
+
+    @staticmethod
+    def numbers_kept(work: Work) -> float:
+        """Y and Z with their velocities, and Adam's moments."""
+        return (4 if isinstance(work.options.rule, Adam) else 2) * matrix_entries(work.start_layout)
 
     @staticmethod
     def numbers_at_once(work: Work) -> float:

@@ -25,7 +25,7 @@ from scansnap.figures.described import configuration, described
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.setting import in_words, sweep_of
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise
-from scansnap.figures.style import draw_band, label, legend, line
+from scansnap.figures.style import draw_band, label, legend, line, plain_ticks
 from scansnap.figures.trend import Trend
 
 NORMALIZATIONS = ("l2", "layer")
@@ -104,6 +104,8 @@ def draw(dataset: xr.Dataset) -> Figure:
     right.loglog(probs[:, 0], reference / probs[:, 0], **line(2), label="in proportion to 1/P(n)")
     label(right, x="P(n) (probability of the class)", y=f"steps until z of its lead is {GAIN:g}", title="class weights")
     legend(right)
+    for axis in (right.xaxis, right.yaxis):
+        plain_ticks(axis)
     runs = f"left: median and 5% to 95% of {dataset.sizes['seed']} runs"
     figure.suptitle(f"Beyond the basic setting: LayerNorm and class weights; {runs}", fontsize=11)
     return figure

@@ -75,12 +75,19 @@ def draw(dataset: xr.Dataset) -> Figure:
     ratio, units = _against_theory(dataset)
     middle.axhspan(0.5, 2, color="0.9", zorder=0, label="within a factor of two")
     middle.loglog(ratio, units, "o", color=line(0)["color"], markersize=3, label="every pair of rates")
-    middle.axhline(1, **line(1), label="t₀ of Theorem 4")
-    label(middle, x="η_Z/η_Y", y="time of the snap (t₀)", title="one curve: rates only set the clock")
+    middle.axhline(1, **line(1), label="$t_0$ of Theorem 4")
+    label(
+        middle,
+        x="$\\eta_Z/\\eta_Y$",
+        y="time of the snap (units of $t_0$)",
+        title="one curve: rates only set the clock",
+    )
     legend(middle, loc="lower left")
     image = draw_map(right, dataset["over_time"].rename("winner_share"))
     figure.colorbar(image, ax=right).set_label(LABELS["winner_share"], fontsize=9)
-    right.set_title(f"η_Z = {ALONG:g}", fontsize=9, loc="left")
+    shares = dataset["over_time"].values
+    note = f"$\\eta_Z$ = {ALONG:g}; color from {shares.min():.2f} to {shares.max():.2f}"
+    right.set_title(note, fontsize=9, loc="left")
     figure.suptitle("Beyond the basic setting: when attention snaps", fontsize=11)
     return figure
 

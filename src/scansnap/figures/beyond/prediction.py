@@ -22,27 +22,34 @@ from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axi
 from scansnap.figures.trend import Trend
 from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.predictions import trials
-from scansnap.text.predictions.methods import Predictor, Settled
+from scansnap.text.predictions.methods import Settled
 from scansnap.text.predictions.predict import predict
 from scansnap.text.predictions.score import SCORES, TOP, score_prediction
 from scansnap.text.training.options import YZTextOptions
+from scansnap.text.training.windows import every_window
 
 QUERIES, TOKENS, LEAST = 30, 3000, 50
 PASSES, NUM_SEEDS = 2, 2
 TIMES, PRIORS = (300.0, 1000.0, 3000.0), (0.5, 0.75, 0.9)
 """Other settings of the method `settled`: how much depends on them."""
 
-METHODS: dict[str, str | Predictor] = {
-    "settled": "settled",
-    "first_drive": "first_drive",
-    **{f"settled {time:g} {prior:g}": Settled(time, prior) for time in TIMES for prior in PRIORS},
+METHODS: dict[str, dict[str, Any]] = {
+    **{name: {"method": name} for name in ("settled", "first_drive", "theorem_3")},
+    **{
+        f"population {ratio:g}": {"method": "population", "lr_z": YZTextOptions.lr_y / ratio} for ratio in trials.RATIOS
+    },
+    **{f"settled {time:g} {prior:g}": {"method": Settled(time, prior)} for time in TIMES for prior in PRIORS},
 }
+"""The options of each prediction; the first is the default."""
 
 
 def predictions(corpus: Corpus, *, device: str = "cpu") -> xr.Dataset:
     """`predicted` and, from shuffled text, `control` (method, query, token), and what they are compared with."""
     setting: dict[str, Any] = {"queries": QUERIES, "tokens": TOKENS, "least": LEAST, "device": device}
-    datasets = {name: predict(corpus, **setting, method=method, control=True) for name, method in METHODS.items()}
+    setting["steps"] = PASSES * max(
+        1, len(every_window(corpus.train, YZTextOptions.window)) // YZTextOptions.batch_size
+    )
+    datasets = {name: predict(corpus, **setting, **asked, control=True) for name, asked in METHODS.items()}
     dims = ("method", "query", "token")
     first = datasets["settled"]
     return first[["count", "frequency"]].assign(
@@ -142,10 +149,21 @@ def _draw_ratios(axes: Any, dataset: xr.Dataset) -> None:
         if i == 0:
             axes.plot(of_model["ratio"], of_model.sel(explanation="control"), color="gray", linestyle=":",
                       label=f"{model}, shuffled text")  # fmt: skip
+            methods = [f"population {ratio:g}" for ratio in of_model["ratio"].values]
+            if set(methods) <= set(dataset["method"].values):
+                at_ratio = (
+                    dataset["partial"].mean("seed").isel(trial=_where(dataset, model)).sel(explanation="prediction")
+                )
+                said = [float(at_ratio.isel(trial=j).sel({"method": name})) for j, name in enumerate(methods)]
+                axes.plot(
+                    of_model["ratio"], said, color="black", linestyle="--", marker=".", label=f"{model}, population"
+                )
+    axes.set_ylim(top=1.1)  # room for the legend
     axes.axhline(0, color=COLORS[6], linewidth=0.7)
     log_axis(axes, np.unique(dataset["ratio"].values))
     label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation beyond frequency", title="What the prediction says")
-    legend(axes, fontsize=7)
+    axes.set_ylim(top=1.0)  # room for the legend
+    legend(axes, fontsize=7, loc="upper left", ncols=2)
 
 
 def _draw_calibration(axes: Any, dataset: xr.Dataset) -> None:

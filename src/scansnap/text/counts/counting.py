@@ -27,6 +27,7 @@ from scansnap.results.provenance import provenance
 from scansnap.text.corpus.corpus import Corpus, read_corpus
 from scansnap.text.corpus.tokenizers import WORDS
 from scansnap.text.counts.counts import FORMAT, INFO, KIND, MARGINS, TOKENIZER, VOCABULARY, Counts, read_counts
+from scansnap.text.counts.disk import check_disk
 from scansnap.text.counts.options import ALL, CountExecution, CountOptions
 from scansnap.text.counts.pieces import count_piece, merge_piece, runner
 from scansnap.text.counts.plan import Plan, Text, cut_queries, cut_texts, describe, margins, take
@@ -87,7 +88,7 @@ def count_corpus(
     add : bool
         Add the text to the counts in `output`.  A text that was counted before is not counted again.
     progress : bool, optional
-        Show a progress bar; by default only on an interactive terminal.
+        Show a progress bar, or nothing if false; by default a bar on a terminal, and elsewhere a line now and then.
 
     Returns
     -------
@@ -110,6 +111,8 @@ def count_corpus(
             corpus = read_corpus(corpus, tokenizer=WORDS if base is None else base.tokenizer, progress=progress)
         plan, sums = _plan(corpus, options, how, output, base, add)
         if plan.texts:
+            if not work.folder.exists():
+                check_disk(plan, corpus, output)
             work.begin(plan)
             try:
                 work.count(corpus, how, progress)
@@ -205,16 +208,18 @@ class _Work:
         self.plan = plan
         if file.exists():
             try:
-                self.plan = Plan.from_json(file.read_bytes())
+                old = Plan.from_json(file.read_bytes())
             except DamagedFile:
                 raise StoreError(f"{file} is damaged: remove {self.folder} and start the same command again.") from None
-            if not self.plan.same_work(plan):
-                names = ", ".join(text.name for text in self.plan.texts)
+            if old.same_work(plan):
+                self.plan = old
+                return
+            if not set(old.texts) <= set(plan.counted):  # which only a folder that was not yet removed has
+                names = ", ".join(text.name for text in old.texts)
                 raise StoreError(
                     f"{self.folder} holds unfinished counts of {names}, with other text or options: finish them by the "
                     "same command, or remove that folder."
                 )
-            return
         with self._writing():
             self.clear()
             self.folder.mkdir(parents=True)

@@ -14,7 +14,7 @@ import numpy as np
 from scansnap.base.checks import whole
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
-from scansnap.base.files import DamagedFile, Sum, file_checksum, unsealed
+from scansnap.base.files import DamagedFile, Sum, file_checksum, is_list_of_sums, unsealed
 from scansnap.results.store import WHOLE, Condition
 from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.text.counts.contexts import ContextCounts
@@ -193,7 +193,7 @@ def check_counts(path: str | Path) -> Condition:
     path = Path(path)
     try:
         info = _info(path)
-    except (OSError, ValueError, DamagedFile):
+    except (OSError, KeyError, TypeError, ValueError, DamagedFile):
         return Condition(True, True, {INFO: [INFO]})
     damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, info.get("files", {}))}
     for table in COLUMNS:
@@ -213,6 +213,12 @@ def _info(path: Path) -> dict[str, Any]:
             raise
     if info["kind"] != KIND:
         raise KeyError(KIND)
+    whole("window", info["window"], least=1)
+    whole("least", info["least"], least=1)
+    cuts, origin, files = (info.get(name, {}) for name in ("cuts", "origin", "files"))
+    is_cut = isinstance(cuts, list) and len(cuts) > 1 and all(type(cut) is int for cut in cuts)
+    if not is_cut or cuts != sorted(cuts) or not isinstance(origin, dict) or not is_list_of_sums(files):
+        raise ValueError(f"{INFO} is none that scansnap wrote")
     return info
 
 

@@ -62,8 +62,9 @@ def write_part(folder: Path, part: int, blocks: Iterable[tuple[str, Rows]]) -> N
     try:
         with ExitStack() as stack:
             writers = {}
+            sums_file(folder, part).parent.mkdir(parents=True, exist_ok=True)
             for table, draft in drafts.items():
-                draft.parent.mkdir(parents=True, exist_ok=True)
+                draft.parent.mkdir(exist_ok=True)
                 writers[table] = stack.enter_context(_writer(parquet, draft, COLUMNS[table]))
             for table, rows in blocks:
                 writers[table].write_table(_arrow(rows, COLUMNS[table]), row_group_size=len(rows.items))
@@ -71,8 +72,7 @@ def write_part(folder: Path, part: int, blocks: Iterable[tuple[str, Rows]]) -> N
         sync(drafts.values())
         for table, draft in drafts.items():
             draft.replace(part_file(folder, table, part))
-        sync([folder / table for table in COLUMNS])
-        sums_file(folder, part).parent.mkdir(exist_ok=True)
+        sync([*(folder / table for table in COLUMNS), folder, *folder.parents[:2]])  # runs are in a folder of their own
         replace_file(sums_file(folder, part), sealed(sums))
     except OSError as error:
         raise StoreError(

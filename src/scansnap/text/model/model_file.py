@@ -18,9 +18,11 @@ from scansnap.base.files import (
     SEAL,
     DamagedFile,
     file_checksum,
+    is_list_of_sums,
     list_files,
     replace_file,
     sealed,
+    sync,
     sync_tree,
     unsealed,
 )
@@ -55,7 +57,9 @@ def save_model(model: TextModel, tokenizer: Tokenizer, folder: Path) -> None:
         sync_tree(folder)
         kind = "yz" if isinstance(model, YZText) else "transformer"
         description = {"model": kind, **asdict(model.shape), "tokenizer": tokenizer.fingerprint}
-        replace_file(folder / SHAPE, sealed({**description, "files": list_files(folder)}))
+        files = list_files(folder, leave_out={f"{SHAPE}.new"})  # which a writer that ended has left
+        replace_file(folder / SHAPE, sealed({**description, "files": files}))
+        sync([folder.parent])
     except OSError as error:
         raise StoreError(
             f"cannot write the model to {folder} ({error.strerror or error}): make room there, or choose another place."
@@ -100,7 +104,10 @@ def _description(folder: Path) -> dict[str, Any]:
     if SEAL not in data:
         return dict(json.loads(data))
     description = unsealed(data)
-    for name, value in description.pop("files").items():
+    files = description.pop("files")
+    if not is_list_of_sums(files):
+        raise DamagedFile(f"{SHAPE} is none that scansnap wrote")
+    for name, value in files.items():
         if file_checksum(folder / name) != value:
             raise DamagedFile(f"{name} has other bytes than were written")
     return description
@@ -111,6 +118,8 @@ def check_model(folder: Path) -> Condition:
     data = (folder / SHAPE).read_bytes()
     try:
         files = unsealed(data)["files"]
+        if not is_list_of_sums(files):
+            raise DamagedFile
     except DamagedFile:
         was_sealed = b'"files"' in data
         return Condition(was_sealed, True, {SHAPE: [SHAPE]} if was_sealed else {})

@@ -1,26 +1,34 @@
 """How to say beforehand which tokens will win: an open list of methods.
 
 A method turns a `Reading` of a text into one number for each query and token, larger for tokens that it expects to gain
-more.  Besides two that follow the dynamics there are those that any such method must beat.
+more.  Besides three that follow the dynamics there are those that any such method must beat.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
 
 from scansnap.base.open_list import OpenList
+from scansnap.text.predictions.mean_field import ROWS_AT_ONCE, advance
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from scansnap.text.predictions.reading import Reading
 
-ROWS_AT_ONCE = 1024
+FIRST = 1 / 512
+"""The first time of `Population`, as a share of the last: Y is then close to one straight step from zero."""
+LARGEST = 0.5
+"""The most that a logit changes in one pass: attention exp(z) changes by a part of itself."""
+PASSES = 6
+"""The most passes at one time."""
 
 
 class Predictor(Protocol):
-    """A method of prediction.
+    """A method of prediction; if it holds more than one M x M matrix at a time, `matrices` says how many.
 
     >>> class Even:
     ...     def gains(self, reading: ss.Reading):
@@ -87,6 +95,45 @@ class Settled:
             product = s.outer(alpha)
             rows.sub_(product).div_(product.mul_(self.time).add_(1.0))
         return reading.attention_drive(drive, alpha)
+
+
+@PREDICTORS.register("population")
+@dataclass(frozen=True)
+class Population:
+    """Z at the end of the training: expected steps of Y and Z in turn, with no number to choose.
+
+    Y moves as `mean_field.py` derives.  z_m moves with dz_m/dtau = (eta_Z/eta_Y) E[dz_m], at this Y, the prediction
+    softmax(b) and the attention that z_m has got by then: the trapezoidal rule over the times, in passes that change a
+    logit by at most `LARGEST`.  After `PASSES` of them z_m goes to and fro about what this Y asks for, and the next
+    time is taken.  C and E[f^2] are read again with this attention.  So the ratio decides how far attention
+    has moved by the time a row of Y settles, and a token that has won is read more and settles sooner.  Attention to
+    queries that are not asked about stays even.
+    """
+
+    matrices: ClassVar[int] = 2
+    """Y, and C or D."""
+    times: int = 12
+    """Steps of Y, at times that grow by the same factor up to that of the plan."""
+
+    def gains(self, reading: Reading) -> Tensor:
+        plan, shares = reading.plan, reading.next_shares
+        times = [0.0, *np.geomspace(plan.time * FIRST, plan.time, self.times).tolist()]
+        decoder = shares.new_zeros(len(shares), len(shares))
+        logits = shares.new_zeros(len(reading.queries), len(shares))
+        for before, now, after in zip(times, times[1:], [*times[2:], times[-1]], strict=False):
+            attention = logits if bool(logits.any()) else None
+            drive, squares = reading.decoder_drive(attention), reading.mean_squares(attention)
+            alpha = advance(decoder, drive, squares, now - before).softmax(0)
+            del drive  # as large as Y
+            left = (after - before) / 2 / plan.ratio
+            for _ in range(PASSES):
+                gain = reading.attention_drive(decoder, alpha, logits)
+                part = min(left, LARGEST / max(float(gain.abs().max()), 1e-30))
+                logits += part * gain
+                left -= part
+                if left <= 0:
+                    break
+        return logits
 
 
 @PREDICTORS.register("theorem_3")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from scansnap.base.checks import whole
-from scansnap.base.kinds import Kind, MemberKind
+from scansnap.base.checks import is_list, whole
+from scansnap.base.kinds import Kind, MemberKind, SequenceKind
 from scansnap.base.options import Options, option
 from scansnap.text.model.shape import YZModelOptions
 from scansnap.text.predictions.methods import PREDICTORS, Predictor
+from scansnap.text.predictions.plan import Plan
+from scansnap.text.training.options import YZTextOptions
+
+WORDS = SequenceKind(Kind(), "words")
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,8 @@ class QueriesKind(Kind):
     """How many queries, or which."""
 
     def check(self, name: str, value: Any) -> int | tuple[str, ...]:
-        if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
-            return tuple(str(word) for word in value)
-        return whole(name, value, least=1)
+        words: tuple[str, ...] = WORDS.check(name, value) if is_list(value) else ()
+        return words or whole(name, value, least=1)
 
     def read(self, name: str, text: str) -> Any:
         return int(text) if text.isdigit() else text.split(",")
@@ -48,8 +50,21 @@ class PredictOptions(Options):
         metadata=option(f"How to predict: {', '.join(PREDICTORS)}, or your own.", MemberKind(PREDICTORS)),
     )
     lr_y: float = field(
-        default=30.0, metadata=option("eta_Y of the training, for the times of scan and snap.", least=1e-12)
+        default=30.0,
+        metadata=option(
+            "eta_Y of the training, for `population` and the times of scan and snap.", least=1e-12, most=1e12
+        ),
     )
+    lr_z: float | None = field(
+        default=None, metadata=option("eta_Z of the training, for `population`", least=1e-12, most=1e12, none="is lr_y")
+    )
+    steps: int | None = field(
+        default=None,
+        metadata=option(
+            f"Updates of the training, for `population`; of {YZTextOptions.batch_size} windows", least=1, most=10**12,
+            none="makes one pass over the text",
+        ),
+    )  # fmt: skip
     window: int = field(
         default=YZModelOptions.window,
         metadata=option("Tokens in a window of the text; counts have their own.", least=3),
@@ -60,3 +75,9 @@ class PredictOptions(Options):
     )
     seed: int = field(default=0, metadata=option("Seed of the shuffle.", least=0))
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
+
+    def plan(self, num_tokens: int) -> Plan:
+        """The training that is asked about, of a text of so many tokens."""
+        pass_ = max(1, num_tokens // self.window // YZTextOptions.batch_size)
+        lr_z = self.lr_y if self.lr_z is None else self.lr_z
+        return Plan(self.lr_y, lr_z, pass_ if self.steps is None else self.steps)

@@ -47,11 +47,12 @@ def predict(
     Returns
     -------
     xarray.Dataset
-        `gain` (query, token) in units of one step of eta_Y = eta_Z = 1, NaN for tokens that are too rare beside the
-        query; `ranked` (query, place), the tokens from the largest gain on.  `scan_end` and `snap_start` (query) are
-        the updates t'_0 and t_0 of Theorem 4 for the query's most frequent class: a class that is drawn in the share P
-        of the updates takes the time of one of K = 1/P classes.  They assume classes that can be told apart, so that
-        the loss vanishes; a text whose loss stays large scans on.
+        `gain` (query, token), NaN for tokens that are too rare beside the query: the attention logit by the method
+        `population`, by others in units of one step of eta_Y = eta_Z = 1; `ranked` (query, place), the tokens from the
+        largest gain on.  `scan_end` and `snap_start` (query) are the updates t'_0 and t_0 of Theorem 4 for the query's
+        most frequent class: a class that is drawn in the share P of the updates takes the time of one of K = 1/P
+        classes.  `text_snap_start` is t_0 of a text that is learned by heart, whose occurrences are a class each.  They
+        assume classes that can be told apart, so that the loss vanishes; a text whose loss stays large scans on.
 
     Examples
     --------
@@ -63,7 +64,7 @@ def predict(
         text = read_corpus(text, progress=progress)
     if not isinstance(text, Corpus) and not _is_counts(text):
         raise InputError(f"text is {type(text).__name__}: give what read_corpus(...) or count_corpus(...) returns.")
-    _check_memory(text.vocab_size, options.device)
+    _check_memory(text.vocab_size, options)
     dataset = _dataset(text, options)
     if store is not None:
         from scansnap.results.store import save
@@ -80,9 +81,10 @@ def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
     """The text, read with even attention."""
     queries = _queries(text, options.queries)
     if not isinstance(text, Corpus):
-        return CountReading(text, queries=queries, device=options.device)
+        return CountReading(text, queries=queries, device=options.device, plan=options.plan(text.num_tokens))
     windows = every_window(text.train, options.window).astype(np.int64)
-    return WindowReading(windows, vocab_size=text.vocab_size, queries=queries, device=options.device)
+    plan = options.plan(len(text.train))
+    return WindowReading(windows, vocab_size=text.vocab_size, queries=queries, device=options.device, plan=plan)
 
 
 def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
@@ -125,13 +127,14 @@ def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
     return xr.Dataset(variables, coords, attributes("prediction", TITLE, described))
 
 
-def _times(reading: Reading, lr_y: float) -> dict[str, tuple[tuple[str], NDArray[np.float64]]]:
-    num_classes = np.round(1 / reading.class_shares().double().cpu().numpy()).astype(np.int64)
+def _times(reading: Reading, lr_y: float) -> dict[str, tuple[tuple[str, ...], NDArray[np.float64]]]:
+    classes = np.round(1 / reading.class_shares().double().cpu().numpy()).astype(np.int64)
     size = len(reading.next_shares)
-    functions = {"scan_end": scan_end, "snap_start": snap_start}
+    whole_text = snap_start(vocab_size=size, num_classes=reading.occurrences, lr_y=lr_y)
     return {
-        name: (("query",), np.asarray(function(vocab_size=size, num_classes=num_classes, lr_y=lr_y)))
-        for name, function in functions.items()
+        "scan_end": (("query",), np.asarray(scan_end(vocab_size=size, num_classes=classes, lr_y=lr_y))),
+        "snap_start": (("query",), np.asarray(snap_start(vocab_size=size, num_classes=classes, lr_y=lr_y))),
+        "text_snap_start": ((), np.asarray(whole_text)),
     }
 
 
@@ -151,9 +154,9 @@ def _queries(text: Corpus | Counts, queries: int | tuple[str, ...]) -> NDArray[n
     return frequent_queries(text, queries)
 
 
-def _check_memory(vocab_size: int, device: str) -> None:
-    needed = BYTES * vocab_size**2
-    if device == "cpu" and needed > 0.8 * physical_memory():
+def _check_memory(vocab_size: int, options: PredictOptions) -> None:
+    needed = BYTES * vocab_size**2 * getattr(PREDICTORS.member(options.method), "matrices", 1)
+    if options.device == "cpu" and needed > 0.8 * physical_memory():
         raise InputError(
             f"{vocab_size:,} token types need {gibibytes(needed)} for Y, and this machine has "
             f"{gibibytes(physical_memory())}: read the text with a larger min_count."

@@ -1,4 +1,4 @@
-"""What the first steps of training see of a text, while attention is even.
+"""What training sees of a text at some attention, which is even at the start.
 
 At Z = 0 all contextual tokens of an occurrence t of query m with next token n have the same attention.  If token l is
 k_l times among them, then (Eqs. 1 to 4, as in `text/model/yz.py`)
@@ -12,6 +12,9 @@ with alpha the prediction.  The expectations over all occurrences are
 
 if alpha is the same everywhere, as it is at the start.  So C, which one pass over the text gives, is all that there is
 to know about Y, and a second pass gives the drive of Z at any Y.
+
+Later on k_l is k_l exp(z_m(l)) in all of this: each function takes the rows z_m of the queries that are asked about,
+(Q, M), or None for even attention; that of other queries is even.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from scansnap.text.counts.counts import Counts
+    from scansnap.text.predictions.plan import Plan
 
 WINDOWS_AT_ONCE = 2048
 
@@ -45,10 +49,18 @@ class Reading(Protocol):
     next_shares: Tensor
     """(M,) P(n), how often a token is the next token."""
 
-    def decoder_drive(self) -> Tensor:
+    occurrences: int
+    """How many occurrences of a query and a next token there are."""
+    plan: Plan
+    """The training that is asked about."""
+
+    def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
         """C (M, M)."""
 
-    def attention_drive(self, decoder: Tensor, alpha: Tensor) -> Tensor:
+    def mean_squares(self, logits: Tensor | None = None) -> Tensor:
+        """E[f_l^2] (M,)."""
+
+    def attention_drive(self, decoder: Tensor, alpha: Tensor, logits: Tensor | None = None) -> Tensor:
         """E[dz_m(l)] (Q, M) at Y = `decoder` if the prediction is `alpha` (M,) everywhere."""
 
     def pair_counts(self) -> Tensor:
@@ -61,36 +73,46 @@ class Reading(Protocol):
 class WindowReading:
     """Windows (N, T + 1) of tokens, exactly as training reads them: each position but the first is an occurrence."""
 
-    def __init__(self, windows: NDArray[np.int64], *, vocab_size: int, queries: NDArray[np.int64], device: str) -> None:
-        self.vocab_size = vocab_size
+    def __init__(
+        self, windows: NDArray[np.int64], *, vocab_size: int, queries: NDArray[np.int64], device: str, plan: Plan
+    ) -> None:
+        self.vocab_size, self.plan = vocab_size, plan
         self.queries = torch.as_tensor(queries, device=device)
         self._windows = torch.from_numpy(windows).to(device)
-        self._occurrences = len(windows) * (windows.shape[1] - 2)
-        self.next_shares = self._windows[:, 2:].flatten().bincount(minlength=vocab_size) / self._occurrences
+        self.occurrences = len(windows) * (windows.shape[1] - 2)
+        self.next_shares = self._windows[:, 2:].flatten().bincount(minlength=vocab_size) / self.occurrences
+        self._slots = _slots(self.queries, vocab_size)
 
     def shuffled(self, seed: int) -> WindowReading:
         """The same windows, with the next tokens of each query permuted over its occurrences."""
         return _Shuffled(self, seed)
 
-    def decoder_drive(self) -> Tensor:
+    def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
         drive = torch.zeros(self.vocab_size**2, device=self._windows.device)
         for ids, next_tokens in self._parts():
-            unit, _ = _read(ids)
+            unit, _ = self._read(ids, logits)
             places = ids[:, None] * self.vocab_size + next_tokens[:, :, None]
             drive.index_add_(0, places.flatten(), unit.flatten())
-        return drive.view(self.vocab_size, -1).div_(self._occurrences)
+        return drive.view(self.vocab_size, -1).div_(self.occurrences)
 
-    def attention_drive(self, decoder: Tensor, alpha: Tensor) -> Tensor:
+    def mean_squares(self, logits: Tensor | None = None) -> Tensor:
+        squares = torch.zeros(self.vocab_size, device=self._windows.device)
+        for ids, _ in self._parts():
+            unit, entry = self._read(ids, logits)
+            squares.index_add_(0, ids.flatten(), (unit * entry).sum(1).flatten())
+        return squares / self.occurrences
+
+    def attention_drive(self, decoder: Tensor, alpha: Tensor, logits: Tensor | None = None) -> Tensor:
         expected = decoder @ alpha  # (M,)
         drive = torch.zeros(len(self.queries) * self.vocab_size, device=decoder.device)
         for ids, next_tokens in self._parts():
-            unit, entry = _read(ids)
+            unit, entry = self._read(ids, logits)
             slot, window, position = self._asked(ids)
             tokens, unit, entry = ids[window], unit[window, position], entry[window, position]  # (R, T)
             g = decoder[tokens, next_tokens[window, position, None]] - expected[tokens]
             gain = unit * (g - entry * (unit * g).sum(1, keepdim=True))
             drive.index_add_(0, (slot[:, None] * self.vocab_size + tokens).flatten(), gain.flatten())
-        return drive.view(len(self.queries), -1) / self._occurrences
+        return drive.view(len(self.queries), -1) / self.occurrences
 
     def pair_counts(self) -> Tensor:
         counts = torch.zeros(len(self.queries) * self.vocab_size, device=self._windows.device)
@@ -106,7 +128,7 @@ class WindowReading:
         for ids, next_tokens in self._parts():
             slot, window, position = self._asked(ids)
             counts += (slot * self.vocab_size + next_tokens[window, position]).bincount(minlength=len(counts))
-        return counts.view(len(self.queries), -1).amax(1) / self._occurrences
+        return counts.view(len(self.queries), -1).amax(1) / self.occurrences
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         for part in self._windows.split(WINDOWS_AT_ONCE):
@@ -114,12 +136,25 @@ class WindowReading:
 
     def _asked(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Where the queries occur: which query, in which window, at which position."""
-        slots = torch.full((self.vocab_size,), -1, device=ids.device)
-        slots[self.queries] = torch.arange(len(self.queries), device=ids.device)
-        slot = slots[ids]
+        slot = self._slots[ids]
         slot[:, 0] = -1
         window, position = (slot >= 0).nonzero(as_tuple=True)
         return slot[window, position], window, position
+
+    def _read(self, ids: Tensor, logits: Tensor | None) -> tuple[Tensor, Tensor]:
+        """exp(z)/|k| at the keys of each position of windows (B, T), and f at the token of each: both (B, T, T)."""
+        before = torch.ones(ids.shape[1], ids.shape[1], device=ids.device).tril(-1)
+        weight = before if logits is None else before * self._weights(ids, logits, before == 0)
+        times = weight @ (ids[:, :, None] == ids[:, None]).float()  # k at the token of key s, of the keys before t
+        length = (weight * times).sum(2, keepdim=True).sqrt().clamp(min=1.0)  # at least 1: the largest weight is 1
+        return weight / length, before * times / length
+
+    def _weights(self, ids: Tensor, logits: Tensor, later: Tensor) -> Tensor:
+        """exp(z), up to a factor for each position; 1 for queries that are not asked about."""
+        even = logits.new_zeros(1, logits.shape[1])
+        z = torch.cat([logits, even])[self._slots[ids][:, :, None], ids[:, None]]  # slot -1 is the last row
+        largest = z.masked_fill(later, -torch.inf).amax(2, keepdim=True).nan_to_num(neginf=0.0)
+        return (z - largest).clamp(max=0.0).exp()
 
 
 class _Shuffled(WindowReading):
@@ -138,54 +173,59 @@ class _Shuffled(WindowReading):
             yield part[:, :-1], torch.cat([part[:, 1:2], permuted], 1)
 
 
-def _read(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """1/|k| at the keys of each position of windows (B, T), and f at the token of each: both (B, T, T)."""
-    before = torch.ones(ids.shape[1], ids.shape[1], device=ids.device).tril(-1)
-    times = before @ (ids[:, :, None] == ids[:, None]).float()  # how often the token of key s is before t
-    length = (before * times).sum(2, keepdim=True).sqrt().clamp(min=1.0)
-    return before / length, before * times / length
-
-
 class CountReading:
     """Counts c(l, m, n), which say which tokens precede an occurrence, but not which of them come together.
 
-    So |k| is taken to be the same everywhere, sqrt(w - 1), and the other tokens of an occurrence of (m, n) to be those
-    that usually precede it: f . g is replaced by its mean over the occurrences of (m, n).
+    So |k| is taken to be the same at all occurrences of a query, the root of its mean square if each token comes once:
+    sqrt(w - 1) at even attention, where each of the w - 1 contextual tokens adds 1.  The other tokens of an occurrence
+    of (m, n) are taken to be those that usually precede it: f . g is replaced by its mean over the occurrences of
+    (m, n).
     """
 
-    def __init__(self, counts: Counts, *, queries: NDArray[np.int64], device: str) -> None:
+    def __init__(self, counts: Counts, *, queries: NDArray[np.int64], device: str, plan: Plan) -> None:
         self._counts, self._device = counts, device
-        self.vocab_size = counts.vocab_size
+        self.vocab_size, self.plan = counts.vocab_size, plan
         self.queries = torch.as_tensor(queries, device=device)
-        self._length = float(np.sqrt(counts.window - 1))
+        self._slots = _slots(self.queries, counts.vocab_size)
+        self._tokens = counts.window - 1
         shares = counts.vocabulary["next_count"].values
-        self._occurrences = int(shares.sum())
-        self.next_shares = torch.as_tensor(shares / self._occurrences, dtype=torch.float32, device=device)
+        self.occurrences = int(shares.sum())
+        self.next_shares = torch.as_tensor(shares / self.occurrences, dtype=torch.float32, device=device)
 
-    def decoder_drive(self) -> Tensor:
+    def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
         drive = torch.zeros(self.vocab_size**2, device=self._device)
-        for rows in self._counts.rows("triples"):
-            places = torch.from_numpy(rows.items.astype(np.int64) * self.vocab_size + rows.keys[1])
-            drive.index_add_(0, places.to(self._device), torch.from_numpy(rows.counts.astype(np.float32)).to(drive))
-        return drive.view(self.vocab_size, -1).div_(self._occurrences * self._length)
+        weights = self._weights(logits)
+        for queries, next_tokens, tokens, counts in self._rows("triples"):
+            f = counts * weights[self._slots[queries], tokens]
+            drive.index_add_(0, tokens * self.vocab_size + next_tokens, f)
+        return drive.view(self.vocab_size, -1).div_(self.occurrences)
 
-    def attention_drive(self, decoder: Tensor, alpha: Tensor) -> Tensor:
+    def mean_squares(self, logits: Tensor | None = None) -> Tensor:
+        squares = torch.zeros(self.vocab_size, device=self._device)
+        weights = self._weights(logits)
+        for queries, tokens, counts in self._rows("pairs"):
+            squares.index_add_(0, tokens, counts * weights[self._slots[queries], tokens] ** 2)
+        return squares / self.occurrences
+
+    def attention_drive(self, decoder: Tensor, alpha: Tensor, logits: Tensor | None = None) -> Tensor:
         expected = decoder @ alpha
         drives = []
-        for query in self.queries.tolist():
+        weights_of = self._weights(logits)
+        for slot, query in enumerate(self.queries.tolist()):
+            weights = weights_of[slot]
             context = self._counts.of(query)
             entries = context.counts.tocoo()
             tokens, next_tokens, counts = (
                 torch.as_tensor(values, device=self._device)
                 for values in (entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data)
             )
-            f = counts / self._length
+            f = counts * weights[tokens]
             g = decoder[tokens, next_tokens] - expected[tokens]
             times = torch.as_tensor(np.maximum(context.next_counts, 1), device=self._device)
             mean = torch.zeros_like(alpha).index_add_(0, next_tokens, (f * g).to(alpha)) / times  # f . g of (m, n)
-            drive = f * (g - mean[next_tokens] / self._length)
+            drive = f * (g - mean[next_tokens] * weights[tokens])
             drives.append(torch.zeros_like(alpha).index_add_(0, tokens, drive.to(alpha)))
-        return torch.stack(drives) / self._occurrences
+        return torch.stack(drives) / self.occurrences
 
     def pair_counts(self) -> Tensor:
         rows = [self._counts.of(query).token_counts for query in self.queries.tolist()]
@@ -193,4 +233,27 @@ class CountReading:
 
     def class_shares(self) -> Tensor:
         largest = [self._counts.of(query).next_counts.max() for query in self.queries.tolist()]
-        return torch.tensor(largest, device=self._device) / self._occurrences
+        return torch.tensor(largest, device=self._device) / self.occurrences
+
+    def _weights(self, logits: Tensor | None) -> Tensor:
+        """exp(z)/|k| (Q + 1, M) of the queries, and of all others: |k|^2 is the mean of exp(2 z) times w - 1."""
+        even = torch.full((len(self.queries) + 1, self.vocab_size), self._tokens**-0.5, device=self._device)
+        if logits is None:
+            return even
+        weights = (logits - logits.amax(1, keepdim=True)).exp()
+        counts = self.pair_counts()
+        even[:-1] *= weights * ((counts * weights**2).sum(1) / counts.sum(1)).rsqrt()[:, None]
+        return even
+
+    def _rows(self, table: str) -> Iterator[tuple[Tensor, ...]]:
+        """The keys, tokens and counts of a table, in blocks."""
+        for rows in self._counts.rows(table):
+            ids = (torch.from_numpy(column.astype(np.int64)).to(self._device) for column in (*rows.keys, rows.items))
+            yield *ids, torch.from_numpy(rows.counts.astype(np.float32)).to(self._device)
+
+
+def _slots(queries: Tensor, vocab_size: int) -> Tensor:
+    """The place of each token among the queries, -1 for other tokens."""
+    slots = torch.full((vocab_size,), -1, device=queries.device)
+    slots[queries] = torch.arange(len(queries), device=queries.device)
+    return slots

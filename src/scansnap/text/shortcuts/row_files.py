@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
+from scansnap.base import checks
 from scansnap.base.errors import InputError, brief, unknown
 from scansnap.text.shortcuts.example import example_rows
 from scansnap.text.shortcuts.rows import Record, Unreadable
@@ -61,7 +64,7 @@ def open_rows(
     """
     if not isinstance(source, str | Path):
         return _in_memory(source, columns, split)
-    path = Path(source).expanduser()
+    path = checks.expanded("source", checks.path("source", source))
     if source == EXAMPLE and not path.exists():
         return Mappings(example_rows(), EXAMPLE)
     if path.is_dir():
@@ -295,10 +298,9 @@ def _in_memory(source: Any, columns: tuple[str, str], split: str | None) -> RowS
         raise InputError(f"split is '{split}' but the rows have no splits: leave it out.")
     if getattr(source, "column_names", None) or hasattr(source, "columns"):
         return Columns(source, columns, f"a {kind}", None)
-    if isinstance(source, Iterator) or not isinstance(source, Iterable):
-        raise InputError(
-            f"the rows are {kind}, which cannot be read twice: give a list of mappings, a table, or a file ({FORMATS})."
-        )
+    if isinstance(source, Iterator | bytes | range | np.ndarray) or not isinstance(source, Iterable):
+        why = ", which cannot be read twice" if isinstance(source, Iterator) else ""
+        raise InputError(f"the rows are {kind}{why}: give a list of mappings, a table, or a file ({FORMATS}).")
     return Mappings(source, f"a {kind}")
 
 
@@ -326,7 +328,7 @@ def _saved_data_set(folder: Path, columns: tuple[str, str], split: str | None) -
 def _choose_split(splits: Mapping[str, Any], split: str | None, where: str) -> Any:
     names = [str(name) for name in splits]
     if split is None and len(names) == 1:
-        return splits[names[0]]
+        return next(iter(splits.values()))
     if split is None:
         raise InputError(f"{where} has the splits {', '.join(names)}: choose one with split.")
     if split not in splits:

@@ -12,6 +12,9 @@ from torch import Tensor
 class Learner(Protocol):
     """A model and how it learns."""
 
+    moments: int
+    """Numbers that it keeps for each parameter."""
+
     def update(self, step: int, inputs: Tensor, targets: Tensor, rate_share: float | None = None) -> Tensor:
         """Learn from a batch (B, T) and return its loss before the update, still on the device.
 

@@ -133,7 +133,11 @@ class TextTraining:
         )  # fmt: skip
         variables = text_dataset.variables(self._size)
         self._template = self._make_template(shape, queries)
-        self._recorder = Recorder(self._template, variables, store if self._ranks.is_first else None)
+        weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        self._recorder = Recorder(
+            self._template, variables, store if self._ranks.is_first else None,
+            more_bytes=weights * (1 + 2 * (1 + self._learner.moments)), defaults=options.described_defaults(),
+        )  # fmt: skip
         over_steps = {name: variable for name, variable in variables.items() if "step" in variable.dimensions}
         self._records = Records(self._recorder, over_steps, self._size["step"])
         self._diverged = -1

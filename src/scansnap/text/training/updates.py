@@ -35,6 +35,7 @@ class Updates:
         self._hidden: Callable[[Tensor], Tensor] = torch.compile(model.hidden) if options.compile else model.hidden
         self._parameters = list(model.parameters())
         self._optimizer = _optimizer(model, options)
+        self.moments = int(options.momentum > 0) if options.optimizer == "sgd" else 2
         is_plain = options.optimizer == "sgd" and not options.momentum and not options.weight_decay
         is_one_cpu = self._device.type == "cpu" and ranks.count == 1
         self._plain_sgd = PlainSGD(model, options) if is_plain and is_one_cpu else None

@@ -20,6 +20,8 @@ from scansnap.text.training.ranks import Ranks
 class YZUpdates:
     """Y and Z in training."""
 
+    moments = 0
+
     def __init__(self, model: YZText, options: YZTextOptions, ranks: Ranks) -> None:
         if ranks.count > 1:
             raise InputError(f"the model yz is trained by one process, but there are {ranks.count}: start one.")

@@ -1,0 +1,83 @@
+"""Check every claim and make every figure once, and write all documents that tell what was found.
+
+python docs/make_documents.py
+
+docs/make_theory.py writes the pages of docs/theory, docs/make_figures.py docs/figures.md and docs/beyond/figures.md.
+The page of the reproduction, which `make docs` builds, comes from their pictures and from the numbers in
+docs/data/reproduction.json.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import make_figures
+import make_theory
+
+from scansnap.claims import Verdict
+from scansnap.report.headline import Headline, headline
+from scansnap.report.html import MARKS, short_name, together
+from scansnap.report.reproduction import Reproduction
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "data" / "reproduction.json"
+PAGE = HERE / "reproduction.md"
+OPENING = re.compile(r"(<!-- headline -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> None:
+    began = time.perf_counter()
+    verdicts = make_theory.main()
+    figures = make_figures.main()
+    reproduction = Reproduction(figures, verdicts, time.perf_counter() - began, "make documents")
+    reproduction.save(RESULTS)
+    PAGE.write_text(opened(PAGE.read_text(), reproduction))
+
+
+def opened(text: str, reproduction: Reproduction) -> str:
+    """The page with what was found in short."""
+    return OPENING.sub(lambda match: f"{match[1]}{summary(headline(reproduction))}\n{match[2]}", text)
+
+
+def summary(found: Headline) -> str:
+    """The headline in Markdown, with its pictures."""
+    places = make_theory.claim_places({page: page.read_text() for page in sorted(make_theory.PAGES.glob("*.md"))})
+
+    def linked(verdicts: Sequence[Verdict]) -> str:
+        return ", ".join(f"[{short_name(verdict.claim)}](theory/{places[verdict.id]})" for verdict in verdicts)
+
+    def listed(groups: Mapping[str, Sequence[Verdict]], words: Callable[[str, int], str]) -> str:
+        return "; ".join(f"{words(name, len(group))}: {linked(group)}" for name, group in groups.items())
+
+    doubtful = ", ".join(f"{each.label} ({each.holding} of {len(each.trends)} tests)" for each in found.doubtful)
+    corrected = f"{found.mended} of {found.claims['fails']} are corrected, and the correction holds."
+    lines = [
+        f"By new, exact runs: {found.reproduced}.",
+        "",
+        f"- **Statements:** {_counts(found.claims)}. **Tests of figures:** {_counts(found.trends)}.",
+        f"- **Theorems and corollaries.** {listed(found.theorems, together)}.",
+        f"- **Fails as printed.** {listed(found.failing, lambda category, count: category)}. {corrected}",
+        f"- **Figures that do not show all they are said to show.** {doubtful}.",
+        "",
+    ]
+    for highlight in found.highlights:
+        assert highlight.figure is not None  # all figures were made
+        recipe = highlight.figure.recipe
+        said = " ".join(
+            f"{short_name(verdict.claim)}: {verdict.claim.statement} **({verdict.verdict})**"
+            for verdict in highlight.verdicts
+        )
+        picture = f"![{highlight.title}: {recipe.statement}](images/figures/figure_{recipe.name}.png)"
+        lines += [picture, "", f"*{highlight.title}.* {said}", ""]
+    return "\n".join(lines)
+
+
+def _counts(numbers: Mapping[str, int]) -> str:
+    return ", ".join(together(word, numbers[word]) for word in MARKS if word in numbers)
+
+
+if __name__ == "__main__":
+    main()

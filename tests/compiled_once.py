@@ -1,0 +1,39 @@
+"""Where several workers run the tests, each kernel is compiled by one of them.
+
+A kernel takes about twenty seconds to compile and is kept on disk, but Numba does not wait for another process that
+compiles it too.  So the workers begin by compiling, each from another kernel on, and wait for one another at a lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+
+import pytest
+
+import scansnap as ss
+
+KERNELS: dict[str, Callable[[], object]] = {
+    "training, single": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1),
+    "training, double": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1, dtype="float64"),
+    "flow": lambda: ss.flow("syn-small", lr_y=1.0, lr_z=1.0, times=[1.0]),
+    "layers, single": lambda: ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=1, layers=2, init="uniform"),
+    "layers, double": lambda: ss.train(
+        "syn-small", lr_y=1.0, lr_z=1.0, steps=1, layers=2, init="uniform", dtype="float64"
+    ),
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compile every kernel that is not on disk."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        return
+    names, folder = list(KERNELS), tmp_path_factory.getbasetemp().parent
+    first = int(worker.removeprefix("gw")) * len(names) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for name in names[first:] + names[:first]:
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            KERNELS[name]()

@@ -1,0 +1,252 @@
+"""Power cuts, as far as they can be had without pulling a plug.
+
+A `Tape` follows a folder while a program writes there, and knows at each moment what a disk must keep and what it may
+lose.  A file's bytes are on the disk when the file was synced, and a name when its folder was.  Until then the disk may
+have, of a file, its synced bytes, its new ones, a beginning of them or none; and, of the changes to a folder, any
+number of the first ones, in the order in which they were made, which file systems with a journal keep in a folder.  A
+rename takes effect whole.
+
+Syncs and renames are noticed as they are called, from Python; what was written between two of them, by whatever code,
+is found by looking at the folder.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Tree = dict[str, bytes | None]
+"""The files of a folder by their paths, with None for folders."""
+
+
+@dataclass
+class File:
+    """A file: its bytes, and those that the disk has."""
+
+    inode: int
+    data: bytes = b""
+    synced: bytes = b""
+    in_place: bool = False  # whether it was opened to change some of its bytes, and not to write it anew
+
+    def versions(self) -> list[bytes]:
+        """What may be there after a power cut."""
+        half = len(self.data) // 2
+        if self.data == self.synced:
+            return [self.data]
+        if self.in_place and len(self.data) == len(self.synced):
+            old, new = self.synced, self.data
+            return [old, new[:half] + old[half:], old[:half] + new[half:], new]
+        return [self.synced, b"", self.data[:half], self.data]
+
+
+@dataclass
+class Change:
+    """A change of the names in one or two folders: each name gets a node, or with None is gone."""
+
+    names: list[tuple[Folder, str, Node | None]]
+
+
+@dataclass
+class Folder:
+    """A folder: its names, those that the disk has, and the changes between the two."""
+
+    inode: int
+    names: dict[str, Node] = field(default_factory=dict)
+    synced: dict[str, Node] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+
+
+Node = File | Folder
+
+
+class Tape:
+    """What happens to a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root
+        self._root = Folder(root.stat().st_ino)
+        self._turn = threading.RLock()
+        self._look(root, self._root)
+        for path in [root, *root.rglob("*")]:  # what was there before is on the disk
+            self._sync(path)
+
+    @contextmanager
+    def following(self, at_each: Callable[[], None]) -> Iterator[None]:
+        """Follow the folder, with a call before each sync and each rename."""
+
+        def before(path: Path | None) -> bool:
+            is_inside = path is not None and path.is_relative_to(self._path)
+            if is_inside:
+                self._look(self._path, self._root)
+                at_each()
+            return is_inside
+
+        def fsync(handle: int) -> None:
+            path = Path(f"/proc/self/fd/{handle}").readlink()
+            with self._turn:
+                if before(path):
+                    self._sync(path)
+
+        def renaming(real: Callable[..., Any]) -> Callable[..., Any]:
+            def rename(source: Any, target: Any, **words: Any) -> None:
+                first, second = (Path(path).absolute() for path in (source, target))
+                with self._turn:
+                    is_inside = before(first)
+                    real(source, target, **words)
+                    if is_inside:
+                        self._rename(first, second)
+
+            return rename
+
+        def opening(file: Any, mode: str = "r", *rest: Any, **words: Any) -> Any:
+            with self._turn:
+                path = Path(file).absolute() if isinstance(file, str | Path) else None
+                if mode == "r+b" and path is not None and path.is_relative_to(self._path):
+                    self._look(self._path, self._root)
+                    node = self._node(path)
+                    assert isinstance(node, File)
+                    node.in_place = True
+            return real_open(file, mode, *rest, **words)
+
+        real_open = io.open
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(io, "open", opening)
+            patch.setattr(os, "fsync", fsync)
+            patch.setattr(os, "rename", renaming(os.rename))
+            patch.setattr(os, "replace", renaming(os.replace))
+            yield
+        self._look(self._path, self._root)
+
+    def _look(self, path: Path, folder: Folder) -> None:
+        """Note what has changed since the last look."""
+        with self._turn:
+            there = {entry.name: entry for entry in os.scandir(path)}
+            for name in [name for name in folder.names if name not in there]:
+                self._change((folder, name, None))
+            for name, entry in sorted(there.items()):
+                node = folder.names.get(name)
+                if node is None or node.inode != entry.inode() or isinstance(node, Folder) != entry.is_dir():
+                    node = Folder(entry.inode()) if entry.is_dir() else File(entry.inode())
+                    self._change((folder, name, node))
+                if isinstance(node, Folder):
+                    self._look(Path(entry.path), node)
+                else:
+                    node.data = Path(entry.path).read_bytes()
+
+    def _change(self, *names: tuple[Folder, str, Node | None]) -> None:
+        change = Change(list(names))
+        for folder, name, node in names:
+            if change not in folder.changes[-1:]:
+                folder.changes.append(change)
+            if node is None:
+                folder.names.pop(name, None)
+            else:
+                folder.names[name] = node
+
+    def _rename(self, source: Path, target: Path) -> None:
+        first, second = self._node(source.parent), self._node(target.parent)
+        assert isinstance(first, Folder)
+        assert isinstance(second, Folder)
+        self._change((first, source.name, None), (second, target.name, first.names[source.name]))
+
+    def _sync(self, path: Path) -> None:
+        node = self._node(path)
+        if isinstance(node, File):
+            node.synced, node.in_place = node.data, False
+            return
+        for change in node.changes:
+            for folder in [folder for folder, *_ in change.names if folder is not node]:
+                _apply(folder.synced, folder, change)  # a rename out of, or into, another folder is there whole
+                folder.changes = [other for other in folder.changes if other is not change]
+        node.synced, node.changes = dict(node.names), []
+
+    def _node(self, path: Path) -> Node:
+        node: Node = self._root
+        for part in path.relative_to(self._path).parts:
+            assert isinstance(node, Folder)
+            node = node.names[part]
+        return node
+
+    def after_a_cut(self, draw: random.Random | None, *, changes: bool = False, data: int = 0) -> Tree:
+        """The folder after a power cut now.
+
+        Drawn, or else with all unsynced changes of names or none, and of files that were not synced the version `data`.
+        """
+        tree: Tree = {}
+        lasting: dict[int, bool] = {}  # whether a rename between folders took effect
+
+        def fill(folder: Folder, prefix: str) -> None:
+            names = dict(folder.synced)
+            count = len(folder.changes) if changes else 0
+            if draw is not None:
+                count = draw.randint(0, len(folder.changes))
+            for i, change in enumerate(folder.changes):
+                if len(change.names) > 1 and change.names[0][0] is not change.names[1][0]:
+                    if lasting.setdefault(id(change), i < count):
+                        _apply(names, folder, change)
+                elif i < count:
+                    _apply(names, folder, change)
+            for name, node in names.items():
+                if isinstance(node, Folder):
+                    tree[prefix + name] = None
+                    fill(node, f"{prefix}{name}/")
+                else:
+                    versions = node.versions()
+                    tree[prefix + name] = draw.choice(versions) if draw else versions[min(data, len(versions) - 1)]
+
+        fill(self._root, "")
+        return tree
+
+
+def _apply(names: dict[str, Node], folder: Folder, change: Change) -> None:
+    for owner, name, node in change.names:
+        if owner is folder and node is None:
+            names.pop(name, None)
+        elif owner is folder and node is not None:
+            names[name] = node
+
+
+def write_tree(tree: Tree, root: Path) -> None:
+    """Make the folder as it was."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    for name, data in tree.items():
+        if data is None:
+            (root / name).mkdir()
+        else:
+            (root / name).write_bytes(data)
+
+
+def cuts(root: Path, work: Callable[[], object], *, draws: int, every: int = 1, seed: int = 0) -> list[Tree]:
+    """The different folders that power cuts in the midst of this work can leave.
+
+    Before every sync or rename, or every so many of them, and at the end: the least and the most that the disk may
+    have, files empty or cut short, and drawn ones.
+    """
+    draw = random.Random(seed)
+    trees: dict[tuple[tuple[str, bytes | None], ...], Tree] = {}
+    tape = Tape(root)
+    moments = itertools.count()
+
+    def note(*, is_end: bool = False) -> None:
+        if next(moments) % every and not is_end:
+            return
+        ways = [tape.after_a_cut(None), *(tape.after_a_cut(None, changes=True, data=k) for k in range(4))]
+        for tree in [*ways, *(tape.after_a_cut(draw) for _ in range(draws))]:
+            trees.setdefault(tuple(sorted(tree.items())), tree)
+
+    with tape.following(note):
+        work()
+    note(is_end=True)
+    return list(trees.values())

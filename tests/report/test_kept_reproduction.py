@@ -1,0 +1,54 @@
+"""The numbers kept for the page of the reproduction are those of the documents."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from scansnap.claims import claims
+from scansnap.figures import catalog
+from scansnap.report.reproduction import Reproduction, read_reproduction
+
+DOCS = Path(__file__).parents[2] / "docs"
+ROW = re.compile(r"^\| \[`(\w+)`\].* \| (\S+) \| (\S+) \| \S+ \| [a-zA-Z ]+ \| ([a-z ]+) \|$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def kept() -> Reproduction:
+    return read_reproduction(DOCS / "data" / "reproduction.json")
+
+
+def test_all_is_there(kept: Reproduction) -> None:
+    assert [verdict.id for verdict in kept.verdicts] == [claim.id for claim in claims()]
+    assert {figure.recipe.name for figure in kept.figures} == set(catalog.SYNTHETIC)
+    assert kept.command == "make documents"
+    assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", kept.environment["commit"])
+    for verdict in kept.verdicts:
+        assert (DOCS / "images" / "claims" / f"{verdict.id}.png").exists()
+    assert (DOCS / "data" / "reproduction.json").stat().st_size < 200_000
+
+
+def test_claims_are_those_of_the_theory(kept: Reproduction) -> None:
+    table = (DOCS / "theory" / "index.md").read_text()
+    assert ROW.findall(table) == [
+        (verdict.id, f"{verdict.leading.predicted:.4g}", f"{verdict.leading.measured:.4g}", verdict.verdict)
+        for verdict in kept.verdicts
+        if verdict.leading
+    ]
+
+
+def test_figures_are_those_of_the_documents(kept: Reproduction) -> None:
+    text = (DOCS / "figures.md").read_text() + (DOCS / "beyond" / "figures.md").read_text()
+    for figure in kept.figures:
+        for trend in figure.trends:
+            assert f"| {trend.measured_text} | {trend.p_text} | {trend.verdict} |" in text, trend.statement
+
+
+def test_the_opening_says_what_was_found(kept: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(DOCS), *sys.path])
+    text = (DOCS / "reproduction.md").read_text()
+    assert runpy.run_path(str(DOCS / "make_documents.py"))["opened"](text, kept) == text

@@ -1,0 +1,104 @@
+"""Distinctness by degrees: the sharp definition is its limit, and it says what the first update of Z does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap import theory
+
+
+def draw(seed: int, *, density: float, queries: int = 0, shared: bool = False) -> ss.SequenceClasses:
+    """Five classes of unequal weights over eight contextual tokens; `density` is the chance that one has a token.
+
+    By default every class has its own query; with `shared`, two classes of two queries have the same next token.
+    """
+    rng = np.random.default_rng(seed)
+    probs = np.zeros((5, 18))
+    present = rng.random((5, 8)) < density
+    present[np.arange(5), rng.integers(8, size=5)] = True  # no class is empty
+    probs[:, :8] = np.where(present, rng.dirichlet(np.ones(8), size=5), 0)
+    next_token = [13, 14, 15, 16, 13 if shared else 17]
+    query = 8 + (np.arange(5) if not queries else rng.permutation(np.arange(5) % queries))
+    return ss.SequenceClasses(
+        probs=probs / probs.sum(1, keepdims=True), query=query, next_token=next_token, vocab_size=18,
+        weights=rng.dirichlet(np.full(5, 5.0)),
+    )  # fmt: skip
+
+
+def second_step(classes: ss.SequenceClasses, rate: float) -> np.ndarray:
+    """z (Q x L) after two expected updates, over rate^2/M: the first finds Y = 0 and does not move Z."""
+    run = ss.train(
+        classes, lr_y=rate, lr_z=rate, steps=2, batch_size=None, seq_len=math.inf, dtype="float64", record_every=1,
+        record="attention_logits", progress=False,
+    )  # fmt: skip
+    logits = ss.measure.one_head(run)["attention_logits"].isel(run=0).values
+    assert not logits[1].any()
+    return logits[2] * classes.vocab_size / rate**2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_is_distinct_and_every_token_has_eq_98(seed: int) -> None:
+    classes = draw(seed, density=[0.2, 0.5, 1.0][seed % 3], shared=seed % 2 == 1)
+    probs, weights, next_token = classes.probs, classes.weights, classes.next_token
+    share = theory.distinctness(probs, weights=weights, next_token=next_token)
+    favored = theory.favored(probs, weights=weights, next_token=next_token)
+    for n in range(5):
+        assert np.flatnonzero(share[n] == 1).tolist() == classes.distinct_tokens(n).tolist()
+        assert favored[n, classes.distinct_tokens(n)].all()
+    assert ((share > 0) == (probs > 0)).all()
+    assert (share <= 1).all()
+    drive = theory.early_drive(probs, weights=weights, next_token=next_token)
+    np.testing.assert_allclose(drive.sum(axis=1), 0, atol=1e-12)
+    if not classes.has_psi:
+        return
+    f = theory.directions(probs)
+    rho = theory.overlaps(f) @ weights
+    rest = np.divide(1 - share, share, out=np.zeros_like(share), where=share > 0)
+    np.testing.assert_allclose(drive, f**2 * (rho[:, None] - weights[:, None] * rest), atol=1e-12)
+    least = weights / (weights + rho)
+    above = (share > least[:, None]) & (probs > 0)
+    assert (favored == (above | (share == 1))).all()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_it_is_the_first_update_of_z(shared: bool) -> None:
+    """Dense classes at a rate of 1e-8, at which predictions stay 1/M; the most distinct gain most for their size."""
+    classes = draw(7, density=1.0, shared=shared)
+    assert not any(len(classes.distinct_tokens(n)) for n in range(5))
+    probs = classes.probs[:, :8]
+    options = {"weights": classes.weights, "next_token": classes.next_token}
+    drive = theory.early_drive(probs, **options, vocab_size=18)
+    moved = second_step(classes, 1e-8) / classes.weights[:, None]
+    np.testing.assert_allclose(moved, drive, rtol=1e-5, atol=1e-6 * np.abs(drive).max())
+    assert ((moved > 0) == theory.favored(probs, **options, vocab_size=18)).all()
+    if not shared:
+        size = theory.directions(probs) ** 2
+        order = np.argsort(theory.distinctness(probs, weights=classes.weights), axis=1)
+        assert (np.diff(np.take_along_axis(moved / size, order, 1), axis=1) > 0).all()
+
+
+def test_classes_of_one_query_add_up_and_the_error_is_of_the_first_order() -> None:
+    classes = draw(3, density=1.0, queries=2)
+    drive = theory.early_drive(classes.probs[:, :8], weights=classes.weights)
+    wanted = np.zeros((2, 8))
+    np.add.at(wanted, (classes.query[:, None] == classes.queries).argmax(1), classes.weights[:, None] * drive)
+    coarse, fine = (np.abs(second_step(classes, rate) - wanted).max() for rate in (0.02, 0.01))
+    assert coarse / fine == pytest.approx(2, rel=0.02)
+
+
+def test_without_differences_no_token_is_favored_and_without_overlap_all_are() -> None:
+    assert not theory.favored(np.tile([0.3, 0.5, 0.2], (3, 1)), weights=[0.2, 0.3, 0.5]).any()
+    apart = theory.favored([[0.4, 0.6, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    assert apart.tolist() == [[True, True, False, False], [False, False, True, True]]
+
+
+def test_named_classes_favor_their_distinct_tokens_alone() -> None:
+    for name in ("syn-small", "syn-medium-3", "single-common", "local-common"):
+        classes = ss.named_classes(name).classes
+        favored = theory.favored(classes.probs, weights=classes.weights, next_token=classes.next_token)
+        for n in range(classes.num_classes):
+            assert np.flatnonzero(favored[n]).tolist() == classes.distinct_tokens(n).tolist()
