@@ -201,18 +201,16 @@ def _snaps(dataset: xr.Dataset) -> str:
     runs = runs.isel(cell=np.flatnonzero((runs["model"] == "yz") & (runs["schedule"] == "constant")))
     head = ["tokens", "types", "rate", "batch", "training loss", "t_0", "attention froze at"]
     lines = [head, ["---:"] * len(head)]
-    times: dict[bool, list[float]] = {
-        True: [],
-        False: [],
-    }  # how many times t_0, if the loss vanishes and if it does not
+    times: dict[bool, list[float]] = {True: [], False: []}  # how many times t_0, if the loss vanishes and if not
     for cell in range(runs.sizes["cell"]):
         now = runs.isel(cell=cell)
         size, rate = int(now["size"]), float(now["lr"])
         start = snap_start(vocab_size=types[str(size)], num_classes=size, lr_y=rate)
         times[float(now["loss"].mean()) < VANISHED] += (now["snap_step"].values / float(start)).tolist()
-        frozen = [f"{step:,.0f}" if np.isfinite(step) else "not frozen" for step in now["snap_step"].values]
+        steps = [f"{step:,.0f}" if np.isfinite(step) else "not frozen" for step in now["snap_step"].values]
+        frozen = ", ".join(steps if now["snap_step"].notnull().any() else steps[:1])
         cells = [f"{size:,}", f"{types[str(size)]:,}", f"{rate:g}", f"{int(now['batch_size'])}", _mean(now["loss"])]
-        lines.append([*cells, f"{float(start):,.0f}", ", ".join(dict.fromkeys(frozen))])
+        lines.append([*cells, f"{float(start):,.0f}", frozen])
     least, most = ([function(times[key]) for key in (True, False)] for function in (np.nanmin, np.nanmax))
     words = (
         f"Where the training loss falls below {VANISHED:g}, attention froze at {least[0]:.1f} to {most[0]:.1f} times "
