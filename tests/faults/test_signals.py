@@ -213,7 +213,8 @@ def test_a_signal_before_the_work_ends_in_silence(number: int) -> None:
 @SIGNALS
 def test_a_signal_after_the_work_changes_nothing(number: int) -> None:
     ended = program(AT_THE_END, number, "--version")
-    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, ss.__version__, "")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ss.__version__ in ended.stdout
 
 
 @SIGNALS
