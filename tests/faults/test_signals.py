@@ -34,11 +34,12 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids
 
 @pytest.fixture(autouse=True)
 def _place(tmp_path, monkeypatch) -> Iterator[None]:
+    terminate = signal.getsignal(signal.SIGTERM)
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a script starts with &
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     yield
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is terminate
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, interrupt)
 
@@ -212,7 +213,8 @@ def test_a_signal_before_the_work_ends_in_silence(number: int) -> None:
 @SIGNALS
 def test_a_signal_after_the_work_changes_nothing(number: int) -> None:
     ended = program(AT_THE_END, number, "--version")
-    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, ss.__version__, "")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ss.__version__ in ended.stdout
 
 
 @SIGNALS
