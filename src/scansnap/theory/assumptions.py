@@ -9,7 +9,6 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from scansnap.base.checks import numbers
 from scansnap.base.door import formula
@@ -166,6 +165,8 @@ def _fast(lr_y: float, lr_z: float) -> Assumption:
 
 
 def _overlaps(classes: Classes) -> list[Assumption]:
+    from scipy.sparse import csr_array  # takes long to import
+
     count, size = len(classes.query), classes.vocab_size
     probs = csr_array((classes.token_probs, classes.tokens, classes.offsets), shape=(count, size))
     norms = np.sqrt(np.asarray(probs.multiply(probs).sum(axis=1)).ravel())

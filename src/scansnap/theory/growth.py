@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import lambertw, wrightomega
 
 from scansnap.base.checks import FloatArray, numbers, sizes
 from scansnap.base.door import formula
@@ -41,6 +40,8 @@ def decoder_growth(t: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> F
     >>> print(theory.decoder_growth([1, 1e3, 1e15], vocab_size=1000, lr_y=0.5).round(6))
     [0.0005   0.013096 0.040753]
     """
+    from scipy.special import wrightomega  # takes long to import
+
     t = numbers("t", t, least=0)
     size = sizes("vocab_size", vocab_size, least=2)
     rate = numbers("lr_y", lr_y, least=0)
@@ -174,6 +175,8 @@ def growth_crossings(*, vocab_size: ArrayLike) -> GrowthCrossings:
     >>> print([omega.round(4).item() for omega in theory.growth_crossings(vocab_size=1000)])
     [0.0003, 0.3198]
     """
+    from scipy.special import lambertw  # takes long to import
+
     size = sizes("vocab_size", vocab_size, least=4)
     early = -lambertw(-1 / (size - 1), 0).real
     late = -lambertw(-1 / (size - 1), -1).real

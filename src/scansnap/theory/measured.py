@@ -30,7 +30,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import softmax
 
 from scansnap.base.checks import FloatArray, matrix, numbers
 from scansnap.base.door import formula
@@ -67,6 +66,8 @@ def measured_gradient(direction: ArrayLike, decoder: ArrayLike, *, next_token: I
     >>> print(state.speed.round(3), state.drive.round(3))
     [0.679 0.679] [0.333 0.333]
     """
+    from scipy.special import softmax  # takes long to import
+
     f, y = matrix("direction", direction), matrix("decoder", decoder)
     columns = np.asarray(next_token)
     q_1, _ = centered_products(vocab_size=y.shape[1])

@@ -37,7 +37,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.integrate import solve_ivp
 
 from scansnap.base.checks import FloatArray, numbers, sizes, vector
 from scansnap.base.door import formula
@@ -91,6 +90,8 @@ def symmetric_flow(
     >>> print(flow.common_logits.round(3).ravel())
     [-0.529 -0.916]
     """
+    from scipy.integrate import solve_ivp  # takes long to import
+
     system = _System(
         vector("distinct_probs", distinct_probs, above=0),
         vector("common_probs", common_probs, above=0),

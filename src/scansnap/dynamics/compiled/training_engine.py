@@ -243,7 +243,6 @@ def _is_basic(plan: KernelPlan, rule: KernelRule) -> bool:
         and plan.num_tokens == 0
         and rule.kind == SGD_RULE
         and not rule.modified
-        and plan.position_thresholds.size == 0
         and len(plan.bucket) == 0
         and rule.length <= COUNTING_LIMIT
         and int(plan.size.max()) <= WIDE
