@@ -12,6 +12,9 @@ from contextlib import contextmanager
 
 from scansnap.base.errors import InputError
 
+NEEDED = {"torch": "PyTorch", "safetensors": "safetensors"}
+"""What the extra `torch` installs, by module."""
+
 
 def has_torch() -> bool:
     """Whether PyTorch is installed; it is not imported."""
@@ -23,10 +26,12 @@ def has_torch() -> bool:
 
 @contextmanager
 def needs_torch(what: str) -> Iterator[None]:
-    """For imports of files about tensors: if torch is missing, an `InputError` says that `what` needs it."""
+    """For imports of files about tensors: if what they need is missing, an `InputError` says that `what` needs it."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "torch":
+        needed = NEEDED.get((error.name or "").split(".")[0])
+        if needed is None:
             raise
-        raise InputError(f"{what} needs PyTorch, which is not installed here: pip install 'scansnap[torch]'.") from None
+        words = f"{what} needs {needed}, which is not installed here: pip install 'scansnap[torch]'."
+        raise InputError(words) from None

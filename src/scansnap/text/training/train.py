@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.base.needs_torch import needs_torch
 from scansnap.base.progress import progress_bar
 from scansnap.base.threads import one_thread
 from scansnap.dynamics.verb import Call, verb
@@ -100,6 +101,9 @@ def text_training(corpus: Corpus, options: RunOptions, *, store: str | Path | No
     columns = Columns(corpus.train, options.batch_size, shape.window)
     valid_tokens = min(len(corpus.valid), MOST_TOKENS)
     plan = Plan.of(options, shape, per_pass=columns.per_pass, valid_tokens=valid_tokens)
+    if store is not None:
+        with needs_torch("a text model that is stored"):
+            import safetensors.torch  # noqa: F401
     return TextTraining(corpus, shape, options, plan, columns, store=store)
 
 
