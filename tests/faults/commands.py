@@ -75,9 +75,9 @@ def spoiled(per_option: int, seed: int = 0) -> Iterator[list[str]]:
 
 
 def run(words: Sequence[str]) -> tuple[Any, str]:
-    """The command's result, and the traceback that a user would see: empty if there is none."""
+    """The command's result, and the traceback that a user would see: empty if there is none, or `main` answers it."""
     result = CliRunner().invoke(app, list(words))
     error = result.exception
-    if error is None or isinstance(error, SystemExit | ScanSnapError) or user_mistake(error) is not None:
+    if error is None or isinstance(error, SystemExit | ScanSnapError | OSError) or user_mistake(error) is not None:
         return result, ""
     return result, f"{type(error).__name__}: {error}"[:200]

@@ -18,7 +18,7 @@ from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION
 from scansnap.text.counts.options import CountExecution, CountOptions
-from scansnap.text.predictions.options import PredictOptions
+from scansnap.text.predictions.options import PredictOptions, QueriesKind
 
 if TYPE_CHECKING:
     from scansnap.text.counts.evidence import ContextToken, Evidence
@@ -96,7 +96,7 @@ def classes(
     from scansnap.text.counts.classes import classes_from_counts
     from scansnap.text.counts.counts import read_counts
 
-    wanted = int(queries) if queries.isdigit() else queries.split(",")
+    wanted = QueriesKind().read("--queries", queries)
     made = classes_from_counts(read_counts(counts), queries=wanted, next_tokens=next_tokens, tokens=tokens)
     path = write_classes(made, output)
     if json:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scansnap.base.checks import is_list, whole
-from scansnap.base.kinds import Kind, MemberKind, SequenceKind
+from scansnap.base.kinds import Kind, MemberKind, SequenceKind, read_number
 from scansnap.base.options import Options, option
 from scansnap.text.model.shape import YZModelOptions
 from scansnap.text.predictions.methods import PREDICTORS, Predictor
@@ -20,12 +20,14 @@ WORDS = SequenceKind(Kind(), "words")
 class QueriesKind(Kind):
     """How many queries, or which."""
 
+    wanted = "a number of words, or words"
+
     def check(self, name: str, value: Any) -> int | tuple[str, ...]:
         words: tuple[str, ...] = WORDS.check(name, value) if is_list(value) else ()
         return words or whole(name, value, least=1)
 
     def read(self, name: str, text: str) -> Any:
-        return int(text) if text.isdigit() else text.split(",")
+        return read_number(name, text, int, self.wanted) if text.isdigit() else text.split(",")
 
     def plain(self, value: Any) -> Any:
         return value if isinstance(value, int) else list(value)
