@@ -32,6 +32,8 @@ def run() -> None:
 
 def _drop_unprinted() -> None:
     """Drop what a full disk or a closed pipe would not take: Python would complain of it at its end."""
+    if sys.stdout is None:  # it was closed before the start
+        return
     try:
         sys.stdout.flush()
     except OSError:
