@@ -7,6 +7,7 @@ work that takes less than FIRST seconds is none.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -28,7 +29,7 @@ def progress_bar(description: str, total: float | None, show: bool | None = None
 
     If `show` is true a bar is drawn; by default on an interactive terminal only, and elsewhere lines are written.
     """
-    if show is False or (total is not None and total <= 0):
+    if show is False or sys.stderr is None or (total is not None and total <= 0):  # None if it is closed
         yield lambda done, note="": None
         return
     words = printable(description, 60)
@@ -72,8 +73,9 @@ def report(state: Standing, wait: Callable[[float], bool]) -> None:
     """Write lines until `wait`, which takes seconds, says that the work has ended."""
     pause = FIRST
     while not wait(pause):
-        sys.stderr.write(printable(state.line()) + "\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # nobody may be reading
+            sys.stderr.write(printable(state.line()) + "\n")
+            sys.stderr.flush()
         pause = min(2 * pause, LONGEST)
 
 

@@ -189,7 +189,7 @@ def test_several_processes_are_refused(corpus: Corpus, monkeypatch: pytest.Monke
 
 def test_too_many_types_are_refused_before_memory_is_filled(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "physical_memory", lambda: 2 * corpus.vocab_size**2 * 4 - 1)
-    with pytest.raises(InputError, match=r"Y and Z of 17 token types need 2\.3 KiB, .*: read the text with a larger min_c"):
+    with pytest.raises(InputError, match=r"Y and Z of 17 token types need 2\.3 KiB, .*: read the text with a larger"):
         ss.train_text(corpus, **SMALL, steps=1)
 
 
