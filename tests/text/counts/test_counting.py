@@ -182,8 +182,9 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_counts(tmp_path) -> None:
 MOVES = ((Path, "rename"), (Path, "replace"), (Path, "touch"), (shutil, "rmtree"), (pieces, "remove_part"))
 
 
-def test_stopped_before_any_move_of_a_file_it_goes_on_to_the_same_counts(tmp_path, small_pieces) -> None:
-    """Every place at which the state on disk changes, one after another; a stop repeats nothing and loses nothing."""
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_stopped_before_a_move_of_a_file_it_goes_on_to_the_same_counts(tmp_path, small_pieces, stride: int) -> None:
+    """Places at which the state on disk changes, one after another; a stop repeats nothing and loses nothing."""
     first, second = zipf_ids(20, 9).tolist(), zipf_ids(50, 9, seed=1).tolist()
     expected = slow_tables([first, second], 4)
 
@@ -221,5 +222,5 @@ def test_stopped_before_any_move_of_a_file_it_goes_on_to_the_same_counts(tmp_pat
                     stopped = True
             assert stored_tables(count(output)) == expected, move
             assert [path.name for path in output.parent.iterdir()] == ["counts"], move
-            move += 1
+            move += stride
     assert move > 30
