@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from scansnap.claims import Verdict, claims
+from scansnap.claims import Claim, Verdict, claims
+
+LONG = ("residual_fates", "theorem_3")
+"""Claims that take as long as a dozen others: `make reproduce` tests them."""
 
 
-@pytest.fixture(scope="session", params=claims(), ids=lambda claim: claim.id)
+def _param(claim: Claim) -> object:
+    return pytest.param(claim, id=claim.id, marks=[pytest.mark.slow] if claim.id in LONG else [])
+
+
+@pytest.fixture(scope="session", params=map(_param, claims()))
 def verdict(request: pytest.FixtureRequest) -> Verdict:
     """Each claim in its own setting."""
     return request.param.run()

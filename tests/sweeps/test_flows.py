@@ -51,6 +51,7 @@ def test_an_interrupted_sweep_runs_only_what_is_missing(tmp_path, monkeypatch) -
     assert ss.load(tmp_path / "s.zarr")["loss"].dims == whole["loss"].dims
 
 
+@pytest.mark.slow
 def test_on_ray_the_numbers_are_the_same() -> None:
     ray = pytest.importorskip("ray")
     whole = ss.sweep("syn-small", **FLOWS)
