@@ -29,6 +29,10 @@ COMMANDS = {
     "verify": "verify theorem_3 --json",
     "figure": "figure heads --num-seeds 2 --picture {folder}/heads.png",
     "text train": "text train example --steps 60",
+    "text train, Y and Z": "text train example --model yz --lr-z 30 --steps 400",
+    "corpus count": "corpus count example --output {folder}/counts",
+    "corpus predict": "corpus predict example --queries 30",
+    "shortcuts": "shortcuts example --text review --label sentiment",
 }
 RULE = """
 import scansnap as ss

@@ -58,15 +58,38 @@ def test_named_tuples_arrive_as_they_are(weigh: kept_code.KeptFunction, tmp_path
     assert len(list(tmp_path.glob("*.o"))) == 2
 
 
+def test_arrays_with_gaps_and_other_numbers_are_not_misread(weigh: kept_code.KeptFunction) -> None:
+    """Code for arrays without gaps would read what lies between their entries."""
+    assert sums(weigh, "float64") == [1.5, -3.0]
+    out, gaps = np.zeros(2), np.arange(12.0).reshape(2, 6)[:, ::2]
+    weigh(Numbers(gaps, True, 0.5, 3), Sums(out))
+    assert out.tolist() == [0.0, -9.0]
+    with pytest.raises(TypeError, match="float32"):
+        weigh(Numbers(gaps, True, np.float32(0.5), 3), Sums(out))
+
+
 def test_only_whole_files_are_read(
     weigh: kept_code.KeptFunction, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that lost a byte is compiled again; a whole one is read without a compiler."""
+    """A file that lost a byte, or is another, is compiled again; a whole one is read without a compiler."""
     sums(weigh, "float64")
     (file,) = tmp_path.glob("*.o")
     whole = file.read_bytes()
-    file.write_bytes(whole[:-1])
-    assert sums(kept_code.KeptFunction("small_kernel", "weigh"), "float64") == [1.5, -3.0]
-    assert file.read_bytes() == whole
+    for damaged in (whole[:-1], b"", b"symbol sum\n", b"\xff"):
+        file.write_bytes(damaged)
+        assert sums(kept_code.KeptFunction("small_kernel", "weigh"), "float64") == [1.5, -3.0]
+        assert file.read_bytes() == whole
     monkeypatch.setitem(sys.modules, "scansnap.base.inner_function", None)
     assert sums(kept_code.KeptFunction("small_kernel", "weigh"), "float64") == [1.5, -3.0]
+
+
+def test_without_a_home_code_is_kept_beside_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path))
+    assert list(kept_code._folders())[1:] == [tmp_path / "code"]
+    monkeypatch.delenv("SCANSNAP_CACHE")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert len(list(kept_code._folders())) == 1

@@ -13,7 +13,7 @@ from scansnap.claims.check import ROLES, Check, Curve, Setting
 from scansnap.claims.claim import Verdict
 from scansnap.claims.gradients import lemma_3
 from scansnap.figures import claim
-from scansnap.figures.style import COLORS, typeset
+from scansnap.figures.style import COLORS, mathtext
 
 
 def test_a_picture_shows_every_line_and_mark() -> None:
@@ -157,9 +157,9 @@ def test_a_claim_that_does_not_apply_has_nothing_to_draw() -> None:
 
 
 def test_subscripts_and_powers_are_set() -> None:
-    assert typeset("t'_0 and beta_nn', x_{T-1}: sum_k") == "$t'_{0}$ and $β_{nn'}$, $x_{T-1}$: $Σ_{k}$"
-    assert typeset("(I + E)^{-1}, M^2, T^(-1/2)") == "(I + E)$^{-1}$, $M^{2}$, $T^{-1/2}$"
-    assert typeset("|Y_l|^2/2, e^entropy, M^-(2 - w_0)") == "|$Y_{l}$|$^{2}$/2, e^entropy, $M^{-(2 - w_0)}$"
-    assert typeset("e^(M h*)") == r"$e^{M\ h*}$"
-    assert typeset(r"$\eta_Y \gg \eta_Z$") == "$η_{Y}$ ≫ $η_{Z}$"
-    assert typeset("my_name costs $5") == r"my_name costs \$5"
+    assert mathtext("t'_0 and beta_nn', x_{T-1}: sum_k") == "$t'_{0}$ and $β_{nn'}$, $x_{T-1}$: $Σ_{k}$"
+    assert mathtext("(I + E)^{-1}, M^2, T^(-1/2)") == "(I + E)$^{-1}$, $M^{2}$, $T^{-1/2}$"
+    assert mathtext("|Y_l|^2/2, e^entropy, M^-(2 - w_0)") == "|$Y_{l}$|$^{2}$/2, e^entropy, $M^{-(2 - w_0)}$"
+    assert mathtext("e^(M h*)") == r"$e^{M\ h*}$"
+    assert mathtext(r"$\eta_Y \gg \eta_Z$") == "$η_{Y}$ ≫ $η_{Z}$"
+    assert mathtext("my_name costs $5") == r"my_name costs \$5"

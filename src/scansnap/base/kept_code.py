@@ -27,6 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from scansnap.base.cache_folder import cache_folder
+from scansnap.base.errors import StoreError
 from scansnap.base.files import replace_file
 from scansnap.base.source_stamp import PACKAGE, source_stamp
 
@@ -63,9 +65,9 @@ class KeptFunction:
     def _find(self, kinds: str, arguments: tuple[Any, ...]) -> Function:
         import llvmlite.binding as llvm
 
-        machine = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+        processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
         versions = [version(package) for package in ("numba", "llvmlite")]
-        name = f"{self._prefix}-{zlib.crc32(' '.join([kinds, machine, *versions]).encode()):08x}.o"
+        name = f"{self._prefix}-{zlib.crc32(' '.join([kinds, processor, *versions]).encode()):08x}.o"
         kept = next(filter(None, (_read(folder / name) for folder in _folders())), None)
         if kept is None:
             from scansnap.base.inner_function import machine_code
@@ -87,7 +89,14 @@ class KeptFunction:
 
 
 def _kinds(fields: tuple[Any, ...]) -> str:
-    return "".join(f"{v.dtype.char}{v.ndim}" if isinstance(v, np.ndarray) else type(v).__name__[0] for v in fields)
+    """What code depends on: the type of each number, and of each array also its axes and whether it has gaps."""
+    return " ".join(map(_kind, fields))
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return type(value).__name__
+    return f"{value.dtype.str}{value.ndim}{'' if value.flags.c_contiguous else 'gaps'}"
 
 
 def _words(fields: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -98,8 +107,10 @@ def _words(fields: tuple[Any, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
             words += (0, 0, value.size, value.itemsize, address, *value.shape, *value.strides)
         elif isinstance(value, float):
             words += struct.unpack("q", struct.pack("d", value))
-        else:
+        elif isinstance(value, int | np.int64 | np.bool_):
             words.append(int(value))
+        else:
+            raise TypeError(f"compiled code takes no {type(value).__name__} by its address")
     return np.array(words, np.int64)
 
 
@@ -109,7 +120,8 @@ def _folders() -> Iterator[Path]:
         yield Path(told)
         return
     yield PACKAGE / "__pycache__"
-    yield Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "scansnap"
+    with contextlib.suppress(StoreError):  # there may be no home
+        yield cache_folder() / "code"
 
 
 def _read(path: Path) -> tuple[str, bytes] | None:
@@ -117,9 +129,9 @@ def _read(path: Path) -> tuple[str, bytes] | None:
     try:
         first, _, code = path.read_bytes().partition(b"\n")
         symbol, checksum = first.decode().split()
+        return (symbol, code) if int(checksum) == zlib.crc32(code) else None
     except (OSError, ValueError):
         return None
-    return (symbol, code) if int(checksum) == zlib.crc32(code) else None
 
 
 def _write(name: str, symbol: str, code: bytes) -> None:

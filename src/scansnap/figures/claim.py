@@ -20,7 +20,7 @@ from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
 from scansnap.figures.plain_text import plain
-from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, plain_ticks, typeset, wrapped
+from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, mathtext, plain_ticks, wrapped
 
 MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""
@@ -129,10 +129,10 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
         look: dict[str, Any] = {"linestyle": LINES[i % 7], "marker": "o" if few else None, "linewidth": 1.8}
         if not joined:
             look = {"linestyle": "none", "marker": MARKERS[i % 7], "markersize": 5, "fillstyle": "none", "zorder": 3}
-        axes.plot(dataset["x"].values, values, color=COLORS[i % 7], label=typeset(str(name)), **look)
+        axes.plot(dataset["x"].values, values, color=COLORS[i % 7], label=mathtext(str(name)), **look)
     for i, (name, place) in enumerate(json.loads(dataset.attrs["marks"]).items()):
         axes.axvline(place, color="gray", linestyle=":", linewidth=1)
-        axes.text(place, 0.98 - 0.06 * i, f" {typeset(name)}", fontsize=9, color="0.35",
+        axes.text(place, 0.98 - 0.06 * i, f" {mathtext(name)}", fontsize=9, color="0.35",
                   transform=axes.get_xaxis_transform(), va="top")  # fmt: skip
     axes.set_xscale("log" if dataset.attrs["log_x"] else "linear")
     axes.set_yscale("log" if dataset.attrs["log_y"] else "linear")
@@ -141,7 +141,7 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
         if not dataset.attrs[log]:
             axis.set_major_formatter("{x:g}")  # small numbers in full: readers overlook a factor beside the axis
         plain_ticks(axis)
-    axes.set_xlabel(typeset(dataset.attrs["x_label"]))
+    axes.set_xlabel(mathtext(dataset.attrs["x_label"]))
     axes.set_ylabel(wrapped(dataset.attrs["y_label"], 44))
     axes.grid(alpha=0.3)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scansnap.base.formulas import SYMBOL, readable, unwrapped
+from scansnap.base.formulas import RAISED, SYMBOL, readable, unwrapped
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -87,9 +87,6 @@ def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
     axes.minorticks_off()
 
 
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
 def label_powers(axis: Axis, values: NDArray[np.floating]) -> None:
     """Label a logarithmic axis of these values by powers of ten, in plain text; by more if they are within a decade."""
     positive = values[(values > 0) & (values < math.inf)]
@@ -118,7 +115,7 @@ BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
 """Spaces that mathematics would drop and must not; beside signs it sets its own."""
 
 
-def typeset(text: str) -> str:
+def mathtext(text: str) -> str:
     """A text for a picture with its subscripts and powers set as such: t'_0, eta_Y, x_{T-1}, M^2, (I + E)^{-1}."""
     with_math = SYMBOL.sub(_set, readable(text).replace("$", r"\$"))
     try:
@@ -129,8 +126,8 @@ def typeset(text: str) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """A text as `typeset` gives it, in lines of at most `width` characters."""
-    return "\n".join(typeset(line) for line in textwrap.wrap(text, width))
+    """A text as `mathtext` gives it, in lines of at most `width` characters."""
+    return "\n".join(mathtext(line) for line in textwrap.wrap(text, width))
 
 
 def _set(match: re.Match[str]) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
+from scansnap.base.cache_folder import cache_folder
 from scansnap.text.corpus import cache as module
-from scansnap.text.corpus.cache import cache_folder, cached_folder
+from scansnap.text.corpus.cache import cached_folder
 
 
 class Filler:

@@ -158,7 +158,6 @@ def _draw_ratios(axes: Any, dataset: xr.Dataset) -> None:
                 axes.plot(
                     of_model["ratio"], said, color="black", linestyle="--", marker=".", label=f"{model}, population"
                 )
-    axes.set_ylim(top=1.1)  # room for the legend
     axes.axhline(0, color=COLORS[6], linewidth=0.7)
     log_axis(axes, np.unique(dataset["ratio"].values))
     label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation beyond frequency", title="What the prediction says")

@@ -9,40 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from scansnap.base.checks import expanded
+from scansnap.base.cache_folder import VARIABLE, cache_folder
 from scansnap.base.errors import StoreError
 from scansnap.base.files import list_files
 
-VARIABLE = "SCANSNAP_CACHE"
 LIST = "files.json"
 DRAFT = ".draft-"
 ABANDONED_SECONDS = 24 * 3600
 """A draft of this age was left by a killed process."""
-
-
-def cache_folder() -> Path:
-    """$SCANSNAP_CACHE, or `scansnap` in the platform's folder for caches (`~/.cache`, $XDG_CACHE_HOME, ...)."""
-    if os.environ.get(VARIABLE):
-        return expanded(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
-    try:
-        home = Path.home()
-    except RuntimeError:
-        raise StoreError(f"there is no home folder for a cache: set ${VARIABLE} to a folder.") from None
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "scansnap"
 
 
 def cached_folder(kind: str, key: str, fill: Callable[[Path], None]) -> Path:

@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from scansnap.base.cache_folder import cache_folder
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.progress import progress_bar
-from scansnap.text.corpus.cache import cache_folder
 from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.row_files import RowSource
 from scansnap.text.shortcuts.rows import Remarks, Row, RowReader, field_of
