@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scansnap import theory
 from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray, trajectory
+from scansnap.claims.population import FloatArray, State, trajectory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.train import train
@@ -25,14 +25,14 @@ TIMES = np.geomspace(1, 1e9, 28)
 
 def _velocities(
     check: Check, classes: SequenceClasses, gradient: DecoderGradient
-) -> tuple[FloatArray, FloatArray, xr.Dataset]:
-    """dz/dt of distinct and of common tokens along a flow (one entry per time, query and token), and its result."""
+) -> tuple[FloatArray, FloatArray, list[State], xr.Dataset]:
+    """dz/dt of distinct and of common tokens along a flow (one entry per time, query and token), states and result."""
     states, result = trajectory(
         classes, times=TIMES, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, decoder_gradient=gradient
     )
     rates = np.array([state.velocity()[1] for state in states])  # (time, Q, S)
     distinct, common = _tokens(classes)
-    return rates[:, *distinct], rates[:, *common], result
+    return rates[:, *distinct], rates[:, *common], states, result
 
 
 def unequal_classes() -> SequenceClasses:
@@ -83,18 +83,14 @@ def theorem_2(check: Check) -> None:
     distinct, common = _tokens(classes)
     lines = {}
     for gradient, role in GRADIENT_ROLES:
-        gain, loss, result = _velocities(check, classes, gradient)
-        z = result["attention_logits"].values[0]
+        gain, loss, states, result = _velocities(check, classes, gradient)
         check.positive(f"dz/dt of distinct tokens, {gradient} gradient", gain, role=role)
         if len(classes.common_tokens) == 1:
             check.positive(f"-dz/dt of the common token, {gradient} gradient", -loss, role=role)
         shares = np.diff(result["attention"].values[0], axis=0)[:, _own_tokens(classes)]
         check.positive(f"growth of distinct tokens' shares, {gradient} gradient", shares, role="contrast")
-        lines[f"distinct, most, {gradient}"] = z[:, *distinct].max(axis=1)
-        lines[f"distinct, least, {gradient}"] = z[:, *distinct].min(axis=1)
-        if len(common[0]):
-            lines[f"common, most, {gradient}"] = z[:, *common].max(axis=1)
-    _check_unequal(check)
+        lines[f"{gradient} gradient"] = _worst_drive(classes, states)
+    lines |= _check_unequal(check)
     sampled: dict[str, dict[str, Any]] = {
         "T = 128, equal rates": {"seq_len": 128},
         "T = 128, equal rates and momentum 0.9": {"seq_len": 128, "momentum": 0.9},
@@ -105,7 +101,9 @@ def theorem_2(check: Check) -> None:
         check.positive(f"z of distinct tokens, SGD with {name}", z[:, *distinct], role="beyond", allowed=0.01)
         if len(common[0]):
             check.positive(f"-z of common tokens, SGD with {name}", -z[:, *common], role="beyond", allowed=0.01)
-    check.curve = Curve(TIMES, lines, "steps", "attention logit z")
+    check.curve = Curve(
+        TIMES, lines, "steps", "least drive xi of a distinct token over the largest (below 0 it loses)"
+    )
 
 
 def _own_tokens(classes: SequenceClasses) -> NDArray[np.bool_]:
@@ -114,8 +112,18 @@ def _own_tokens(classes: SequenceClasses) -> NDArray[np.bool_]:
     return (classes.probs[:, ids] > 0) & (classes.kinds_of(ids) == "distinct")
 
 
-def _check_unequal(check: Check) -> None:
-    """Two unequal classes: signs up to 10^9 steps, and M h where a distinct token first falls, found on a grid."""
+def _worst_drive(classes: SequenceClasses, states: list[State]) -> FloatArray:
+    """The least xi_nl of a distinct token at each state, over the largest: all have the sign of dz/dt."""
+    drive = np.array([state.measured.token_drive[_own_tokens(classes)] for state in states])
+    return drive.min(axis=1) / np.abs(drive).max(axis=1)
+
+
+def _check_unequal(check: Check) -> dict[str, FloatArray]:
+    """Two unequal classes: signs up to 10^9 steps, and M h where a distinct token first falls, found on a grid.
+
+    Returns the worst drives with the modified gradient.
+    """
+    lines = {}
     classes, rate = unequal_classes(), check.setting.lr_y
     sizes: dict[str, Any] = {"vocab_size": classes.vocab_size, "lr_y": rate}
     probs = classes.probs[:, classes.contextual_tokens]
@@ -135,10 +143,12 @@ def _check_unequal(check: Check) -> None:
             if gradient == "modified":
                 shares = np.diff(result["attention"].values[0, stated], axis=0)[:, _own_tokens(classes)]
                 check.positive(f"growth of distinct tokens' shares, {name}", shares, role="contrast")
+                lines[name] = _worst_drive(classes, [states[i] for i in np.flatnonzero(stated)])
             first = times[int(np.argmax((drive < 0).any(axis=1)))]  # one does fall up to the end of the grid
             measured = classes.vocab_size * float(theory.decoder_growth(first / classes.num_classes, **sizes))
             check.equal(f"M h at the first fall, {name}", growth, measured, tolerance=0.03,
                         role="corrected" if gradient == "modified" else "contrast")  # fmt: skip
+    return lines
 
 
 def symmetric_setting() -> Setting:
@@ -164,7 +174,7 @@ def corollary_2(check: Check) -> None:
                                                           shape.shared_common]) - 0.5, role="contrast")  # fmt: skip
     lines = {}
     for gradient, role in GRADIENT_ROLES:
-        _, loss, result = _velocities(check, classes, gradient)
+        _, loss, _, result = _velocities(check, classes, gradient)
         z = result["attention_logits"].values[0]
         check.positive(f"-dz/dt of common tokens, {gradient} gradient", -loss, role=role)
         lines[f"{gradient} gradient"] = z[:, *_tokens(classes)[1]].mean(axis=1)
@@ -174,7 +184,7 @@ def corollary_2(check: Check) -> None:
     two = synthetic(num_query=2, next_per_query=2, num_common=3, num_distinct=44, vocab_size=1600)
     check.positive("-dz/dt with two queries, true gradient", -_velocities(check, two, "true")[1], role="beyond")
     uneven = _uneven()
-    _, loss, _ = _velocities(check, uneven, "modified")
+    _, loss, *_ = _velocities(check, uneven, "modified")
     check.positive("-dz/dt, a common token ten times rarer in one class, modified gradient", -loss, role="beyond")
     check.curve = Curve(TIMES, lines, "steps", "attention logit z (mean over common tokens)")
 
