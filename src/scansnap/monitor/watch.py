@@ -124,7 +124,8 @@ class Watch:
         if rows is not None and (not isinstance(rows, int) or rows < 1):
             raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
         self.every = every
-        self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
+        self._raises, self._tokens, self._model = errors == "raise", tokens, model
+        self._sinks = tuple(sinks) if is_first() else ()
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._observer = Observer(model, Probe(probe, rows, device), quantities(record))
         self._sits_out = not is_first() and not self._observer.is_sharded
@@ -241,21 +242,27 @@ class Watch:
         """Keep a look, write it to the store and tell the sinks; what goes wrong there does not end the training."""
         if self._looks and self._looks[-1].step == look.step and self._store is None:
             self._looks.pop()
-        try:
-            if self._store is not None:
+        if self._store is not None:
+            try:
                 self._store.append(make_dataset(self._labels, self._observer.record, [look]))
-                look = replace(look, pattern=None)  # it is in the store
-            self._looks.append(look)
-            told = numbers(self._numbers) if self._sinks else {}
-            for sink in self._sinks:
+            except Exception as error:
+                is_plain = isinstance(error, StoreError)
+                self._warn(error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}")
+                return
+            look = replace(look, pattern=None)  # it is in the store
+        self._looks.append(look)
+        told: dict[str, float] = {}
+        for sink in self._sinks if not look.reason else ():
+            try:
+                told = told or numbers(self._numbers)
                 sink(look.step, told)
-        except Exception as error:
-            if self._raises:
-                raise
-            sentence = (
-                str(error) if isinstance(error, StoreError) else f"a sink failed at step {look.step}: {brief(error)}"
-            )
-            warnings.warn(sentence, stacklevel=4)
+            except Exception as error:
+                self._warn(error, f"a sink failed at step {look.step}: {brief(error)}")
+
+    def _warn(self, error: Exception, sentence: str) -> None:
+        if self._raises:
+            raise error
+        warnings.warn(sentence, stacklevel=5)
 
     @property
     def _numbers(self) -> xr.Dataset:
