@@ -14,6 +14,7 @@ transformers is not installed.
 from __future__ import annotations
 
 import argparse
+import itertools
 import platform
 import statistics
 import time
@@ -155,11 +156,14 @@ def main() -> None:
 
     steps = 10 if on_gpu else 2
 
+    looks = itertools.count(1)
+
     def steps_and_look() -> None:
+        first = EVERY * next(looks) - steps // 2
         for i in range(steps):
             fused.step()
-            if i == steps // 2 - 1:
-                look()
+            with torch.autocast(device, torch.bfloat16, enabled=on_gpu):
+                watch.step(first + i)
 
     for warm_up in (fused.step, eager.step, look):
         timed(warm_up, 3 if on_gpu else 1)

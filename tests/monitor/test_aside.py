@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from scansnap.monitor.aside import Aside
+from scansnap.monitor.aside import LANES, Aside
 
 
 class Stream:
@@ -35,7 +35,17 @@ def test_each_waits_for_the_other(waits: list[str]) -> None:
     with aside.reading(torch.zeros(2)):
         waits.append("measure")
     aside.join()
+    aside.join()  # a stream that did nothing is not waited for: it is not captured
     assert waits == ["beside for main", "on beside", "measure", "main for beside"]
+
+
+def test_what_reads_on_another_lane_is_waited_for_too(waits: list[str]) -> None:
+    aside = Aside(torch.device("cuda"))
+    for lane in range(LANES):
+        with aside.reading(torch.zeros(2), lane=lane):
+            pass
+    aside.join()
+    assert waits == ["beside for main", "on beside"] * LANES + ["main for beside"] * LANES
 
 
 def test_a_model_that_overwrites_what_is_read_is_not_captured(waits: list[str]) -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional
 import scansnap as ss
 from scansnap.base.errors import InputError
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.quantities import BLOCK, HEAD_QUANTITIES, Rows, head_quantity
+from scansnap.monitor.quantities import HEAD_QUANTITIES, IN_BLOCKS, Rows, head_quantity
 from tests.monitor.small_models import GPT, ids
 
 LENGTH, WINDOWS, HEADS = 12, 3, 2
@@ -185,14 +185,14 @@ def test_a_quantity_of_the_users_own() -> None:
     assert set(watch.dataset.data_vars) == {"entropy", "recent", "pattern"}
 
 
-@pytest.mark.parametrize("keys", [16, 640, 656, 1024])
+@pytest.mark.parametrize("keys", [16, 640, 656, 1024, 4096])
 @pytest.mark.parametrize("zeros", [0.0, 0.99])
 def test_the_largest_weights_are_found_in_blocks(keys: int, zeros: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, also among many zeros, in rows of few keys, and in rows that do not fall into blocks."""
     generator = torch.Generator().manual_seed(keys)
     weights = torch.rand(3, 2, 5, keys, generator=generator) * (torch.rand(keys, generator=generator) >= zeros)
     rows = Rows(weights, weights, torch.full((3, 2, 5), keys), torch.zeros(3, 5), torch.zeros(3), is_self=True)
-    monkeypatch.setitem(BLOCK, "cpu", BLOCK["cuda"])
+    monkeypatch.setitem(IN_BLOCKS, "cpu", IN_BLOCKS["cuda"])
     expected = np.sort(weights.numpy(), -1)[..., :-6:-1]
     np.testing.assert_array_equal(rows.largest, expected)
 

@@ -94,8 +94,12 @@ def sync(paths: Iterable[Path]) -> None:
         for path in waiting:
             _sync(path)
         return
-    with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
-        list(pool.map(_sync, waiting))
+    try:
+        with ThreadPoolExecutor(SYNCED_AT_ONCE) as pool:
+            list(pool.map(_sync, waiting))
+    except RuntimeError:  # no threads can be started while the program ends
+        for path in waiting:
+            _sync(path)
 
 
 def _sync(path: Path) -> None:

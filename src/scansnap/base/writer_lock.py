@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from scansnap.base.errors import StoreError
@@ -66,6 +67,6 @@ class WriterLock:
                 os.close(self._held)
                 self._held = None
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone when the program ends
         if self._held is not None:
-            os.close(self._held)
+            close(self._held)

@@ -1,4 +1,4 @@
-"""Measuring on a second stream while a captured look goes on with the model's next layers.
+"""Measuring on further streams while a captured look goes on with the model's next layers.
 
 In a CUDA graph what is measured of a layer need not hold up the layers after it: many small operations fill the gaps
 of few large ones.  Where nothing is captured, Python launches one operation after the other, and a stream is enough.
@@ -12,33 +12,38 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+LANES = 2
+
 
 class Aside:
-    """A stream beside the one that is captured, if one is."""
+    """Streams beside the one that is captured, if one is."""
 
     def __init__(self, device: torch.device) -> None:
         is_capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        self._streams = (torch.cuda.current_stream(device), torch.cuda.Stream(device)) if is_capturing else None
+        self._main = torch.cuda.current_stream(device) if is_capturing else None
+        self._lanes = [torch.cuda.Stream(device) for _ in range(LANES)] if is_capturing else []
+        self._used: set[int] = set()
         self._reading: list[tuple[Tensor, int]] = []  # what is read there, kept from being freed or overwritten
 
     @contextmanager
-    def reading(self, *tensors: Tensor) -> Iterator[None]:
+    def reading(self, *tensors: Tensor, lane: int = 0) -> Iterator[None]:
         """Do aside what is inside, which reads these tensors of the captured stream."""
-        if self._streams is None:
+        if self._main is None:
             yield
             return
-        main, beside = self._streams
-        beside.wait_stream(main)
+        self._used.add(lane)
+        self._lanes[lane].wait_stream(self._main)
         self._reading += [(tensor, tensor._version) for tensor in tensors]
-        with torch.cuda.stream(beside):
+        with torch.cuda.stream(self._lanes[lane]):
             yield
 
     def join(self) -> None:
         """Go on when all is done."""
-        if self._streams is None:
+        if self._main is None:
             return
-        main, beside = self._streams
-        main.wait_stream(beside)
+        for lane in self._used:  # the others are not captured
+            self._main.wait_stream(self._lanes[lane])
+        self._used.clear()
         changed = any(tensor._version != version for tensor, version in self._reading)
         self._reading.clear()
         if changed:

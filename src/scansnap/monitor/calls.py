@@ -7,7 +7,8 @@ Row t of a head with query q_t and keys k_s has the logits
 and the weights p_ts = exp z_ts / (Σ_s' exp z_ts' + exp a), where a is the logit of a sink that is no key, for models
 that have one.  Terms that a model does not have are absent.  Queries and keys are taken as the model computed them and
 multiplied in float32, or in float64 if they are, so that in bfloat16 the weights are exact for the rounded queries and
-keys that the model's kernel read.
+keys that the model's kernel read.  A GPU multiplies those as they are: float32 holds their products exactly, and it
+adds them in float32.
 
 The T x T weights of a head are never formed: rows are computed in pieces of at most `AT_ONCE` numbers.
 """
@@ -73,14 +74,14 @@ class AttentionCall(ABC):
     def first_window(self) -> AttentionCall:
         """The attention of the first window alone."""
 
-    def weights(self, logits: Tensor, seen_keys: Tensor) -> Tensor:
-        """Attention weights (B, H, r, S) from logits; zero where all keys are hidden."""
-        return logits.softmax(3).masked_fill_((seen_keys == 0)[..., None], 0.0)
+    def weights(self, logits: Tensor) -> Tensor:
+        """Attention weights (B, H, r, S) from logits; NaN where all keys are hidden."""
+        return logits.softmax(3)
 
     def weights_of(self, rows: ChosenRows) -> Tensor:
-        """Attention weights (B, H, r, S) of the rows (B, r)."""
+        """Attention weights (B, H, r, S) of the rows (B, r); zero where all keys are hidden."""
         logits = self.logits(rows)
-        return self.weights(logits, self.seen_keys(rows, logits))
+        return self.weights(logits).masked_fill_((self.seen_keys(rows, logits) == 0)[..., None], 0.0)
 
     def pieces(self, rows: ChosenRows) -> Iterator[ChosenRows]:
         """The rows (B, r) in pieces of at most `AT_ONCE` weights each."""
@@ -134,10 +135,8 @@ class ProductCall(AttentionCall):
     def logits(self, rows: ChosenRows) -> Tensor:
         windows, heads, _, keys = self.sizes
         pairs = windows * self.key_heads
-        query, key = precise(rows.of(self.query)), precise(self.key)
-        with exact_products():
-            logits = query.reshape(pairs, -1, self.width) @ key.reshape(pairs, keys, -1).transpose(1, 2)
-        logits = logits.view(windows, heads, -1, keys).mul_(self.scale)
+        query, key = rows.of(self.query).reshape(pairs, -1, self.width), self.key.reshape(pairs, keys, -1)
+        logits = _products(query, key.transpose(1, 2), self.scale).view(windows, heads, -1, keys)
         if self.softcap is not None:
             logits = (logits / self.softcap).tanh_() * self.softcap
         if self.modify is not None:
@@ -150,18 +149,21 @@ class ProductCall(AttentionCall):
         return logits
 
     def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
-        if self.mask is None and self.bias is None and self.modify is None:
-            keys = rows.positions + 1 if self.is_causal else torch.full_like(rows.positions, self.sizes[3])
-            return keys.clamp(max=self.sizes[3])[:, None].expand(logits.shape[:3])
+        keys = self.sizes[3]
+        if self.bias is not None or self.modify is not None:
+            return super().seen_keys(rows, logits)
+        if self.mask is None:
+            seen = rows.positions + 1 if self.is_causal else torch.full_like(rows.positions, keys)
+            return seen.clamp(max=keys)[:, None].expand(logits.shape[:3])
+        if self.mask.dtype == torch.bool and not self.is_causal:  # often the same for all heads
+            return rows.of(self.mask).expand(-1, -1, -1, keys).sum(3).expand(logits.shape[:3])
         return super().seen_keys(rows, logits)
 
-    def weights(self, logits: Tensor, seen_keys: Tensor) -> Tensor:
-        if self.sink is not None:
-            total = torch.logaddexp(logits.logsumexp(3, keepdim=True), precise(self.sink)[:, None, None])
-            return (logits - total).exp_()
-        if self.mask is None and self.bias is None and self.modify is None:
-            return logits.softmax(3)  # every row sees a key
-        return super().weights(logits, seen_keys)
+    def weights(self, logits: Tensor) -> Tensor:
+        if self.sink is None:
+            return super().weights(logits)
+        total = torch.logaddexp(logits.logsumexp(3, keepdim=True), precise(self.sink)[:, None, None])
+        return (logits - total).exp_()
 
     def output(self, rows: ChosenRows) -> Tensor:
         """What the rows read, (B, H, r, e)."""
@@ -210,6 +212,18 @@ def _masked(logits: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype == torch.bool:
         return logits.masked_fill_(~mask, -math.inf)
     return (logits + mask).masked_fill_(mask <= HIDDEN, -math.inf)
+
+
+def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """scale · query @ key, for each of a batch."""
+    if query.is_cuda and query.dtype == key.dtype and query.dtype in (torch.bfloat16, torch.float16):
+        with exact_products():
+            return torch.baddbmm(
+                query.new_zeros((1, 1, 1), dtype=torch.float32), query, key, torch.float32, beta=0, alpha=scale
+            )
+    query, key = precise(query), precise(key)
+    with exact_products():
+        return torch.baddbmm(query.new_zeros((1, 1, 1)), query, key, beta=0, alpha=scale)
 
 
 def precise(tensor: Tensor) -> Tensor:

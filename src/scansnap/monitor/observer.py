@@ -43,6 +43,14 @@ class Measured:
     pattern: NDArray[np.float32]  # (layer, head, row, key)
 
 
+@dataclass(frozen=True)
+class BegunLook:
+    """A look that a GPU may still be at, while the training goes on; `read` waits for it."""
+
+    is_done: Callable[[], bool]
+    read: Callable[[], Measured]
+
+
 class Observer:
     """Looks at a model on a probe.
 
@@ -78,7 +86,11 @@ class Observer:
 
     def look(self) -> Measured:
         """Measure, in smaller and smaller pieces if that fails."""
-        return self._in_pieces(self._look)
+        return self.begin().read()
+
+    def begin(self) -> BegunLook:
+        """Begin to measure the model as it is now; only what is replayed is not done at once."""
+        return self._in_pieces(self._begin)
 
     def agreement(self) -> str:
         """In words, how far outputs that the weights give are from those that the model computed at the first look."""
@@ -133,13 +145,16 @@ class Observer:
         self.layers = tally.layers
         self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
 
-    def _look(self) -> Measured:
+    def _begin(self) -> BegunLook:
         if not self.layers:
             self._learn()
-        tensors = self._replay.run() or self._look_afresh()
+        if self._replay.start():
+            return BegunLook(self._replay.is_done, lambda: self._read(*self._replay.result()))
+        tensors = self._look_afresh()
         for layer in self.layers.values():
             layer.has_before = layer.before is not None
-        return self._read(*tensors)
+        measured = self._read(*tensors)
+        return BegunLook(lambda: True, lambda: measured)
 
     def _look_afresh(self) -> tuple[Tensor, ...]:
         """Look, and capture the look if the next ones can be its replay."""

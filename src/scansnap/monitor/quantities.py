@@ -35,7 +35,7 @@ Sample = Literal["probe", "followed", "repeated", "projections"]
 class Rows:
     """Attention of some rows of one layer: B windows, H heads, r rows, S keys."""
 
-    weights: Tensor  # (B, H, r, S)
+    weights: Tensor  # (B, H, r, S); NaN where all keys are hidden
     logits: Tensor  # (B, H, r, S), -inf where a key is hidden
     keys: Tensor  # (B, H, r): the number of keys that are not hidden; 0 for padding, which does not count
     positions: Tensor  # (B, r): which tokens the rows are
@@ -78,21 +78,23 @@ class Rows:
         return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]
 
 
-BLOCK = {"cpu": 0, "cuda": 32}
-"""Weights of a row of which a GPU first finds the largest; a CPU finds the largest of the whole row in less time."""
+IN_BLOCKS = {"cpu": math.inf, "cuda": 512}
+"""Keys from which on the largest weights are first looked for in blocks; a CPU finds them sooner in the whole row."""
 
 
 def _largest(weights: Tensor, count: int) -> Tensor:
     """The largest weights of each row, largest first.
 
-    Let a long row be cut into blocks.  A block that `count` others exceed in their largest weights holds none of them,
-    so they are looked for in the `count` blocks with the largest, a small part of the row.
+    Let a long row of S keys be cut into W blocks, each of every W-th key.  A block that `count` others exceed in their
+    largest weights holds none of them, so they are looked for in the `count` blocks with the largest: among W weights
+    and then among count · S / W, fewest for W = sqrt(count · S).
     """
-    keys, block = weights.shape[-1], BLOCK.get(weights.device.type, BLOCK["cuda"])
-    if block and keys % block == 0 and keys >= 4 * count * block:
-        blocks = weights.unflatten(-1, (-1, block))
-        best = blocks.amax(-1).topk(count, -1).indices
-        weights = blocks.take_along_dim(best[..., None], -2).flatten(-2)
+    keys = weights.shape[-1]
+    blocks = 1 << round(math.log2(math.sqrt(count * keys)))
+    if keys % blocks == 0 and keys >= IN_BLOCKS.get(weights.device.type, IN_BLOCKS["cuda"]):
+        in_blocks = weights.unflatten(-1, (-1, blocks))
+        best = in_blocks.amax(-2).topk(count, -1).indices
+        weights = in_blocks.take_along_dim(best[..., None, :], -1).flatten(-2)
     return weights.topk(count, -1).values
 
 

@@ -32,11 +32,13 @@ CAPTURES = 3
 class Replay:
     """The graph of a look at a model, if it can have one."""
 
+    _end: torch.cuda.Event  # of the last replay
+
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self._model, self._device = model, device
         self._captures = 0 if device.type == "cuda" and _on_one_device(model, device) else CAPTURES
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._result: tuple[Tensor, ...] = ()
+        self._result: tuple[Tensor, ...] = ()  # on the host, where the graph leaves it
         self._conditions: Conditions | None = None
 
     @property
@@ -49,15 +51,25 @@ class Replay:
         """Whether there is a graph to replay."""
         return self._graph is not None
 
-    def run(self) -> tuple[Tensor, ...] | None:
-        """The tensors of a look, replayed; None where it has to be done."""
+    def start(self) -> bool:
+        """Begin to replay a look, behind what the device has been given to do; False where it has to be done."""
         if self._graph is None:
-            return None
+            return False
         if self._conditions is None or not self._conditions.hold():
             self.drop()
-            return None
+            return False
         self._graph.replay()
-        return self._result
+        self._end.record(torch.cuda.current_stream(self._device))
+        return True
+
+    def is_done(self) -> bool:
+        """Whether the device is done with the replay."""
+        return self._end.query()
+
+    def result(self) -> tuple[Tensor, ...]:
+        """The tensors of the replayed look, on the host."""
+        self._end.synchronize()
+        return tuple(tensor.clone() for tensor in self._result)
 
     def drop(self) -> None:
         """Forget the graph and free its memory."""
@@ -68,24 +80,27 @@ class Replay:
         self._captures += 1
         graph = torch.cuda.CUDAGraph()
         conditions = Conditions(self._model)
+        result = tuple(torch.empty_like(tensor, device="cpu", pin_memory=True) for tensor in expected)
         reserved = torch.cuda.memory_reserved(self._device)
         with torch.cuda.device(self._device):
             try:
                 torch.cuda.synchronize()
                 with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                    result = work()
+                    for on_host, tensor in zip(result, work(), strict=True):
+                        on_host.copy_(tensor, non_blocking=True)
             except Exception:
                 self._captures = CAPTURES
                 _end_failed_capture()
                 return
             held = torch.cuda.memory_reserved(self._device) - reserved
             graph.replay()
+            torch.cuda.synchronize()
         is_same = all(
-            torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-6, equal_nan=True)
+            torch.allclose(a.double(), b.double().cpu(), rtol=1e-2, atol=1e-6, equal_nan=True)
             for a, b in zip(result, expected, strict=True)
         )
         if is_same and held <= HELD * torch.cuda.get_device_properties(self._device).total_memory:
-            self._graph, self._result, self._conditions = graph, result, conditions
+            self._graph, self._result, self._conditions, self._end = graph, result, conditions, torch.cuda.Event()
         else:
             self._captures = CAPTURES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -44,27 +44,28 @@ def groups_of(record: Sequence[HeadQuantity]) -> tuple[Group, ...]:
 
 @dataclass(frozen=True)
 class Portion:
-    """Some rows of one layer: those of the probe, and of them and of others what further samples ask for."""
+    """Some rows of one layer: those of the probe, and of windows of repeated tokens."""
 
     layer: int
-    samples: dict[str, Rows]
-    replaced: Tensor | None = None  # where the weights of followed rows are kept for the next look
+    samples: dict[Sample, Rows]
+    followed: Tensor | None = None  # where the weights of the first rows of the probe are kept from look to look
+    has_before: bool = False  # whether it holds those of the look before
 
     @property
     def size(self) -> int:
         """The number of weights."""
-        return sum(rows.weights.numel() for name, rows in self.samples.items() if name != "followed")
+        return sum(rows.weights.numel() for rows in self.samples.values())
 
     def follows(self, other: Portion) -> bool:
         """Whether this is the next layer, of the same shape."""
         return self.layer == other.layer + 1 and self._shape() == other._shape()
 
     def _shape(self) -> list[object]:
-        return [
-            (name, rows.weights.shape, rows.weights.dtype, rows.weights.device, rows.is_self,
-             rows.before is None, rows.tokens is None)
+        samples = [
+            (name, rows.weights.shape, rows.weights.dtype, rows.weights.device, rows.is_self, rows.tokens is None)
             for name, rows in self.samples.items()
-        ]  # fmt: skip
+        ]
+        return [*samples, None if self.followed is None else self.followed.shape, self.has_before]
 
 
 class Sums:
@@ -96,9 +97,13 @@ class Sums:
         if not portions:
             return
         samples = {name: _together([portion.samples[name] for portion in portions]) for name in portions[0].samples}
+        probe, followed = samples["probe"], [portion.followed for portion in portions if portion.followed is not None]
+        if followed:
+            first_rows = probe.part(slice(None), slice(followed[0].shape[2]))
+            samples["followed"] = replace(first_rows, before=torch.cat(followed) if portions[0].has_before else None)
         number = len(portions)
         layers = slice(portions[0].layer, portions[0].layer + number)
-        is_bad = samples["probe"].entropy.isnan().view(number, -1).any(1)  # softmax of NaN or infinity is NaN
+        is_bad = (probe.entropy.isnan() & (probe.keys > 0)).view(number, -1).any(1)  # softmax of NaN or infinity is NaN
         self.is_bad[layers].logical_or_(is_bad.to(self.is_bad.device))
         for group in self._groups:
             rows = samples.get(group.sample)
@@ -115,9 +120,8 @@ class Sums:
                 torch.maximum(totals, largest.to(totals), out=totals)
             else:
                 totals.add_(torch.where(does_count, values, 0.0).sum((2, 4), dtype=torch.float64).to(totals.device))
-        for portion in portions:
-            if portion.replaced is not None:
-                portion.replaced.copy_(portion.samples["followed"].weights)
+        for weights, portion in zip(followed, portions, strict=bool(followed)):
+            weights.copy_(portion.samples["probe"].weights[:, :, : weights.shape[2]])
 
     def values(self) -> Tensor:
         """Each quantity of each layer and head; NaN where no row counts (quantity, layer, head)."""
@@ -132,14 +136,13 @@ def _together(parts: list[Rows]) -> Rows:
     """Rows of several layers as if they were those of more windows."""
     if len(parts) == 1:
         return parts[0]
-    first = parts[0]
+    tokens = [rows.tokens for rows in parts if rows.tokens is not None]
     return Rows(
         torch.cat([rows.weights for rows in parts]),
         torch.cat([rows.logits for rows in parts]),
         torch.cat([rows.keys for rows in parts]),
         torch.cat([rows.positions for rows in parts]),
         torch.cat([rows.first for rows in parts]),
-        first.is_self,
-        None if first.before is None else torch.cat([rows.before for rows in parts if rows.before is not None]),
-        None if first.tokens is None else torch.cat([rows.tokens for rows in parts if rows.tokens is not None]),
+        parts[0].is_self,
+        tokens=torch.cat(tokens) if tokens else None,
     )

@@ -17,7 +17,7 @@ from scansnap.monitor.aside import Aside
 from scansnap.monitor.calls import AttentionCall, Kind
 from scansnap.monitor.chosen_rows import ChosenRows
 from scansnap.monitor.probe import SHOWN, Piece, Probe
-from scansnap.monitor.quantities import Rows
+from scansnap.monitor.quantities import Rows, Sample
 from scansnap.monitor.sight import Expected
 from scansnap.monitor.sums import Group, Portion, Sums
 
@@ -93,8 +93,11 @@ class Tally:
             if self.learns:
                 self._learn(name, call)
             elif name in self.layers:
-                with self.aside.reading(*(value for value in vars(call).values() if isinstance(value, Tensor))):
-                    self._measure(self.layers[name], call)
+                layer, tensors = self.layers[name], [v for v in vars(call).values() if isinstance(v, Tensor)]
+                with self.aside.reading(*tensors):
+                    self._measure(layer, call)
+                with self.aside.reading(*tensors, lane=1):
+                    self._show(layer, call)
         except Exception as error:
             self.failure = error
 
@@ -143,15 +146,18 @@ class Tally:
         start = 0
         for some in call.pieces(rows):
             logits = call.logits(some)
-            seen_keys = call.seen_keys(some, logits)
-            weights = call.weights(logits, seen_keys)
+            seen_keys, weights = call.seen_keys(some, logits), call.weights(logits)
             if is_real is not None:  # what padding attends to does not count
                 seen_keys = seen_keys * is_real.take_along_dim(some.positions, 1)[:, None]
             seen = Rows(weights, logits, seen_keys, some.positions, first, layer.kind != "cross")
             self._add(layer, seen, start, is_usual)
             start += some.positions.shape[1]
-        if self.shows and self._piece.start == 0 and is_usual:
-            whole = ChosenRows.all(1, min(SHOWN, queries), rows.positions.device)
+
+    def _show(self, layer: SeenLayer, call: AttentionCall) -> None:
+        """Keep the pattern of the first window."""
+        _, _, queries, keys = call.sizes
+        if self.shows and self._piece.start == 0 and (queries, keys) == (layer.queries, layer.keys):
+            whole = ChosenRows.all(1, min(SHOWN, queries), self.pattern.device)
             pattern = call.first_window().weights_of(whole)[0, ..., :SHOWN]
             self.pattern[self._number[layer.name]][tuple(map(slice, pattern.shape))] = pattern
 
@@ -159,15 +165,12 @@ class Tally:
         """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
         piece = self._piece
         own = len(seen.weights) * piece.windows // (piece.windows + piece.repeated)
-        samples = {"probe": seen.part(slice(own))}
+        samples: dict[Sample, Rows] = {"probe": seen.part(slice(own))}
         if piece.repeated and layer.kind != "cross":
             tokens = self.probe.repeated_tokens(layer.keys, piece.repeated)
             samples["repeated"] = replace(seen.part(slice(own, None)), tokens=tokens)
-        place = self._followed(layer, samples["probe"], start) if piece.follow and is_usual else None
-        if place is not None:
-            followed = samples["probe"].part(slice(None), slice(place.shape[2]))
-            samples["followed"] = replace(followed, before=place if layer.has_before else None)
-        self.sums.add(Portion(self._number[layer.name], samples, place))
+        followed = self._followed(layer, samples["probe"], start) if piece.follow and is_usual else None
+        self.sums.add(Portion(self._number[layer.name], samples, followed, layer.has_before))
 
     def _followed(self, layer: SeenLayer, seen: Rows, start: int) -> Tensor | None:
         """Where the weights of these rows, or of the first of them, are kept from look to look."""

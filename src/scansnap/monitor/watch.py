@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from scansnap.base.errors import InputError, StoreError, brief
 from scansnap.base.kinds import InstanceKind
 from scansnap.base.printable import shortened
 from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
-from scansnap.monitor.observer import Observer
+from scansnap.monitor.observer import BegunLook, Measured, Observer
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.processes import is_first
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
@@ -124,6 +125,7 @@ class Watch:
         if rows is not None and (not isinstance(rows, int) or rows < 1):
             raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
         self.every = every
+        self._begun: tuple[int, BegunLook] | None = None  # a look that is not recorded yet, and its step
         self._raises, self._tokens, self._model = errors == "raise", tokens, model
         self._sinks = tuple(sinks) if is_first() else ()
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -140,16 +142,29 @@ class Watch:
     def step(self, step: int | None = None) -> None:
         """Count a step, and look if it is one of every so many; `step` is its number where the count is not enough."""
         self._step = step = self._step + 1 if step is None else step
+        if self._begun is not None:
+            self._record(wait=False)
         if step % self.every == 0:
             self.look()
 
     def look(self) -> None:
-        """Look now."""
+        """Look now.
+
+        A GPU may go on with the training before the numbers are read: they are recorded at the next step, or when they
+        are asked for, or when the watch is closed or the program ends.
+        """
         if self._sits_out:
             return
         if self._refusal is not None:
             raise self._refusal
-        self._add(self._measured())
+        self._record()
+        try:
+            self._begun = self._step, self._observer.begin()
+        except Exception as error:
+            self._add(self._missing(self._step, error))
+            return
+        atexit.register(self._record)
+        self._record(wait=False)
 
     def attention(
         self,
@@ -167,6 +182,7 @@ class Watch:
         """
         if self._step != self._start:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
+        self._record()
         self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
         if self._is_fresh:  # what was seen without these modules is seen again with them
             self._looks.clear()
@@ -184,6 +200,7 @@ class Watch:
     @property
     def dataset(self) -> xr.Dataset:
         """All looks so far; with a store, those that it holds."""
+        self._record()
         if self._store is not None and self._store.last_step is not None:
             return read_looks(self._store.path)
         return make_dataset(self._labels, self._observer.record, self._looks)
@@ -191,10 +208,12 @@ class Watch:
     @property
     def verdicts(self) -> list[HeadVerdict]:
         """What the looks so far say of each head, most pressing first."""
+        self._record()
         return judge_heads(self._numbers)
 
     def close(self) -> None:
         """End the watch, and let others write to its store."""
+        self._record()
         if self._store is not None:
             self._store.close()
 
@@ -222,21 +241,34 @@ class Watch:
             ) from error
         if disagreement := self._observer.disagreement():
             warnings.warn(disagreement, stacklevel=5)
-        look = self._measured()  # what moves until the next look is measured from here
+        look = self._read(self._step, self._observer.look)  # what moves until the next look is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(self._labels, self._observer.record, [look]))
             if look.step <= self._store.last_step:
                 return
         self._add(look)
 
-    def _measured(self) -> Look:
+    def _record(self, *, wait: bool = True) -> None:
+        """Record the look that was begun, if there is one; without waiting for it only if it is done."""
+        if self._begun is None:
+            return
+        step, begun = self._begun
+        if wait or begun.is_done():
+            self._begun = None
+            atexit.unregister(self._record)
+            self._add(self._read(step, begun.read))
+
+    def _read(self, step: int, read: Callable[[], Measured]) -> Look:
         try:
-            measured = self._observer.look()
-            return Look(self._step, measured.values, measured.pattern)
+            measured = read()
+            return Look(step, measured.values, measured.pattern)
         except Exception as error:
-            if self._raises:
-                raise
-            return Look(self._step, {}, reason=brief(error))
+            return self._missing(step, error)
+
+    def _missing(self, step: int, error: Exception) -> Look:
+        if self._raises:
+            raise error
+        return Look(step, {}, reason=brief(error))
 
     def _add(self, look: Look) -> None:
         """Keep a look, write it to the store and tell the sinks; what goes wrong there does not end the training."""
