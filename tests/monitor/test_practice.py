@@ -182,6 +182,23 @@ def test_one_tensor_for_several_arguments_is_self_attention() -> None:
     assert ss.watch(attention, probe=(x, x.clone(), x)).dataset["attention_kind"].values.tolist() == ["cross"]
 
 
+def test_models_for_so_many_windows_and_no_others() -> None:
+    """Repeated tokens are shown in further windows; where that fails, they are not, and nothing else is lost."""
+
+    class Fixed(GPT):
+        def forward(self, ids: Tensor) -> Tensor:
+            assert len(ids) == 3
+            return super().forward(ids)
+
+    torch.manual_seed(3)
+    watch = ss.watch(Fixed(dropout=0.0), probe=ids(), rows=None, every=1, errors="raise")
+    watch.step()
+    usual = ss.watch(model(), probe=ids(), rows=None).dataset
+    for name in ("entropy", "top_5", "qk_singular_value", "pattern"):
+        np.testing.assert_allclose(watch.dataset[name], usual[name].values[[0, 0]], rtol=1e-6)
+    assert np.isnan(watch.dataset["prefix_matching"]).all()
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_ragged_batches() -> None:
     """Each window has the numbers that it has alone."""

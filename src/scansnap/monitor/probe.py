@@ -71,6 +71,7 @@ class Probe:
         """
         self.rows, self.device, self._seed = rows, device, seed
         self._followed = followed
+        self.repeats = True  # whether windows of repeated tokens are shown too
         self.function: Callable[[nn.Module], Any] | None = probe if callable(probe) else None
         parts = [] if self.function else probe if isinstance(probe, list) else [probe]
         if not self.function and not parts:
@@ -87,6 +88,12 @@ class Probe:
         moved.device, moved._positions, moved._repeated = device, {}, {}
         moved._calls = [_map(call, lambda _, value: value.to(device), lambda _: True) for call in self._calls]
         return moved
+
+    def without_repeated(self) -> Probe:
+        """The same probe without windows of repeated tokens."""
+        alone = copy.copy(self)
+        alone.repeats = False
+        return alone
 
     @property
     def windows(self) -> int:
@@ -210,7 +217,7 @@ class Probe:
     def _with_repeated(self, call: Any, count: int) -> tuple[Any, int]:
         """The call with windows of repeated tokens after its own."""
         number = max(1, count // PER_REPEATED)
-        if self.batch_dim is None or self.token_ids() is None:
+        if not self.repeats or self.batch_dim is None or self.token_ids() is None:
             return call, 0
         dim = self.batch_dim
         ids = self.token_ids()

@@ -263,19 +263,37 @@ class Watch:
         labels = self._labels
         if disagreement := self._observer.disagreement():
             warnings.warn(disagreement, stacklevel=5)
-        look = self._read(self._step, self._observer.look)  # what moves until the next look is measured from here
+        look = self._first_look()  # what moves until the next look is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._observer.record, [look]))
             if look.step <= self._store.last_step:
                 return
         self._add(look)
 
+    def _first_look(self) -> Look:
+        """Look; without windows of repeated tokens if the model takes no other number of windows than the probe has."""
+        try:
+            measured = self._observer.look()
+        except Exception as error:
+            alone = self._observing(self._observer.probe.without_repeated())
+            try:
+                measured = alone.look()
+            except Exception:
+                return self._missing(self._step, error)
+            self._observer = alone
+        return Look(self._step, measured.values, measured.pattern)
+
+    def _observing(self, probe: Probe) -> Observer:
+        """What observes the model on another probe."""
+        observer = Observer(self._model, probe, self._observer.record)
+        observer.announced = self._observer.announced
+        return observer
+
     def _follow_model(self) -> None:
         """Look from now on where the model is, if it was moved to another device."""
-        before, device = self._observer, _device(self._model)
-        if device != before.probe.device:
-            self._observer = Observer(self._model, before.probe.to(device), before.record)
-            self._observer.announced = before.announced
+        device = _device(self._model)
+        if device != self._observer.probe.device:
+            self._observer = self._observing(self._observer.probe.to(device))
 
     def _record(self, *, wait: bool = True) -> None:
         """Record the look that was begun, if there is one; without waiting for it only if it is done."""
