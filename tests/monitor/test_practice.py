@@ -76,7 +76,7 @@ def test_a_look_follows_the_model_to_another_device(monkeypatch: pytest.MonkeyPa
     assert np.isnan(looks["moved"]).all(("layer", "head")).values.tolist() == [True, True, False]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to move a model to")
+@pytest.mark.gpu
 def test_a_model_may_move_to_another_device() -> None:
     watched = model()
     watch = ss.watch(watched, probe=ids(), rows=None, every=1, errors="raise")
