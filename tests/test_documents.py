@@ -202,7 +202,7 @@ def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> 
         assert (stop.value.code or 0) == ("--fail-on" in command), command
         printed, error = capsys.readouterr()
         if "--fail-on" in command:
-            assert error == "scansnap: --fail-on: 2 shortcuts.\n"
+            assert error == "scansnap: --fail-on: 2 shortcuts that are not allowed: imported, stars\n"
         elif "--page" in command:
             words = printed.partition("What would change")[0].splitlines()
             assert all(line[:55] in page for line in words if line.startswith("  "))
