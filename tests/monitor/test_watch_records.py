@@ -77,8 +77,16 @@ def test_sinks_are_told_of_every_look_and_cannot_end_the_training() -> None:
     def broken(step: int, numbers: object) -> None:
         raise ConnectionError("the dashboard is down")
 
+    told.clear()
     with pytest.warns(UserWarning, match="a sink failed at step 0: the dashboard is down"):
-        ss.watch(model, probe=PROBE, sinks=[broken])
+        watch = ss.watch(model, probe=PROBE, every=1, sinks=[broken, lambda step, numbers: told.update({step: {}})])
+    assert list(told) == [0]  # the others are told all the same
+    with torch.no_grad():
+        model.blocks[0].attn.c_attn.weight.fill_(torch.nan)
+    watch.step()
+    assert watch.dataset["status"].values.tolist() == ["ok", "missing"]
+    assert list(told) == [0]  # nothing was measured
+    model = GPT()
     with pytest.raises(ConnectionError):
         ss.watch(model, probe=PROBE, sinks=[broken], errors="raise")
 
