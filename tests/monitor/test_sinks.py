@@ -26,7 +26,9 @@ def test_numbers_of_a_look() -> None:
     assert numbers["heads/sink"] == 1
     assert numbers["heads/collapsed"] == 0
     assert "moved/layer_00" not in numbers  # nothing is before the first look
-    assert sinks.numbers(missing(once, 10, "out of memory")) == {}
+    assert "heads/frozen" not in numbers
+    assert "heads/collapsed" not in sinks.numbers(once.drop_vars("top_1"))  # it cannot be judged
+    assert sinks.numbers(missing(once, 10, "out of memory")) == {"looks/missing": 1}
 
 
 def test_tensorboard_shows_them(tmp_path) -> None:
