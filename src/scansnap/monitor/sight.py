@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from torch.overrides import TorchFunctionMode
 
 from scansnap.monitor.calls import AttentionCall, ProductCall, ScoredCall
@@ -145,7 +146,7 @@ class Sight(TorchFunctionMode):
         shaped = with_heads(call, self._windows)
 
         def returned(result: Tensor, rows: ChosenRows) -> Tensor:
-            return rows.of(result.reshape(*shaped.sizes[:3], -1))
+            return rows.of(_padded(result)[0].reshape(*shaped.sizes[:3], -1))
 
         return self.see(
             next(self._modules(), None), shaped, lambda: func(*args, **kwargs),
@@ -219,9 +220,21 @@ def fused_call(
     """A call of `scaled_dot_product_attention`, and its dropout."""
     if hasattr(attn_mask, "_materialize"):  # a causal bias that torch keeps as a rule
         attn_mask = attn_mask._materialize(query.device)  # type: ignore[union-attr]
+    if query.is_nested:
+        (query, is_query), (key, is_key), (value, _) = map(_padded, (query, key, value))
+        attn_mask = (is_query[:, :, None] & is_key[:, None])[:, None]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     query, key, value = as_autocast(query, key, value)
     return ProductCall(query, key, value, scale, attn_mask, is_causal=is_causal), dropout_p
+
+
+def _padded(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """A ragged tensor (B, H, T, d) filled up with zeros, and which of its tokens (B, T) are its own."""
+    if not tensor.is_nested:
+        return tensor, torch.ones(tensor.shape[0], tensor.shape[-2], dtype=torch.bool, device=tensor.device)
+    windows = [window.transpose(0, 1) for window in tensor.unbind()]
+    is_own = [torch.ones(len(window), dtype=torch.bool, device=tensor.device) for window in windows]
+    return pad_sequence(windows, batch_first=True).transpose(1, 2), pad_sequence(is_own, batch_first=True)
 
 
 def as_autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

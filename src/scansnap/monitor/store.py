@@ -78,10 +78,15 @@ class LookStore:
             raise
         self.last_step: int | None = steps[-1] if steps else None
         self._arrays: dict[str, _Array] = {}
+        self._is_closed = False
 
     def append(self, look: xr.Dataset) -> None:
         """Add a look: a Dataset with one `step`, later than the last one that is there."""
         step = int(look["step"].item())
+        if self._is_closed:
+            raise StoreError(
+                f"{self.path} was closed before step {step:,}, so the look at it was not added: make another watch."
+            )
         if self.last_step is not None and step <= self.last_step:
             raise StoreError(
                 f"{self.path} has looks up to step {self.last_step:,}, so the look at step {step:,} was not added: "
@@ -139,6 +144,7 @@ class LookStore:
             self._folder.write(f"{array.name}/.zarray", json.dumps(array.layout).encode())
         if self._arrays:
             self._folder.commit()
+        self._arrays, self._is_closed = {}, True
         self._lock.release()
 
     def _begin(self, look: xr.Dataset) -> None:

@@ -133,9 +133,10 @@ class Watch:
             raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
         self.every = every
         self._begun: tuple[int, BegunLook] | None = None  # a look that is not recorded yet, and its step
-        self._raises, self._sinks, self._tokens, self._model = errors == "raise", tuple(sinks), tokens, model
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self._observer = Observer(model, Probe(probe, rows, device), quantities(record))
+        self._raises, self._tokens, self._model = errors == "raise", tokens, model
+        self._sinks = tuple(sinks) if is_first() else ()
+        with torch.inference_mode(False):
+            self._observer = Observer(model, Probe(probe, rows, _device(model)), quantities(record))
         self._sits_out = not is_first() and not self._observer.is_sharded
         self._to_say: InputError | str | None = None  # at the next step: a refusal, or once a warning
         self._warned: set[str] = set()
@@ -187,7 +188,9 @@ class Watch:
             return
         self._record()
         try:
-            self._begun = self._step, self._observer.begin()
+            self._follow_model()
+            with torch.inference_mode(False):
+                self._begun = self._step, self._observer.begin()
         except Exception as error:
             self._add(self._missing(self._step, error))
             return
@@ -288,6 +291,14 @@ class Watch:
             self._warned.add(subject)
             warnings.warn(sentence, stacklevel=5)
 
+    def __deepcopy__(self, memo: object) -> Watch:
+        """Itself: a copy of a module that holds its watch, such as one for averaged weights, is not watched."""
+        return self
+
+    def __reduce__(self) -> str:
+        raise InputError("a watch cannot be pickled: keep it outside of the model, and its looks in a store.")
+
+    @torch.inference_mode(False)
     def _begin(self) -> None:
         """Look before the first step; a model in which nothing is seen is refused when it is first used."""
         if self._sits_out:
@@ -302,10 +313,14 @@ class Watch:
         except InputError:
             raise
         except Exception as error:
+            name = type(self._model).__name__
+            if any(parameter.is_meta for parameter in self._model.parameters()):
+                raise InputError(f"{name} is on the meta device, without values: load its weights first.") from error
             raise InputError(
-                f"{type(self._model).__name__} cannot be run on the probe ({brief(error)}): give what it is called "
+                f"{name} cannot be run on the probe ({brief(error)}): give what it is called "
                 "with in training: a tensor, a tuple of arguments, a mapping of keyword arguments, or a function of it."
             ) from error
+        labels = self._labels
         if disagreement := self._observer.disagreement():
             warnings.warn(disagreement, stacklevel=5)
         if self._observer.unseen:
@@ -314,10 +329,9 @@ class Watch:
                 f"seen ({len(self._observer.unseen)} such in the model): layers are numbered without it; announce it "
                 "with watch.attention(module)."
             )
-        # What moves until the next look is measured from here.
-        look = self._read(self._step, self._observer.look, is_first=True)
+        look = self._first_look()  # what moves until the next look is measured from here
         if self._store is not None and self._store.last_step is not None:
-            self._store.check(make_dataset(self._labels, self._observer.record, [look]))
+            self._store.check(make_dataset(labels, self._observer.record, [look]))
             if is_another(read_looks(self._store.path), look):
                 warnings.warn(
                     f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
@@ -327,6 +341,35 @@ class Watch:
             if look.step <= self._store.last_step:
                 return
         self._add(look)
+
+    def _first_look(self) -> Look:
+        """Look; without windows of repeated tokens if the model takes no other number of windows than the probe has."""
+
+        def look() -> Measured:
+            try:
+                return self._observer.look()
+            except Exception as error:
+                alone = self._observing(self._observer.probe.without_repeated())
+                try:
+                    measured = alone.look()
+                except Exception:
+                    raise error from None
+                self._observer = alone
+                return measured
+
+        return self._read(self._step, look, is_first=True)
+
+    def _observing(self, probe: Probe) -> Observer:
+        """What observes the model on another probe."""
+        observer = Observer(self._model, probe, self._observer.record)
+        observer.announced = self._observer.announced
+        return observer
+
+    def _follow_model(self) -> None:
+        """Look from now on where the model is, if it was moved to another device."""
+        device = _device(self._model)
+        if device != self._observer.probe.device:
+            self._observer = self._observing(self._observer.probe.to(device))
 
     def _record(self, *, wait: bool = True) -> None:
         """Record the look that was begun, if there is one; without waiting for it only if it is done."""
@@ -365,19 +408,28 @@ class Watch:
             )
         if self._looks and self._looks[-1].step == look.step and self._store is None:
             self._looks.pop()
-        try:
-            if self._store is not None:
+        if self._store is not None:
+            try:
                 self._store.append(make_dataset(self._labels, self._observer.record, [look]))
-                look = replace(look, pattern=None)  # it is in the store
-            self._looks.append(look)
-            told = numbers(self._numbers) if self._sinks else {}
-            for sink in self._sinks:
+            except Exception as error:
+                is_plain = isinstance(error, ScanSnapError)
+                self._warn(error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}")
+                return
+            look = replace(look, pattern=None)  # it is in the store
+        self._looks.append(look)
+        told: dict[str, float] = {}
+        for sink in self._sinks:
+            try:
+                told = told or numbers(self._numbers)
                 sink(look.step, told)
-        except Exception as error:
-            if self._raises:
-                raise
-            is_ours = isinstance(error, ScanSnapError)
-            warnings.warn(str(error) if is_ours else f"a sink failed at step {look.step}: {brief(error)}", stacklevel=4)
+            except Exception as error:
+                is_plain = isinstance(error, ScanSnapError)
+                self._warn(error, str(error) if is_plain else f"a sink failed at step {look.step}: {brief(error)}")
+
+    def _warn(self, error: Exception, sentence: str) -> None:
+        if self._raises:
+            raise error
+        warnings.warn(sentence, stacklevel=6)
 
     @property
     def _numbers(self) -> xr.Dataset:
@@ -406,4 +458,15 @@ class Watch:
     def _word(self, token: int) -> str:
         if self._tokens is None:
             return str(token)
-        return str(self._tokens(token) if callable(self._tokens) else self._tokens[token])
+        try:
+            return str(self._tokens(token) if callable(self._tokens) else self._tokens[token])
+        except Exception as error:
+            raise InputError(
+                f"tokens has no word for the token {token} ({brief(error)}): give a function of token ids, or a list "
+                "of the words of all of them."
+            ) from None
+
+
+def _device(model: nn.Module) -> torch.device:
+    """Where the first parameter is that has values."""
+    return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), torch.device("cpu"))
