@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
-from scansnap.base.kept_code import KeptFunction
+from scansnap.base.kept_code import KeptFunction, Packed
 from scansnap.base.threads import available_threads
 from scansnap.data.sampling_tables import (
     COUNTING_LIMIT,
@@ -124,6 +125,9 @@ class KernelEngine:
         self.place(start.decoder, start.attention_logits, biases)
         threads = available_threads()
         self._pool = ThreadPoolExecutor(threads)
+        self._rooms: SimpleQueue[Packed] = SimpleQueue()  # those that no thread works in
+        for _ in range(threads):
+            self._rooms.put(Packed(_scratch(self._plan, self._state, self._rule)))
         self._groups = _groups(runs.seed, threads)
         self._compiled = False
 
@@ -138,6 +142,7 @@ class KernelEngine:
         self._state = _state(
             self._layout, self._plan, decoder, attention_logits, position_bias, adam=self._rule.kind == ADAM_RULE
         )
+        self._what = [Packed(fields) for fields in (self._plan, self._state, self._rule)]
         self._first_sum = self._blocks(self._state.decoder)[:, :, self._layout.num_decoder_rows :].copy()
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -173,15 +178,18 @@ class KernelEngine:
         accuracies: NDArray[np.float64],
     ) -> None:
         """Updates begin .. end-1 of all runs."""
-        pool = self._pools.of(begin, end)
+        pool = Packed(self._pools.of(begin, end))
 
         def take(group: NDArray[np.int64]) -> None:
-            scratch = _scratch(self._plan, self._state, self._rule)
             u = int(self._seed_index[group[0]]) if len(group) else 0
             call = KernelCall(
                 u, group, self._seeds, self._lr_y, self._lr_z, begin, end, self.step, update, losses, accuracies
             )
-            self._kernel(self._plan, self._state, self._rule, pool, scratch, call)
+            room = self._rooms.get()
+            try:
+                self._kernel(*self._what, pool, room, call)
+            finally:
+                self._rooms.put(room)
 
         if not self._compiled:
             self._pool.submit(take, self._groups[0][:0]).result()  # compiles, and does nothing
