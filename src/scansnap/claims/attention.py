@@ -70,9 +70,9 @@ def _trained(check: Check, **options: Any) -> FloatArray:
     conditions=r"Assumption 2, modified gradient, $T \to \infty$; $\eta_Y \gg \eta_Z$, read as the leading order in "
     r"$\eta_Z/\eta_Y$; to gain is $dz/dt > 0$, of the logit and not of the share",
     wrong_factor=-1.0,
-    correction=r"at a finite $\eta_Y/\eta_Z$ a distinct token gains up to $M h(t/K) = \tau^* \sqrt{\eta_Y/\eta_Z}$, "
-    r"where $\tau^*$ depends on the classes alone: the decoder lags behind attention; no fall was seen in symmetric "
-    "classes (theory/lag.py)",
+    correction=r"at a finite $\eta_Y/\eta_Z$ a distinct token gains until $M h(t/K)$ is $\sqrt{\eta_Y/\eta_Z}$ times a "
+    "number that depends on the classes alone (theory.first_fall): the decoder lags behind attention; no fall was seen "
+    "in symmetric classes",
     needs=("a distinct token", "common tokens"),
     assumes=("weak_overlap", "no_vanishing_overlap", "independent_classes", "fast_decoder"),
 )
@@ -101,9 +101,7 @@ def theorem_2(check: Check) -> None:
         check.positive(f"z of distinct tokens, SGD with {name}", z[:, *distinct], role="beyond", allowed=0.01)
         if len(common[0]):
             check.positive(f"-z of common tokens, SGD with {name}", -z[:, *common], role="beyond", allowed=0.01)
-    check.curve = Curve(
-        TIMES, lines, "steps", "least drive xi of a distinct token over the largest (below 0 it loses)"
-    )
+    check.curve = Curve(TIMES, lines, "steps", "least drive xi of a distinct token over the largest (below 0 it loses)")
 
 
 def _own_tokens(classes: SequenceClasses) -> NDArray[np.bool_]:

@@ -192,9 +192,7 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
                 f"(allowed {measurement.allowed:.2g})"
             )
     if setting != claim.setting():
-        lines.append(
-            f"  the category is that of the claim in its own setting; on your classes and rates: {verdict.verdict}"
-        )
+        lines.append(f"  on your classes and rates, whatever its category, it is: {verdict.verdict}")
     if verdict.verdict == "assumptions not met":
         lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")
     broken = verdict.broken_assumptions
