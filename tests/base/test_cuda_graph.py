@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,17 @@ class FakeStream:
 
     def wait_stream(self, other: FakeStream) -> None:
         self._events.append(f"{self.name} waits for {other.name}")
+
+
+class FakeGraph:
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def capture_begin(self) -> None:
+        self._events.append("begin")
+
+    def capture_end(self) -> None:
+        self._events.append("end")
 
 
 @pytest.fixture
@@ -35,17 +47,37 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "Stream", lambda: FakeStream(events, "side"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: inside(stream.name))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: "graph")
-    monkeypatch.setattr(torch.cuda, "graph", inside)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: FakeGraph(events))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 10)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("wait"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: events.append("give back"))
     return events
 
 
 def test_work_is_warmed_up_aside_and_then_captured(events: list[str]) -> None:
-    assert capture(lambda: events.append("work"), []) == "graph"
+    assert isinstance(capture(lambda: events.append("work"), []), FakeGraph)
     assert events == [
-        "side waits for main", "enter side", *["work"] * WARM_UP, "leave side", "main waits for side",
-        "enter graph", "work", "leave graph",
+        "side waits for main", "enter side", *["work"] * WARM_UP, "begin", "work", "end", "leave side",
+        "main waits for side",
     ]  # fmt: skip
+
+
+def test_where_memory_is_short_what_was_freed_is_given_back(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 60)
+    capture(lambda: None, [])
+    assert events[2:4] == ["wait", "give back"]
+
+
+def test_a_capture_that_fails_is_ended(events: list[str]) -> None:
+    def work() -> None:
+        if "begin" in events:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        capture(work, [])
+    assert events[-1] == "end"
 
 
 def test_the_state_is_as_it_was(events: list[str]) -> None:

@@ -113,6 +113,23 @@ def test_in_lightning(tmp_path) -> None:
     assert looks["module"].values.tolist() == ["net.blocks.0.attn", "net.blocks.1.attn"]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_training_that_fails_in_lightning_leaves_the_store_to_others(tmp_path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed")
+
+    class Failing(ss.LightningWatch):
+        def on_train_batch_end(self, *_: object, **__: object) -> None:
+            raise RuntimeError("the loss is not finite")
+
+    callback = Failing(probe=IDS[:2], store=tmp_path / "a.zarr")
+    with pytest.raises(RuntimeError, match="the loss is not finite"):
+        lightning_fit(tmp_path, callback=callback)
+    with pytest.raises(
+        ss.StoreError, match="model 'Module' and not 'GPT'"
+    ):  # what is there can be opened: it is of another model
+        ss.watch(GPT(), probe=IDS[:2], store=tmp_path / "a.zarr")
+
+
 @pytest.mark.parametrize(
     ("name", "module", "package"),
     [("TrainerWatch", "trainer", "transformers"), ("LightningWatch", "lightning", "lightning")],

@@ -60,10 +60,12 @@ def work(rank: int, port: int, folder: str) -> None:
 
 def check_whole_steps(kind: str, store: Path) -> None:
     alone = local(train(wrap(kind), STEPS))
-    model = wrap(kind)
-    with ss.watch(model, probe=ids(), every=1, errors="raise", store=store) as watch:
+    model, told = wrap(kind), list[int]()
+    sinks = [lambda step, _: told.append(step)]
+    with ss.watch(model, probe=ids(), every=1, errors="raise", store=store, sinks=sinks) as watch:
         watched = local(train(model, STEPS, each=lambda step: watch.step()))
     assert same(alone, watched), f"{kind}: training changed"
+    assert told == ([0, 1, 2, 3] if distributed.get_rank() == 0 else []), f"{kind}: not only the first tells"
     if distributed.get_rank() == 0:
         assert watch.seen == ("blocks.0.attn", "blocks.1.attn")
 

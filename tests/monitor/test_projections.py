@@ -72,6 +72,60 @@ def test_a_layer_that_shows_no_projections_has_none() -> None:
     assert np.isnan(looks["prefix_matching"].values).all()
 
 
+class Adapted(nn.Module):
+    """A linear layer with an adapter, as PEFT has it, whose `weight` is that of the layer alone."""
+
+    def __init__(self, base_layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = base_layer
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(16, 2, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(2, base_layer.out_features, bias=False)})
+        self.active_adapters, self.merged, self.disable_adapters = ["default", "other"], False, False
+        self.lora_variant: dict[str, object] = {}
+
+    @property
+    def weight(self) -> Tensor:
+        return self.base_layer.weight
+
+    def get_delta_weight(self, name: str) -> Tensor:
+        return 0.5 * self.lora_B[name].weight @ self.lora_A[name].weight  # type: ignore[operator, no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight + self.get_delta_weight("default"), self.base_layer.bias)
+
+
+def test_projections_with_adapters() -> None:
+    """Adapters are added to the weight while they are on and not merged; what is not a sum is not known."""
+    torch.manual_seed(0)
+    model: Any = GPT(layers=1)
+    base = model.blocks[0].attn.c_attn
+    model.blocks[0].attn.c_attn = adapted = Adapted(base)
+    watch = ss.watch(model, probe=ids(), every=1, errors="raise")
+    adapted.merged = True
+    watch.step()
+    adapted.merged, adapted.lora_variant = False, {"default": object()}
+    watch.step()
+    looks = watch.dataset["qk_singular_value"][:, 0]
+    for look, weight in enumerate([base.weight + adapted.get_delta_weight("default"), base.weight]):
+        query, key, _ = weight.detach().view(3, 2, 8, 16)
+        np.testing.assert_allclose(looks[look], spectral(query, key), rtol=1e-5)
+    assert np.isnan(looks[2]).all()
+
+
+def test_projections_with_adapters_of_peft() -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    torch.manual_seed(0)
+    model: Any = GPT()
+    options = {"target_modules": ["c_attn"], "init_lora_weights": False, "lora_dropout": 0.5}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, **options))
+    watch = ss.watch(adapted, probe=ids(), errors="raise")
+    merged = ss.watch(adapted.merge_and_unload(), probe=ids(), errors="raise")
+    for name in ("qk_singular_value", "entropy"):
+        np.testing.assert_allclose(watch.dataset[name], merged.dataset[name], rtol=1e-4)
+    not_a_sum = peft.get_peft_model(GPT(), peft.LoraConfig(r=2, use_dora=True, **options))
+    assert np.isnan(ss.watch(not_a_sum, probe=ids()).dataset["qk_singular_value"]).all()
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "gpt_neox", "bert", "t5"])
 def test_projections_of_hugging_face_models_make_the_queries(name: str) -> None:
     """Found projections, applied to the input of the attention module, give the queries and keys that are seen."""

@@ -1,16 +1,26 @@
-"""Sinks: TensorBoard read back from its files, the others through the package or a module that records its calls."""
+"""Sinks: what dashboards hold afterwards, read back through their own packages; where one is not installed, through a
+stand-in that records its calls or, for Weights & Biases, keeps rows by the same rules."""
 
 from __future__ import annotations
 
+import gc
+import json
+import struct
 import sys
+import threading
 import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import scansnap as ss
 from scansnap.monitor import sinks
 from tests.monitor.looks import even, first, look, missing
+from tests.monitor.small_models import GPT, ids
 
 GIVEN = {"entropy/layer_00": 0.5, "heads/sink": 2.0}
 
@@ -26,20 +36,182 @@ def test_numbers_of_a_look() -> None:
     assert numbers["heads/sink"] == 1
     assert numbers["heads/collapsed"] == 0
     assert "moved/layer_00" not in numbers  # nothing is before the first look
-    assert sinks.numbers(missing(once, 10, "out of memory")) == {}
+    assert "heads/frozen" not in numbers
+    assert "heads/collapsed" not in sinks.numbers(once.drop_vars("top_1"))  # it cannot be judged
+    assert sinks.numbers(missing(once, 10, "out of memory")) == {"looks/missing": 1}
 
 
-def test_tensorboard_shows_them(tmp_path) -> None:
+def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
+    """Three looks at a model whose second head sinks; what a dashboard should hold of them, from the dataset."""
+    torch.manual_seed(3)
+    model: Any = GPT()
+    watch = ss.watch(model, probe=ids(), every=10, sinks=[sink], errors="raise")
+    for _ in range(2):
+        with torch.no_grad():
+            model.blocks[0].attn.c_attn.weight.mul_(2.0)
+        for _ in range(10):
+            watch.step()
+    expected: dict[int, dict[str, float]] = {}
+    for i, step in enumerate(watch.dataset["step"].values.tolist()):
+        so_far = watch.dataset.isel(step=slice(i + 1))
+        expected[step] = {
+            f"attention/{name}/layer_{layer:02d}": float(values[i, layer].mean())
+            for name, values in so_far.data_vars.items()
+            if name not in ("pattern", "finite")
+            for layer in range(2)
+            if not (name == "moved" and i == 0)
+        }
+        verdicts = [verdict.name for verdict in ss.judge_heads(so_far)]
+        judged = [name for name in ss.HEAD_VERDICTS if i or name != "frozen"]  # nothing is before the first look
+        expected[step] |= {f"attention/heads/{name}": verdicts.count(name) for name in judged}
+        expected[step]["attention/looks/missing"] = 0
+    assert list(expected) == [0, 10, 20]
+    return expected
+
+
+def same(stored: dict[int, dict[str, float]], expected: dict[int, dict[str, float]], rtol: float = 1e-12) -> bool:
+    return stored.keys() == expected.keys() and all(
+        stored[step] == pytest.approx(expected[step], rel=rtol, abs=0) for step in expected
+    )
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    """It stores float32, and its thread ends with the sink."""
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    sink = sinks.tensorboard(tmp_path)
-    for step in (0, 50):
-        sink(step, {name: value + step for name, value in GIVEN.items()})
+    threads = threading.active_count()
+    expected = follow(sinks.tensorboard(tmp_path))
+    gc.collect()
+    assert threading.active_count() <= threads
     events = EventAccumulator(str(tmp_path))
     events.Reload()
-    assert set(events.Tags()["scalars"]) == {"attention/entropy/layer_00", "attention/heads/sink"}
-    assert [(e.step, e.value) for e in events.Scalars("attention/heads/sink")] == [(0, 2.0), (50, 52.0)]
+    stored: dict[int, dict[str, float]] = {}
+    for tag in events.Tags()["scalars"]:
+        for event in events.Scalars(tag):
+            stored.setdefault(event.step, {})[tag] = event.value
+    assert same(stored, expected, 1e-7)
+
+
+class Rows:
+    """A run that keeps rows as Weights & Biases does: steps only grow, and what comes too late is dropped."""
+
+    def __init__(self) -> None:
+        self.settings = types.SimpleNamespace(mode="offline")
+        self.metrics: list[tuple[str, str]] = []
+        self.step, self._row, self._rows = 0, dict[str, float](), list[dict[str, float]]()
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.metrics.append((name, step_metric))
+
+    def log(self, data: dict[str, float], step: int | None = None, commit: bool | None = None) -> None:
+        if step is not None and step < self.step:
+            return
+        if step is not None and step > self.step:
+            self._close(step)
+        self._row |= data
+        if commit or (step is None and commit is None):
+            self._close(self.step + 1)
+
+    def _close(self, step: int) -> None:
+        if self._row:
+            self._rows.append({"_step": self.step, **self._row})
+        self.step, self._row = step, {}
+
+    def finish(self) -> list[dict[str, float]]:
+        self._close(self.step)
+        return self._rows
+
+
+@pytest.fixture(params=["stand-in", "real"])
+def start_wandb(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[tuple[Callable[[], Any], Callable[[Any], list[dict[str, float]]]]]:
+    """Functions that start a run, and that end it and give the rows of its history."""
+    if request.param == "stand-in":
+        package: Any = types.ModuleType("wandb")
+        package.run = None
+        monkeypatch.setitem(sys.modules, "wandb", package)
+
+        def start() -> Any:
+            package.run = Rows()
+            return package.run
+
+        yield start, Rows.finish
+        return
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    for name, value in {"MODE": "offline", "DIR": str(tmp_path), "SILENT": "true"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+
+    def finish(run: Any) -> list[dict[str, float]]:
+        run.finish()
+        wandb.teardown()  # until then the file may not be whole
+        rows = [record.history.item for record in records(next(Path(run.settings.sync_dir).glob("*.wandb")))]
+        histories = [{".".join(item.nested_key): json.loads(item.value_json) for item in row} for row in rows if row]
+        return [{k: v for k, v in row.items() if k not in ("_runtime", "_timestamp")} for row in histories]
+
+    yield lambda: wandb.init(project="tried"), finish
+
+
+def records(file: Path) -> Iterator[Any]:
+    """What an offline run of Weights & Biases wrote: 7 bytes, then a log of records in blocks as LevelDB has it."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, record, block = file.read_bytes(), 7, b"", 1 << 15
+    while place + 7 < len(data):
+        if block - place % block < 7:
+            place += block - place % block
+        _, length, part = struct.unpack_from("<IHB", data, place)
+        record += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if part in (1, 4):  # whole, or the last part
+            yield Record.FromString(record)
+            record = b""
+
+
+def test_wandb_holds_every_look(start_wandb: Any) -> None:
+    """Also where the loop logs nothing itself, and with an axis of its own."""
+    start, finish = start_wandb
+    run = start()
+    expected = follow(sinks.wandb())
+    stored = {row.pop("attention/step"): row for row in finish(run)}
+    assert [row.pop("_step") for row in stored.values()] == [0, 1, 2]
+    assert same(stored, expected)
+
+
+def test_wandb_leaves_the_rows_of_the_loop_alone(start_wandb: Any) -> None:
+    """Steps that the run counts are as without looks, and what is logged at the same step after a look is kept."""
+    start, finish = start_wandb
+    for counted in (True, False):
+        run = start()
+        sink = sinks.wandb()
+        for step in range(5, 9):
+            at = {} if counted else {"step": step}
+            if not counted:
+                run.log({"loss": step}, **at)
+            if step != 6:
+                sink(step, {"a": step})
+            run.log({"accuracy": step}, **at)
+        rows = finish(run)
+        assert [row["_step"] for row in rows] == ([0, 1, 2, 3] if counted else [5, 6, 7, 8])
+        assert [row["accuracy"] for row in rows] == [5, 6, 7, 8]
+        assert [row.get("attention/a") for row in rows] == [5, None, 7, 8]
+        assert [row.get("attention/step") for row in rows] == [5, None, 7, 8]
+
+
+def test_wandb_follows_the_current_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    package: Any = types.ModuleType("wandb")
+    package.run = None
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    sink = sinks.wandb(prefix="a/")
+    with pytest.raises(ss.InputError, match=r"no run: call wandb.init"):
+        sink(0, GIVEN)
+    for mode in ("offline", "shared"):
+        package.run = Rows()
+        package.run.settings.mode = mode
+        sink(0, GIVEN)
+        assert package.run.metrics == [("a/*", "a/step")]
+        assert package.run.finish() == [{"_step": 0, "a/step": 0, "a/entropy/layer_00": 0.5, "a/heads/sink": 2.0}]
 
 
 class Recorder(types.ModuleType):
@@ -47,49 +219,81 @@ class Recorder(types.ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.calls: list[tuple[str, object, dict[str, object]]] = []
-        self.run: Recorder | None = self if name == "wandb" else None
+        self.calls: list[Any] = []
+        self.is_active = True
 
-    def __getattr__(self, name: str):
+    def active_run(self) -> object:
+        return self if self.is_active else None
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *words, **options: self.calls.append((name, *words, options))
 
 
 @pytest.fixture
-def recorder(request, monkeypatch) -> Recorder:
+def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     package = Recorder(request.param)
     monkeypatch.setitem(sys.modules, request.param, package)
     return package
 
 
-@pytest.mark.parametrize("recorder", ["wandb"], indirect=True)
-def test_wandb(recorder: Recorder) -> None:
-    """The step of a look is an axis of its own, since the loop logs too."""
-    sinks.wandb()(50, GIVEN)
-    assert recorder.calls == [
-        ("define_metric", "attention/*", {"step_metric": "attention/step"}),
-        ("log", {"attention/step": 50, "attention/entropy/layer_00": 0.5, "attention/heads/sink": 2.0}, {}),
-    ]
-    recorder.run = None
-    with pytest.raises(ss.InputError, match=r"no run: call wandb.init"):
-        sinks.wandb()
-
-
 @pytest.mark.parametrize("recorder", ["mlflow"], indirect=True)
-def test_mlflow(recorder: Recorder) -> None:
+def test_calls_of_mlflow(recorder: Recorder) -> None:
     sinks.mlflow(prefix="")(50, GIVEN)
-    assert recorder.calls == [("log_metrics", GIVEN, {"step": 50, "run_id": None})]
+    recorder.is_active = False
+    with pytest.raises(ss.InputError, match=r"no active run: call mlflow.start_run\(\) first"):
+        sinks.mlflow()(50, GIVEN)
+    sinks.mlflow("7", prefix="")(50, GIVEN)
+    assert recorder.calls == [("log_metrics", GIVEN, {"step": 50, "run_id": run_id}) for run_id in (None, "7")]
+
+
+def test_mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No run is started where there is none: the loop could then start none."""
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # needs nothing else, which a database does
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    try:
+        with pytest.warns(UserWarning, match=r"a sink failed at step 0: MLflow has no active run"):
+            ss.watch(GPT(), probe=ids(), sinks=[sinks.mlflow()])
+        assert mlflow.active_run() is None
+        with mlflow.start_run() as run:
+            expected = follow(sinks.mlflow())
+        client, stored = mlflow.MlflowClient(), dict[int, dict[str, float]]()
+        for name in client.get_run(run.info.run_id).data.metrics:
+            for metric in client.get_metric_history(run.info.run_id, name):
+                stored.setdefault(metric.step, {})[name] = metric.value
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert same(stored, expected)
 
 
 @pytest.mark.parametrize("recorder", ["trackio"], indirect=True)
-def test_trackio(recorder: Recorder) -> None:
-    sinks.trackio(prefix="a/")(50, GIVEN)
-    assert recorder.calls == [("log", {"a/entropy/layer_00": 0.5, "a/heads/sink": 2.0}, {"step": 50})]
+def test_calls_of_trackio(recorder: Recorder) -> None:
+    run = Recorder("run")
+    for sink, target in ((sinks.trackio(prefix="a/"), recorder), (sinks.trackio(run, prefix="a/"), run)):
+        sink(50, GIVEN)
+        assert target.calls == [("log", {"a/entropy/layer_00": 0.5, "a/heads/sink": 2.0}, {"step": 50})]
+
+
+def test_trackio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trackio = pytest.importorskip("trackio", reason="trackio is not installed")
+    from trackio import sqlite_storage, utils
+
+    for module in (trackio, sqlite_storage, utils):
+        monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path)
+    with pytest.warns(UserWarning, match=r"a sink failed at step 0: Call trackio.init\(\) before"):
+        ss.watch(GPT(), probe=ids(), sinks=[sinks.trackio()])
+    run = trackio.init(project="tried", name="run")
+    expected = follow(sinks.trackio())
+    trackio.finish()
+    logs = sqlite_storage.SQLiteStorage.get_logs("tried", run.name)
+    assert same({log.pop("step"): {k: v for k, v in log.items() if k != "timestamp"} for log in logs}, expected)
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio", "tensorboard"])
-def test_a_missing_package_is_a_sentence(name: str, monkeypatch, tmp_path) -> None:
+def test_a_missing_package_is_a_sentence(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = "torch.utils.tensorboard" if name == "tensorboard" else name
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     with pytest.raises(ss.InputError, match=f"needs {name}, which is not installed here: pip install {name}"):

@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-WARM_UP = 3
-"""Warm-up runs before a capture, which let libraries set themselves up, as CUDA's documentation requires."""
+WARM_UP = 1
+"""Runs before a capture, which let libraries set themselves up and compile what is not compiled yet."""
+
+ROOM = 1 / 2
+"""The share of the device's memory that must never have been asked for, or what was freed is given back before a
+capture, which cannot do so itself; giving it back takes longer than the capture."""
 
 
 def capture(work: Callable[[], object], state: Iterable[Tensor]) -> torch.cuda.CUDAGraph:
@@ -23,15 +27,25 @@ def capture(work: Callable[[], object], state: Iterable[Tensor]) -> torch.cuda.C
         for tensor, value in saved:
             tensor.copy_(value)
 
-    stream = torch.cuda.Stream()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARM_UP):
             work()
             restore()
+        _make_room()
+        graph.capture_begin()
+        try:
+            work()
+        finally:
+            graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
     restore()
     return graph
+
+
+def _make_room() -> None:
+    memory = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    if memory - torch.cuda.memory_reserved() < ROOM * memory:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()

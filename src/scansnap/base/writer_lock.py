@@ -40,9 +40,8 @@ class WriterLock:
                 os.close(handle)
                 if not isinstance(error, BlockingIOError):
                     raise StoreError(f"cannot lock {self._path}: {error.strerror or error}.") from None
-                raise StoreError(
-                    f"process {owner} is writing {self._path}: wait for it, or give another name."
-                ) from None
+                remedy = "close what this process opened" if owner == str(os.getpid()) else "wait for it"
+                raise StoreError(f"process {owner} is writing {self._path}: {remedy}, or give another name.") from None
             if self._is_there(handle):
                 self._held = handle
             else:

@@ -27,8 +27,8 @@ LONGEST, WIDEST = 1023, 256
 ORDERED = 1024
 """Batches of at most this many sequences are put in order: each program hashes all keys of its batch for it."""
 
-AT_ONCE = 128
-"""Positions that a program draws at once."""
+AT_ONCE = 32
+"""Buckets of positions that a program draws at once."""
 
 
 def suits(source: DataSource, layout: CompactLayout, options: StepOptions) -> bool:
@@ -59,7 +59,9 @@ class DeviceSampler:
         self._size, self._class_thresholds = put(tables.size), put(tables.class_thresholds)
         positioned = isinstance(classes, PositionedClasses)
         self._thresholds = put(position_thresholds(classes) if positioned else tables.thresholds)  # (.., K, W)
-        self._positions = put(classes.position_counts) if isinstance(classes, PositionedClasses) else None
+        sizes = classes.position_counts if isinstance(classes, PositionedClasses) else np.empty(0, np.int64)
+        self._largest = int(sizes.max(initial=0))  # positions of a bucket; 0 where there are no buckets
+        self._sizes, self._starts = put(sizes), put(np.cumsum(sizes) - sizes)
         shape = (len(seeds), batch)
         self._class_index = torch.empty(shape, dtype=torch.int64, device=device)
         buckets = (classes.num_buckets,) if positioned else ()
@@ -78,7 +80,7 @@ class DeviceSampler:
         sizes = {"CLASSES": power(num_classes), "WIDTH": power(width), "num_warps": 1,
                  "BATCH": power(batch) if self.in_class_order else 0}  # fmt: skip
         self._counts.zero_()
-        if self._positions is None:
+        if not self._largest:
             padded = int(padded_length(self._length))
             triton_sampling.draw[(seeds * batch,)](
                 *tables, self._class_index, self._counts, batch, num_classes, width, table, num_rows, self._length,
@@ -86,8 +88,8 @@ class DeviceSampler:
             )  # fmt: skip
             return Batch(self._class_index, self._counts, self._weights, seed_of_run=self._seed_of_run)
         triton_sampling.draw_by_position[(seeds * batch,)](
-            *tables, self._positions, self._class_index, self._counts, batch, num_classes, width, table, num_rows,
-            len(self._positions), DRAWS=min(AT_ONCE, power(self._length)), **sizes,
+            *tables, self._sizes, self._starts, self._class_index, self._counts, batch, num_classes, width, table,
+            num_rows, len(self._sizes), self._largest, BUCKETS=min(AT_ONCE, power(len(self._sizes))), **sizes,
         )  # fmt: skip
         return Batch(self._class_index, self._counts.sum(2), self._weights, self._counts, seed_of_run=self._seed_of_run)
 

@@ -87,34 +87,36 @@ def draw(
 
 @triton.jit
 def draw_by_position(
-    seeds, step, size, thresholds, class_thresholds, support, sizes, class_index, counts,
-    batch, num_classes, width, table, num_rows, num_buckets,
-    CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
+    seeds, step, size, thresholds, class_thresholds, support, sizes, starts, class_index, counts,
+    batch, num_classes, width, table, num_rows, num_buckets, largest,
+    CLASSES: tl.constexpr, BUCKETS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
 ):  # fmt: skip
-    """One program per sequence: `data.position_sampling.draw_positions` and `count_places`, bucket after bucket."""
+    """One program per sequence: `data.position_sampling.draw_positions` and `count_places`.
+
+    It goes through the positions of many buckets at once, one of each at a time, up to those of the `largest`.
+    """
     golden = tl.full((), GOLDEN, tl.uint64)
     key, n, place = draw_class(seeds, tl.load(step), class_thresholds, class_index, batch, num_classes, CLASSES, BATCH)
     tokens = tl.load(size + n)
-    w, j = tl.arange(0, WIDTH), tl.arange(0, DRAWS)
+    w = tl.arange(0, WIDTH)[None, :]
     rows = tl.load(support + n * width + w, mask=w < tokens, other=0)
-    first = 0  # distances before this bucket
-    for g in range(num_buckets):
-        positions = tl.load(sizes + g).to(tl.int32)
-        row = thresholds + (n * num_buckets + g) * table + w
-        lower = tl.load(row - 1, mask=(w > 0) & (w < tokens), other=-2147483648)
-        upper = tl.load(row, mask=w < tokens - 1, other=2147483647)
-        value = tl.zeros((WIDTH,), dtype=tl.int32)
-        for d0 in range(0, positions, DRAWS):
-            present = d0 + j < positions
-            words = mix(key + (first + d0 + j + 2).to(tl.uint64) * golden)
-            draws = ((words & 0xFFFFFFFF).to(tl.int64) - 2147483648).to(tl.int32)
-            is_last = (w == tokens - 1)[:, None]  # it has all draws from the threshold before it on
-            inside = (draws[None, :] >= lower[:, None]) & ((draws[None, :] < upper[:, None]) | is_last)
-            value += tl.sum((inside & present[None, :] & (w < tokens)[:, None]).to(tl.int32), axis=1)
-        first += positions
-        tl.store(
-            counts + (place * num_buckets + g) * num_rows + rows, value.to(counts.dtype.element_ty), mask=w < tokens
-        )
+    for first_bucket in range(0, num_buckets, BUCKETS):
+        g = first_bucket + tl.arange(0, BUCKETS)
+        positions = tl.load(sizes + g, mask=g < num_buckets, other=0).to(tl.int32)
+        start = tl.load(starts + g, mask=g < num_buckets, other=0)
+        here = (g < num_buckets)[:, None] & (w < tokens)
+        row = thresholds + ((n * num_buckets + g) * table)[:, None] + w
+        lower = tl.load(row - 1, mask=here & (w > 0), other=-2147483648)
+        upper = tl.load(row, mask=here & (w < tokens - 1), other=2147483647)
+        value = tl.zeros((BUCKETS, WIDTH), dtype=tl.int32)
+        for d in range(largest):
+            words = mix(key + (start + d + 2).to(tl.uint64) * golden)
+            draws = ((words & 0xFFFFFFFF).to(tl.int64) - 2147483648).to(tl.int32)[:, None]
+            # The last token has all draws from the threshold before it on.
+            inside = (draws >= lower) & ((draws < upper) | (w == tokens - 1))
+            value += (inside & (d < positions)[:, None]).to(tl.int32)
+        places = counts + ((place * num_buckets + g) * num_rows)[:, None] + rows
+        tl.store(places, value.to(counts.dtype.element_ty), mask=here)
 
 
 @triton.jit

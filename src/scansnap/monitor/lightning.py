@@ -22,7 +22,8 @@ class LightningWatch(Callback):
     It takes what `ss.watch` takes but the model, which is called with the probe as the module's `forward` is.  The
     watch is its attribute `watch` from the beginning of training.
 
-    >>> callback = ss.LightningWatch(probe=np.zeros((2, 8), int), every=100)  # Trainer(callbacks=[callback])
+    >>> import torch
+    >>> callback = ss.LightningWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(callbacks=[callback])
     """
 
     def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
@@ -44,3 +45,7 @@ class LightningWatch(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self.watch is not None
         self.watch.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self.watch is not None:
+            self.watch.close()

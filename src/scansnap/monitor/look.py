@@ -61,11 +61,13 @@ def undisturbed(model: nn.Module, is_sharded: bool = False) -> Iterator[Trace]:
         stack.enter_context(torch.no_grad())
         if "torch._dynamo" in sys.modules:  # nothing is compiled otherwise
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        for kind in {device.type for device in devices} | {"cpu"}:
+        for kind in ({device.type for device in devices} | {"cpu"}) - {"meta"}:
             if torch.is_autocast_enabled(kind):  # in older versions its cache would hand on weights without gradients
                 dtype = torch.get_autocast_dtype(kind)
                 stack.enter_context(torch.autocast(kind, dtype, cache_enabled=False))
         for module in modules:
+            if isinstance(module, torch.jit.ScriptModule):  # its mode is not among its attributes
+                stack.callback(setattr, module, "training", module.training)
             module.training = False
         yield trace
 
@@ -93,11 +95,11 @@ def _random_numbers(devices: set[torch.device], trace: Trace) -> Iterator[None]:
 @contextmanager
 def _attributes(modules: list[nn.Module], only: tuple[str, ...] | None, trace: Trace) -> Iterator[None]:
     states = [_ModuleState(module, only) for module in modules]
-    tensors: dict[int, tuple[Tensor, int, Tensor]] = {}
+    tensors: dict[int, tuple[Tensor, int | None, Tensor]] = {}
     for module, state in zip(modules, states, strict=True):
         for value in (*module._buffers.values(), *state.attributes.values()):
             if isinstance(value, Tensor) and id(value) not in tensors:
-                tensors[id(value)] = (value, value._version, value.detach().clone())
+                tensors[id(value)] = (value, _version(value), value.detach().clone())
     try:
         yield
     finally:
@@ -105,9 +107,15 @@ def _attributes(modules: list[nn.Module], only: tuple[str, ...] | None, trace: T
             trace.is_any |= state.restore()
         with torch.no_grad():
             for tensor, version, copy in tensors.values():
-                if tensor._version != version:
+                if version is None or tensor._version != version:
                     trace.is_any = True
-                    tensor.copy_(copy)
+                    with torch.inference_mode(version is None):
+                        tensor.copy_(copy)
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often a tensor was changed; those made in inference mode do not know."""
+    return None if tensor.is_inference() else tensor._version
 
 
 class _ModuleState:

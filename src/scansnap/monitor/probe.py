@@ -1,7 +1,8 @@
 """What the model is shown at every look: fixed windows, and some with random tokens that repeat.
 
 A probe is what the model is called with: a tensor, a tuple of arguments, a mapping of keyword arguments, a list of
-these, or a function of the model that calls it.
+these, or a function of the model that calls it.  Tensors may also lie in mappings, lists and tuples among the
+arguments; one that is given twice stays one tensor.
 
 A sample of the rows is measured, the same at every look: each window's positions are cut into equal parts and one
 position is drawn from each, so that a mean over rows is unbiased and varies less than with independent draws.
@@ -13,8 +14,11 @@ windows are shown together with the others, so that they cost no pass of their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+import zlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -69,14 +73,29 @@ class Probe:
         """
         self.rows, self.device, self._seed = rows, device, seed
         self._followed = followed
+        self.repeats = True  # whether windows of repeated tokens are shown too
         self.function: Callable[[nn.Module], Any] | None = probe if callable(probe) else None
         parts = [] if self.function else probe if isinstance(probe, list) else [probe]
         if not self.function and not parts:
             raise InputError("the probe is an empty list: give the model's input, a batch as it is trained on.")
         self._calls = [_arguments(part, device) for part in parts]
-        self.batch_dim: int | None = None if self.function else 0  # which axis counts windows; None if not known
+        is_ragged = any(value.is_nested for call in self._calls for _, value in _tensors(*call))
+        self.batch_dim = None if self.function or is_ragged else 0  # which axis counts windows; None if not known
         self._positions: dict[tuple[int, int, int], Tensor] = {}
         self._repeated: dict[tuple[int, int, int | None], Tensor] = {}
+
+    def to(self, device: torch.device) -> Probe:
+        """The same probe on another device."""
+        moved = copy.copy(self)
+        moved.device, moved._positions, moved._repeated = device, {}, {}
+        moved._calls = [_map(call, lambda _, value: value.to(device), lambda _: True) for call in self._calls]
+        return moved
+
+    def without_repeated(self) -> Probe:
+        """The same probe without windows of repeated tokens."""
+        alone = copy.copy(self)
+        alone.repeats = False
+        return alone
 
     @property
     def windows(self) -> int:
@@ -95,6 +114,18 @@ class Probe:
             ", ".join(_in_words(name, value) for name, value in _tensors(*call)) or "no tensors" for call in self._calls
         ]
         return "; ".join(shapes)
+
+    @cached_property
+    def checksum(self) -> str:
+        """Of the numbers in it, so that another probe of the same shape is told apart; empty for a function."""
+        sum_of_all = 0
+        for call in self._calls:
+            for name, value in _tensors(*call):
+                sum_of_all = zlib.crc32(name.encode(), sum_of_all)
+                for part in value.unbind() if value.is_nested else [value]:
+                    content = part.contiguous().flatten().view(torch.uint8).cpu().numpy()
+                    sum_of_all = zlib.crc32(content.tobytes(), sum_of_all)
+        return f"{sum_of_all:08x}" if self._calls else ""
 
     def pieces(self, at_most: int | None, *, repeat: bool = True) -> Iterator[Piece]:
         """The probe in pieces of at most so many windows, the last of each call with the repeated windows."""
@@ -150,13 +181,11 @@ class Probe:
 
     def token_ids(self) -> Tensor | None:
         """The token ids (windows, T) of the first call, if it has any."""
-        if not self._calls:
-            return None
-        args, kwargs = self._calls[0]
-        for value in (*(kwargs.get(name) for name in TOKEN_IDS), *args):
-            if isinstance(value, Tensor):
-                is_ids = value.ndim == 2 and not value.is_floating_point() and value.dtype != torch.bool
-                return (value.T if self.batch_dim else value) if is_ids else None
+        named = _tensors(*self._calls[0]) if self._calls else []
+        first = [value for name, value in named if name.isdigit()][:1]
+        for value in [*(value for ids in TOKEN_IDS for name, value in named if name == ids), *first]:
+            is_ids = value.ndim == 2 and not value.is_floating_point() and value.dtype != torch.bool
+            return (value.T if self.batch_dim else value) if is_ids and not value.is_nested else None
         return None
 
     def repeated_tokens(self, length: int, count: int) -> Tensor | None:
@@ -177,8 +206,8 @@ class Probe:
 
     def real_tokens(self, piece: Piece, batch: int, length: int, *, decoder: bool) -> Tensor | None:
         """Which tokens (batch, length) are not padding, where the model is told; of an encoder or of its decoder."""
-        for name, value in piece.kwargs.items():
-            if isinstance(value, Tensor) and value.shape == (batch, length):
+        for name, value in _tensors(piece.args, piece.kwargs):
+            if value.shape == (batch, length):
                 if name.startswith(("decoder", "tgt", "memory")) != decoder:
                     continue
                 if name.endswith("key_padding_mask") and value.dtype == torch.bool:
@@ -202,7 +231,7 @@ class Probe:
     def _with_repeated(self, call: Any, count: int) -> tuple[Any, int]:
         """The call with windows of repeated tokens after its own."""
         number = max(1, count // PER_REPEATED)
-        if self.batch_dim is None or self.token_ids() is None:
+        if not self.repeats or self.batch_dim is None or self.token_ids() is None:
             return call, 0
         dim = self.batch_dim
         ids = self.token_ids()
@@ -243,22 +272,42 @@ def _arguments(part: Any, device: torch.device) -> tuple[tuple[Any, ...], dict[s
 
 
 def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
-    named = [*((str(i), value) for i, value in enumerate(args)), *kwargs.items()]
-    return [(name, value) for name, value in named if isinstance(value, Tensor) and value.ndim]
+    """All tensors but numbers, each with its innermost name or place."""
+    named: list[tuple[str, Tensor]] = []
+
+    def note(name: str, value: Tensor) -> Tensor:
+        named.append((name, value))
+        return value
+
+    _map((tuple(args), dict(kwargs)), note, lambda value: value.ndim > 0)
+    return named
 
 
 def _in_words(name: str, value: Tensor) -> str:
-    return f"{'a tensor' if name.isdigit() else name} of {' x '.join(map(str, value.shape))}"
+    size = f"{len(value)} ragged windows" if value.is_nested else " x ".join(map(str, value.shape))
+    return f"{'a tensor' if name.isdigit() else name} of {size}"
 
 
 def _map(
     call: tuple[tuple[Any, ...], dict[str, Any]], change: Callable[[str, Tensor], Tensor], of: Callable[[Tensor], bool]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    def changed(name: str, value: Any) -> Any:
-        return change(name, value) if isinstance(value, Tensor) and of(value) else value
+    done: dict[int, Tensor] = {}
 
-    args, kwargs = call
-    return tuple(changed(str(i), v) for i, v in enumerate(args)), {k: changed(k, v) for k, v in kwargs.items()}
+    def changed(name: str, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if of(value) and id(value) not in done:
+                done[id(value)] = change(name, value)
+            return done.get(id(value), value)
+        if isinstance(value, MutableMapping):
+            filled = copy.copy(value)
+            filled.update({key: changed(str(key), item) for key, item in value.items()})
+            return filled
+        if isinstance(value, list | tuple):
+            items = [changed(str(i), item) for i, item in enumerate(value)]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return value
+
+    return changed("", call[0]), changed("", call[1])
 
 
 def _spread_order(count: int) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ projections.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,9 +94,24 @@ def largest_singular_values(projections: Projections) -> Tensor:
 
 def _matrix(part: object, rows: int) -> Tensor | None:
     """The weight (rows, D) of a linear layer; Conv1D of Hugging Face has it transposed."""
-    weight = getattr(part, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or type(weight) not in (Tensor, nn.Parameter):
+    base = getattr(part, "base_layer", part)
+    plain = getattr(base, "weight", None)
+    if not isinstance(plain, Tensor) or type(plain) not in (Tensor, nn.Parameter) or plain.ndim != 2 or plain.is_meta:
         return None
-    if type(part).__name__ == "Conv1D":
+    weight = plain if base is part else _adapted(part, plain)
+    if weight is not None and type(base).__name__ == "Conv1D":
         weight = weight.T
-    return weight if weight.shape[0] == rows else None
+    return weight if weight is not None and weight.shape[0] == rows else None
+
+
+def _adapted(part: Any, weight: Tensor) -> Tensor | None:
+    """The weight of a layer with PEFT's adapters, which are added to it while they are not merged; None for others."""
+    if getattr(part, "merged", False) or getattr(part, "disable_adapters", False):
+        return weight
+    if not hasattr(part, "lora_A"):
+        return None
+    names = [name for name in part.active_adapters if name in part.lora_A]
+    if any(getattr(part, kind, {}).get(name) for kind in ("lora_variant", "use_dora") for name in names):
+        return None  # not a sum
+    with torch.no_grad():
+        return sum((part.get_delta_weight(name) for name in names), start=weight.detach())

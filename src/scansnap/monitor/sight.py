@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from torch.overrides import TorchFunctionMode
 
 from scansnap.monitor.calls import AttentionCall, ProductCall, ScoredCall
@@ -24,6 +25,9 @@ from scansnap.monitor.flex import FLEX, flex_call, flex_result
 from scansnap.monitor.multi_head import multi_head_call, multi_head_rows
 
 SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
+
+OUTSIDE = "outside of modules"
+"""The name of attention that no module of the model computes."""
 
 Returned = Callable[[Any, ChosenRows], Tensor]
 """From what the model's attention returned, what it says for some rows."""
@@ -39,8 +43,13 @@ class AllSeen(BaseException):
 class Receiver(Protocol):
     """What a sight tells of the attention that it sees."""
 
+    learns: bool
+
     def add(self, name: str, call: AttentionCall) -> None:
         """Take a call by the module of this name."""
+
+    def note_softmax(self, name: str, rows: int, keys: int) -> None:
+        """Take note of a softmax that was not announced; only while it learns."""
 
     def check(self, name: str, returned: Expected, expected: Expected) -> None:
         """Compare what the model's attention returned with what is expected, for some rows."""
@@ -81,7 +90,7 @@ class Sight(TorchFunctionMode):
             functional.multi_head_attention_forward: self._see_multi_head,
             FLEX: self._see_flex,
         }
-        if self._by_softmax:
+        if self._by_softmax or receiver.learns:
             self._views |= dict.fromkeys(SOFTMAX, self._see_softmax)
 
     def __torch_function__(
@@ -137,7 +146,7 @@ class Sight(TorchFunctionMode):
         shaped = with_heads(call, self._windows)
 
         def returned(result: Tensor, rows: ChosenRows) -> Tensor:
-            return rows.of(result.reshape(*shaped.sizes[:3], -1))
+            return rows.of(_padded(result)[0].reshape(*shaped.sizes[:3], -1))
 
         return self.see(
             next(self._modules(), None), shaped, lambda: func(*args, **kwargs),
@@ -157,8 +166,13 @@ class Sight(TorchFunctionMode):
 
     def _see_softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         scores, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if scores.ndim < 3 or dim not in (-1, scores.ndim - 1):
+            return func(*args, **kwargs)
         module = next((m for m in self._modules() if id(m) in self._by_softmax), None)
-        if module is None or scores.ndim < 3 or dim not in (-1, scores.ndim - 1):
+        if module is None:
+            if self._receiver.learns:
+                owner = next((m for m in self._modules() if not isinstance(m, nn.Softmax)), None)
+                self._receiver.note_softmax(self._names.get(id(owner), OUTSIDE), *scores.shape[-2:])
             return func(*args, **kwargs)
         call = ScoredCall(_with_heads(scores, self._windows))
         return self.see(module, call, lambda: func(*args, **kwargs))
@@ -188,7 +202,7 @@ class Sight(TorchFunctionMode):
 
     def _layer_name(self, module: nn.Module | None) -> str:
         """The module's name, with the number of the call if it has attended before in this pass."""
-        name = self._names.get(id(module), "outside of modules")
+        name = self._names.get(id(module), OUTSIDE)
         self._calls[name] = number = self._calls.get(name, 0) + 1
         return name if number == 1 else f"{name} (call {number})"
 
@@ -206,9 +220,21 @@ def fused_call(
     """A call of `scaled_dot_product_attention`, and its dropout."""
     if hasattr(attn_mask, "_materialize"):  # a causal bias that torch keeps as a rule
         attn_mask = attn_mask._materialize(query.device)  # type: ignore[union-attr]
+    if query.is_nested:
+        (query, is_query), (key, is_key), (value, _) = map(_padded, (query, key, value))
+        attn_mask = (is_query[:, :, None] & is_key[:, None])[:, None]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     query, key, value = as_autocast(query, key, value)
     return ProductCall(query, key, value, scale, attn_mask, is_causal=is_causal), dropout_p
+
+
+def _padded(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """A ragged tensor (B, H, T, d) filled up with zeros, and which of its tokens (B, T) are its own."""
+    if not tensor.is_nested:
+        return tensor, torch.ones(tensor.shape[0], tensor.shape[-2], dtype=torch.bool, device=tensor.device)
+    windows = [window.transpose(0, 1) for window in tensor.unbind()]
+    is_own = [torch.ones(len(window), dtype=torch.bool, device=tensor.device) for window in windows]
+    return pad_sequence(windows, batch_first=True).transpose(1, 2), pad_sequence(is_own, batch_first=True)
 
 
 def as_autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

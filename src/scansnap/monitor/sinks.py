@@ -4,13 +4,15 @@ A sink is a callable that takes the step and numbers by name; those below are ma
 
     watch = ss.watch(model, probe=batch, sinks=[lambda step, numbers: print(step, numbers["entropy/layer_00"])])
 
-It gets the mean over the heads of each layer of every quantity, and the number of heads of which each verdict holds:
-a mean hides one head, a count does not.  Numbers of single heads are in the dataset.
+It gets the mean over the heads of each layer of every quantity; of each verdict that can be judged the number of heads
+of which it holds: a mean hides one head, a count does not; and the number of looks that are missing, whole or in part,
+which is all that it gets of a look that failed.  Numbers of single heads are in the dataset.
 """
 
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +22,8 @@ import numpy as np
 import xarray as xr
 
 from scansnap.base.errors import InputError
-from scansnap.monitor.verdicts import HEAD_VERDICTS, judge_heads
+from scansnap.monitor.dataset import quantities_of, split_looks
+from scansnap.monitor.verdicts import count_verdicts
 
 Sink = Callable[[int, Mapping[str, float]], None]
 
@@ -29,16 +32,17 @@ def numbers(dataset: xr.Dataset) -> dict[str, float]:
     """What sinks are told of the last look."""
     last = dataset.isel(step=-1)
     means = {
-        f"{name}/layer_{layer:02d}": float(np.nanmean(values.values[i]))
-        for name, values in last.data_vars.items()
-        if values.dims == ("layer", "head")
+        f"{name}/layer_{layer:02d}": float(np.nanmean(last[name].values[i]))
+        for name in quantities_of(dataset)
         for i, layer in enumerate(last["layer"].values.tolist())
-        if np.isfinite(values.values[i]).any()
+        if np.isfinite(last[name].values[i]).any()
     }
-    if not means:  # the look is missing
-        return {}
-    names = [verdict.name for verdict in judge_heads(dataset)]
-    return {**means, **{f"heads/{name}": float(names.count(name)) for name in HEAD_VERDICTS}}
+    _, failed = split_looks(dataset)
+    missing = {"looks/missing": float(len(failed))}
+    if last["status"].item() == "missing":
+        return missing
+    counts = {f"heads/{name}": float(count) for name, count in count_verdicts(dataset).items()}
+    return means | counts | missing
 
 
 def tensorboard(folder: str | Path, *, prefix: str = "attention/") -> Sink:
@@ -50,33 +54,57 @@ def tensorboard(folder: str | Path, *, prefix: str = "attention/") -> Sink:
             writer.add_scalar(prefix + name, value, step)
         writer.flush()
 
+    weakref.finalize(write, writer.close)  # it has a thread and an open file
     return write
 
 
 def wandb(run: Any = None, *, prefix: str = "attention/") -> Sink:
-    """The history of a run of Weights & Biases: the one given, or the current one.
+    """The history of a run of Weights & Biases: the one given, or the one that is current at a look.
 
-    Its own step only grows, and the loop may log in between, so the step of a look is an axis of its own.
+    A run's own step only grows, and the loop logs too.  So the step of a look is an axis of its own, and its numbers go
+    into the row that is open, which the loop's next step closes: with a row for themselves they would shift the steps
+    that the run counts, and what the loop logs next with the same step would be dropped.  A row in which the last look
+    is still alone is closed first.
     """
     package = _package("wandb")
-    run = package.run if run is None else run
-    if run is None:
-        raise InputError("Weights & Biases has no run: call wandb.init(...) first, or give the run.")
     axis = f"{prefix}step"
-    run.define_metric(f"{prefix}*", step_metric=axis)
-    return lambda step, numbers: run.log({axis: step, **_prefixed(prefix, numbers)})
+    open_row: tuple[Any, int] | None = None  # the run and its step at the last look
+
+    def write(step: int, numbers: Mapping[str, float]) -> None:
+        nonlocal open_row
+        current = package.run if run is None else run
+        if current is None:
+            raise InputError("Weights & Biases has no run: call wandb.init(...) first, or give the run.")
+        if open_row is None or open_row[0] is not current:
+            current.define_metric(f"{prefix}*", step_metric=axis)
+        row = {axis: step, **_prefixed(prefix, numbers)}
+        if current.settings.mode == "shared":  # several processes log, and rows have no number
+            current.log(row)
+            return
+        if open_row == (current, current.step):
+            current.log({}, commit=True)
+        current.log(row, commit=False)
+        open_row = current, current.step
+
+    return write
 
 
 def mlflow(run_id: str | None = None, *, prefix: str = "attention/") -> Sink:
-    """Metrics of a run of MLflow: the one given, or the current one."""
+    """Metrics of a run of MLflow: the one given, or the one that is active at a look."""
     package = _package("mlflow")
-    return lambda step, numbers: package.log_metrics(_prefixed(prefix, numbers), step=step, run_id=run_id)
+
+    def write(step: int, numbers: Mapping[str, float]) -> None:
+        if run_id is None and package.active_run() is None:  # MLflow would start one, and refuse to start the loop's
+            raise InputError("MLflow has no active run: call mlflow.start_run() first, or give the id of a run.")
+        package.log_metrics(_prefixed(prefix, numbers), step=step, run_id=run_id)
+
+    return write
 
 
-def trackio(*, prefix: str = "attention/") -> Sink:
-    """Metrics of the current run of Trackio."""
-    package = _package("trackio")
-    return lambda step, numbers: package.log(_prefixed(prefix, numbers), step=step)
+def trackio(run: Any = None, *, prefix: str = "attention/") -> Sink:
+    """Metrics of a run of Trackio: the one given, or the one that is current at a look."""
+    target = _package("trackio") if run is None else run
+    return lambda step, numbers: target.log(_prefixed(prefix, numbers), step=step)
 
 
 def _prefixed(prefix: str, numbers: Mapping[str, float]) -> dict[str, float]:

@@ -78,10 +78,15 @@ class LookStore:
             raise
         self.last_step: int | None = steps[-1] if steps else None
         self._arrays: dict[str, _Array] = {}
+        self._is_closed = False
 
     def append(self, look: xr.Dataset) -> None:
         """Add a look: a Dataset with one `step`, later than the last one that is there."""
         step = int(look["step"].item())
+        if self._is_closed:
+            raise StoreError(
+                f"{self.path} was closed before step {step:,}, so the look at it was not added: make another watch."
+            )
         if self.last_step is not None and step <= self.last_step:
             raise StoreError(
                 f"{self.path} has looks up to step {self.last_step:,}, so the look at step {step:,} was not added: "
@@ -114,6 +119,11 @@ class LookStore:
                     f"{self.path} holds looks with {name} {shortened(stored.attrs.get(name))} and not "
                     f"{shortened(look.attrs.get(name))}: give the same to continue it, or another store."
                 )
+        if stored.attrs.get("probe_checksum") != look.attrs.get("probe_checksum"):
+            raise StoreError(
+                f"{self.path} holds looks on another probe, {shortened(look.attrs.get('probe'))} with other numbers: "
+                "give the same probe to continue it, or another store."
+            )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):
             raise StoreError(
                 f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': record the same "
@@ -122,9 +132,10 @@ class LookStore:
         for variable in [*stored.coords, *stored.data_vars]:
             old, new = stored.variables[variable], look.variables[variable]
             if old.shape[1:] != new.shape[1:] if "step" in old.dims else not old.equals(new):
+                what = "on another probe" if variable == "token" else "at another model"
                 raise StoreError(
-                    f"{self.path} holds looks at another model, with another '{variable}': give the same model to "
-                    "continue it, or another store."
+                    f"{self.path} holds looks {what}, with another '{variable}': give the same to continue it, or "
+                    "another store."
                 )
 
     def close(self) -> None:
@@ -133,6 +144,7 @@ class LookStore:
             self._folder.write(f"{array.name}/.zarray", json.dumps(array.layout).encode())
         if self._arrays:
             self._folder.commit()
+        self._arrays, self._is_closed = {}, True
         self._lock.release()
 
     def _begin(self, look: xr.Dataset) -> None:

@@ -26,7 +26,8 @@ class TrainerWatch(TrainerCallback):
     It takes what `ss.watch` takes but the model; tokens are called what the trainer's tokenizer calls them.  The watch
     is its attribute `watch` from the beginning of training.
 
-    >>> callback = ss.TrainerWatch(probe=np.zeros((2, 8), int), every=100)  # Trainer(..., callbacks=[callback])
+    >>> import torch
+    >>> callback = ss.TrainerWatch(probe=torch.zeros(2, 8, dtype=int), every=100)  # Trainer(..., callbacks=[callback])
     """
 
     def __init__(self, *, probe: object, **options: Unpack[WatchOptions]) -> None:
