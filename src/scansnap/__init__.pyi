@@ -67,6 +67,7 @@ from scansnap.monitor.verdicts import head_verdict as head_verdict
 from scansnap.monitor.verdicts import judge_heads as judge_heads
 from scansnap.monitor.watch import Watch as Watch
 from scansnap.monitor.watch import watch as watch
+from scansnap.report.watch_page import write_watch_page as write_watch_page
 from scansnap.results import measure as measure
 from scansnap.results.quantities import QUANTITIES as QUANTITIES
 from scansnap.results.quantities import Quantity as Quantity

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from scansnap.cli.app import main
-from scansnap.monitor.store import LookStore
-from tests.monitor.looks import first, look
+from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.verdicts import HEAD_VERDICTS
+from tests.monitor.looks import first, look, missing
 
 
 @pytest.fixture
@@ -56,6 +57,33 @@ def test_show_json(command, store, capsys) -> None:
     facts = json.loads(capsys.readouterr().out)
     assert facts["steps"] == [0, 50, 100]
     assert {verdict["name"] for verdict in facts["verdicts"]} >= {"sink"}
+    assert (facts["missing"], facts["not_judged"]) == ([], {})
+
+
+def test_show_what_is_missing(command, store, capsys) -> None:
+    looks = LookStore(store)
+    looks.append(missing(read_looks(store).load(), 150, "out of memory"))
+    looks.close()
+    assert command("watch", "show", store, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["missing"] == [{"step": 150, "reason": "out of memory"}]
+
+
+def test_show_ones_own_verdicts(command, store, capsys, tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import scansnap as ss\n"
+        "@ss.HEAD_VERDICTS.register('eager')\n"
+        "@ss.head_verdict('alarm', needs='first_token')\n"
+        "def eager(head):\n"
+        "    return head.as_long_as(head['first_token'] > 0.5, 'it is mine')\n"
+    )
+    try:
+        words = ("watch", "show", store, "--from", tmp_path / "mine.py")
+        assert command(*words, "--once") == 0
+        assert "alarm: layer 0, all 2 heads: eager since step 0: it is mine" in capsys.readouterr().out
+        assert command(*words, "--page", tmp_path / "page.html") == 0
+        assert "4 heads are <strong>eager</strong>" in (tmp_path / "page.html").read_text()
+    finally:
+        del HEAD_VERDICTS._makers["eager"]
 
 
 def test_refusals(command, store, capsys, tmp_path) -> None:
@@ -86,6 +114,7 @@ def test_a_short_demonstration(command, capsys, tmp_path) -> None:
     assert lines[0].startswith("step 100 of 100: loss 4.")
     assert lines[1].startswith("no induction head has formed by step 100")
     assert lines[2].startswith("3 looks; heads by verdict: ")
+    assert lines[4].startswith(f"looks: {tmp_path / 'a.zarr'}   (show them with scansnap watch show ")
     assert (tmp_path / "page.html").exists()
     assert command(*words) == 2
     assert "exists already" in capsys.readouterr().err
@@ -108,5 +137,12 @@ def test_checkpoints(command, capsys, tmp_path) -> None:
     assert f"looks: {tmp_path / 'run-attention.zarr'}" in shown.out
     assert command(*words, "--json") == 0
     assert json.loads(capsys.readouterr().out)["steps"] == [100, 200]
+    (tmp_path / "run-attention.zarr").rename(tmp_path / "all.zarr")
+    one = ("watch", "checkpoints", tmp_path / "run" / "checkpoint-200", "--probe", tmp_path / "text.txt")
+    assert command(*one) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("1 look; heads by verdict: ")
+    assert f"looks: {tmp_path / 'run-attention.zarr'}" in shown  # beside the folder of the series
+    assert read_looks(tmp_path / "run-attention.zarr")["step"].values.tolist() == [200]
     assert command("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "none.txt") == 2
     assert "cannot be read" in capsys.readouterr().err

@@ -63,6 +63,7 @@ def look(step: int, weights: Weights, before: Weights | None = None, *, prefix: 
     values = {name: total[None] / (length - 1) for name, total in sums.items()}
     values["prefix_matching"] = np.full((1, layers, heads), prefix)
     values["largest_logit"] = np.broadcast_to(np.asarray(logit, np.float64), (1, layers, heads)).copy()
+    values["finite"] = np.ones((1, layers, heads))
     shown = min(length, 48)
     pattern = weights[None, :, :, :shown, :shown].astype(np.float32)
     return xr.Dataset(

@@ -182,7 +182,7 @@ def test_a_quantity_of_the_users_own() -> None:
     mean = model.weights.softmax(3)[..., -2:].sum(-1).mean((0, 2))
     np.testing.assert_allclose(watch.dataset["recent"].values[0, 0], mean, rtol=1e-6)
     assert watch.dataset["recent"].attrs["long_name"] == "attention on the last two keys"
-    assert set(watch.dataset.data_vars) == {"entropy", "recent", "pattern"}
+    assert set(watch.dataset.data_vars) == {"entropy", "recent", "finite", "pattern"}
 
 
 @pytest.mark.parametrize("keys", [16, 640, 656, 1024, 4096])

@@ -19,7 +19,7 @@ import torch
 
 import scansnap as ss
 from scansnap.monitor import sinks
-from tests.monitor.looks import even, first, look
+from tests.monitor.looks import even, first, look, missing
 from tests.monitor.small_models import GPT, ids
 
 GIVEN = {"entropy/layer_00": 0.5, "heads/sink": 2.0}
@@ -36,6 +36,9 @@ def test_numbers_of_a_look() -> None:
     assert numbers["heads/sink"] == 1
     assert numbers["heads/collapsed"] == 0
     assert "moved/layer_00" not in numbers  # nothing is before the first look
+    assert "heads/frozen" not in numbers
+    assert "heads/collapsed" not in sinks.numbers(once.drop_vars("top_1"))  # it cannot be judged
+    assert sinks.numbers(missing(once, 10, "out of memory")) == {"looks/missing": 1}
 
 
 def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
@@ -54,12 +57,14 @@ def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
         expected[step] = {
             f"attention/{name}/layer_{layer:02d}": float(values[i, layer].mean())
             for name, values in so_far.data_vars.items()
-            if name != "pattern"
+            if name not in ("pattern", "finite")
             for layer in range(2)
             if not (name == "moved" and i == 0)
         }
         verdicts = [verdict.name for verdict in ss.judge_heads(so_far)]
-        expected[step] |= {f"attention/heads/{name}": verdicts.count(name) for name in ss.HEAD_VERDICTS}
+        judged = [name for name in ss.HEAD_VERDICTS if i or name != "frozen"]  # nothing is before the first look
+        expected[step] |= {f"attention/heads/{name}": verdicts.count(name) for name in judged}
+        expected[step]["attention/looks/missing"] = 0
     assert list(expected) == [0, 10, 20]
     return expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -47,12 +48,13 @@ def test_what_it_shows(tmp_path, parts) -> None:
     assert lines[0].startswith("GPT: look 4 at step 150, 0:00:0")
     assert lines[0].endswith("ago; next at step 200")
     assert lines[1] == "missing looks: 1, the last at step 150 (out of memory)"
-    (row,) = [line for line in lines if line.startswith(" layer 0")]
+    (row,) = [line for line in lines if line.startswith("layer 0")]
     shares = parts[2]["normalized_entropy"].values[0, 0]
     assert row.split()[2:] == [short(value) for value in shares]
+    assert lines[2] == "heads by verdict: 1 collapsed; 1 uniform; 1 sink; 1 sparse"
+    assert lines[3].startswith("alarm: layer 0, head 2: collapsed since step 100: 99.")  # before the map
     severities = [line.split()[0] for line in lines if line.startswith(("alarm", "notice", "pattern"))]
     assert severities == sorted(severities)
-    assert severities[0] == "alarm"
     assert "\x1b" not in text  # a file has no colors
 
 
@@ -60,15 +62,26 @@ def test_many_heads_of_a_kind_are_counted(tmp_path) -> None:
     write(tmp_path / "a.zarr", [look(0, np.broadcast_to(even(8), (4, 5, 8, 8)))])
     text = printed(tmp_path / "a.zarr", "entropy")
     assert text.count("notice") == 3
-    assert "17 more" in text
+    assert "layer 2, all 5 heads" in text
+    assert "5 more heads" in text
 
 
-def test_many_heads_fit_on_a_line(tmp_path) -> None:
-    write(tmp_path / "a.zarr", [look(0, np.broadcast_to(even(8), (2, 32, 8, 8)))])
-    console = Console(file=io.StringIO(), width=80)
-    console.print(view(read_looks(tmp_path / "a.zarr"), "entropy", ""))
-    rows = [line for line in console.file.getvalue().splitlines() if "██" in line]
-    assert [row.count("█") for row in rows] == [64, 64]
+@pytest.mark.parametrize("color", [None, "truecolor"])
+def test_many_heads_fit_on_a_line_and_can_be_told_apart(color) -> None:
+    """By shades where there are no colors."""
+    weights = np.stack([np.stack([first(8, head / 31) for head in range(32)])] * 2)
+    console = Console(file=io.StringIO(), width=80, color_system=color, force_terminal=color is not None)
+    console.print(view(look(0, weights), "first_token", ""))
+    rows = [line for line in console.file.getvalue().splitlines() if re.search(r"layer [01]", line) and "█" in line]
+    assert [sum(map(row.count, "░▒▓█")) for row in rows] == [64, 64]
+    styles = set(re.findall(r"38;2;[0-9;]+" if color else "[░▒▓█]", rows[0]))
+    assert len(styles) > 20 if color else len(styles) >= 3
+    assert "scale: .00" in console.file.getvalue()
+
+
+def test_what_cannot_be_judged_is_said(tmp_path, parts) -> None:
+    write(tmp_path / "a.zarr", [part.drop_vars("top_5") for part in parts])
+    assert "not judged: sparse (needs top_5)" in printed(tmp_path / "a.zarr")
 
 
 def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:

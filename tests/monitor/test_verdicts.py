@@ -8,7 +8,15 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.monitor.verdicts import HEAD_VERDICTS, HeadHistory, HeadVerdict, beyond_even, head_verdict, judge_heads
+from scansnap.monitor.verdicts import (
+    HEAD_VERDICTS,
+    HeadHistory,
+    HeadVerdict,
+    beyond_even,
+    head_verdict,
+    judge_heads,
+    unjudged_verdicts,
+)
 from tests.monitor.looks import Weights, anywhere, even, first, look, missing, previous, series, softmax
 
 LENGTHS = (6, 24, 96)
@@ -117,6 +125,9 @@ def test_exploding_logits() -> None:
     doubling = [2.0 * 2 ** (i / 4) for i in range(20)]  # 54 at the last
     (rising,) = logits(doubling)
     assert "it reaches 256 in 450 steps" in rising.evidence  # log2(256/53.8) = 2.25 doublings of 200 steps
+    assert rising.since == 800  # the first look at which it is said
+    assert logits([*doubling[:19], 300.0, 400.0])[0].since == 800  # it was said before they were beyond
+    assert "it reaches 256 in 1 step" in logits([*[100.0 * 1.05**i for i in range(19)], 255.9])[0].evidence
     assert not logits(doubling[:16])  # below 32
     assert not logits([40.0] * 20)
     assert not logits([40.0 + 0.01 * i for i in range(20)])  # rising, but nowhere near
@@ -149,7 +160,7 @@ def test_since_when() -> None:
     turns = series([heads(first(12, w)) for w in (0.1, 0.9, 0.1, 0.8, 0.9)])
     (sink,) = [v for v in judge_heads(turns) if v.name == "sink"]
     assert sink.since == 150
-    assert str(sink).startswith("notice: layer 0, head 0 is sink: 92% of its attention is on the first token (evenly: ")
+    assert str(sink).startswith("notice: layer 0, head 0 (blocks.0.attention) is sink since step 150: 92% of its")
 
 
 def test_the_most_pressing_first() -> None:
@@ -204,6 +215,17 @@ def test_a_verdict_of_ones_own() -> None:
         hops = series([heads(anywhere(24, 0.9, rng)) for _ in range(3)])
         assert [v.evidence[-5:] for v in judge_heads(hops, ["wandering"])] == ["moved"]
         assert judge_heads(hops)[0].name == "wandering"  # the last of the list, but the most pressing
+        for wrong, sentence in (
+            (lambda head: True, "the verdict 'wrong' gives True: return what head.as_long_as"),
+            (lambda head: head["movde"], r"'wrong' fails on layer 0, head 0 \(KeyError: 'movde'\): mend"),
+        ):
+            HEAD_VERDICTS.register("wrong")(head_verdict("alarm", needs="moved")(wrong))
+            with pytest.raises(ss.InputError, match=sentence):
+                judge_heads(hops)
+            del HEAD_VERDICTS._makers["wrong"]
+        with pytest.raises(ss.InputError, match="the verdict 'wandering' needs moved: record them too"):
+            judge_heads(hops.drop_vars("moved"), ["wandering"])
+        assert unjudged_verdicts(hops.drop_vars("moved")) == {"frozen": ["moved"], "wandering": ["moved"]}
     finally:
         del HEAD_VERDICTS._makers["wandering"]
     with pytest.raises(ss.InputError, match="unknown severity 'panic'"):

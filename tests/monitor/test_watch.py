@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 import timeit
+import warnings
 from collections.abc import Callable
 from operator import attrgetter, methodcaller
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.base.errors import InputError
+from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor import calls, tally
 from scansnap.monitor.observer import BegunLook, Measured
 from scansnap.monitor.watch import Watch
@@ -30,6 +31,11 @@ def model() -> GPT:
     return GPT()
 
 
+def walk(watch: Watch, *steps: int) -> None:
+    for step in steps:
+        watch.step(step)
+
+
 def test_it_looks_every_so_many_steps() -> None:
     watch = ss.watch(model(), probe=ids(), every=3)
     for _ in range(7):
@@ -38,6 +44,40 @@ def test_it_looks_every_so_many_steps() -> None:
     watch.step(12)
     watch.look()
     assert watch.dataset["step"].values.tolist() == [0, 3, 6, 12]
+
+
+def test_it_looks_where_a_multiple_is_passed() -> None:
+    watch = ss.watch(model(), probe=ids(), every=10)
+    walk(watch, *range(0, 32, 3))
+    assert watch.dataset["step"].values.tolist() == [0, 12, 21, 30]
+
+
+def test_steps_only_grow() -> None:
+    watch = ss.watch(model(), probe=ids(), every=10)
+    watch.step(25)
+    with pytest.warns(UserWarning, match="step 3 was told after step 25, so there is no look") as said:
+        walk(watch, 3, 10, 20)  # as if each epoch counted anew
+    assert len(said) == 1
+    watch.step()
+    watch.step(30)
+    assert watch.dataset["step"].values.tolist() == [0, 25, 30]
+    with pytest.raises(InputError, match=r"step is 30\.5: give the number"):
+        watch.step(30.5)  # type: ignore[arg-type]
+    strict = ss.watch(model(), probe=ids(), errors="raise")
+    with pytest.raises(InputError, match="step 3 was told after step 9"):
+        walk(strict, 9, 3)
+
+
+def test_a_closed_watch_refuses_steps() -> None:
+    with ss.watch(model(), probe=ids()) as watch:
+        watch.step()
+    for use in (watch.step, watch.look):
+        with pytest.raises(InputError, match="the watch is closed: make another"):
+            use()
+    watch.close()
+    assert watch.dataset.sizes["step"] == 1
+    assert watch.seen
+    assert repr(watch) == "<watch of GPT at step 1: 1 look at 2 attentions, every 50 steps>"
 
 
 def test_a_step_without_a_look_costs_nothing() -> None:
@@ -67,7 +107,8 @@ class Handmade(nn.Module):
 def test_a_model_in_which_nothing_is_seen_is_refused_until_it_is_announced() -> None:
     handmade = Handmade()
     watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
-    for use in (watch.step, watch.look, lambda: watch.seen):
+    watch.every = 50
+    for use in (watch.step, watch.look, lambda: watch.seen, watch.close):
         with pytest.raises(InputError, match=r"no attention was seen in Handmade.*watch.attention\(module\)"):
             use()
     watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
@@ -167,6 +208,7 @@ def test_a_look_without_memory_is_taken_in_smaller_pieces() -> None:
         whole.step(150)
 
 
+@pytest.mark.filterwarnings("ignore:the look at step 1 is missing")
 def test_a_look_that_fails_is_recorded_as_missing() -> None:
     torch.manual_seed(3)
     faulty = Faulty()
@@ -182,12 +224,115 @@ def test_a_look_that_fails_is_recorded_as_missing() -> None:
         faulty.blocks[1].attn.c_attn.weight.copy_(kept)  # type: ignore[union-attr, operator]
     watch.step()
     looks = watch.dataset
-    assert looks["status"].values.tolist() == ["ok", "missing", "ok", "missing", "ok"]
+    assert looks["status"].values.tolist() == ["ok", "missing", "ok", "partial", "ok"]
     assert looks["reason"].values.tolist() == [
         "", "no memory for so many windows", "", "the attention logits of blocks.1.attn are not finite", "",
     ]  # fmt: skip
-    assert np.isnan(looks["entropy"].values[[1, 3]]).all()
+    assert np.isnan(looks["entropy"].values[1]).all()
+    assert np.isnan(looks["entropy"].values[3, 1]).all()
+    assert np.isfinite(looks["entropy"].values[3, 0]).all()
     assert np.isfinite(looks["entropy"].values[[0, 2, 4]]).all()
+
+
+def break_attention(gpt: GPT, block: int = 0) -> None:
+    gpt.blocks[block].attn.c_attn.weight.data.fill_(math.nan)  # type: ignore[union-attr, operator]
+
+
+def test_attention_that_is_not_finite_is_an_alarm() -> None:
+    """Of the first layer that has such; a warning comes once, and sinks are told."""
+    gpt, told = GPT(layers=3), dict[int, dict[str, float]]()
+    watch = ss.watch(
+        gpt, probe=ids(), every=5, record=("entropy",), sinks=[lambda step, numbers: told.update({step: dict(numbers)})]
+    )
+    watch.step(5)
+    break_attention(gpt, 1)
+    with pytest.warns(
+        UserWarning, match=r"step 10 is not whole \(.*blocks.1.attn are not finite, nor.* 1 after"
+    ) as said:
+        walk(watch, 10, 15)
+    assert len(said) == 1
+    assert {(v.name, v.severity, v.module, v.since) for v in watch.verdicts} == {
+        ("not-finite", "alarm", "blocks.1.attn", 10)
+    }
+    assert told[5]["looks/missing"] == 0
+    assert told[5]["heads/not-finite"] == 0
+    assert told[15]["looks/missing"] == told[15]["heads/not-finite"] == 2
+    assert "entropy/layer_00" in told[15]
+    assert "entropy/layer_01" not in told[15]
+    with pytest.raises(ScanSnapError, match="not finite"):
+        ss.watch(gpt, probe=ids(), errors="raise")
+
+
+def test_scores_by_hand_that_are_not_finite_are_no_padding() -> None:
+    handmade = Handmade()
+    handmade.layers[0].c_attn.weight.data.fill_(math.nan)
+    watch = ss.watch(handmade, probe=torch.randn(2, 7, 12))
+    with pytest.warns(UserWarning, match="layers.0 are not finite"):
+        watch.attention(*handmade.layers)
+    assert {verdict.name for verdict in watch.verdicts} == {"not-finite"}
+
+
+def test_a_missing_look_is_said_once() -> None:
+    faulty = Faulty()
+    told: dict[int, dict[str, float]] = {}
+    watch = ss.watch(faulty, probe=ids(), every=1, sinks=[lambda step, numbers: told.update({step: dict(numbers)})])
+    faulty.most = 0
+    with pytest.warns(UserWarning, match=r"the look at step 1 is missing \(no memory for so many windows\)") as said:
+        walk(watch, 1, 2)
+    assert len(said) == 1
+    assert told[2] == {"looks/missing": 2}
+    assert "3 looks, 2 missing" in repr(watch)
+
+
+def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
+    """At the first look it is refused; later it is missing alone."""
+
+    @ss.head_quantity(long_name="with a slip of the pen")
+    def slip(rows: Any) -> Tensor:
+        return rows.wieghts.amax(-1)
+
+    @ss.head_quantity(long_name="one number for each window")
+    def small(rows: Any) -> Tensor:
+        return rows.weights.amax((1, 2, 3))
+
+    fails = False
+
+    @ss.head_quantity(long_name="fails later")
+    def late(rows: Any) -> Tensor:
+        return rows.nothing if fails else rows.entropy
+
+    with pytest.raises(InputError, match=r"the quantity 'slip' fails \(AttributeError: .*wieghts"):
+        ss.watch(model(), probe=ids(), record=("entropy", slip))
+    with pytest.raises(InputError, match=rf"'small' gives a tensor of 3: return .* here 3 x 2 x {LENGTH}"):
+        ss.watch(model(), probe=ids(), record=(small,))
+    watch = ss.watch(model(), probe=ids(), record=("entropy", late), every=1)
+    fails = True
+    with pytest.warns(UserWarning, match="at step 1 the quantity 'late' fails") as said:
+        walk(watch, 1, 2)
+    assert len(said) == 1
+    looks = watch.dataset
+    assert np.isfinite(looks["entropy"].values).all()
+    assert np.isnan(looks["late"].values[1:]).all()
+    assert looks["status"].values.tolist() == ["ok"] * 3
+
+
+def test_attention_by_hand_beside_seen_attention_is_said() -> None:
+    mixed = nn.Sequential(Handmade(), nn.TransformerEncoderLayer(12, 2, 16, batch_first=True))
+    watch = ss.watch(mixed, probe=torch.randn(2, 7, 12))
+    with pytest.warns(UserWarning, match=r"0.layers.0 has a softmax .* not seen \(2 such.*watch.attention") as said:
+        walk(watch, 1, 2)
+    assert len(said) == 1
+    announced = ss.watch(mixed, probe=torch.randn(2, 7, 12))
+    announced.attention(*mixed[0].layers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        announced.step()
+    assert len(announced.seen) == 3
+
+
+def test_one_token_is_no_probe() -> None:
+    with pytest.raises(InputError, match="the probe has one token"):
+        ss.watch(model(), probe=ids(3, 1))
 
 
 def test_attention_that_is_not_what_it_seems_is_said() -> None:

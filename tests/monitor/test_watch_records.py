@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import xarray as xr
@@ -52,15 +54,53 @@ def test_a_watch_goes_on_from_the_last_look(tmp_path) -> None:
     with ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr") as watch:
         train(model, 4, watch)
         assert watch.dataset["step"].values.tolist() == [0, 2, 4, 6, 8]
-        with pytest.warns(UserWarning, match="looks up to step 8, so the look at step 6 was not added"):
-            watch.step(6)
+        assert watch.continues_from == 4
+        assert repr(watch).endswith("continued from step 4>")
+    watch = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr", start=5)
+    with pytest.warns(UserWarning, match="looks up to step 8, so the look at step 6 was not added"):
+        watch.step(6)
 
 
-def test_another_model_is_refused_at_once(tmp_path) -> None:
-    with ss.watch(GPT(), probe=PROBE, store=tmp_path / "a.zarr"):
-        pass
-    with pytest.raises(ss.StoreError, match="another model"):
-        ss.watch(GPT(layers=3), probe=PROBE, store=tmp_path / "a.zarr")
+def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
+    """With the same seed and another; the trained model, also some steps later, goes on without a word."""
+
+    def begin(seed: int) -> GPT:
+        torch.manual_seed(seed)
+        return GPT()
+
+    path, model = tmp_path / "a.zarr", begin(0)
+    with ss.watch(model, probe=PROBE, every=4, store=path) as watch:
+        train(model, 20, watch)
+        assert watch.continues_from is None
+    for other in (begin(0), begin(1)):
+        with (
+            pytest.warns(UserWarning, match=r"the model is not the one that .*a\.zarr had at step 20: load its"),
+            ss.watch(other, probe=PROBE, every=4, store=path),
+        ):
+            pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ss.watch(model, probe=PROBE, every=4, store=path).close()
+        train(model, 3)
+        ss.watch(model, probe=PROBE, every=4, store=path, start=23).close()
+
+
+def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
+    """And leaves the store to others."""
+    path = tmp_path / "a.zarr"
+    with pytest.raises(ss.InputError, match="cannot be run on the probe"):
+        ss.watch(GPT(), probe=(PROBE, 1, 2), store=path)
+    first = ss.watch(GPT(), probe=PROBE, store=path)
+    with pytest.raises(ss.StoreError, match=r"is writing .* close what this process opened"):
+        ss.watch(GPT(), probe=PROBE, store=path)
+    first.close()
+    for refused, sentence in (
+        ({"model": GPT(layers=3), "probe": PROBE}, "at another model"),
+        ({"model": GPT(), "probe": 1 - PROBE % 2}, "on another probe, 'a tensor of 2 x 12' with other numbers"),
+        ({"model": GPT(), "probe": PROBE, "tokens": lambda token: "x"}, "on another probe, with another 'token'"),
+    ):
+        with pytest.raises(ss.StoreError, match=sentence):
+            ss.watch(**refused, store=path)
 
 
 def test_sinks_are_told_of_every_look_and_cannot_end_the_training() -> None:
@@ -79,14 +119,8 @@ def test_sinks_are_told_of_every_look_and_cannot_end_the_training() -> None:
 
     told.clear()
     with pytest.warns(UserWarning, match="a sink failed at step 0: the dashboard is down"):
-        watch = ss.watch(model, probe=PROBE, every=1, sinks=[broken, lambda step, numbers: told.update({step: {}})])
+        ss.watch(model, probe=PROBE, every=1, sinks=[broken, lambda step, numbers: told.update({step: {}})])
     assert list(told) == [0]  # the others are told all the same
-    with torch.no_grad():
-        model.blocks[0].attn.c_attn.weight.fill_(torch.nan)
-    watch.step()
-    assert watch.dataset["status"].values.tolist() == ["ok", "missing"]
-    assert list(told) == [0]  # nothing was measured
-    model = GPT()
     with pytest.raises(ConnectionError):
         ss.watch(model, probe=PROBE, sinks=[broken], errors="raise")
 

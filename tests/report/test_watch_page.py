@@ -13,7 +13,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.report import watch_page
-from scansnap.report.watch_page import page_data, render_watch, write_watch_page
+from scansnap.report.watch_page import Opening, page_data, render_watch, write_watch_page
 from tests.browser import in_browser
 from tests.monitor.looks import anywhere, first, missing, previous, series, softmax
 
@@ -46,12 +46,16 @@ const row = get("reading").textContent;
 get("quantity").value = 2;
 get("quantity").dispatchEvent(new Event("change"));
 const high = get("high").textContent;
+get("step").value = get("step").max;
+get("step").dispatchEvent(new Event("input"));
+const why = get("why").hidden ? "" : get("why").textContent;
 get("play").click();
 await pause(1500);
 const canvas = document.querySelector("#pattern canvas");
 const pixels = new Set(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data);
-return { open, chosen, reading, tokens, label, moved, focus, row, high, title: document.title, cells: last.length,
+return { open, chosen, why, reading, tokens, label, moved, focus, row, high, title: document.title, cells: last.length,
   played: get("step-label").textContent, changed: last.filter((shade, i) => shade !== begin[i]).length,
+  axis: get("plot-last").textContent, plot: get("plot-title").textContent, corner: get("map").textContent.slice(0, 5),
   scripts: document.scripts.length, images: document.images.length, tones: pixels.size,
   lines: [...document.querySelectorAll("#plot path")].filter((path) => path.getAttribute("d").includes("L")).length,
   reachable: ["a", "summary", "select", "input", "button", "#pattern"]
@@ -101,6 +105,25 @@ def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, widt
     assert report["played"] not in ("step 0", "")
     assert report["tones"] > 4
     assert report["reachable"]
+    assert (report["axis"], report["corner"]) == ("step 600", "head0")  # with a gap at the end
+    assert report["plot"].startswith("effective keys: ")
+    assert "At step 600 the look is missing, whole or in part: out of memory on <cuda:0>" in report["why"]
+
+
+def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_path) -> None:
+    """On quantities in the order of `record`; many heads of a layer are one line."""
+    ordered = watched.copy(deep=True).assign_attrs(options='{"record": ["top_5", "entropy"]}')
+    ordered["largest_logit"][:, 0] = 300.0
+    page = render_watch(ordered, Opening("top_1", 0, 1))
+    shown = """await pause(500);
+    const get = (id) => document.getElementById(id);
+    return { chosen: get("chosen").textContent, plot: get("plot-title").textContent,
+      names: [...get("quantity").options].slice(0, 2).map((option) => option.textContent),
+      first: document.querySelector("table.heads td").textContent };"""
+    assert in_browser(browser, page, shown, tmp_path, 390) == {
+        "chosen": "layer 0, head 1", "plot": "top 1: top_1", "names": ["top 5", "entropy"],
+        "first": "layer 0, all 3 heads",
+    }  # fmt: skip
 
 
 def test_keys_of_another_sequence_have_numbers(watched: xr.Dataset, browser: Any, tmp_path) -> None:
@@ -116,17 +139,18 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
     assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", page) == []
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) <= {"http://www.w3.org/2000/svg"}
     assert len(page) < 100_000
-    assert "out of memory on &lt;cuda:0&gt;" in page
+    assert "the look at step 600, whole or in part: out of memory on &lt;cuda:0&gt;" in page
     assert "<img src=x" not in text
     assert "</script><script>document" not in text
 
 
 def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
     data = page_data(watched, [])
-    assert data["steps"] == list(range(0, 600, 50))  # without the missing one
-    values = np.frombuffer(zlib.decompress(base64.b64decode(data["values"])), "<f4").reshape(-1, 12, 2, 3)
+    assert data["steps"] == list(range(0, 601, 50))  # with the missing one
+    assert (data["last"], data["reasons"][-1]) == (11, "out of memory on <cuda:0>")
+    values = np.frombuffer(zlib.decompress(base64.b64decode(data["values"])), "<f4").reshape(-1, 13, 2, 3)
     for i, quantity in enumerate(data["quantities"]):
-        expected = watched[quantity["name"]].values[:12]
+        expected = watched[quantity["name"]].values
         assert np.allclose(values[i], expected, rtol=1e-6, equal_nan=True)
     weights = np.frombuffer(zlib.decompress(base64.b64decode(data["pattern"]["weights"])), np.uint8)
     shown = weights.reshape(12, 2, 3, LENGTH, LENGTH) / 255
@@ -138,8 +162,8 @@ def test_many_looks_are_thinned(watched: xr.Dataset, monkeypatch) -> None:
     monkeypatch.setattr(watch_page, "SHOWN_LOOKS", 5)
     monkeypatch.setattr(watch_page, "PATTERN_CELLS", 3 * 6 * LENGTH**2)
     data = page_data(watched, [])
-    assert data["steps"] == [0, 150, 300, 400, 550]
-    assert data["pattern"]["looks"] == [0, 2, 4]
+    assert data["steps"] == [0, 150, 300, 450, 600]
+    assert data["pattern"]["looks"] == [0, 2, 3]
 
 
 def test_refusals(watched: xr.Dataset, tmp_path) -> None:

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from scansnap.monitor.watch import Watch
+    from scansnap.report.watch_page import Opening
 
+FROM_OPTION = typer.Option(
+    "--from", help="A Python file to run first, which may register verdicts of your own.", show_default=False
+)
 PAGE_OPTION = typer.Option("--page", help="Write verdicts, maps, lines and patterns to one page (.html).")
+SHOW = "looks: {0}   (show them with scansnap watch show {0} --once)"
 QUANTITY_OPTION = typer.Option("--quantity", help="The quantity on the map.")
 
 
@@ -31,6 +36,7 @@ def show(
     once: Annotated[bool, typer.Option("--once", help="Print the last look and end.")] = False,
     refresh: Annotated[float, typer.Option("--refresh", help="Seconds between updates of the terminal.")] = 2.0,
     page: Annotated[Path | None, PAGE_OPTION] = None,
+    verdicts: Annotated[Path | None, FROM_OPTION] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Show what a watch has recorded: live in the terminal while training goes on, until interrupted, or as a page."""
@@ -41,6 +47,7 @@ def show(
 
     if not refresh > 0:
         raise InputError(f"--refresh is {refresh:g}: give a number of seconds above 0.")
+    common.run_parts(verdicts)
     looks = read_looks(store)
     if page is not None or json:
         _report(looks, page, json)
@@ -74,14 +81,17 @@ def checkpoints(
     Weights are read from safetensors, and no code of a checkpoint is run.
     """
     from scansnap.base.progress import progress_bar
-    from scansnap.monitor.checkpoints import find_checkpoints, watch_checkpoints
+    from scansnap.monitor.checkpoints import find_checkpoints, step_of, watch_checkpoints
 
     try:
         text = probe.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"--probe is '{probe}', which cannot be read ({error.strerror}): give a text file.") from None
     series = find_checkpoints(folder)
-    path = store or folder.with_name(f"{folder.resolve().name}-attention.zarr")
+    place = folder.resolve()
+    if place in series.values() and step_of(place) is not None:  # one of a series
+        place = place.parent
+    path = store or place.with_name(f"{place.name}-attention.zarr")
     with progress_bar("looking at checkpoints", len(series), False if json else None) as show_progress:
         looks = watch_checkpoints(
             folder, text, store=path, windows=windows, length=length, allow_pickles=allow_pickles, device=device,
@@ -90,7 +100,7 @@ def checkpoints(
         )  # fmt: skip
     _report(looks, page, json)
     if not json:
-        say(f"looks: {path}   (show them with scansnap watch show {path} --once)")
+        say(SHOW.format(path))
 
 
 def demo(
@@ -106,8 +116,9 @@ def demo(
     In a terminal the map shows prefix matching while it trains: how much each head looks at what followed the same word
     before.
     """
-    from scansnap.monitor.demo import story, train_demo
+    from scansnap.monitor.demo import most_inductive, story, train_demo
     from scansnap.report.claims_page import check_page
+    from scansnap.report.watch_page import Opening
 
     check_page(page)
     if store is not None and store.exists():
@@ -118,8 +129,10 @@ def demo(
     looks = watching.dataset
     if not json:
         say(story(looks, losses))
-    _report(looks, page, json)
+    _report(looks, page, json, Opening("prefix_matching", *most_inductive(looks)))
     if not json:
+        if store is not None:
+            say(SHOW.format(store))
         say(f"trained and watched in {time.perf_counter() - began:.0f} s")
 
 
@@ -145,22 +158,30 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
         yield show_look
 
 
-def _report(looks: xr.Dataset, page: Path | None, json: bool) -> None:
+def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: Opening | None = None) -> None:
     """Write the page, and print verdicts."""
-    from scansnap.monitor.verdicts import judge_heads
+    from scansnap.monitor.dataset import split_looks
+    from scansnap.monitor.verdicts import by_kind, in_words, judge_heads, unjudged_verdicts
 
-    verdicts = judge_heads(looks)
     if page is not None:
         from scansnap.report.watch_page import write_watch_page
 
-        write_watch_page(page, looks)
+        write_watch_page(page, looks, opening)
+    _, missing = split_looks(looks)
     if json:
-        plain = [asdict(verdict) for verdict in verdicts]
-        facts = {"steps": looks["step"].values.tolist(), "verdicts": plain, "page": str(page) if page else None}
+        facts = {
+            "steps": looks["step"].values.tolist(),
+            "missing": [{"step": step, "reason": reason} for step, reason in missing],
+            "verdicts": [asdict(verdict) for verdict in judge_heads(looks)],
+            "not_judged": unjudged_verdicts(looks),
+            "page": str(page) if page else None,
+        }
         say(json_module.dumps(facts))
         return
-    names = [verdict.name for verdict in verdicts]
-    counts = [f"{names.count(name)} {name}" for name in dict.fromkeys(names)]
-    say(f"{looks.sizes['step']} looks; heads by verdict: {'; '.join(counts) or 'none'}")
+    number = looks.sizes["step"]
+    hole = (
+        f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
+    )
+    say(f"{number} look{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(by_kind(looks))}")
     if page is not None:
         say(f"page: {page}   (open it in a browser)")

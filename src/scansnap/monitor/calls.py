@@ -68,7 +68,7 @@ class AttentionCall(ABC):
 
     def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
         """The number of keys that are not hidden from each row (B, H, r)."""
-        return (logits > -math.inf).sum(3)
+        return (logits != -math.inf).sum(3)  # a logit that is NaN is not hidden
 
     @abstractmethod
     def first_window(self) -> AttentionCall:

@@ -42,7 +42,7 @@ def watch_checkpoints(
     Parameters
     ----------
     folder : path
-        Where the checkpoints are, each a folder named for its step: checkpoint-500, step1000.
+        Where the checkpoints are, each a folder named for its step: checkpoint-500, step1000; or one of them.
     text : str
         What the model reads at each look; cut into at most `windows` windows of at most `length` tokens.
     store : path, optional
@@ -87,13 +87,19 @@ def find_checkpoints(folder: str | Path) -> dict[int, Path]:
         if numbers:
             series[int(numbers[-1])] = path
     if not series and (folder / "config.json").is_file():
-        series[0] = folder
+        series[step_of(folder) or 0] = folder.resolve()
     if not series:
         raise InputError(
             f"{folder} holds no checkpoints: give a folder whose folders are named for their steps, as checkpoint-500, "
             "and hold a config.json and safetensors."
         )
     return dict(sorted(series.items()))
+
+
+def step_of(checkpoint: Path) -> int | None:
+    """The step that a checkpoint is named for, as checkpoint-500 is; None for another name, as gpt2."""
+    named = re.fullmatch(r"(?:checkpoint|ckpt|step|iter|global_step)[-_]?(\d+)", checkpoint.resolve().name)
+    return int(named[1]) if named else None
 
 
 def _load(path: Path, allow_pickles: bool) -> Any:

@@ -6,6 +6,7 @@ order in which a forward pass computes them, with the module's name as its coord
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +20,23 @@ from scansnap.results.dataset import attributes
 
 HEADS = ("step", "layer", "head")
 
+FINITE = "finite"
+"""What every look records, whatever it is asked for: 1 for a head whose logits are all finite, or 0; NaN for the heads
+of later layers that are not finite either."""
+
 
 @dataclass(frozen=True)
 class Look:
-    """What one look has measured; `values` is empty where it failed for the `reason`."""
+    """What one look has measured; with a `reason` some of it is not there, or all of it: `values` is empty."""
 
     step: int
     values: Mapping[str, NDArray[np.float64]]  # (layer, head)
     pattern: NDArray[np.float32] | None = None  # (layer, head, row, key)
     reason: str = ""
+
+    @property
+    def status(self) -> str:
+        return "ok" if not self.reason else "partial" if self.values else "missing"
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,11 @@ def make_dataset(
         )
         for quantity in record
     }
+    variables[FINITE] = (
+        HEADS,
+        _stack([look.values.get(FINITE) for look in looks], shape, np.float64),
+        {"long_name": "whether all attention logits are finite", "units": "1"},
+    )
     if patterns:
         variables["pattern"] = (
             (*HEADS, "row", "key"),
@@ -74,7 +88,7 @@ def make_dataset(
             "row": np.arange(labels.rows),
             "key": np.arange(labels.keys),
             "token": ("row", np.array(tokens, np.str_)),
-            "status": ("step", np.array(["missing" if look.reason else "ok" for look in looks], "U7")),
+            "status": ("step", np.array([look.status for look in looks], "U7")),
             "reason": ("step", np.array([look.reason for look in looks], np.str_)),
         },
         attrs=dict(labels.attributes),
@@ -85,11 +99,28 @@ def looks_of(dataset: xr.Dataset) -> list[Look]:
     """The looks that a Dataset holds, without their patterns."""
     names = [str(name) for name, values in dataset.data_vars.items() if values.dims == HEADS]
     values = {name: dataset[name].values for name in names}
-    rows = zip(dataset["step"].values.tolist(), dataset["reason"].values.tolist(), strict=True)
+    texts = [dataset[name].values.tolist() for name in ("step", "status", "reason")]
     return [
-        Look(step, {} if reason else {name: values[name][i] for name in names}, reason=reason)
-        for i, (step, reason) in enumerate(rows)
+        Look(step, {} if status == "missing" else {name: values[name][i] for name in names}, reason=reason)
+        for i, (step, status, reason) in enumerate(zip(*texts, strict=True))
     ]
+
+
+def quantities_of(dataset: xr.Dataset) -> list[str]:
+    """The quantities that a Dataset has, in the order in which they were asked for."""
+    names = [str(name) for name, values in dataset.data_vars.items() if values.dims == HEADS and name != FINITE]
+    asked = json.loads(dataset.attrs.get("options", "{}")).get("record", [])
+    return sorted(names, key=lambda name: asked.index(name) if name in asked else len(asked))
+
+
+def split_looks(dataset: xr.Dataset) -> tuple[xr.Dataset, list[tuple[int, str]]]:
+    """The looks that are not missing, and the steps and reasons of those that are, whole or in part."""
+    status = dataset["status"].values if "status" in dataset.coords else np.full(dataset.sizes["step"], "ok")
+    failed = dataset.isel(step=np.flatnonzero(status != "ok"))
+    reasons = failed["reason"].values.tolist() if len(failed["step"]) else []
+    return dataset.isel(step=np.flatnonzero(status != "missing")), list(
+        zip(failed["step"].values.tolist(), reasons, strict=True)
+    )
 
 
 def describe(model: str, probe: str, record: Sequence[HeadQuantity], **more: Any) -> dict[str, Any]:

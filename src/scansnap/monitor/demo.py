@@ -82,11 +82,17 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def most_inductive(looks: xr.Dataset) -> tuple[int, int]:
+    """The layer and head that looked most at what followed the same word before, at the last look."""
+    scores = looks["prefix_matching"].values[-1]
+    layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
+    return int(layer), int(head)
+
+
 def story(looks: xr.Dataset, losses: dict[int, float]) -> str:
     """In words, what was seen to form, and when."""
-    scores = looks["prefix_matching"].transpose("step", "layer", "head").values
-    _, layer, head = np.unravel_index(int(scores[-1:].argmax()), scores[-1:].shape)
-    score, steps = scores[:, layer, head], looks["step"].values.tolist()
+    layer, head = most_inductive(looks)
+    score, steps = looks["prefix_matching"].values[:, layer, head], looks["step"].values.tolist()
     where = f"layer {layer}, head {head}"
     if score[-1] < MOST or not losses:
         return (

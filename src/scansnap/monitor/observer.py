@@ -18,7 +18,7 @@ from scansnap.monitor.look import Trace, uncompiled, undisturbed
 from scansnap.monitor.probe import Piece, Probe
 from scansnap.monitor.processes import any_failed, free_gathered, is_sharded, plain_name
 from scansnap.monitor.projections import Projections, find_projections
-from scansnap.monitor.quantities import HeadQuantity
+from scansnap.monitor.quantities import HeadQuantity, QuantityError
 from scansnap.monitor.replay import Replay, has_hooks
 from scansnap.monitor.sight import AllSeen, Announced, Sight
 from scansnap.monitor.sums import groups_of
@@ -35,12 +35,27 @@ class FailedLook(ScanSnapError):
     """A look without a result, which smaller pieces would not change; the message is the reason."""
 
 
+class NothingSeen(InputError):
+    """A model whose attention is not seen as long as it is not announced."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a look measured."""
 
-    values: dict[str, NDArray[np.float64]]  # (layer, head)
+    values: dict[str, NDArray[np.float64]]  # (layer, head); NaN where a logit is not finite
     pattern: NDArray[np.float32]  # (layer, head, row, key)
+    finite: NDArray[np.float64]  # (layer, head): 1 if all logits are finite, or 0
+    reason: str  # why some of it is not there
+    failures: dict[str, QuantityError]  # by the name of the quantity
+
+    def check(self) -> Measured:
+        """This, if nothing went wrong."""
+        if self.reason:
+            raise FailedLook(self.reason)
+        for failure in self.failures.values():
+            raise failure
+        return self
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,8 @@ class Observer:
         self._groups = groups_of(self.record)
         self.layers: dict[str, SeenLayer] = {}
         self.announced: list[Announced] = []
+        self.unseen: tuple[str, ...] = ()  # modules with a softmax that looks like attention
+        self._failures: dict[str, QuantityError] = {}  # of the last look that was not a replay
         self._replay = Replay(self._model, probe.device)
 
     def learn(self) -> None:
@@ -138,11 +155,13 @@ class Observer:
         piece = next(self.probe.pieces(self._at_most, repeat=False))
         self._pass([piece], tally)
         if not tally.layers:
-            raise InputError(
+            raise NothingSeen(
                 f"no attention was seen in {type(self._model).__name__}: where it is written by hand, announce the "
                 "modules that compute it with watch.attention(module)."
             )
-        self.layers = tally.layers
+        if all(layer.keys < 2 for layer in tally.layers.values()):
+            raise InputError("the probe has one token, which has nothing to choose from: give windows of several.")
+        self.layers, self.unseen = tally.layers, tally.unseen()
         self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
 
     def _begin(self) -> BegunLook:
@@ -165,7 +184,7 @@ class Observer:
         )  # fmt: skip
         before = [weights.clone() for weights in followed] if is_settled else []
         tensors, trace = self._pass_over_probe()
-        if is_settled and not trace.is_any:
+        if is_settled and not trace.is_any and not self._failures:
             now = [weights.clone() for weights in followed]
             for weights, value in zip(followed, before, strict=True):
                 weights.copy_(value)
@@ -180,11 +199,12 @@ class Observer:
             ends_early=not self.is_sharded and not has_hooks(self._model),
         )  # fmt: skip
         with tally.aside.reading():
-            projected = self._projected()
+            projected = self._projected(tally.sums.failures)
         trace = self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
         values = tally.sums.values()
         for place, layer, numbers in projected:
             values[place, layer, : numbers.shape[1]] = numbers
+        self._failures = tally.sums.failures
         return (values, tally.pattern, tally.sums.is_bad), trace
 
     def _pass(self, pieces: Iterable[Piece], tally: Tally) -> Trace:
@@ -211,17 +231,26 @@ class Observer:
         return trace
 
     def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Measured:
-        if is_bad.any():
-            raise FailedLook(f"the attention logits of {list(self.layers)[int(is_bad.int().argmax())]} are not finite")
+        finite, reason = np.where(is_bad.cpu().numpy(), 0.0, 1.0), ""
+        for row, layer in zip(finite, self.layers.values(), strict=True):
+            row[layer.heads :] = math.nan
+        bad = np.flatnonzero((finite == 0).any(1))
+        if len(bad):
+            finite[bad[1:]] = math.nan  # what the first of them is given on makes the others so
+            more = f", nor are those of {len(bad) - 1} after it" if len(bad) > 1 else ""
+            reason = f"the attention logits of {list(self.layers)[bad[0]]} are not finite{more}"
         names = [quantity.name for group in self._groups for quantity in group.members]
         numbers = dict(zip(names, values.cpu().numpy(), strict=True))
-        return Measured({quantity.name: numbers[quantity.name] for quantity in self.record}, pattern.cpu().numpy())
+        return Measured(
+            {quantity.name: numbers[quantity.name] for quantity in self.record},
+            pattern.cpu().numpy(), finite, reason, self._failures,
+        )  # fmt: skip
 
     def _modules(self) -> dict[str, nn.Module]:
         """The model's modules by name; the model itself has that of its class."""
         return {plain_name(name) or type(m).__name__: m for name, m in self._model.named_modules()}
 
-    def _projected(self) -> list[tuple[slice, int, Tensor]]:
+    def _projected(self, failures: dict[str, QuantityError]) -> list[tuple[slice, int, Tensor]]:
         """The quantities of projections (quantity, head): their place, and which layer it is.
 
         Those of layers of the same shape are computed together.
@@ -233,7 +262,7 @@ class Observer:
         modules = self._modules()
         alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
         for i, layer in enumerate(self.layers.values()):
-            module = modules.get(layer.name)
+            module = modules.get(layer.name.partition(" (call ")[0])
             shown = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
             if shown:
                 alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))
@@ -242,7 +271,13 @@ class Observer:
                 torch.stack([shown.query.detach() for _, shown in layers]),
                 torch.stack([shown.key.detach() for _, shown in layers]),
             )
+            shape = stacked.query.shape[:2]
             for group in groups:
-                numbers = torch.stack([quantity.compute(stacked) for quantity in group.members])
-                projected += [(group.place, i, numbers[:, k]) for k, (i, _) in enumerate(layers)]
+                for place, quantity in enumerate(group.members, group.place.start):
+                    try:
+                        numbers = quantity.of(stacked, shape, torch.float64)
+                    except QuantityError as error:
+                        failures[quantity.name] = error
+                        continue
+                    projected += [(slice(place, place + 1), i, numbers[None, k]) for k, (i, _) in enumerate(layers)]
         return projected

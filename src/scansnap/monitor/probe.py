@@ -15,8 +15,10 @@ windows are shown together with the others, so that they cost no pass of their o
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -112,6 +114,18 @@ class Probe:
             ", ".join(_in_words(name, value) for name, value in _tensors(*call)) or "no tensors" for call in self._calls
         ]
         return "; ".join(shapes)
+
+    @cached_property
+    def checksum(self) -> str:
+        """Of the numbers in it, so that another probe of the same shape is told apart; empty for a function."""
+        sum_of_all = 0
+        for call in self._calls:
+            for name, value in _tensors(*call):
+                sum_of_all = zlib.crc32(name.encode(), sum_of_all)
+                for part in value.unbind() if value.is_nested else [value]:
+                    content = part.contiguous().flatten().view(torch.uint8).cpu().numpy()
+                    sum_of_all = zlib.crc32(content.tobytes(), sum_of_all)
+        return f"{sum_of_all:08x}" if self._calls else ""
 
     def pieces(self, at_most: int | None, *, repeat: bool = True) -> Iterator[Piece]:
         """The probe in pieces of at most so many windows, the last of each call with the repeated windows."""

@@ -4,11 +4,11 @@ Row t of a head gives key s the weight p_ts; n_t keys are not hidden from it.  A
 its mean over windows and rows, or its maximum, is recorded.  It is NaN for rows that it says nothing of: a row of one
 key has no choice, so it does not count; the weight on the k largest keys counts rows of more than k keys.
 
-    @head_quantity(long_name="attention on the last eight keys")
-    def recent(rows):
-        return rows.weights[..., -8:].sum(-1)
+    @head_quantity(long_name="attention on the token itself")
+    def on_itself(rows):
+        return rows.on(rows.positions)
 
-    ss.watch(model, probe=batch, record=("entropy", recent))
+    ss.watch(model, probe=batch, record=("entropy", on_itself))
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from scansnap.base.door import door
-from scansnap.base.errors import InputError
+from scansnap.base.errors import InputError, brief
 from scansnap.base.open_list import OpenList
+from scansnap.base.printable import shortened
 from scansnap.monitor.projections import Projections, largest_singular_values
 
 Reduction = Literal["mean", "max"]
@@ -98,6 +99,10 @@ def _largest(weights: Tensor, count: int) -> Tensor:
     return weights.topk(count, -1).values
 
 
+class QuantityError(InputError):
+    """A quantity that cannot be computed as its function says."""
+
+
 @door
 @dataclass(frozen=True)
 class HeadQuantity:
@@ -118,6 +123,24 @@ class HeadQuantity:
         object.__setattr__(self, "__wrapped__", self.compute)
         if not self.name.isidentifier():
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
+
+    def of(self, measured: object, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """What the function says of rows or projections; a function that fails is named."""
+        try:
+            values = self.compute(measured)
+        except torch.OutOfMemoryError:
+            raise  # there may be room for fewer windows
+        except Exception as error:
+            raise QuantityError(
+                f"the quantity '{self.name}' fails ({type(error).__name__}: {brief(error)}): mend its function."
+            ) from error
+        if not isinstance(values, Tensor) or values.shape != torch.Size(shape):
+            what = f"a tensor of {_shape(values.shape)}" if isinstance(values, Tensor) else shortened(values)
+            raise QuantityError(
+                f"the quantity '{self.name}' gives {what}: return a number for each window, head and row, here "
+                f"{_shape(shape)}."
+            )
+        return values.to(dtype)
 
 
 HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
@@ -246,6 +269,10 @@ def moved(rows: Rows) -> Tensor:
 def qk_singular_value(projections: Projections) -> Tensor:
     """The largest singular value of W_Q' W_K; NaN where a module does not show its projections."""
     return largest_singular_values(projections)
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return " x ".join(map(str, sizes)) or "no axes"
 
 
 def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]:

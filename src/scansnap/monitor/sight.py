@@ -26,6 +26,9 @@ from scansnap.monitor.multi_head import multi_head_call, multi_head_rows
 
 SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax)
 
+OUTSIDE = "outside of modules"
+"""The name of attention that no module of the model computes."""
+
 Returned = Callable[[Any, ChosenRows], Tensor]
 """From what the model's attention returned, what it says for some rows."""
 
@@ -40,8 +43,13 @@ class AllSeen(BaseException):
 class Receiver(Protocol):
     """What a sight tells of the attention that it sees."""
 
+    learns: bool
+
     def add(self, name: str, call: AttentionCall) -> None:
         """Take a call by the module of this name."""
+
+    def note_softmax(self, name: str, rows: int, keys: int) -> None:
+        """Take note of a softmax that was not announced; only while it learns."""
 
     def check(self, name: str, returned: Expected, expected: Expected) -> None:
         """Compare what the model's attention returned with what is expected, for some rows."""
@@ -82,7 +90,7 @@ class Sight(TorchFunctionMode):
             functional.multi_head_attention_forward: self._see_multi_head,
             FLEX: self._see_flex,
         }
-        if self._by_softmax:
+        if self._by_softmax or receiver.learns:
             self._views |= dict.fromkeys(SOFTMAX, self._see_softmax)
 
     def __torch_function__(
@@ -158,8 +166,13 @@ class Sight(TorchFunctionMode):
 
     def _see_softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         scores, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if scores.ndim < 3 or dim not in (-1, scores.ndim - 1):
+            return func(*args, **kwargs)
         module = next((m for m in self._modules() if id(m) in self._by_softmax), None)
-        if module is None or scores.ndim < 3 or dim not in (-1, scores.ndim - 1):
+        if module is None:
+            if self._receiver.learns:
+                owner = next((m for m in self._modules() if not isinstance(m, nn.Softmax)), None)
+                self._receiver.note_softmax(self._names.get(id(owner), OUTSIDE), *scores.shape[-2:])
             return func(*args, **kwargs)
         call = ScoredCall(_with_heads(scores, self._windows))
         return self.see(module, call, lambda: func(*args, **kwargs))
@@ -189,7 +202,7 @@ class Sight(TorchFunctionMode):
 
     def _layer_name(self, module: nn.Module | None) -> str:
         """The module's name, with the number of the call if it has attended before in this pass."""
-        name = self._names.get(id(module), "outside of modules")
+        name = self._names.get(id(module), OUTSIDE)
         self._calls[name] = number = self._calls.get(name, 0) + 1
         return name if number == 1 else f"{name} (call {number})"
 

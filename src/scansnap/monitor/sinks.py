@@ -4,9 +4,9 @@ A sink is a callable that takes the step and numbers by name; those below are ma
 
     watch = ss.watch(model, probe=batch, sinks=[lambda step, numbers: print(step, numbers["entropy/layer_00"])])
 
-It gets the mean over the heads of each layer of every quantity, and the number of heads of which each verdict holds:
-a mean hides one head, a count does not.  Numbers of single heads are in the dataset.  A look that failed has none, so
-that no sink is called.
+It gets the mean over the heads of each layer of every quantity; of each verdict that can be judged the number of heads
+of which it holds: a mean hides one head, a count does not; and the number of looks that are missing, whole or in part,
+which is all that it gets of a look that failed.  Numbers of single heads are in the dataset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import numpy as np
 import xarray as xr
 
 from scansnap.base.errors import InputError
-from scansnap.monitor.verdicts import HEAD_VERDICTS, judge_heads
+from scansnap.monitor.dataset import quantities_of, split_looks
+from scansnap.monitor.verdicts import count_verdicts
 
 Sink = Callable[[int, Mapping[str, float]], None]
 
@@ -31,14 +32,17 @@ def numbers(dataset: xr.Dataset) -> dict[str, float]:
     """What sinks are told of the last look."""
     last = dataset.isel(step=-1)
     means = {
-        f"{name}/layer_{layer:02d}": float(np.nanmean(values.values[i]))
-        for name, values in last.data_vars.items()
-        if values.dims == ("layer", "head")
+        f"{name}/layer_{layer:02d}": float(np.nanmean(last[name].values[i]))
+        for name in quantities_of(dataset)
         for i, layer in enumerate(last["layer"].values.tolist())
-        if np.isfinite(values.values[i]).any()
+        if np.isfinite(last[name].values[i]).any()
     }
-    names = [verdict.name for verdict in judge_heads(dataset)]
-    return {**means, **{f"heads/{name}": float(names.count(name)) for name in HEAD_VERDICTS}}
+    _, failed = split_looks(dataset)
+    missing = {"looks/missing": float(len(failed))}
+    if last["status"].item() == "missing":
+        return missing
+    counts = {f"heads/{name}": float(count) for name, count in count_verdicts(dataset).items()}
+    return means | counts | missing
 
 
 def tensorboard(folder: str | Path, *, prefix: str = "attention/") -> Sink:

@@ -119,6 +119,11 @@ class LookStore:
                     f"{self.path} holds looks with {name} {shortened(stored.attrs.get(name))} and not "
                     f"{shortened(look.attrs.get(name))}: give the same to continue it, or another store."
                 )
+        if stored.attrs.get("probe_checksum") != look.attrs.get("probe_checksum"):
+            raise StoreError(
+                f"{self.path} holds looks on another probe, {shortened(look.attrs.get('probe'))} with other numbers: "
+                "give the same probe to continue it, or another store."
+            )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):
             raise StoreError(
                 f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': record the same "
@@ -127,9 +132,10 @@ class LookStore:
         for variable in [*stored.coords, *stored.data_vars]:
             old, new = stored.variables[variable], look.variables[variable]
             if old.shape[1:] != new.shape[1:] if "step" in old.dims else not old.equals(new):
+                what = "on another probe" if variable == "token" else "at another model"
                 raise StoreError(
-                    f"{self.path} holds looks at another model, with another '{variable}': give the same model to "
-                    "continue it, or another store."
+                    f"{self.path} holds looks {what}, with another '{variable}': give the same to continue it, or "
+                    "another store."
                 )
 
     def close(self) -> None:

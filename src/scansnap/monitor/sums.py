@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from scansnap.monitor.quantities import HeadQuantity, Reduction, Rows, Sample
+from scansnap.monitor.quantities import HeadQuantity, QuantityError, Reduction, Rows, Sample
 
 TOGETHER = {"cpu": 0, "cuda": 1 << 24}
 """Weights of several layers that wait to be measured together.  With their copy side by side and what a quantity makes
@@ -79,7 +79,8 @@ class Sums:
         for group in groups:
             if group.reduction == "max":
                 self._totals[group.place] = -math.inf
-        self.is_bad = torch.zeros(layers, dtype=torch.bool, device=device)  # whether a logit was not finite
+        self.is_bad = torch.zeros(shape[1:], dtype=torch.bool, device=device)  # whether a logit was not finite
+        self.failures: dict[str, QuantityError] = {}  # by the name of the quantity
         self._waiting: list[Portion] = []
 
     def add(self, portion: Portion) -> None:
@@ -103,13 +104,14 @@ class Sums:
             samples["followed"] = replace(first_rows, before=torch.cat(followed) if portions[0].has_before else None)
         number = len(portions)
         layers = slice(portions[0].layer, portions[0].layer + number)
-        is_bad = (probe.entropy.isnan() & (probe.keys > 0)).view(number, -1).any(1)  # softmax of NaN or infinity is NaN
-        self.is_bad[layers].logical_or_(is_bad.to(self.is_bad.device))
+        is_bad = (probe.entropy.isnan() & (probe.keys > 0)).unflatten(0, (number, -1))  # softmax of NaN or infinity
+        is_bad = is_bad.any(3).any(1)  # (layer, H)
+        self.is_bad[layers, : is_bad.shape[1]].logical_or_(is_bad.to(self.is_bad.device))
         for group in self._groups:
             rows = samples.get(group.sample)
             if rows is None:  # or these are no quantities of rows
                 continue
-            values = torch.stack([quantity.compute(rows) for quantity in group.members])
+            values = torch.stack([self._compute(quantity, rows) for quantity in group.members])
             values = values.unflatten(1, (number, -1))  # (quantity, layer, B, H, r)
             place = group.place, layers, slice(values.shape[3])
             totals, counts = self._totals[place], self._counts[place]
@@ -123,12 +125,27 @@ class Sums:
         for weights, portion in zip(followed, portions, strict=bool(followed)):
             weights.copy_(portion.samples["probe"].weights[:, :, : weights.shape[2]])
 
+    def _compute(self, quantity: HeadQuantity, rows: Rows) -> Tensor:
+        nothing = rows.weights[..., 0]
+        if quantity.name not in self.failures:
+            try:
+                return quantity.of(rows, nothing.shape, nothing.dtype)
+            except QuantityError as error:
+                self.failures[quantity.name] = error
+        return torch.full_like(nothing, math.nan)
+
     def values(self) -> Tensor:
-        """Each quantity of each layer and head; NaN where no row counts (quantity, layer, head)."""
-        values = torch.where(self._counts > 0, self._totals, math.nan)
+        """Each quantity of each layer and head (quantity, layer, head).
+
+        NaN where no row counts, where a logit was not finite, and of a quantity that failed.
+        """
+        values = torch.where((self._counts > 0) & ~self.is_bad, self._totals, math.nan)
         for group in self._groups:
             if group.reduction == "mean":
                 values[group.place] /= self._counts[group.place]
+            for i, quantity in enumerate(group.members):
+                if quantity.name in self.failures:
+                    values[group.place.start + i] = math.nan
         return values
 
 

@@ -71,6 +71,7 @@ class Tally:
     shows: bool = True  # whether patterns are kept
     failure: Exception | None = None
     _seen: set[str] = field(default_factory=set)
+    _softmaxes: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and keys by module
 
     def __post_init__(self) -> None:
         device, number, heads = self.probe.device, len(self.layers), most_heads(self.layers)
@@ -100,6 +101,18 @@ class Tally:
                     self._show(layer, call)
         except Exception as error:
             self.failure = error
+
+    def note_softmax(self, name: str, rows: int, keys: int) -> None:
+        """Take note of a softmax that was not announced."""
+        self._softmaxes[name] = rows, keys
+
+    def unseen(self) -> tuple[str, ...]:
+        """Modules of which no attention was seen, but a softmax over as many keys as there are tokens."""
+        lengths = {length for layer in self.layers.values() for length in (layer.queries, layer.keys)}
+        return tuple(
+            name for name, (rows, keys) in self._softmaxes.items()
+            if keys > 1 and (rows == keys or {rows, keys} <= lengths) and name not in self.layers
+        )  # fmt: skip
 
     def check(self, name: str, returned: Expected, expected: Expected) -> None:
         """At the first look, compare what the model's attention returned with what the weights make it."""
@@ -136,13 +149,17 @@ class Tally:
         self.layers[name] = SeenLayer(name, kind, windows, heads, queries, keys, call.key_heads, call.width, call.dtype)
 
     def _measure(self, layer: SeenLayer, call: AttentionCall) -> None:
-        windows, _, queries, keys = call.sizes
+        windows, heads, queries, keys = call.sizes
+        if heads != layer.heads:
+            raise ValueError(f"{layer.name} has {heads} heads, and had {layer.heads} when the watch was made")
         rows = self.probe.positions(self._piece, windows, queries)
         in_decoder = "decoder" in layer.name
         is_real = self.probe.real_tokens(self._piece, windows, queries, decoder=in_decoder)
         real_keys = self.probe.real_tokens(self._piece, windows, keys, decoder=in_decoder and layer.kind != "cross")
         first = rows.positions.new_zeros(windows) if real_keys is None else real_keys.int().argmax(1)
         is_usual = (queries, keys) == (layer.queries, layer.keys)
+        if self.probe.function is not None:  # it may call the model with what it likes
+            is_usual &= windows == layer.windows
         start = 0
         for some in call.pieces(rows):
             logits = call.logits(some)

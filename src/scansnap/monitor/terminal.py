@@ -1,24 +1,26 @@
-"""The looks of a watch in the terminal: a map of its heads, and what needs attention."""
+"""The looks of a watch in the terminal: what is wrong, a map of the heads, and what they do."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
-from rich.console import Console, Group, RenderableType
+from numpy.typing import NDArray
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.printable import printable
+from scansnap.monitor.dataset import quantities_of, split_looks
 from scansnap.monitor.store import read_looks
-from scansnap.monitor.verdicts import Severity, judge_heads
+from scansnap.monitor.verdicts import LayerVerdict, Severity, by_kind, in_words, unjudged_verdicts
 
 STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern": "default"}
 
@@ -28,8 +30,11 @@ LOW, HIGH = (0xED, 0xF2, 0xF6), (0x08, 0x45, 0x6F)
 DENSE = 16
 """With more heads than this, cells have no numbers, so that they fit on a line."""
 
-SHOWN_HEADS = 3
-"""Heads that are shown of each kind of verdict; the others are counted."""
+SHADES = "░▒▓█"
+"""Cells without numbers where there are no colors."""
+
+SHOWN = 3
+"""Layers that are shown of each kind of verdict; the heads of the others are counted."""
 
 
 def follow(
@@ -47,22 +52,37 @@ def follow(
 
 
 def view(looks: xr.Dataset, quantity: str, heading: str) -> RenderableType:
-    """What the terminal shows: where the training is, the map, and the verdicts, most pressing first."""
-    names = [str(name) for name, values in looks.data_vars.items() if values.dims == ("step", "layer", "head")]
+    """What the terminal shows, most pressing first, since it may have no room for all.
+
+    Where the training is, what is missing, how many heads have which verdict, the alarms, the map, the other verdicts.
+    """
+    names = quantities_of(looks)
     if quantity not in names:
         raise unknown("quantity", quantity, names)
     if not looks.sizes["step"]:
         raise InputError("there are no looks yet: they come with the training's first steps.")
-    whole = np.flatnonzero(looks["status"].values == "ok")
     parts: list[RenderableType] = [_text(heading, "bold")]
-    if len(whole) < looks.sizes["step"]:
-        failed = looks.isel(step=np.flatnonzero(looks["status"].values != "ok")[-1])
-        count = looks.sizes["step"] - len(whole)
-        reason = f"the last at step {int(failed['step']):,} ({failed['reason'].item()})"
-        parts.append(_text(f"missing looks: {count}, {reason}", "yellow"))
-    if len(whole):
-        parts += [Text(), _text(_title(looks, quantity)), _map(looks[quantity].isel(step=whole[-1]).values)]
-    return Group(*parts, Text(), *_verdicts(looks))
+    measured, missing = split_looks(looks)
+    if missing:
+        step, reason = missing[-1]
+        parts.append(_text(f"missing looks: {len(missing)}, the last at step {step:,} ({reason})", STYLES["notice"]))
+    kinds = by_kind(looks)
+    parts.append(_text(f"heads by verdict: {in_words(kinds)}"))
+    alarms = {name: layers for name, layers in kinds.items() if layers[0].heads[0].severity == "alarm"}
+    for name, layers in alarms.items():
+        for layer in layers[:SHOWN]:
+            evidence = f"{layer.where}: {name} since step {layer.since:,}: {layer.heads[0].evidence}"
+            parts.append(_text(f"alarm: {evidence}", STYLES["alarm"]))
+        if rest := _beyond(layers):
+            parts.append(_text(f"alarm: {rest} more heads: {name}", STYLES["alarm"]))
+    if measured.sizes["step"]:
+        parts += [Text(), _text(_title(looks, quantity)), _Map(measured[quantity].isel(step=-1).values)]
+    if others := {name: layers for name, layers in kinds.items() if name not in alarms}:
+        parts += [Text(), _table(others)]
+    if unjudged := unjudged_verdicts(looks):
+        needs = "; ".join(f"{name} (needs {', '.join(quantities)})" for name, quantities in unjudged.items())
+        parts.append(_text(f"not judged: {needs}", "dim"))
+    return Group(*parts)
 
 
 def _text(words: str, style: str = "") -> Text:
@@ -86,31 +106,51 @@ def _title(looks: xr.Dataset, quantity: str) -> str:
     return f"{quantity}: {attributes.get('long_name', quantity)}" + (f", in {units}" if units != "1" else "")
 
 
-def _map(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Table:
-    """A cell for each layer and head, with its number; colors go from the smallest to the largest."""
-    measured = values[np.isfinite(values)]
-    low, high = (float(measured.min()), float(measured.max())) if len(measured) else (0.0, 1.0)
-    if low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    dense = values.shape[1] > DENSE
-    table = Table(box=None, padding=0, show_edge=False, header_style="dim")
-    table.add_column("", style="dim", justify="right", no_wrap=True)
-    for head in range(values.shape[1]):
-        table.add_column("" if dense and head % 4 else str(head), justify="left" if dense else "right", no_wrap=True)
-    for layer, row in enumerate(values):
-        cells = [_cell(value, (value - low) / (high - low) if high > low else 0.5, dense) for value in row]
-        table.add_row(f"layer {layer} ", *cells)
-    return table
+@dataclass(frozen=True)
+class _Map:
+    """A cell for each layer and head, with its number; colors or shades go from the smallest to the largest."""
+
+    values: NDArray[np.float64]  # (layer, head)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        measured = self.values[np.isfinite(self.values)]
+        low, high = (float(measured.min()), float(measured.max())) if len(measured) else (0.0, 1.0)
+        if low >= 0 and high <= 1:
+            low, high = 0.0, 1.0
+        is_dense, is_plain = self.values.shape[1] > DENSE, console.color_system is None
+        cell = _plain_cell if is_plain and is_dense else _dense_cell if is_dense else _cell
+        table = Table(box=None, padding=0, show_edge=False, header_style="dim")
+        table.add_column("head", style="dim", justify="right", no_wrap=True)
+        table.add_column("", width=1)
+        for head in range(self.values.shape[1]):
+            name = "" if is_dense and head % 4 else str(head)
+            table.add_column(name, justify="left" if is_dense else "right", no_wrap=True)
+        for layer, row in enumerate(self.values):
+            levels = (row - low) / (high - low) if high > low else np.full_like(row, 0.5)
+            table.add_row(f"layer {layer}", "", *map(cell, row.tolist(), levels.tolist()))
+        yield table
+        if is_dense:
+            scale = Text.assemble(f"scale: {short(low).strip()} ", *(cell(0.0, i / 7) for i in range(8)))
+            yield scale.append(f" {short(high).strip()}")
 
 
-def _cell(value: float, level: float, dense: bool) -> Text:
-    if not np.isfinite(value):
-        return Text("··" if dense else " ·", style="dim")
+def _color(level: float) -> str:
     red, green, blue = (round(a + level * (b - a)) for a, b in zip(LOW, HIGH, strict=True))
-    color = f"rgb({red},{green},{blue})"
-    if dense:
-        return Text("██", style=color)
-    return Text(f"  {short(value)}", style=f"{'#ffffff' if level > 0.55 else '#000000'} on {color}")
+    return f"rgb({red},{green},{blue})"
+
+
+def _cell(value: float, level: float) -> Text:
+    if not np.isfinite(value):
+        return Text(" ·", style="dim")
+    return Text(f"  {short(value)}", style=f"{'#ffffff' if level > 0.55 else '#000000'} on {_color(level)}")
+
+
+def _dense_cell(value: float, level: float) -> Text:
+    return Text("██", style=_color(level)) if np.isfinite(value) else Text("··", style="dim")
+
+
+def _plain_cell(value: float, level: float) -> Text:
+    return Text(2 * SHADES[min(int(level * len(SHADES)), len(SHADES) - 1)] if np.isfinite(value) else "··")
 
 
 def short(value: float) -> str:
@@ -120,21 +160,22 @@ def short(value: float) -> str:
     return f"{value:.1f}" if abs(value) < 9.95 else f"{value:3.0f}"
 
 
-def _verdicts(looks: xr.Dataset) -> list[RenderableType]:
-    """The evidence for some heads of each kind of verdict, most pressing first, and the number of the others."""
-    verdicts = judge_heads(looks)
-    if not verdicts:
-        return [Text("no verdict on any head yet")]
+def _table(kinds: Mapping[str, Sequence[LayerVerdict]]) -> Table:
+    """The evidence for the first head of some layers of each kind of verdict, and the number of the others."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
-    for title in ("", "head", "verdict", "since", "evidence"):
+    for title in ("", "where", "verdict", "since", "evidence"):
         table.add_column(title, no_wrap=title != "evidence")
-    for name, group in groupby(verdicts, lambda verdict: verdict.name):
-        heads = list(group)
-        style = STYLES[heads[0].severity]
-        for verdict in heads[:SHOWN_HEADS]:
-            head = f"layer {verdict.layer}, {verdict.head}"
-            words = (verdict.severity, head, name, f"{verdict.since:,}", verdict.evidence)
+    for name, layers in kinds.items():
+        style = STYLES[layers[0].heads[0].severity]
+        for layer in layers[:SHOWN]:
+            verdict = layer.heads[0]
+            words = (verdict.severity, layer.where, name, f"{layer.since:,}", verdict.evidence)
             table.add_row(*(_text(word, style) for word in words))
-        if rest := heads[SHOWN_HEADS:]:
-            table.add_row("", Text(f"{len(rest)} more", style="dim"), _text(name, "dim"))
-    return [table]
+        if rest := _beyond(layers):
+            table.add_row("", Text(f"{rest} more heads", style="dim"), _text(name, "dim"))
+    return table
+
+
+def _beyond(layers: Sequence[LayerVerdict]) -> int:
+    """The heads of the layers that are not shown."""
+    return sum(layer.size for layer in layers[SHOWN:])

@@ -19,8 +19,9 @@ which is 0 for an even head and 1 if all weight lies there, whatever the length 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,8 +29,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.base.door import door
-from scansnap.base.errors import InputError, unknown
+from scansnap.base.errors import InputError, brief, unknown
 from scansnap.base.open_list import OpenList
+from scansnap.base.printable import shortened
+from scansnap.monitor.dataset import FINITE, HEADS, split_looks
 from scansnap.results.snap import find_snap
 
 Severity = Literal["alarm", "notice", "pattern"]
@@ -144,7 +147,7 @@ class HeadVerdict:
     """A verdict on one head.
 
     >>> print(ss.HeadVerdict("sink", "notice", 0, 1, "attention", 50, "the first token has 90%"))
-    notice: layer 0, head 1 is sink: the first token has 90%
+    notice: layer 0, head 1 (attention) is sink since step 50: the first token has 90%
     """
 
     name: str
@@ -156,7 +159,8 @@ class HeadVerdict:
     evidence: str
 
     def __str__(self) -> str:
-        return f"{self.severity}: layer {self.layer}, head {self.head} is {self.name}: {self.evidence}"
+        where = f"layer {self.layer}, head {self.head}" + (f" ({self.module})" if self.module else "")
+        return f"{self.severity}: {where} is {self.name} since step {self.since:,}: {self.evidence}"
 
 
 @door
@@ -164,7 +168,8 @@ def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list
     """Every verdict that holds at the last look, most pressing first.
 
     `dataset` has the looks of a watch, those so far or all of them; `kinds` selects verdicts by name.  A verdict that
-    needs a quantity that was not recorded, or that cannot be measured on a head, is not given.
+    needs a quantity that cannot be measured on a head is not given; one that needs a quantity that was not recorded is
+    refused if it is named, and otherwise not given.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
@@ -173,25 +178,106 @@ def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list
     >>> ss.judge_heads(watch.dataset)
     []
     """
-    if not {"step", "layer", "head"} <= set(dataset.dims):
+    if not set(HEADS) <= set(dataset.dims):
         raise InputError(f"the dataset has the dimensions {', '.join(map(str, dataset.dims))}: give looks of a watch.")
-    rules = {name: HEAD_VERDICTS.member(name) for name in (HEAD_VERDICTS if kinds is None else kinds)}
+    names = tuple(HEAD_VERDICTS if kinds is None else kinds)
+    rules = {name: HEAD_VERDICTS.member(name) for name in names}
+    unjudged = {} if kinds is None else unjudged_verdicts(dataset)
+    for name in set(names) & set(unjudged):
+        raise InputError(f"the verdict '{name}' needs {', '.join(unjudged[name])}: record them too.")
     verdicts = [
-        HeadVerdict(name, rule.severity, history.layer, history.head, history.module, finding.since, finding.evidence)
-        for history in _histories(dataset)
-        for name, rule in rules.items()
-        if set(rule.needs) <= set(history.values) and (finding := rule.judge(history)) is not None
+        HeadVerdict(name, rules[name].severity, head.layer, head.head, head.module, finding.since, finding.evidence)
+        for name, head, finding in _judged(dataset, rules)
+        if finding is not None
     ]
-    severities, order = list(get_args(Severity)), list(rules)
-    return sorted(verdicts, key=lambda v: (severities.index(v.severity), order.index(v.name), v.layer, v.head))
+    severities = list(get_args(Severity))
+    return sorted(verdicts, key=lambda v: (severities.index(v.severity), names.index(v.name), v.layer, v.head))
 
 
-def _histories(dataset: xr.Dataset) -> Iterable[HeadHistory]:
+@dataclass(frozen=True)
+class LayerVerdict:
+    """A verdict on some heads of one layer."""
+
+    heads: tuple[HeadVerdict, ...]
+    of: int  # heads that the layer has
+
+    @property
+    def size(self) -> int:
+        """The number of heads."""
+        return len(self.heads)
+
+    @property
+    def where(self) -> str:
+        """Which heads."""
+        layer, count = f"layer {self.heads[0].layer}", self.size
+        if count == 1:
+            return f"{layer}, head {self.heads[0].head}"
+        if count == self.of:
+            return f"{layer}, all {count} heads"
+        return (
+            f"{layer}, heads {', '.join(str(v.head) for v in self.heads)}" if count < 4 else f"{layer}, {count} heads"
+        )
+
+    @property
+    def since(self) -> int:
+        """The step since which it holds of the first of them."""
+        return min(verdict.since for verdict in self.heads)
+
+
+def by_kind(dataset: xr.Dataset) -> dict[str, list[LayerVerdict]]:
+    """The verdicts by name, most pressing first, those of one layer together."""
+    kinds: dict[str, list[LayerVerdict]] = {}
+    for (name, _), heads in groupby(judge_heads(dataset), lambda verdict: (verdict.name, verdict.layer)):
+        kinds.setdefault(name, []).append(LayerVerdict(tuple(heads), dataset.sizes["head"]))
+    return kinds
+
+
+def in_words(kinds: Mapping[str, Sequence[LayerVerdict]]) -> str:
+    """How many heads each verdict holds of."""
+    counts = {name: sum(layer.size for layer in layers) for name, layers in kinds.items()}
+    return "; ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def count_verdicts(dataset: xr.Dataset) -> dict[str, int]:
+    """Of how many heads each verdict holds, for the verdicts that can be judged at the last look."""
+    counts: dict[str, int] = {}
+    for name, _, finding in _judged(dataset, {name: HEAD_VERDICTS.member(name) for name in HEAD_VERDICTS}):
+        counts[name] = counts.get(name, 0) + (finding is not None)
+    return counts
+
+
+def unjudged_verdicts(dataset: xr.Dataset) -> dict[str, list[str]]:
+    """The verdicts that the looks say nothing of, and the quantities that were not recorded for them."""
+    needs = {name: [q for q in HEAD_VERDICTS.member(name).needs if q not in dataset] for name in HEAD_VERDICTS}
+    return {name: quantities for name, quantities in needs.items() if quantities}
+
+
+def _judged(dataset: xr.Dataset, rules: Mapping[str, VerdictKind]) -> Iterator[tuple[str, HeadHistory, Finding | None]]:
+    """What each rule says of each head that it can be asked of."""
+    for history in _histories(dataset):
+        for name, rule in rules.items():
+            if not set(rule.needs) <= set(history.values):
+                continue
+            try:
+                finding = rule.judge(history)
+            except Exception as error:
+                raise InputError(
+                    f"the verdict '{name}' fails on layer {history.layer}, head {history.head} "
+                    f"({type(error).__name__}: {brief(error)}): mend its function."
+                ) from error
+            if not isinstance(finding, Finding | None):
+                raise InputError(
+                    f"the verdict '{name}' gives {shortened(finding)}: return what head.as_long_as(...) gives, or None."
+                )
+            yield name, history, finding
+
+
+def _histories(dataset: xr.Dataset) -> Iterator[HeadHistory]:
     """The history of each head, with the quantities that could be measured at the last look."""
-    looks = dataset.isel(step=np.flatnonzero(dataset["status"].values == "ok")) if "status" in dataset else dataset
+    looks, _ = split_looks(dataset)
     if not looks.sizes["step"]:
         return
-    names = [str(name) for name, values in looks.data_vars.items() if values.dims == ("step", "layer", "head")]
+    names = [str(name) for name, values in looks.data_vars.items() if values.dims == HEADS]
     values = {name: looks[name].values for name in names}
     for i, layer in enumerate(looks["layer"].values.tolist()):
         module = str(looks["module"].values[i]) if "module" in looks.coords else ""
@@ -213,6 +299,15 @@ def _named(head: HeadHistory) -> bool:
     return any(set(rule.needs) <= set(head.values) and rule.judge(head) is not None for rule in rules)
 
 
+@HEAD_VERDICTS.register("not-finite")
+@head_verdict("alarm", needs=FINITE)
+def not_finite(head: HeadHistory) -> Finding | None:
+    """Logits that are NaN or infinite, in the first layer that has such."""
+    return head.as_long_as(
+        head[FINITE] == 0, "its logits are NaN or infinite, so that nothing else can be said of it or of later layers"
+    )
+
+
 @HEAD_VERDICTS.register("exploding-logits")
 @head_verdict("alarm", needs="largest_logit")
 def exploding_logits(head: HeadHistory) -> Finding | None:
@@ -223,24 +318,32 @@ def exploding_logits(head: HeadHistory) -> Finding | None:
     the line reaches `ROUNDED` before the run is twice as long.
     """
     logits, now = head["largest_logit"], head.now("largest_logit")
-    if now >= ROUNDED:
-        return head.as_long_as(
-            logits >= ROUNDED,
-            f"its largest logit is {now:,.0f}; from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of up to e",
-        )
-    begin = min(int(np.searchsorted(head.steps, head.steps[-1] - RECENT * np.ptp(head.steps))), len(logits) - 4)
-    if now < RISING or begin < 0 or logits[begin] <= 0 or not (np.diff(logits[begin:]) > 0).all():
+    below = np.flatnonzero(~(logits >= ROUNDED))
+    since = first = int(below[-1]) + 1 if len(below) else 0  # from here on they are beyond
+    while since > 0 and _growth(head.steps[:since], logits[:since]) is not None:
+        since -= 1
+    if since == len(logits):
         return None
-    steps = head.steps[begin:]
-    rate = float(np.polyfit(steps, np.log(logits[begin:]), 1)[0])
-    left = np.log(ROUNDED / now) / rate
-    if left > head.steps[-1] - head.steps[0]:
-        return None
+    growth = _growth(head.steps, logits) if first == len(logits) else None
+    if growth is None:
+        evidence = f"from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of up to e"
+        return Finding(int(head.steps[since]), f"its largest logit is {now:,.0f}; {evidence}")
+    begin, left = growth
     return Finding(
-        int(steps[0]),
-        f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {steps[0]:,}; at this "
-        f"rate it reaches {ROUNDED:.0f} in {left:,.0f} steps",
+        int(head.steps[since]),
+        f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}; "
+        f"at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}",
     )
+
+
+def _growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int, int] | None:
+    """From which look on logits have grown, and the steps that are left until `ROUNDED`; None if that is far."""
+    begin = min(int(np.searchsorted(steps, steps[-1] - RECENT * np.ptp(steps))), len(logits) - 4)
+    if not RISING <= logits[-1] < ROUNDED or begin < 0 or logits[begin] <= 0 or not (np.diff(logits[begin:]) > 0).all():
+        return None
+    rate = float(np.polyfit(steps[begin:], np.log(logits[begin:]), 1)[0])
+    left = np.log(ROUNDED / logits[-1]) / rate
+    return (begin, max(1, round(left))) if left <= steps[-1] - steps[0] else None
 
 
 @HEAD_VERDICTS.register("collapsed")

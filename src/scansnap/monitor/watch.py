@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,11 +16,12 @@ import xarray as xr
 from torch import nn
 
 from scansnap.base.door import door
-from scansnap.base.errors import InputError, StoreError, brief
+from scansnap.base.errors import InputError, ScanSnapError, brief
 from scansnap.base.kinds import InstanceKind
 from scansnap.base.printable import shortened
-from scansnap.monitor.dataset import Labels, Look, describe, looks_of, make_dataset
-from scansnap.monitor.observer import BegunLook, Measured, Observer
+from scansnap.monitor.continuing import is_another
+from scansnap.monitor.dataset import FINITE, Labels, Look, describe, looks_of, make_dataset
+from scansnap.monitor.observer import BegunLook, Measured, NothingSeen, Observer
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.processes import is_first
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
@@ -28,6 +30,8 @@ from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
 from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
+
+CLOSED = "the watch is closed: make another one to look again."
 
 Words = Callable[[int], str] | Sequence[str]
 
@@ -68,9 +72,10 @@ def watch(
     probe : tensor, tuple, mapping, list or function
         What the model is called with at every look, such as a batch: see docs/watch.md.
     every : int
-        Steps between looks.
+        Steps between looks: a look is taken where a multiple of it is reached or passed.
     store : path, optional
         Where looks are written as they are made (zarr); one that is there is continued, from the step of its last look.
+        To begin anew, delete it or give another.
     record : sequence
         Names of quantities, or `HeadQuantity` objects.
     rows : int, optional
@@ -98,6 +103,8 @@ def watch(
 
 class Watch:
     """Looks at a model every so many steps; made by `watch`.
+
+    `continues_from` is the step of the last look that was in the store before, or None.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
@@ -131,25 +138,39 @@ class Watch:
         with torch.inference_mode(False):
             self._observer = Observer(model, Probe(probe, rows, _device(model)), quantities(record))
         self._sits_out = not is_first() and not self._observer.is_sharded
+        self._to_say: InputError | str | None = None  # at the next step: a refusal, or once a warning
+        self._warned: set[str] = set()
         self._store = None if store is None or not is_first() else LookStore(store)
-        self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
-        last = self._looks[-1].step if self._looks else None
-        self._step = self._start = start if start is not None else last or 0
-        self._is_fresh = last is None  # nothing is recorded but the look before the first step
-        self._refusal: InputError | None = None
         try:
+            self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
+            self.continues_from = last = self._looks[-1].step if self._looks else None
+            self._step = self._start = start if start is not None else last or 0
             self._begin()
         except BaseException:
-            self.close()
+            if self._store is not None:
+                self._store.close()
             raise
 
-    def step(self, step: int | None = None) -> None:
-        """Count a step, and look if it is one of every so many; `step` is its number where the count is not enough.
+    def __repr__(self) -> str:
+        missing = sum(bool(look.reason) for look in self._looks)
+        number = len(self._looks)
+        looks = f"{number} look{'' if number == 1 else 's'}{f', {missing} missing' if missing else ''}"
+        store = f", stored in {self._store.path}" if self._store is not None else ""
+        before = "" if self.continues_from is None else f", continued from step {self.continues_from:,}"
+        return (
+            f"<watch of {type(self._model).__name__} at step {self._step:,}: {looks} at {len(self._observer.layers)} "
+            f"attentions, every {self.every:,} steps{store}{before}>"
+        )
 
-        Where numbers are left out, the first after one of every so many counts; one that comes again does not.
+    def step(self, step: int | None = None) -> None:
+        """Count a step, and look if a multiple of `every` is reached or passed.
+
+        `step` is its number where the count is not enough; numbers only grow.
         """
+        if self._to_say is not None:
+            self._say()
         before = self._step
-        self._step = step = before + 1 if step is None else step
+        self._step = step = before + 1 if step is None else self._checked(step)
         if self._begun is not None:
             self._record(wait=False)
         if step // self.every != before // self.every:
@@ -161,10 +182,10 @@ class Watch:
         A GPU may go on with the training before the numbers are read: they are recorded at the next step, or when they
         are asked for, or when the watch is closed or the program ends.
         """
+        if self._to_say is not None:
+            self._say()
         if self._sits_out:
             return
-        if self._refusal is not None:
-            raise self._refusal
         self._record()
         try:
             self._follow_model()
@@ -194,7 +215,7 @@ class Watch:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
         self._record()
         self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
-        if self._is_fresh:  # what was seen without these modules is seen again with them
+        if self.continues_from is None:  # what was seen without these modules is seen again with them
             self._looks.clear()
             if self._store is not None:
                 self._store.clear()
@@ -203,8 +224,8 @@ class Watch:
     @property
     def seen(self) -> tuple[str, ...]:
         """The names of the modules whose attention is seen, in the order of a forward pass."""
-        if self._refusal is not None:
-            raise self._refusal
+        if isinstance(self._to_say, NothingSeen):
+            raise self._to_say
         return tuple(self._observer.layers)
 
     @property
@@ -222,16 +243,53 @@ class Watch:
         return judge_heads(self._numbers)
 
     def close(self) -> None:
-        """End the watch, and let others write to its store."""
-        self._record()
-        if self._store is not None:
-            self._store.close()
+        """End the watch, and let others write to its store; refused if it could see nothing."""
+        refusal = self._to_say if isinstance(self._to_say, NothingSeen) else None
+        self._to_say = InputError(CLOSED)
+        try:
+            self._record()
+        finally:
+            if self._store is not None:
+                self._store.close()
+        if refusal is not None:
+            raise refusal
 
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and isinstance(self._to_say, NothingSeen):
+            self._to_say = None  # there is another error already
         self.close()
+
+    def _say(self) -> None:
+        """Refuse what cannot be done, or say once what the first looks have shown."""
+        words, self._to_say = self._to_say, self._to_say if isinstance(self._to_say, InputError) else None
+        if isinstance(words, InputError):
+            raise words
+        warnings.warn(str(words), stacklevel=3)
+
+    def _checked(self, step: int) -> int:
+        """The number of a step; the last one if this one is before it."""
+        try:
+            step = operator.index(step)
+        except TypeError:
+            raise InputError(f"step is {shortened(step)}: give the number of the step.") from None
+        if step >= self._step:
+            return step
+        sentence = (
+            f"step {step:,} was told after step {self._step:,}, so there is no look before that is passed: give steps "
+            "that only grow, or call step() without a number to count on."
+        )
+        if self._raises:
+            raise InputError(sentence)
+        self._warn_once("back", sentence)
+        return self._step
+
+    def _warn_once(self, subject: str, sentence: str) -> None:
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warnings.warn(sentence, stacklevel=5)
 
     def __deepcopy__(self, memo: object) -> Watch:
         """Itself: a copy of a module that holds its watch, such as one for averaged weights, is not watched."""
@@ -245,13 +303,15 @@ class Watch:
         """Look before the first step; a model in which nothing is seen is refused when it is first used."""
         if self._sits_out:
             return
-        self._refusal = None
+        self._to_say = None
         self.__dict__.pop("_labels", None)
         try:
             self._observer.learn()
-        except InputError as refusal:
-            self._refusal = refusal
+        except NothingSeen as refusal:
+            self._to_say = refusal
             return
+        except InputError:
+            raise
         except Exception as error:
             name = type(self._model).__name__
             if any(parameter.is_meta for parameter in self._model.parameters()):
@@ -263,25 +323,41 @@ class Watch:
         labels = self._labels
         if disagreement := self._observer.disagreement():
             warnings.warn(disagreement, stacklevel=5)
+        if self._observer.unseen:
+            self._to_say = (
+                f"{self._observer.unseen[0]} has a softmax that looks like attention written by hand, which is not "
+                f"seen ({len(self._observer.unseen)} such in the model): layers are numbered without it; announce it "
+                "with watch.attention(module)."
+            )
         look = self._first_look()  # what moves until the next look is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._observer.record, [look]))
+            if is_another(read_looks(self._store.path), look):
+                warnings.warn(
+                    f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
+                    "checkpoint, or give another store.",
+                    stacklevel=5,
+                )
             if look.step <= self._store.last_step:
                 return
         self._add(look)
 
     def _first_look(self) -> Look:
         """Look; without windows of repeated tokens if the model takes no other number of windows than the probe has."""
-        try:
-            measured = self._observer.look()
-        except Exception as error:
-            alone = self._observing(self._observer.probe.without_repeated())
+
+        def look() -> Measured:
             try:
-                measured = alone.look()
-            except Exception:
-                return self._missing(self._step, error)
-            self._observer = alone
-        return Look(self._step, measured.values, measured.pattern)
+                return self._observer.look()
+            except Exception as error:
+                alone = self._observing(self._observer.probe.without_repeated())
+                try:
+                    measured = alone.look()
+                except Exception:
+                    raise error from None
+                self._observer = alone
+                return measured
+
+        return self._read(self._step, look, is_first=True)
 
     def _observing(self, probe: Probe) -> Observer:
         """What observes the model on another probe."""
@@ -305,12 +381,16 @@ class Watch:
             atexit.unregister(self._record)
             self._add(self._read(step, begun.read))
 
-    def _read(self, step: int, read: Callable[[], Measured]) -> Look:
+    def _read(self, step: int, read: Callable[[], Measured], *, is_first: bool = False) -> Look:
         try:
-            measured = read()
-            return Look(step, measured.values, measured.pattern)
+            measured = read().check() if self._raises else read()
         except Exception as error:
             return self._missing(step, error)
+        for name, failure in measured.failures.items():
+            if is_first:
+                raise failure
+            self._warn_once(name, f"at step {step:,} {failure} It is NaN from here on where it fails.")
+        return Look(step, measured.values | {FINITE: measured.finite}, measured.pattern, measured.reason)
 
     def _missing(self, step: int, error: Exception) -> Look:
         if self._raises:
@@ -319,24 +399,32 @@ class Watch:
 
     def _add(self, look: Look) -> None:
         """Keep a look, write it to the store and tell the sinks; what goes wrong there does not end the training."""
+        if look.reason:
+            what = "missing" if look.status == "missing" else "not whole"
+            self._warn_once(
+                "missing",
+                f"the look at step {look.step:,} is {what} ({look.reason}); the training goes on, and later such looks "
+                "are recorded without a warning.",
+            )
         if self._looks and self._looks[-1].step == look.step and self._store is None:
             self._looks.pop()
         if self._store is not None:
             try:
                 self._store.append(make_dataset(self._labels, self._observer.record, [look]))
             except Exception as error:
-                is_plain = isinstance(error, StoreError)
+                is_plain = isinstance(error, ScanSnapError)
                 self._warn(error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}")
                 return
             look = replace(look, pattern=None)  # it is in the store
         self._looks.append(look)
         told: dict[str, float] = {}
-        for sink in self._sinks if not look.reason else ():
+        for sink in self._sinks:
             try:
                 told = told or numbers(self._numbers)
                 sink(look.step, told)
             except Exception as error:
-                self._warn(error, f"a sink failed at step {look.step}: {brief(error)}")
+                is_plain = isinstance(error, ScanSnapError)
+                self._warn(error, str(error) if is_plain else f"a sink failed at step {look.step}: {brief(error)}")
 
     def _warn(self, error: Exception, sentence: str) -> None:
         if self._raises:
@@ -363,7 +451,7 @@ class Watch:
             [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],
             describe(
                 type(self._model).__name__, str(observer.probe), observer.record, every=self.every,
-                rows=observer.probe.rows or 0, check=observer.agreement(),
+                rows=observer.probe.rows or 0, check=observer.agreement(), probe_checksum=observer.probe.checksum,
             ),
         )  # fmt: skip
 

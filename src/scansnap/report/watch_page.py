@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from scansnap.base.door import door
 from scansnap.base.errors import InputError
-from scansnap.monitor.verdicts import HeadVerdict, judge_heads
+from scansnap.monitor.dataset import quantities_of, split_looks
+from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
 from scansnap.report.claims_page import check_page
 
@@ -27,38 +31,58 @@ SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 """How verdicts are colored: classes of the style sheet."""
 
 
-def write_watch_page(page: Path, dataset: xr.Dataset) -> None:
-    """Write a page about the looks of a watch."""
+@dataclass(frozen=True)
+class Opening:
+    """What a page shows first."""
+
+    quantity: str
+    layer: int
+    head: int
+
+
+@door
+def write_watch_page(page: str | Path, dataset: xr.Dataset, opening: Opening | None = None) -> None:
+    """Write a page about the looks of a watch, with all verdicts that are registered, your own too.
+
+    It opens on the most pressing head, or on what `opening` says.
+
+    >>> import torch
+    >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    >>> ss.write_watch_page("looks.html", ss.watch(model, probe=torch.randn(2, 12, 16)).dataset)
+    """
+    page = Path(page)
     check_page(page)
-    html.write_page(page, render_watch(dataset))
+    html.write_page(page, render_watch(dataset, opening))
 
 
-def render_watch(dataset: xr.Dataset) -> str:
+def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
     """The page as text."""
     if not dataset.sizes.get("step"):
         raise InputError("there are no looks yet: start the training, and make the page after its first step.")
-    verdicts = judge_heads(dataset)
+    kinds = by_kind(dataset)
     return html.render(
         "watch_page.html.jinja",
-        groups=[(name, list(group)) for name, group in groupby(verdicts, lambda verdict: verdict.name)],
+        kinds=kinds,
+        unjudged=unjudged_verdicts(dataset),
         severities=SEVERITIES,
         missing=_missing(dataset),
         attributes=dataset.attrs,
         steps=dataset["step"].values.tolist(),
-        data=page_data(dataset, verdicts),
+        data=page_data(dataset, [layer for layers in kinds.values() for layer in layers], opening),
     )
 
 
-def page_data(dataset: xr.Dataset, verdicts: list[HeadVerdict]) -> dict[str, Any]:
+def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
-    whole = np.flatnonzero(dataset["status"].values == "ok")
-    looks = dataset.isel(step=_spread(whole, SHOWN_LOOKS))
-    quantities = {
-        str(name): values for name, values in looks.data_vars.items() if values.dims == ("step", "layer", "head")
-    }
+    looks = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), SHOWN_LOOKS))
+    quantities = {name: looks[name] for name in quantities_of(looks)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
+    measured = np.flatnonzero(looks["status"].values != "missing")
     return {
         "steps": looks["step"].values.tolist(),
+        "reasons": looks["reason"].values.tolist(),
+        "last": int(measured[-1]) if len(measured) else looks.sizes["step"] - 1,
+        "opening": asdict(opening) if opening else None,
         "layers": looks["module"].values.tolist(),
         "kinds": looks["attention_kind"].values.tolist(),
         "heads": looks.sizes["head"],
@@ -67,17 +91,20 @@ def page_data(dataset: xr.Dataset, verdicts: list[HeadVerdict]) -> dict[str, Any
             for name, values in quantities.items()
         ],
         "values": _packed(np.stack(arrays)),
-        "alarms": [f"{verdict.layer},{verdict.head}" for verdict in verdicts if verdict.severity == "alarm"],
-        "pattern": _pattern(looks),
+        "alarms": [
+            f"{verdict.layer},{verdict.head}"
+            for layer in verdicts for verdict in layer.heads if verdict.severity == "alarm"
+        ],
+        "pattern": _pattern(looks, measured),
     }  # fmt: skip
 
 
-def _pattern(looks: xr.Dataset) -> dict[str, Any] | None:
-    """Patterns at some of the looks, as bytes: 255 is a weight of 1."""
-    if "pattern" not in looks or not looks.sizes["step"]:
+def _pattern(looks: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, Any] | None:
+    """Patterns at some of the looks that are not missing, as bytes: 255 is a weight of 1."""
+    if "pattern" not in looks or not len(measured):
         return None
     cells = int(np.prod(looks["pattern"].shape[1:]))
-    chosen = _spread(np.arange(looks.sizes["step"]), max(2, PATTERN_CELLS // max(1, cells)))
+    chosen = _spread(measured, max(2, PATTERN_CELLS // max(1, cells)))
     weights = np.nan_to_num(looks["pattern"].isel(step=chosen).values)
     return {
         "looks": chosen.tolist(),
@@ -88,9 +115,10 @@ def _pattern(looks: xr.Dataset) -> dict[str, Any] | None:
     }
 
 
-def _missing(dataset: xr.Dataset) -> list[tuple[int, str]]:
-    failed = dataset.isel(step=np.flatnonzero(dataset["status"].values != "ok"))
-    return list(zip(failed["step"].values.tolist(), failed["reason"].values.tolist(), strict=True))
+def _missing(dataset: xr.Dataset) -> list[tuple[str, list[int]]]:
+    """The reasons of looks that are missing, whole or in part, with the steps of those that follow each other."""
+    runs = groupby(split_looks(dataset)[1], lambda look: look[1])
+    return [(reason, [step for step, _ in run]) for reason, run in runs]
 
 
 def _spread(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -60,7 +60,7 @@ class Watch:
 
     def measure(self) -> dict[str, NDArray[np.float64]]:
         """Means over all rows (layers, heads); the share that moved since the last call is over the sample."""
-        return self._observer.look().values
+        return self._observer.look().check().values
 
     def pattern(self, windows: int) -> NDArray[np.float32]:
         """The attention of the first windows of the sample, when it was last measured (layer, head, window, T, T)."""
