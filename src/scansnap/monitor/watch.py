@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,6 +33,9 @@ from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 
 CLOSED = "the watch is closed: make another one to look again."
+
+INSIDE = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
+"""Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
 Words = Callable[[int], str] | Sequence[str]
 
@@ -267,7 +271,7 @@ class Watch:
         words, self._to_say = self._to_say, self._to_say if isinstance(self._to_say, InputError) else None
         if isinstance(words, InputError):
             raise words
-        warnings.warn(str(words), stacklevel=3)
+        _warn(str(words))
 
     def _checked(self, step: int) -> int:
         """The number of a step; the last one if this one is before it."""
@@ -289,7 +293,7 @@ class Watch:
     def _warn_once(self, subject: str, sentence: str) -> None:
         if subject not in self._warned:
             self._warned.add(subject)
-            warnings.warn(sentence, stacklevel=5)
+            _warn(sentence)
 
     def __deepcopy__(self, memo: object) -> Watch:
         """Itself: a copy of a module that holds its watch, such as one for averaged weights, is not watched."""
@@ -322,7 +326,7 @@ class Watch:
             ) from error
         labels = self._labels
         if disagreement := self._observer.disagreement():
-            warnings.warn(disagreement, stacklevel=5)
+            _warn(disagreement)
         if self._observer.unseen:
             self._to_say = (
                 f"{self._observer.unseen[0]} has a softmax that looks like attention written by hand, which is not "
@@ -333,10 +337,9 @@ class Watch:
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._observer.record, [look]))
             if is_another(read_looks(self._store.path), look):
-                warnings.warn(
+                _warn(
                     f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
-                    "checkpoint, or give another store.",
-                    stacklevel=5,
+                    "checkpoint, or give another store."
                 )
             if look.step <= self._store.last_step:
                 return
@@ -413,7 +416,9 @@ class Watch:
                 self._store.append(make_dataset(self._labels, self._observer.record, [look]))
             except Exception as error:
                 is_plain = isinstance(error, ScanSnapError)
-                self._warn(error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}")
+                self._raise_or_warn(
+                    error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}"
+                )
                 return
             look = replace(look, pattern=None)  # it is in the store
         self._looks.append(look)
@@ -424,12 +429,14 @@ class Watch:
                 sink(look.step, told)
             except Exception as error:
                 is_plain = isinstance(error, ScanSnapError)
-                self._warn(error, str(error) if is_plain else f"a sink failed at step {look.step}: {brief(error)}")
+                self._raise_or_warn(
+                    error, str(error) if is_plain else f"a sink failed at step {look.step}: {brief(error)}"
+                )
 
-    def _warn(self, error: Exception, sentence: str) -> None:
+    def _raise_or_warn(self, error: Exception, sentence: str) -> None:
         if self._raises:
             raise error
-        warnings.warn(sentence, stacklevel=6)
+        _warn(sentence)
 
     @property
     def _numbers(self) -> xr.Dataset:
@@ -465,6 +472,14 @@ class Watch:
                 f"tokens has no word for the token {token} ({brief(error)}): give a function of token ids, or a list "
                 "of the words of all of them."
             ) from None
+
+
+def _warn(sentence: str) -> None:
+    """Warn where the user's own code called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, stacklevel=level)
 
 
 def _device(model: nn.Module) -> torch.device:

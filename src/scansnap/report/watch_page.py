@@ -77,7 +77,7 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
     looks = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), SHOWN_LOOKS))
     quantities = {name: looks[name] for name in quantities_of(looks)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
-    measured = np.flatnonzero(looks["status"].values != "missing")
+    measured = np.flatnonzero(np.isfinite(arrays).any((0, 2, 3)))
     return {
         "steps": looks["step"].values.tolist(),
         "reasons": looks["reason"].values.tolist(),
