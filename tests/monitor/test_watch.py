@@ -169,14 +169,18 @@ def test_a_model_with_time_first_is_seen_by_windows() -> None:
 
 def test_mistakes_are_answered_in_a_sentence() -> None:
     for wrong, words in [
-        ({"every": 0}, "every is 0"), ({"rows": 0}, "rows is 0"), ({"errors": "ignore"}, "unknown errors"),
-    ]:  # fmt: skip
+        ({"every": -1}, "every is -1: give a whole number from 1"),
+        ({"rows": 0}, "rows is 0: give .* number from 1"),
+        ({"errors": "ignore"}, "unknown errors"),
+    ]:
         with pytest.raises(InputError, match=words):
             ss.watch(model(), **{"probe": ids(), **wrong})
     with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):
         ss.watch("model", probe=ids())  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"GPT cannot be run on the probe \(.*\): give what it is called with"):
         ss.watch(model(), probe=(ids(), 1, 2))
+    with pytest.raises(InputError, match=r"GPT cannot be run on the probe \("):
+        ss.watch(model(), probe=[ids(), torch.zeros(3)])  # as a loader's inputs and targets
 
 
 class Faulty(GPT):

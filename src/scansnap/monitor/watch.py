@@ -18,7 +18,7 @@ from torch import nn
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, ScanSnapError, brief
-from scansnap.base.kinds import InstanceKind
+from scansnap.base.kinds import InstanceKind, OptionalKind, WholeKind
 from scansnap.base.printable import shortened
 from scansnap.monitor.continuing import is_another
 from scansnap.monitor.dataset import FINITE, Labels, Look, describe, looks_of, make_dataset
@@ -58,10 +58,10 @@ def watch(
     model: Annotated[nn.Module, InstanceKind(nn.Module, "a torch.nn.Module")],
     *,
     probe: object,
-    every: int = 50,
+    every: Annotated[int, WholeKind({"least": 1})] = 50,
     store: str | Path | None = None,
     record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
-    rows: int | None = 256,
+    rows: Annotated[int | None, OptionalKind(WholeKind({"least": 1}))] = 256,
     tokens: Words | None = None,
     errors: Literal["record", "raise"] = "record",
     sinks: Sequence[Sink] = (),
@@ -131,10 +131,6 @@ class Watch:
         sinks: Sequence[Sink],
         start: int | None,
     ) -> None:
-        if not isinstance(every, int) or every < 1:
-            raise InputError(f"every is {shortened(every)}: give a whole number of steps, at least 1.")
-        if rows is not None and (not isinstance(rows, int) or rows < 1):
-            raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
         self.every = every
         self._begun: tuple[int, BegunLook] | None = None  # a look that is not recorded yet, and its step
         self._raises, self._tokens, self._model = errors == "raise", tokens, model
@@ -314,16 +310,8 @@ class Watch:
         except NothingSeen as refusal:
             self._to_say = refusal
             return
-        except InputError:
-            raise
         except Exception as error:
-            name = type(self._model).__name__
-            if any(parameter.is_meta for parameter in self._model.parameters()):
-                raise InputError(f"{name} is on the meta device, without values: load its weights first.") from error
-            raise InputError(
-                f"{name} cannot be run on the probe ({brief(error)}): give what it is called "
-                "with in training: a tensor, a tuple of arguments, a mapping of keyword arguments, or a function of it."
-            ) from error
+            raise self._unfit(error) from error
         labels = self._labels
         if disagreement := self._observer.disagreement():
             _warn(disagreement)
@@ -344,6 +332,18 @@ class Watch:
             if look.step <= self._store.last_step:
                 return
         self._add(look)
+
+    def _unfit(self, error: Exception) -> Exception:
+        """What to say of a probe on which the model fails before the first step."""
+        if isinstance(error, ScanSnapError):
+            return error
+        name = type(self._model).__name__
+        if any(parameter.is_meta for parameter in self._model.parameters()):
+            return InputError(f"{name} is on the meta device, without values: load its weights first.")
+        return InputError(
+            f"{name} cannot be run on the probe ({brief(error)}): give what it is called with in training: a tensor, a "
+            "tuple of arguments, a mapping of keyword arguments, or a function of it."
+        )
 
     def _first_look(self) -> Look:
         """Look; without windows of repeated tokens if the model takes no other number of windows than the probe has."""
@@ -388,6 +388,8 @@ class Watch:
         try:
             measured = read().check() if self._raises else read()
         except Exception as error:
+            if is_first and not isinstance(error, torch.OutOfMemoryError):
+                raise self._unfit(error) from error
             return self._missing(step, error)
         for name, failure in measured.failures.items():
             if is_first:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -31,20 +30,11 @@ SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 """How verdicts are colored: classes of the style sheet."""
 
 
-@dataclass(frozen=True)
-class Opening:
-    """What a page shows first."""
-
-    quantity: str
-    layer: int
-    head: int
-
-
 @door
-def write_watch_page(page: str | Path, dataset: xr.Dataset, opening: Opening | None = None) -> None:
+def write_watch_page(page: str | Path, dataset: xr.Dataset, opening: tuple[str, int, int] | None = None) -> None:
     """Write a page about the looks of a watch, with all verdicts that are registered, your own too.
 
-    It opens on the most pressing head, or on what `opening` says.
+    It opens on the most pressing head; `opening` says on which quantity, layer and head instead.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
@@ -55,7 +45,7 @@ def write_watch_page(page: str | Path, dataset: xr.Dataset, opening: Opening | N
     html.write_page(page, render_watch(dataset, opening))
 
 
-def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
+def render_watch(dataset: xr.Dataset, opening: tuple[str, int, int] | None = None) -> str:
     """The page as text."""
     if not dataset.sizes.get("step"):
         raise InputError("there are no looks yet: start the training, and make the page after its first step.")
@@ -72,7 +62,9 @@ def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
     )
 
 
-def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
+def page_data(
+    dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: tuple[str, int, int] | None = None
+) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
     looks = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), SHOWN_LOOKS))
     quantities = {name: looks[name] for name in quantities_of(looks)}
@@ -82,7 +74,7 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
         "steps": looks["step"].values.tolist(),
         "reasons": looks["reason"].values.tolist(),
         "last": int(measured[-1]) if len(measured) else looks.sizes["step"] - 1,
-        "opening": asdict(opening) if opening else None,
+        "opening": opening,
         "layers": looks["module"].values.tolist(),
         "kinds": looks["attention_kind"].values.tolist(),
         "heads": looks.sizes["head"],
