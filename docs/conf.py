@@ -30,6 +30,7 @@ exclude_patterns = ["_site", "data"]
 
 myst_enable_extensions = ["dollarmath", "deflist", "attrs_block"]
 myst_heading_anchors = 4
+highlight_language = "none"  # what commands print is no Python
 
 nb_execution_mode = "force"
 nb_execution_in_temp = True

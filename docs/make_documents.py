@@ -52,25 +52,32 @@ def summary(found: Headline) -> str:
     def listed(groups: Mapping[str, Sequence[Verdict]], words: Callable[[str, int], str]) -> str:
         return "; ".join(f"{words(name, len(group))}: {linked(group)}" for name, group in groups.items())
 
-    doubtful = ", ".join(f"{each.label} ({each.holding} of {len(each.trends)} tests)" for each in found.doubtful)
+    doubtful = ", ".join(f"{each.label} ({each.holding} of {len(each.trends)} hold)" for each in found.doubtful)
+    failing = ", ".join(f"{name}: {len(group)}" for name, group in found.failing.items())
     corrected = f"{found.mended} of {found.claims['fails']} are corrected, and the correction holds."
     lines = [
+        *(f"**{question}** {answer}\n" for question, answer in found.answers),
         f"By new, exact runs: {found.reproduced}.",
         "",
         f"- **Statements:** {_counts(found.claims)}. **Tests of figures:** {_counts(found.trends)}.",
         f"- **Theorems and corollaries.** {listed(found.theorems, together)}.",
-        f"- **Fails as printed.** {listed(found.failing, lambda category, count: category)}. {corrected}",
-        f"- **Figures that do not show all they are said to show.** {doubtful}.",
+        f"- **Fails as printed.** {failing}. {corrected}",
+        f"- **Figures that do not show all they are said to show** (tests of each). {doubtful}.",
+        "",
+        "<details><summary>Which statements fail as printed</summary>",
+        "",
+        *(f"- {name}: {linked(group)}" for name, group in found.failing.items()),
+        "",
+        "</details>",
         "",
     ]
     for highlight in found.highlights:
         assert highlight.figure is not None  # all figures were made
         recipe = highlight.figure.recipe
         said = " ".join(
-            f"{short_name(verdict.claim)}: {verdict.claim.statement} **({verdict.verdict})**"
-            for verdict in highlight.verdicts
+            f"{short_name(verdict.claim)}: {plain} **({verdict.verdict})**" for verdict, plain in highlight.said
         )
-        picture = f"![{highlight.title}: {recipe.statement}](images/figures/figure_{recipe.name}.png)"
+        picture = f"![{highlight.described}](images/figures/figure_{recipe.name}.png)"
         lines += [picture, "", f"*{highlight.title}.* {said}", ""]
     return "\n".join(lines)
 

@@ -202,7 +202,7 @@ def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> 
         assert (stop.value.code or 0) == ("--fail-on" in command), command
         printed, error = capsys.readouterr()
         if "--fail-on" in command:
-            assert error == "scansnap: --fail-on: 2 shortcuts.\n"
+            assert error == "scansnap: --fail-on: 2 shortcuts that are not allowed: imported, stars\n"
         elif "--page" in command:
             words = printed.partition("What would change")[0].splitlines()
             assert all(line[:55] in page for line in words if line.startswith("  "))
@@ -227,6 +227,12 @@ def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
         assert stop.value.code in (0, None), command
         printed.append(capsys.readouterr().out)
     assert printed[0] in page
+    scores = [re.findall(r"^  prediction +(\S+) +(\S+)$", text, re.MULTILINE) for text in printed if "Compared" in text]
+    assert len(scores) == 2
+    for ((winners, rank),) in scores:
+        assert re.search(
+            rf"`example`.*\b{winners}\b[^.]*\({rank}\)|\b{winners}\b.*correlation {rank}\)", page, re.DOTALL
+        )
 
 
 def test_every_disagreement_has_a_demonstration() -> None:

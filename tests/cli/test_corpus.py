@@ -62,12 +62,51 @@ def test_predictions_from_a_text_and_from_counts(run, tmp_path) -> None:
     for source in ("pets.txt", "counts"):
         code, out, _ = run("corpus", "predict", source, "--queries", "the,by", "--window", "8", "--json")
         assert code == 0
-        assert list(json.loads(out)["winners"]) == ["the", "by"]
-    code, out, _ = run("corpus", "predict", "pets.txt", "--queries", "1", "--top", "3", "--window", "8")
-    assert out.split()[0] == "the"
-    assert len(out.split()) == 4
+        facts = json.loads(out)
+        assert (facts["model"], list(facts["winners"])) == ("yz", ["the", "by"])
+        assert {"token", "gain", "count"} == set(facts["winners"]["the"][0])
+    code, out, _ = run("corpus", "predict", "pets.txt", "--queries", "1", "--top", "3", "--window", "8", "--control")
+    assert "in the (Y, Z) model, while attention is still even.\nIt is no prediction for ordinary transformers" in out
+    assert "--method population says more" in out
+    heading, *table = [line.split() for line in out.splitlines()[-4:]]
+    assert heading == ["query", "token", "gain", "shuffled", "count"]
+    assert (table[0][0], [len(row) for row in table]) == ("the", [5, 4, 4])
+    out = run("corpus", "predict", "pets.txt", "--queries", "1", "--window", "8", "--method", "population",
+              "--lr-z", "3", "--steps", "7")[1]  # fmt: skip
+    assert "after 7 updates at the rates eta_Y = 30 and eta_Z = 3." in out
+    assert "says more" not in out
     assert "exists" not in run("corpus", "predict", "pets.txt", "--window", "8", "--store", "p.zarr")[2]
     assert (tmp_path / "p.zarr").is_dir()
+
+
+def test_a_prediction_is_compared_with_a_run(run, tmp_path) -> None:
+    people = [f"{name} met {friend} .\n" for name in "abcdefgh" for friend in "stuvwxyz"]
+    (tmp_path / "pets.txt").write_text("".join(people) * 4)
+    yz = ("--model", "yz", "--window", "8", "--batch-size", "16", "--steps", "20", "--store", "yz.zarr")
+    assert run("text", "train", "pets.txt", *yz)[0] == 0
+    predicted = ("corpus", "predict", "pets.txt", "--window", "8", "--method", "population", "--steps", "20")
+    code, out, _ = run(*predicted, "--compare", "yz.zarr", "--json")
+    scores = json.loads(out)["compared"]
+    assert list(scores) == ["prediction", "frequency", "cooccurrence", "pmi"]
+    assert set(scores["prediction"]) == {"winners", "rank"}
+    assert "Compared with yz.zarr, means over queries:" in run(*predicted, "--compare", "yz.zarr")[1]
+    for words, message in (
+        (("more.txt",), "holds no run of Y and Z on this text"),
+        (("pets.txt", "--least", "400"), "no query has more than 10 tokens that are ranked"),
+    ):
+        code, _, error = run("corpus", "predict", *words, "--window", "8", "--compare", "yz.zarr")
+        assert code == 2
+        assert message in error
+
+
+def test_prose_is_remarked_and_split(run, tmp_path) -> None:
+    (tmp_path / "prose.txt").write_text("The cat, by the gate, purrs.\nThe dog barks!\n" * 30)
+    _, out, error = run("corpus", "count", "prose.txt", "--output", "glued")
+    assert "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off." in error
+    assert "tokens are held out (valid) and not counted; --split all counts them" in out
+    _, out, error = run("corpus", "count", "prose.txt", "--tokenizer", "prose", "--split", "all")
+    assert ("held out" in out, error) == (False, "")
+    assert "'gate' occurs 30 times" in run("corpus", "show", "counts", "--query", "gate")[1]
 
 
 def test_more_text_is_added_and_the_same_text_is_not(run) -> None:

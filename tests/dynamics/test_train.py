@@ -213,6 +213,21 @@ def test_a_diverging_run_is_marked_and_the_others_go_on(options: dict[str, Any])
     assert np.isfinite(ds["loss"].values[[0, 2]]).all()
 
 
+@pytest.mark.parametrize("layer", [{}, {"residual": True, "normalization": "layer", "heads": 2}], ids=str)
+def test_a_diverging_run_leaves_nothing_behind(layer: dict[str, Any]) -> None:
+    """NaN in whole groups of the last class, then a run that begins with a group of one sequence."""
+    even = ss.syn_small()
+    classes = ss.SequenceClasses(
+        probs=even.probs, query=even.query, next_token=even.next_token, vocab_size=even.vocab_size, weights=[0.1, 0.9]
+    )
+    options = {**BASE, **layer, "init": "uniform", "batch_size": 17, "record_every": 12}
+    rates = [1e39, 1.0] * 24  # 1e39 is beyond float32
+    both = ss.train(classes, **{**options, "lr_y": rates, "lr_z": rates, "seeds": [0, 0, 1, 1, 2, 2] * 8})
+    assert (both["status"].values[::2] == "diverged").all()
+    alone = ss.train(classes, **{**options, "lr_y": 1.0, "lr_z": 1.0, "seeds": [0, 1, 2] * 8})
+    assert (both["attention"].values[1::2] == alone["attention"].values).all()
+
+
 BAD = [
     ({"steps": -1}, "steps is -1"),
     ({"steps": 1.5}, "steps is 1.5"),

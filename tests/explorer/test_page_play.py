@@ -23,7 +23,7 @@ def test_something_moves_at_first_sight(open_page: Open) -> None:
     page = open_page(reduced_motion="no-preference")
     page.wait_for_function("Number(document.getElementById('count').textContent.slice(5)) >= 3")
     page.wait_for_function("document.querySelector('.leader').textContent.includes('dog')")
-    page.wait_for_function("/scanning|snapp/i.test(document.getElementById('phase').textContent)")
+    page.wait_for_function("/scanning|snapp|slowed/i.test(document.getElementById('phase').textContent)")
     page.click("#play")
     wait_for_text(page, "#play", "Play")
 

@@ -11,6 +11,7 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 from scansnap.results.snap import find_snap
+from scansnap.results.story import stories
 from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 
 pytestmark = needs_node
@@ -84,37 +85,46 @@ def test_a_snap_is_the_librarys() -> None:
         moved = rng.uniform(0, 0.2, count) * np.exp(-rng.uniform(0, 1) * np.arange(count))
         moved[rng.integers(0, count) :] *= rng.choice([1, 0.01, np.nan], p=[0.5, 0.4, 0.1])
         series.append((steps, moved))
+    # where attention is after all that moved, some of it back, in half of the cases
+    places = [np.cumsum(np.nan_to_num(moved) * rng.choice([1, -1], len(moved), p=[0.8, 0.2])) for _, moved in series]
+    patterns = [None if i % 2 else np.stack([place, -place], -1) for i, place in enumerate(places)]
     cases = [
-        {"steps": steps.tolist(), "moved": [None if np.isnan(m) else m for m in moved.tolist()]}
-        for steps, moved in series
-    ]
+        {"steps": steps.tolist(), "moved": [None if np.isnan(m) else m for m in moved.tolist()],
+         "patterns": None if pattern is None else pattern.tolist()}
+        for (steps, moved), pattern in zip(series, patterns, strict=True)
+    ]  # fmt: skip
     statuses = set()
-    for (steps, moved), answer in zip(series, ask("snap", cases), strict=True):
-        snap = find_snap(steps, moved)
+    for case, pattern, answer in zip(series, patterns, ask("snap", cases), strict=True):
+        snap = find_snap(*case, pattern)
         assert (answer["step"], answer["status"]) == (snap.step, snap.status)
+        if snap.step is not None and pattern is not None:
+            assert (answer["until"], answer["since"]) == pytest.approx((snap.until, snap.since), rel=1e-12)
         statuses.add(snap.status)
-    assert statuses == {"frozen", "not yet", "never moved", "too short"}
+    assert statuses == {"frozen", "slowed", "not yet", "never moved", "too short"}
 
 
 def test_phases_in_words() -> None:
-    """The phases of Syn-Small, and the step of the snap as the library finds it in the same records."""
+    """The phases of Syn-Small; when attention slowed and how far it moved since are what the library finds in the same
+    records: plain SGD moves on, momentum at larger rates stops."""
     classes = ss.syn_small()
-    options = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": None, "seq_len": math.inf}
-    steps = [2, 20, 80, 120, 300, 1000]
-    cases = [{"classes": plain(classes), "options": for_engine(**options), "steps": s} for s in steps]
-    answers = ask("phase", cases)
+    plain_sgd = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": None, "seq_len": math.inf}
+    quick = {**plain_sgd, "lr_y": 5.0, "lr_z": 10.0, "momentum": 0.9}
+    runs = [(plain_sgd, steps) for steps in (2, 20, 80, 120, 300, 1000)] + [(quick, 100), (quick, 300)]
+    answers = ask("phase", [{"classes": plain(classes), "options": for_engine(**o), "steps": s} for o, s in runs])
     assert answers[0] == {"name": "start", "words": "start: attention has hardly moved"}
     assert answers[1] == {"name": "scanning", "words": "scanning: common tokens are losing"}
     assert answers[2] == {"name": "snapping", "words": "snapping: attention moves at 12% of its fastest"}
-    for count, answer in zip(steps, answers, strict=True):
+    for (options, count), answer in zip(runs, answers, strict=True):
         gap = 2 ** max(0, int(math.log2(count)) - 7)
         result = ss.train(classes, **options, steps=count // gap * gap, record_every=gap, dtype="float64")
-        snaps = ss.measure.snaps(result)["snap_step"].values
-        assert (answer["name"] == "snapped") == bool(np.isfinite(snaps).all())
-        if answer["name"] == "snapped":
-            assert answer["step"] == snaps.max()
-            assert answer["words"] == f"snapped at step {int(snaps.max()):,}"
-    assert answers[-1]["name"] == "snapped"
+        story = stories(result)[0]
+        assert answer.get("step") == story.snap_step
+        if story.snap_step is not None:
+            name = {"frozen": "snapped", "slowed": "slowed"}[story.status]
+            when = f"{story.snap_step:g} (looked at every {gap})" if gap > 1 else f"{story.snap_step:g}"
+            words = f"{'by' if gap > 1 else 'at'} step {when}, {story.moved_since:.0%} of attention moved since"
+            assert (answer["name"], answer["words"]) == (name, f"{name} {words}")
+    assert [answer["name"] for answer in answers[-4:]] == ["slowed", "slowed", "snapped", "snapped"]
 
 
 def test_divergence_is_the_librarys() -> None:

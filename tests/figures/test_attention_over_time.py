@@ -54,7 +54,7 @@ def test_it_marks_the_snap_and_draws_the_other_runs() -> None:
     froze = ss.measure.snaps(ds)["snap_step"].isel(run=1).squeeze()
     assert froze.notnull().all()
     for axes, step in zip(figure.axes[:2], froze.values, strict=True):
-        assert axes.get_title(loc="left").endswith(f"snapped at step {step:g} (dotted)")
+        assert f"snapped at step {step:g} (dotted), 1% moved since" in axes.get_title(loc="left")
         assert step in [line.get_xdata()[0] for line in axes.lines]
     loss = next(axes for axes in figure.axes if axes.get_title(loc="left") == "loss")
     drawn = [np.asarray(line.get_ydata()) for line in loss.lines]
@@ -67,8 +67,23 @@ def test_the_title_speaks_of_all_runs() -> None:
     ds = ss.train(ss.syn_small(), lr_y=[1.0, 10.0, 2.0], lr_z=1.0, steps=60, momentum=0.9)
     froze = ss.measure.snaps(ds)["snap_step"].max(("layer", "head", "class"))
     title = ss.plot.attention(ds).get_suptitle()
-    assert f"3 of 3 runs snapped, from step {froze.min():g} to {froze.max():g}" in title
+    assert "η_Y = 1, η_Z = 1, momentum 0.9, seed 0; run 0" in title
+    assert f"3 of 3 runs have snapped, between step {froze.min():g} and step {froze.max():g}" in title
     assert "none of 3 runs has snapped" in ss.plot.attention(ds.isel(step=slice(4))).get_suptitle()
+
+
+def test_what_slid_back_is_said_to_have_slowed_on_an_axis_that_shows_it() -> None:
+    probs = [[0.4, 0.3, 0.2, 0.1, 0, 0, 0, 0, 0], [0.4, 0.3, 0, 0, 0.2, 0.1, 0, 0, 0]]
+    pets = ss.SequenceClasses(probs=probs, query=[6, 6], next_token=[7, 8], vocab_size=9)
+    ds = ss.train(pets, lr_y=[1.0, 5.0], lr_z=[1.0, 10.0], momentum=0.9, steps=2000, record_every=10)
+    figure = ss.plot.attention(ds)
+    assert "1 of 2 runs have snapped, at step" in figure.get_suptitle()
+    assert "; 1 slowed at step" in figure.get_suptitle()
+    for axes in figure.axes[:2]:
+        assert ": slowed at step" in axes.get_title(loc="left")
+        assert axes.get_title(loc="left").endswith("% moved since")
+        assert axes.get_xscale() == "log"
+    assert ss.plot.attention(ds.sel(step=slice(40))).axes[0].get_xscale() == "linear"
 
 
 def test_classes_without_distinct_tokens_have_no_empty_panel() -> None:

@@ -291,3 +291,27 @@ def test_a_watch_that_was_refused_or_closed_leaves_the_store_to_others(tmp_path:
         watch.step()
         assert watch.dataset["step"].values.tolist() == [0, 1]
     assert "cannot be run on the probe" in str(refused.value)
+
+
+def test_a_block_that_is_used_twice_shows_its_projections_twice() -> None:
+    shared = model()
+    shared.blocks[1] = shared.blocks[0]
+    values = ss.watch(shared, probe=ids(), errors="raise").dataset["qk_singular_value"].values[0]
+    assert np.isfinite(values).all()
+    np.testing.assert_array_equal(values[0], values[1])
+
+
+def test_a_function_may_show_other_windows_at_each_look() -> None:
+    windows = [3]
+    watch = ss.watch(model(), probe=lambda watched: watched(ids(windows[0])), every=1, errors="raise")
+    windows[0] = 5
+    watch.step()
+    assert np.isfinite(watch.dataset["entropy"]).all()
+
+
+def test_another_number_of_heads_is_a_missing_look_with_a_sentence() -> None:
+    watched = model()
+    watch = ss.watch(watched, probe=ids(), every=1)
+    watched.blocks[0].attn.heads *= 2
+    with pytest.warns(UserWarning, match="blocks.0.attn has 4 heads, and had 2 when the watch was made"):
+        watch.step()

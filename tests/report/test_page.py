@@ -166,6 +166,27 @@ def test_the_headline_says_what_was_found() -> None:
     assert list(worse.theorems) == ["fails"]
 
 
+def test_plain_questions_are_answered_by_what_was_found() -> None:
+    figure = next(figure for figure in kept().figures if figure.recipe.name == "2")
+    answers = dict(headline(of(*kept().verdicts, figures=(figure,))).answers)
+    assert answers["Does attention scan?"].startswith("Yes: ")
+    assert answers["Does it slow down?"].startswith("Yes: ")
+    assert answers["Does it freeze?"].startswith("That depends on ")
+    assert answers["Does it get as far as the paper says?"].startswith("No: ")
+    turned_round = replace(figure, trends=[replace(trend, holds=not trend.holds) for trend in figure.trends])
+    others = dict(headline(of(figures=(turned_round,))).answers)
+    assert list(others) == list(answers)[:3]  # no claim, no answer
+    assert [answer.split(":")[0] for answer in others.values()] == ["Not as stated", "No", "Yes"]
+
+
+def test_pictures_that_matter_are_described_with_what_fails() -> None:
+    scan = headline(kept()).highlights[0]
+    assert "Does not hold here: " in scan.described
+    assert scan.described.endswith("Past t₀ the pattern is all but frozen.")
+    names = [html.short_name(verdict.claim) for verdict in kept().verdicts if verdict.id.startswith(("theorem", "cor"))]
+    assert len(set(names)) == len(names)
+
+
 def test_the_headline_of_a_part_says_that_it_is_one() -> None:
     figures = {figure.recipe.name: figure for figure in kept().figures}
     some = headline(of(figures=(figures["8"], figures["9"], figures["heads"])))

@@ -50,7 +50,7 @@ def test_it_shows_words_as_text(result: ss.Shortcuts, browser: Any, tmp_path: Pa
     assert (report["scripts"], report["images"], report["alive"]) == (0, 0, 0)
     assert report["words"][:2] == [visible(HOSTILE[0]), HOSTILE[1]]
     assert report["points"] == len(result.findings)
-    assert report["lines"] == 2 * len(result.curves.words)
+    assert report["lines"] == len(set(result.curves.gains)) + len(set(result.curves.population_gains))
     assert report["links"]
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_loaded_from_elsewhere(result: ss.Shortcuts) -> None:
 
 
 def test_pages_with_nothing_to_show(result: ss.Shortcuts, tmp_path: Path) -> None:
-    empty = replace(result, findings=(), curves=None, outcomes=(), spurious_share={}, read_share=None)
+    empty = replace(result, findings=(), curves=None, outcomes=(), chance_share={}, read_share=None)
     write_shortcuts_page(tmp_path / "page.html", empty)
     assert "Attention was not trained" in (tmp_path / "page.html").read_text()
     (tmp_path / "mine.html").write_text("mine")

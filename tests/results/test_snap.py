@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.results.snap import FROZEN, find_snap, late_share
+from scansnap.results.snap import FROZEN, STAYED, find_snap, late_share
 
 STEPS = np.arange(0, 2100, 100)
 
@@ -83,6 +83,42 @@ def test_records_that_a_diverged_run_never_made_are_left_out() -> None:
     assert find_snap(STEPS, values).step == 200
 
 
+def test_a_pattern_stays_if_it_moves_little_after_its_snap() -> None:
+    """The limit, from both sides: a way of 0.4, then steps of a fiftieth of the peak, forward or back."""
+    for later, status in ((0.0049, "frozen"), (0.0051, "slowed"), (-0.0049, "frozen"), (-0.0051, "slowed")):
+        place = np.cumsum([0, 0.2, 0.2, *[0] * 2, *[later] * 16])
+        patterns = np.stack([place, 1 - place], -1)
+        snap = find_snap(STEPS, np.append(np.nan, np.abs(np.diff(place))), patterns)
+        assert (snap.step, snap.status) == (200, status)
+        assert (snap.until, snap.since) == pytest.approx((0.4, 16 * abs(later)))
+    assert str(snap).endswith("never more than 3% of that, but 8.2% of attention moved after it where 40.0% had before")
+
+
+def test_declines_that_stop_and_do_not_stop() -> None:
+    """An exponential decline leaves a ninth for after its snap; one like 1/t has no end."""
+    times = np.arange(1.0, 2001)
+    left = []
+    for rates, status in ((np.exp(-times / 50), "frozen"), (1 / (9 + times), "slowed")):
+        place = np.cumsum(rates) / rates.sum()
+        snap = find_snap(times, np.diff(place, prepend=place[0]), np.stack([place, 1 - place], -1))
+        assert snap.status == status
+        left.append(snap.since / snap.until)
+    assert left[0] == pytest.approx(1 / 9, rel=0.05)
+    assert left[1] > 1
+
+
+def test_momentum_throws_attention_too_far_and_it_slides_back() -> None:
+    """The README's classes without noise: after the same snap attention moves on for thousands of updates."""
+    probs = [[0.4, 0.3, 0.2, 0.1, 0, 0, 0, 0, 0], [0.4, 0.3, 0, 0, 0.2, 0.1, 0, 0, 0]]
+    pets = ss.SequenceClasses(probs=probs, query=[6, 6], next_token=[7, 8], vocab_size=9)
+    run = ss.train(pets, lr_y=1, lr_z=1, momentum=0.9, steps=2000, batch_size=None, seq_len=np.inf)
+    early, late = (ss.measure.snaps(run.sel(step=slice(steps))).isel(run=0, layer=0, head=0) for steps in (200, 2000))
+    assert (early["snap_step"].values == late["snap_step"].values).all()
+    assert set(early["snap_status"].values) == {"frozen"}
+    assert set(late["snap_status"].values) == {"slowed"}
+    assert (late["moved_since"] > 0.15).all()
+
+
 def test_times_of_a_flow_are_times() -> None:
     flow = ss.flow(ss.single_common(), lr_y=0.5, lr_z=0.05, times=[0.1, 0.3, 0.5, 0.9, 1.5, 10, 100, 1e15])
     result = ss.measure.snaps(flow)
@@ -97,8 +133,9 @@ def test_synthetic_runs_have_snaps_too() -> None:
     assert set(result["snap_status"].values.ravel()) <= {"frozen", "not yet"}
     rates = ss.measure.rate_of_change(run)
     for c in range(2):
-        single = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2)
+        single = find_snap(run["step"].values, rates.values[0, :, 0, 0, c] * 2, run["attention"].values[0, :, 0, 0, c])
         assert str(result["evidence"].values[0, 0, 0, c]) == str(single)
+        assert float(result["moved_since"].values[0, 0, 0, c]) == single.since < STAYED * single.until
 
 
 def test_late_change_is_small_exactly_where_a_pattern_is_frozen() -> None:

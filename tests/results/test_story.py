@@ -47,7 +47,36 @@ def test_a_run_has_snapped_when_its_last_pattern_has_frozen() -> None:
     assert stories(early)[0].snap_step == 4
     story = stories(both)[0]
     assert (story.snap_step, story.frozen, story.patterns) == (6, 2, 2)
-    assert str(story).endswith("snapped at step 6")
+    assert str(story).endswith("snapped at step 6 (0% of attention moved since)")
+
+
+def test_a_pattern_that_slides_back_has_only_slowed() -> None:
+    """Sixty small steps back, each a twentieth of the peak, undo most of what the scan did."""
+    there = [[0.5, 0.5], [0.3, 0.7], [0.1, 0.9]]
+    slide = [[0.1 + 0.005 * k, 0.9 - 0.005 * k] for k in range(1, 61)]
+    still = _result([*there, *[[0.1, 0.9]] * 60], ["common", "distinct"])
+    sliding = _result([*there, *slide], ["common", "distinct"])
+    assert str(stories(sliding)[0]).endswith("slowed at step 4, but 30% of attention moved since")
+    both = xr.concat([still, sliding], "class", data_vars="all", coords="minimal", compat="override")
+    both = both.assign_coords(next_token_name=("class", ["x", "y"]))
+    story = stories(both)[0]
+    assert (story.snap_step, story.status, story.frozen, story.patterns) == (4, "slowed", 1, 2)
+    assert story.moved_since == pytest.approx(0.3)
+
+
+def test_the_second_is_named_where_it_is_close() -> None:
+    kinds = ["common", "distinct", "distinct"]
+    close, clear = (stories(_result([[0.5, 0.3, 0.2], last], kinds))[0] for last in ([0.1, 0.46, 0.44], [0, 0.6, 0.4]))
+    assert "token b for next token end (distinct, 46%; c close: 44%);" in str(close)
+    assert "token b for next token end (distinct, 60%);" in str(clear)
+    assert (clear.winners[0].second, clear.winners[0].second_share) == ("c", pytest.approx(0.4))
+
+
+def test_what_hardly_moved_is_told_with_advice() -> None:
+    story = stories(_result([[0.5, 0.5], *[[0.48, 0.52]] * 5], ["common", "distinct"]))[0]
+    assert "began to lose at step 2" in str(story)
+    assert "no snap (hardly moved: less than 5% of attention in all" in str(story)
+    assert str(story).endswith("): train longer, or with a larger lr_z")
 
 
 def test_without_common_tokens_it_says_so() -> None:
@@ -67,7 +96,10 @@ def test_a_real_run_scans_and_snaps() -> None:
     assert 2 <= facts["scan_step"] <= 10
     assert 30 <= facts["snap_step"] <= 40
     assert {winner["kind"] for winner in facts["winners"]} == {"distinct"}
-    assert facts["story"].endswith(f"snapped at step {facts['snap_step']:g}")
+    assert (facts["snap_status"], facts["moved_since"]) == ("frozen", pytest.approx(0.02, abs=0.01))
+    assert facts["story"].endswith(
+        f"snapped at step {facts['snap_step']:g} ({facts['moved_since']:.0%} of attention moved since)"
+    )
 
 
 def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:

@@ -47,8 +47,8 @@ const questions = {
       forms && { published: each.times.map(forms.published), exact: each.times.map(forms.exact) };
     return { ...predicted, decoderGrowth: at(predicted.decoderGrowth), growthFactor: at(predicted.growthFactor) };
   },
-  snap: ({ steps, moved }: Record<"steps" | "moved", (number | null)[]>) =>
-    engine.findSnap(steps as number[], moved.map((share) => share ?? NaN)),
+  snap: ({ steps, moved, patterns }: Record<"steps" | "moved", (number | null)[]> & { patterns: number[][] | null }) =>
+    engine.findSnap(steps as number[], moved.map((share) => share ?? NaN), patterns ?? undefined),
   /** The phase of a run after so many steps. */
   phase: (each: Case & { steps: number }) => {
     const run = new engine.Run(settingOf(each)), history = [run.frame()];

@@ -38,8 +38,18 @@ _NOTHING = np.zeros(1, np.int64)
 """Where functions write their result and their errors, of which there are none."""
 
 
+class Packed:
+    """A named tuple as compiled code reads it: made once where it is passed many times, and its arrays stay."""
+
+    def __init__(self, fields: tuple[Any, ...]) -> None:
+        self.fields, self.kinds, self.words = fields, _kinds(fields), _words(fields)
+
+
 class KeptFunction:
-    """The function called `name` in a module, which is compiled, once, when it is first called."""
+    """The function called `name` in a module, which is compiled, once, when it is first called.
+
+    Its arguments are named tuples, packed or not.
+    """
 
     def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
@@ -47,12 +57,12 @@ class KeptFunction:
         self._loaded: list[Any] = []
 
     def __call__(self, *arguments: Any) -> None:
-        kinds = ";".join(map(_kinds, arguments))
+        packed = [argument if isinstance(argument, Packed) else Packed(argument) for argument in arguments]
+        kinds = ";".join(argument.kinds for argument in packed)
         function = self._functions.get(kinds)
         if function is None:
-            function = self._functions[kinds] = self._find(kinds, arguments)
-        words = [_words(argument) for argument in arguments]
-        function(_NOTHING.ctypes.data, _NOTHING.ctypes.data, *(part.ctypes.data for part in words))
+            function = self._functions[kinds] = self._find(kinds, tuple(argument.fields for argument in packed))
+        function(_NOTHING.ctypes.data, _NOTHING.ctypes.data, *(argument.words.ctypes.data for argument in packed))
 
     def is_kept(self) -> bool:
         """Whether an earlier process left machine code on disk, made from the same sources."""

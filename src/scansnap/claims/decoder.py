@@ -107,7 +107,7 @@ def theorem_5(check: Check) -> None:
 @claim(
     r"The residual is $(M-1)/(M-1+\exp(M h)) \zeta_n$, and $\lvert e_n - \alpha_n\rvert \le \epsilon$ after "
     r"$O(K/(\epsilon \eta_Y) \ln(M/\epsilon))$ steps.",
-    where="Corollary 1, Eqs. 71 to 73",
+    where="Corollary 1, the residual, Eqs. 71 to 73",
     category="sharpened",
     conditions="modified gradient, attention fixed",
     wrong_factor=1.01,

@@ -37,7 +37,7 @@ def _arguments(check: Check) -> dict[str, Any]:
 @claim(
     r"$B_n = \frac{1}{4} \ln(C_0 + 4 \Gamma)$: attention scans like $\ln t$ up to $t'_0$ and snaps to $\ln \ln t$ "
     "from $t_0$ on.",
-    where="Theorem 4, Eqs. 14 and 118 to 133",
+    where="Theorem 4, how far attention gets, Eqs. 14 and 118 to 133",
     category="error",
     conditions=r"one common token, one query, $\dot z = -\eta_Z \gamma e^{4z}/C_0$ (Eqs. 118, 119), modified gradient",
     setting=lambda: Setting(single_common(num_distinct=20), lr_y=0.5, lr_z=0.05),

@@ -111,7 +111,7 @@ def _some_outside(steps: int, classes: int, delta: float) -> float:
 @claim(
     r"But for a chance $\delta$ $\lvert \sigma\rvert$ is of order $\eta_Y \sqrt{N \ln(1/\delta)}$, and $K/\sqrt{N} "
     r"\sqrt{\ln(1/\delta)}$ later.",
-    where="Corollary 1, with Eq. 71",
+    where="Corollary 1, sampling, with Eq. 71",
     category="sharpened",
     conditions=r"later means $N \ge K (\sqrt{N \ln(1/\delta)} + 2 (1 + w_1) \ln M/\eta_Y)$; one class at a time",
     wrong_factor=3.0,

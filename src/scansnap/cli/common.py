@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,7 @@ def say_compiling(module: str) -> None:
 
 def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
     """Draw the picture, and print what happened and where the result is."""
+    from scansnap.results.story import of_all_runs
     from scansnap.results.summary import summarize
 
     runs = summarize(dataset)
@@ -131,23 +133,15 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
     if len(runs) > 12:
         say(f"... and {len(runs) - 12} more runs")
     if len(told := [run for run in runs if "story" in run]) > 1:
-        say(_together(told, "step" if "step" in dataset.dims else "time"))
+        steps = [math.nan if run["snap_step"] is None else run["snap_step"] for run in told]
+        stay = [run["snap_status"] != "slowed" for run in told]
+        say(of_all_runs(steps, stay, "step" if "step" in dataset.dims else "time"))
     failed = [run for run in runs if run["status"] not in ("ok",)]
     if failed:
         say(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)
     if drawn:
         say(f"picture: {drawn}")
     say(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
-
-
-def _together(runs: Sequence[Mapping[str, Any]], unit: str) -> str:
-    """When runs snapped, in one sentence for all."""
-    steps = sorted(run["snap_step"] for run in runs if run["snap_step"] is not None)
-    if not steps:
-        return f"none of {len(runs)} runs has snapped"
-    first, last = (f"{unit} {step:,.6g}" for step in (steps[0], steps[-1]))
-    span = f"at {first}" if first == last else f"between {first} and {last}"
-    return f"{len(steps)} of {len(runs)} runs have snapped, {span}"
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import json as json_module
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scansnap.base import checks
+from scansnap.base.errors import InputError
 from scansnap.base.options import from_names
 from scansnap.base.printable import printable
 from scansnap.base.progress import progress_bar
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
-from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION
+from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION, read_text
 from scansnap.text.counts.options import CountExecution, CountOptions
 from scansnap.text.predictions.options import PredictOptions, QueriesKind
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scansnap.text.counts.evidence import ContextToken, Evidence
+
+NUMBERS = ("gain", "control", "count")
+"""What is told of a token that is predicted to win."""
+
+POPULATION = "population"
+"""The method that follows the training itself, at its rates."""
+
+SMALL_TEXT = 30_000
+"""Tokens of a text below which POPULATION says more than the others (docs/prediction.md)."""
 
 
 @with_flags(CountOptions, CountExecution, defaults=True)
@@ -41,17 +53,14 @@ def count(
     The counts are exact for a text of any size, in Parquet tables that DuckDB and Polars open. Start the same command
     again after an interruption and it goes on. Look at a word with scansnap corpus show.
     """
-    from scansnap.text.corpus.corpus import read_corpus
     from scansnap.text.counts.counting import count_corpus
 
-    show = False if json else None
     began = time.perf_counter()
     # counts that are there have their vocabulary
     checks.path("--output", output)
-    corpus = text if output.exists() else read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=show)
-    counts = count_corpus(
-        corpus, output=output, add=add, progress=show, **read_flags(flags, CountOptions, CountExecution)
-    )
+    corpus = text if output.exists() else read_text(text, tokenizer, min_count, quiet=json)
+    options = read_flags(flags, CountOptions, CountExecution)
+    counts = count_corpus(corpus, output=output, add=add, progress=False if json else None, **options)
     seconds = time.perf_counter() - began
     if json:
         texts = [vars(text) for text in counts.texts]
@@ -60,6 +69,9 @@ def count(
         return
     say(f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
           f"{counts.window - 1} tokens before it and the next one")  # fmt: skip
+    if not isinstance(corpus, str) and (left := sorted(set(corpus.splits) - {text.split for text in counts.texts})):
+        tokens = sum(len(corpus.splits[split]) for split in left)
+        say(f"{tokens:,} tokens are held out ({', '.join(left)}) and not counted; --split all counts them")
     say(f"counts: {output}   ({seconds:.1f} s; look at a word with scansnap corpus show {output} --query WORD)")
 
 
@@ -67,7 +79,15 @@ def show(
     counts: Annotated[Path, typer.Argument(help="What `scansnap corpus count` wrote.")],
     query: Annotated[str, typer.Option("--query", help="The word to look at, one token of the text.")],
     top: Annotated[int, typer.Option("--top", help="How many tokens of each kind to show.")] = 10,
-    least: Annotated[int, typer.Option("--least", help="How often a token must precede the word to be shown.")] = 10,
+    least: Annotated[
+        int | None,
+        typer.Option(
+            "--least",
+            help="How often a token must precede the word to be shown; a fiftieth of the word's occurrences, and "
+            "at least 10, if not stated.",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Show what precedes and follows a word: which tokens tell what comes next, and which are there anyway."""
@@ -78,7 +98,7 @@ def show(
     if json:
         say(json_module.dumps(shown.plain(), allow_nan=False))
     else:
-        _sentences(shown, least)
+        _sentences(shown)
 
 
 def classes(
@@ -115,45 +135,115 @@ def predict(
     tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
     min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
     store: Annotated[Path | None, typer.Option("--store", help="Where to write all numbers (zarr).")] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", help="A run of `scansnap text train --model yz` on the same text, to be scored on."),
+    ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Predict, before any training, which tokens will win the attention of each query."""
+    """Predict, before any training, which tokens will win the attention of each query in the paper's (Y, Z) model.
+
+    In ordinary transformers little of it is left.
+    """
     options = from_names(PredictOptions, read_flags(flags, PredictOptions))
 
-    from scansnap.text.corpus.corpus import read_corpus
-    from scansnap.text.counts.counts import INFO, read_counts
+    from scansnap.results.store import load
+    from scansnap.text.counts.counts import INFO, Counts, read_counts
     from scansnap.text.predictions.predict import predict as predict_gains
 
-    show = False if json else None
+    run = None if compare is None else load(compare)
     is_counts = (Path(text) / INFO).exists()
-    source = read_counts(text) if is_counts else read_corpus(
-        text, tokenizer=tokenizer, min_count=min_count, progress=show
-    )  # fmt: skip
-    with progress_bar("predicting", None, show):
+    source = read_counts(text) if is_counts else read_text(text, tokenizer, min_count, quiet=json)
+    with progress_bar("predicting", None, False if json else None):
         prediction = predict_gains(source, options, store=store, progress=False)
+    scores = None if run is None else _compared(prediction, run, str(compare))
     winners = {
-        str(query.values): [word for word in row.values.tolist() if word][:top]
-        for query, row in zip(prediction["query_word"], prediction["ranked_word"], strict=True)
+        str(word): _winners(prediction.isel(query=i), top) for i, word in enumerate(prediction["query_word"].values)
     }
+    num_tokens = source.num_tokens if isinstance(source, Counts) else len(source.train)
     if json:
-        say(json_module.dumps({"method": options.described()["method"], "winners": winners}, ensure_ascii=False))
+        plan = vars(options.plan(num_tokens))
+        facts = {"model": "yz", "method": options.described()["method"], **plan, "winners": winners}
+        say(json_module.dumps({**facts, **({} if scores is None else {"compared": scores})}, ensure_ascii=False))
         return
-    width = max(len(word) for word in winners)
-    for word, words in winners.items():
-        say(f"{word:>{width}}  {'  '.join(words)}")
+    _predicted(winners, options, num_tokens)
+    if scores is not None:
+        say(f"\nCompared with {compare}, means over queries:\n  {'':12}  {'ten winners':>11}  {'rank correlation':>16}")
+        for name, score in scores.items():
+            say(f"  {name:12}  {score['winners']:11.2f}  {score['rank']:16.2f}")
     if store is not None:
         say(f"result: {store}   (open it with scansnap.load('{store}'))")
 
 
-def _sentences(shown: Evidence, least: int) -> None:
+def _winners(of_query: xr.Dataset, top: int) -> list[dict[str, Any]]:
+    """The first tokens of a query, with their numbers."""
+    tokens = [token for token in of_query["ranked"].values.tolist() if token >= 0][:top]
+    numbers = {name: of_query[name].sel(token=tokens).values.tolist() for name in NUMBERS if name in of_query}
+    words = of_query["token_word"].sel(token=tokens).values.tolist()
+    return [{"token": word, **dict(zip(numbers, row, strict=True))}
+            for word, row in zip(words, zip(*numbers.values(), strict=True), strict=True)]  # fmt: skip
+
+
+def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions, num_tokens: int) -> None:
+    """A table of tokens by query."""
+    plan = options.plan(num_tokens)
+    is_dynamic = options.method == POPULATION
+    rates = f"after {plan.steps:,} updates at the rates eta_Y = {plan.lr_y:g} and eta_Z = {plan.lr_z:g}"
+    say(f"Tokens predicted to gain most attention in the (Y, Z) model, "
+        f"{rates if is_dynamic else 'while attention is still even'}.\n"
+        "It is no prediction for ordinary transformers: see docs/prediction.md.")  # fmt: skip
+    if num_tokens < SMALL_TEXT and not is_dynamic:
+        say(f"In a text of fewer than {SMALL_TEXT:,} tokens --method {POPULATION} says more: see there.")
+    unit = "attention logit" if is_dynamic else "drive of the attention logit, at rates of 1"
+    shuffled = "; shuffled: the same with next tokens shuffled" if options.control else ""
+    say(f"Gain: {unit}{shuffled}; count: how often it precedes the query in a window.")
+    width = max(len(printable(word, 40)) for word in (*winners, "query"))
+    token_width = max([5, *(len(printable(row["token"], 40)) for rows in winners.values() for row in rows)])
+    shuffled = f"  {'shuffled':>9}" if options.control else ""
+    say(f"\n{'query':{width}}  {'token':{token_width}}  {'gain':>9}{shuffled}  {'count':>9}")
+    for query, rows in winners.items():
+        for place, row in enumerate(rows):
+            shuffled = f"  {row['control']:9.2g}" if options.control else ""
+            say(f"{printable(query, 40) if place == 0 else '':{width}}  {printable(row['token'], 40):{token_width}}  "
+                f"{row['gain']:9.2g}{shuffled}  {row['count']:9,}")  # fmt: skip
+
+
+def _compared(prediction: xr.Dataset, run: xr.Dataset, name: str) -> dict[str, dict[str, float]]:
+    """How well the prediction and what it must beat say the attention logits of a run of (Y, Z) on the same text."""
+    from scansnap.text.predictions.score import TOP, score_prediction
+
+    if "attention_logits" not in run or not _vocabulary(prediction) <= _vocabulary(run):
+        raise InputError(f"--compare is '{name}', which holds no run of Y and Z on this text: give the --store of "
+                         "`scansnap text train TEXT --model yz`.")  # fmt: skip
+    shared = prediction.isel(query=prediction["query"].isin(run["query"]).values)
+    if not shared.sizes["query"]:
+        raise InputError(f"--compare is '{name}', which recorded none of these queries: give others (--queries).")
+    if not (shared["gain"].notnull().sum("token") > TOP).any():
+        raise InputError(f"no query has more than {TOP} tokens that are ranked: give more text, or a smaller --least.")
+    gains = run["attention_logits"].isel(run=0, layer=0, head=0).sel(query=shared["query"], token=shared["token"])
+    means = score_prediction(shared, gains.values)[["winners", "rank"]].mean(("run", "query"))
+    return {
+        str(name): {score: float(means[score].sel(explanation=name)) for score in ("winners", "rank")}
+        for name in means["explanation"].values
+    }
+
+
+def _vocabulary(dataset: xr.Dataset) -> set[tuple[int, str]]:
+    return set(zip(dataset["token"].values.tolist(), dataset["token_word"].values.tolist(), strict=True))
+
+
+def _sentences(shown: Evidence) -> None:
     say(f"'{shown.query}' occurs {shown.occurrences:,} times before another token, in {shown.num_tokens:,} tokens")
     say("\nWhat follows it:")
     words = [printable(following.word, 40) for following in shown.following]
     width = max(map(len, words))
     for word, following in zip(words, shown.following, strict=True):
         say(f"  {word:{width}}  {following.count:9,} times  {following.share:6.1%}")
-    say(f"\nWhat is among the {shown.window - 1} tokens before it at least {least} times:")
+    say(
+        f"\nWhat is among the {shown.window - 1} tokens before it at least {shown.least} times, counted once for each "
+        "window that it is in:"
+    )
     _table("  distinct tokens, which tell what follows", shown.distinct)
     _table("  common tokens, which are there whatever follows", shown.common)
 
@@ -167,7 +257,7 @@ def _table(title: str, tokens: list[ContextToken]) -> None:
     width = max(map(len, words))
     for word, token in zip(words, tokens, strict=True):
         say(
-            f"    {word:{width}}  {token.count:9,} times; then comes '{printable(token.next_word, 40)}' "
-            f"{token.next_count:,} times, {token.next_share:.0%} (usually {token.usual_share:.1%}); "
-            f"distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"
+            f"    {word:{width}}  {token.count:9,} times (occurs {token.occurrences:,}); then comes "
+            f"'{printable(token.next_word, 40)}' {token.next_count:,} times, {token.next_share:.0%} (usually "
+            f"{token.usual_share:.1%}); distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"
         )

@@ -17,7 +17,17 @@ from scansnap.text.shortcuts.options import ShortcutOptions
 if TYPE_CHECKING:
     from scansnap.text.shortcuts.result import Finding, Shortcuts
 
-FAILURES = ("shortcut", "spurious", "bad-rows")
+FAILURES = {
+    "shortcut": "words that tell a label beyond chance",
+    "unproven": "words that may do so by chance, but attention picks",
+    "copies": "words that do so only by copies of a text",
+    "bad-rows": "rows that are left out",
+}
+"""What --fail-on names."""
+
+NAMED = 10
+"""Words that the reason of a failure names."""
+
 FAILED = 1
 """The exit status of a command that found what --fail-on names."""
 
@@ -46,12 +56,16 @@ def command(
     ] = None,
     fail_on: Annotated[
         str | None,
-        typer.Option("--fail-on", help=f"End with status {FAILED} if there are any of: {', '.join(FAILURES)}."),
+        typer.Option(
+            "--fail-on",
+            help=f"End with status {FAILED} if there are any of these, several separated by commas: "
+            f"{'; '.join(f'{name} ({meaning})' for name, meaning in FAILURES.items())}.",
+        ),
     ] = None,
     json: Annotated[bool, common.JSON_OPTION] = False,
     **flags: Flag,
 ) -> None:
-    """Find words that tell the label of a text, and say which of them attention picks and which are spurious.
+    """Find words that tell the label of a text, and say which of them attention picks and which may be by chance.
 
     The label is the next token, one query asks for it, and words are contextual tokens. Rows that cannot be used are
     counted and reported. The status is 0, or 1 if --fail-on applies, or 2 if the command cannot be carried out. Start
@@ -60,7 +74,12 @@ def command(
     from scansnap.text.shortcuts.find import shortcuts
     from scansnap.text.shortcuts.result import check_table
 
+    options = read_flags(flags, ShortcutOptions)
     failures = _failures(fail_on)
+    if "unproven" in failures and options.get("attention") is False:
+        raise InputError(
+            "--fail-on names unproven words that attention picks, but --no-attention trains none: leave one out."
+        )
     if table is not None:
         check_table(table)
     if page is not None:
@@ -69,7 +88,7 @@ def command(
         check_page(page)
     allowed = [] if allow is None else _words(allow)
     result = shortcuts(source, text=text, label=label, allow=allowed, progress=False if json else None,
-                       **read_flags(flags, ShortcutOptions))  # fmt: skip
+                       **options)  # fmt: skip
     if table is not None:
         result.write_table(table)
     if page is not None:
@@ -85,7 +104,7 @@ def command(
             if path is not None:
                 say(f"{kind}: {path}")
     if reasons:
-        say(f"scansnap: --fail-on: {'; '.join(reasons)}.", error=True)
+        say(f"scansnap: --fail-on: {'; '.join(reasons)}", error=True)
         raise typer.Exit(FAILED)
 
 
@@ -106,29 +125,40 @@ def _words(file: Path) -> list[str]:
 
 def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
     """What --fail-on names and is there."""
-    counts = {
-        "shortcut": sum(not finding.allowed for finding in result.shortcuts),
-        "spurious": sum(not finding.allowed and finding.is_picked for finding in result.spurious),
-        "bad-rows": result.remarks.num_left_out,
-    }
-    words = {"shortcut": "shortcuts", "spurious": "spurious words that attention picks", "bad-rows": "rows left out"}
-    return [f"{counts[name]:,} {words[name]}" for name in failures if counts[name]]
+    from scansnap.report.shortcuts_words import counted, visible
+
+    words = {
+        "shortcut": ("shortcut", "that {are} not allowed", result.shortcuts),
+        "unproven": ("unproven word", "that attention picks", [word for word in result.unproven if word.is_picked]),
+        "copies": ("word", "distinct only by copies of a text",
+                   [word for word in result.unproven if "copies" in word.reasons]),
+    }  # fmt: skip
+    reasons = []
+    for name in failures:
+        if name == "bad-rows":
+            if result.remarks.num_left_out:
+                reasons.append(f"{counted(result.remarks.num_left_out, 'row')} left out")
+            continue
+        kind, which, findings = words[name]
+        named = [visible(finding.word) for finding in findings if not finding.allowed]
+        if named:
+            listed = ", ".join(named[:NAMED]) + ", ..." * (len(named) > NAMED)
+            which = which.format(are="is" if len(named) == 1 else "are")
+            reasons.append(f"{counted(len(named), kind)} {which}: {listed}")
+    return reasons
 
 
 def _print(result: Shortcuts, top: int) -> None:
-    from scansnap.report.shortcuts_words import summary, words_of_outcomes
+    from scansnap.report.shortcuts_words import ABOUT_SHORTCUTS, ABOUT_UNPROVEN, summary, words_of_outcomes
 
     for sentence in summary(result):
         say(sentence)
-    for title, findings in (
-        ("Shortcuts: words that tell a label beyond chance", result.shortcuts),
-        ("Spurious: words that look distinct, and may well be so by chance", result.spurious),
-    ):
+    for title, findings in ((ABOUT_SHORTCUTS, result.shortcuts), (ABOUT_UNPROVEN, result.unproven)):
         say(f"\n{title}{'' if findings else ': none'}")
         if findings and top:
             _table(findings[:top])
         if len(findings) > top:
-            say(f"  and {len(findings) - top:,} more (--top, --table)")
+            say(f"  {f'and {len(findings) - top:,} more' if top else f'{len(findings):,}'} (--top, --table)")
     for sentence in words_of_outcomes(result):
         say(sentence)
     for sentence in result.remarks.sentences():

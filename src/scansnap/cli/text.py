@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,14 +21,30 @@ from scansnap.text.training.options import AnyTextOptions, YZTextOptions, text_o
 if TYPE_CHECKING:
     import xarray as xr
 
+    from scansnap.text.corpus.corpus import Corpus
+
 TEXT_HELP = (
     "A text file, a folder of text files (with train, valid and test files, or any), or a name: example, wikitext-2, "
     "wikitext-103 (the last two are fetched)."
 )
 TOKENIZER_OPTION = typer.Option(
-    "--tokenizer", help="words (lower-cased), or a Hugging Face tokenizer: a file or a name."
+    "--tokenizer",
+    help="words (lower-cased, between white space), prose (the same with punctuation marks split off), or a Hugging "
+    "Face tokenizer: a file or a name.",
 )
 MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
+
+
+def read_text(text: str, tokenizer: str, min_count: int, *, quiet: bool) -> Corpus:
+    """A text, and on the error stream what is doubtful about it."""
+    from scansnap.text.corpus.corpus import read_corpus
+
+    with warnings.catch_warnings(record=True) as doubts:
+        warnings.simplefilter("always")
+        corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if quiet else None)
+    for doubt in () if quiet else doubts:
+        say(f"scansnap: {doubt.message}", error=True)
+    return corpus
 
 
 @with_flags(AnyTextOptions, defaults=True, variants={"yz": YZTextOptions})
@@ -53,11 +70,10 @@ def train(
     common.check_picture(picture)
     options = text_options(read_flags(flags, AnyTextOptions))
 
-    from scansnap.text.corpus.corpus import read_corpus
     from scansnap.text.training.ranks import processes, this_rank
     from scansnap.text.training.train import train_text
 
-    corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if json else None)
+    corpus = read_text(text, tokenizer, min_count, quiet=json or this_rank() > 0)
     if not json and this_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         say(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)

@@ -101,56 +101,85 @@ def draw_counts(key, length, thresholds, conditional, n, size, draws, counts):
 
 
 @inner(forceinline=True)
-def draw_places(key, bucket, thresholds, n, size, places):
-    """Which of the tokens of class n is at each distance d from the query: word d against the row of d's bucket.
-
-    thresholds (K, G, whole `ROW`s) is padded with `NEVER`.
-    """
-    for d in range(bucket.shape[0]):
-        places[d] = int32(uint32(word(key, d + 1)) ^ uint32(0x80000000))
-    for d in range(bucket.shape[0]):
-        draw, g = places[d], bucket[d]
-        if size > WIDE:
-            places[d] = find(thresholds[n, g], size - 1, draw)
-            continue
-        below = 0
-        for first in range(0, size, ROW):
-            below += _at_most(thresholds, n, g, first, draw)
-        places[d] = min(below, size - 1)
+def fill_words(key, draws, b):
+    """draws[b, d - 1] <- 32 random bits for the token at distance d from the query: word d."""
+    for d in range(draws.shape[1]):
+        draws[b, d] = int32(uint32(word(key, d + 1)) ^ uint32(0x80000000))
 
 
-@intrinsic
-def _at_most(typing, table, n, g, first, value):
-    """How many of the `ROW` numbers table[n, g, first : first + ROW] are at most `value`."""
+def _find_places_of(count):
+    """A function for `count` sequences of one class, which share the loads of their thresholds."""
 
-    def generate(context, builder, signature, args):
-        return _count(context, builder, table, args[0], args[1:4], ROW, "<=", args[4])
+    @inner(forceinline=True)
+    def find_places(thresholds, rows, n, size, draws, first):
+        """draws[first + i] <- which of the tokens of class n is at each distance, by its thresholds.
 
-    return types.int64(table, types.intp, types.intp, types.intp, types.int32), generate
+        `draws` has whole rows of distances; thresholds (K, D, W, ROW) and `rows` are those of `thresholds_by_distance`.
+        """
+        for k in range(rows.shape[0]):
+            if size <= WIDE:
+                find_row(thresholds, n, rows[k], size - 1, draws, first, k * ROW)
+                continue
+            for i in range(count):
+                for lane in range(ROW):
+                    d = k * ROW + lane
+                    draws[first + i, d] = find(thresholds[n, rows[k], :, lane], size - 1, draws[first + i, d])
+
+    @intrinsic
+    def find_row(typing, table, n, row, stop, draws, first, start):
+        """draws[first + i, start : start + ROW] <- how many of table[n, row, : stop] are at most each of them."""
+
+        def generate(context, builder, signature, args):
+            thresholds, n, row, stop, array, first, start = args
+            zero = ir.Constant(ir.IntType(64), 0)
+            table_row = _pointer(context, builder, table, thresholds, [n, row, zero, zero], ROW)
+            sequences = [builder.add(first, ir.Constant(ir.IntType(64), i)) for i in range(count)]
+            pointers = [_pointer(context, builder, draws, array, [b, start], ROW) for b in sequences]
+            values = [builder.load(pointer, align=4) for pointer in pointers]
+            places = [cgutils.alloca_once_value(builder, _spread(builder, stop, ROW)) for _ in values]
+            with cgutils.for_range(builder, stop) as loop:
+                limits = builder.load(builder.gep(table_row, [loop.index]), align=4)
+                for value, place in zip(values, places, strict=True):
+                    is_below = builder.sext(builder.icmp_signed(">", limits, value), value.type)  # -1 or 0
+                    builder.store(builder.add(builder.load(place), is_below), place)
+            for place, pointer in zip(places, pointers, strict=True):
+                builder.store(builder.load(place), pointer, align=4)
+            return context.get_dummy_value()
+
+        whole = types.intp
+        return types.void(table, whole, whole, types.int32, draws, whole, whole), generate
+
+    return find_places
+
+
+find_places_of_one, find_places_of_four = map(_find_places_of, (1, 4))
 
 
 @intrinsic
 def _below(typing, draws, start, value):
-    """How many of the `BLOCK` numbers draws[start : start + BLOCK] are below `value`."""
+    """How many of the `BLOCK` numbers draws[start : start + BLOCK] are below `value`.
+
+    A comparison of vectors gives a bit for each, and machines count bits: several times faster than adding them up.
+    """
 
     def generate(context, builder, signature, args):
-        return _count(context, builder, draws, args[0], args[1:2], BLOCK, "<", args[2])
+        numbers = builder.load(_pointer(context, builder, draws, args[0], args[1:2], BLOCK), align=4)
+        values = _spread(builder, args[2], BLOCK)
+        return builder.ctpop(builder.bitcast(builder.icmp_signed("<", numbers, values), ir.IntType(BLOCK)))
 
     return types.int64(draws, types.intp, types.int32), generate
 
 
-def _count(context, builder, array_type, array, place, length, relation, value):
-    """How many of the `length` numbers from a place on stand in this relation to `value`.
+def _spread(builder, number, length):
+    """The number `length` times."""
+    vector = ir.VectorType(number.type, length)
+    empty = ir.Constant(vector, ir.Undefined)
+    lane = builder.insert_element(empty, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(lane, empty, ir.Constant(vector, None))
 
-    A comparison of vectors gives a bit for each, and machines count bits: several times faster than adding them up.
-    """
+
+def _pointer(context, builder, array_type, array, place, length):
+    """Where the `length` numbers from a place on are."""
     struct = context.make_array(array_type)(context, builder, array)
     pointer = cgutils.get_item_pointer(context, builder, array_type, struct, place, wraparound=False)
-    vector = ir.VectorType(ir.IntType(32), length)
-    numbers = builder.load(builder.bitcast(pointer, vector.as_pointer()))
-    numbers.align = 4
-    empty = ir.Constant(vector, ir.Undefined)
-    lane = builder.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
-    values = builder.shuffle_vector(lane, empty, ir.Constant(vector, None))
-    bits = builder.bitcast(builder.icmp_signed(relation, numbers, values), ir.IntType(length))
-    return builder.zext(builder.ctpop(bits), ir.IntType(64)) if length < 64 else builder.ctpop(bits)
+    return builder.bitcast(pointer, ir.VectorType(ir.IntType(32), length).as_pointer())

@@ -11,10 +11,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from scansnap.base.source_stamp import source_stamp
-from scansnap.data.compiled_draws import draw_class, draw_places
+from scansnap.data.compiled_draws import draw_class, fill_words, find_places_of_one
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.random_stream import sequence_key
-from scansnap.data.sampling_tables import bucket_of, position_thresholds
+from scansnap.data.sampling_tables import ROW, bucket_of, thresholds_by_distance
 from scansnap.data.source import Draw
 
 
@@ -22,8 +22,8 @@ def _compile(stamp: int):  # type: ignore[no-untyped-def]
     """The functions cached on disk; `stamp` makes the cache notice changes in what they call."""
 
     @njit(cache=True)
-    def draw_positions(seeds, step, bucket, size, thresholds, class_thresholds, class_index, places):  # type: ignore[no-untyped-def]
-        """Fill class_index (R, B) and places (R, B, T-1): which of its class's tokens is at each distance."""
+    def draw_positions(seeds, step, rows, size, thresholds, class_thresholds, class_index, places):  # type: ignore[no-untyped-def]
+        """Fill class_index (R, B) and places (R, B, whole rows): which of its class's tokens is at each distance."""
         if stamp < 0:
             return
         for r in range(seeds.shape[0]):
@@ -31,14 +31,15 @@ def _compile(stamp: int):  # type: ignore[no-untyped-def]
                 key = sequence_key(seeds[r], step, b)
                 n = draw_class(key, class_thresholds)
                 class_index[r, b] = n
-                draw_places(key, bucket, thresholds, n, size[n], places[r, b])
+                fill_words(key, places[r], b)
+                find_places_of_one(thresholds, rows, n, size[n], places[r], b)
 
     @njit(cache=True)
     def count_places(places, bucket, counts):  # type: ignore[no-untyped-def]
         """Add to counts (R, B, G, W) how often each token is in each bucket."""
         for r in range(places.shape[0]):
             for b in range(places.shape[1]):
-                for d in range(places.shape[2]):
+                for d in range(bucket.shape[0]):
                     counts[r, b, bucket[d], places[r, b, d]] += 1
 
     return draw_positions, count_places
@@ -51,14 +52,14 @@ def _places(
     classes: PositionedClasses, seeds: NDArray[np.uint64], step: int, num: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The class of each sequence (R, B), and which of its class's tokens is at each distance (R, B, T-1)."""
+    thresholds, rows = thresholds_by_distance(classes)
     cumulative = np.cumsum(classes.weights)
     class_index = np.empty((len(seeds), num), np.int64)
-    places = np.empty((len(seeds), num, int(classes.sizes.sum())), np.int32)
+    places = np.empty((len(seeds), num, ROW * len(rows)), np.int32)
     draw_positions(
-        seeds, step, bucket_of(classes), np.diff(classes.offsets), position_thresholds(classes),
-        cumulative / cumulative[-1], class_index, places,
-    )  # fmt: skip
-    return class_index, places
+        seeds, step, rows, np.diff(classes.offsets), thresholds, cumulative / cumulative[-1], class_index, places
+    )
+    return class_index, places[:, :, : int(classes.sizes.sum())]
 
 
 def draw_positioned(classes: PositionedClasses, seeds: NDArray[np.uint64], step: int, num: int) -> Draw:

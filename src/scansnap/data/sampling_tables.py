@@ -20,8 +20,8 @@ COUNTING_LIMIT = 1279
 WIDE = 256
 """From this many tokens in a class, or classes, a binary search per draw beats counting against every threshold."""
 
-ROW = 16
-"""Rows of thresholds that one draw is compared with at once are padded to a multiple of this: whole registers."""
+ROW = 8
+"""Positions whose draws are compared with their thresholds at once: whole registers."""
 
 BLOCK = 64
 """Draws are counted in blocks of a fixed size, padded: as many as a word has bits."""
@@ -64,8 +64,8 @@ class SamplingTables:
 
 @lru_cache(maxsize=32)
 def position_thresholds(classes: PositionedClasses) -> NDArray[np.int32]:
-    """Cumulative P_g(l|n) over the tokens of each class (K, G, whole `ROW`s) as 32 bits, to compare as signed."""
-    width = -(-int(np.diff(classes.offsets).max()) // ROW) * ROW
+    """Cumulative P_g(l|n) over the tokens of each class (K, G, W) as 32 bits, to compare as signed."""
+    width = int(np.diff(classes.offsets).max())
     thresholds = np.full((classes.num_classes, classes.num_buckets, width), NEVER, np.int32)
     for n in range(classes.num_classes):
         rows = slice(classes.offsets[n], classes.offsets[n + 1])
@@ -73,6 +73,18 @@ def position_thresholds(classes: PositionedClasses) -> NDArray[np.int32]:
         bits = np.minimum(np.round(cumulative / cumulative[-1] * 2.0**32), 2.0**32 - 1)
         thresholds[n, :, : bits.shape[0]] = (bits - 2.0**31).astype(np.int32).T
     return thresholds
+
+
+@lru_cache(maxsize=32)
+def thresholds_by_distance(classes: PositionedClasses) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The same, token by token for each `ROW` distances (K, D, W, ROW), and which of the D each row of distances has.
+
+    Rows of distances that are in the same buckets have one entry, so that D is at most some two for each bucket.
+    """
+    bucket = bucket_of(classes)
+    rows = np.pad(bucket, (0, -len(bucket) % ROW), mode="edge").reshape(-1, ROW)
+    different, row_of = np.unique(rows, axis=0, return_inverse=True)
+    return position_thresholds(classes)[:, different].swapaxes(2, 3).copy(), row_of.reshape(-1)
 
 
 def bucket_of(classes: SequenceClasses) -> NDArray[np.int64]:

@@ -1,13 +1,17 @@
 """Attention of each class over training: one panel per class, with the loss and the entropy beside them.
 
-A dotted line marks where a class's attention froze.  Other runs of the result are gray lines beside the one shown, and
-the title says when all of them snapped.  Where a class has no distinct token, favored tokens take their place.
+A dotted line marks where a class's attention froze, or only slowed: its title says which, and how far attention moved
+since.  Other runs of the result are gray lines beside the one shown, and the title says when all of them snapped.
+Where a class has no distinct token, favored tokens take their place.  Time is logarithmic where it would be mostly
+after the snap otherwise.
 
 Every command that trains draws it, so it is quick to draw: panels have fixed places, in inches, instead of those that a
 layout engine would find by drawing twice, titles do not look for theirs, and no text is typeset as mathematics.
 """
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import xarray as xr
@@ -19,6 +23,7 @@ from scansnap.figures.heatmap import NAME, heatmap
 from scansnap.figures.plain_text import plain
 from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
+from scansnap.results.story import of_all_runs
 
 MOST_CLASSES = 4
 """The most panels; of more classes the first few are shown, and the title says so."""
@@ -28,6 +33,9 @@ MOST_RUNS = 100
 
 WIDTH, PANEL, GAP, ABOVE, BELOW = 10.0, 1.7, 0.65, 0.8, 1.12
 """Inches: of the picture, of a panel, between two, above the first one, and below the last, where the color bar is."""
+
+EARLY = 0.25
+"""A snap before this share of the steps makes time logarithmic, so that what came before it can be seen."""
 
 CHARACTER = 0.065
 """Inches of a character in the names of tokens, at most."""
@@ -41,7 +49,9 @@ def has_attention(dataset: xr.Dataset) -> bool:
 def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes.
 
-    `snap` is where the attention of a class froze, NaN if it has not, and `run_snap` where that of each run had.
+    `snap` is where the attention of a class slowed, NaN if it has not, `stays` whether it stayed there, and
+    `moved_since` how much of it moved since; `run_snap` is where all of each run had slowed, and `run_stays` whether
+    all stayed.
     `other_loss` and `other_entropy`, the mean over classes, are those of the other runs.
     """
     missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
@@ -57,14 +67,16 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     if not 0 <= run < dataset.sizes["run"]:
         raise InputError(f"there is no run {run}: give one from 0 to {dataset.sizes['run'] - 1}.")
     told, kind = _by_kind(dataset[["attention", "loss", "entropy"]])
-    frozen = snaps(dataset)["snap_step"]
-    measures = told.isel(run=run)
-    measures["snap"] = frozen.isel(run=run, drop=True)
+    frozen = snaps(dataset)
+    frozen = frozen[["moved_since"]].assign(snap=frozen["snap_step"], stays=frozen["snap_status"] != "slowed")
+    measures = told.isel(run=run).assign(frozen.isel(run=run, drop=True).data_vars)
     for part in ("head", "layer"):
         several = measures.sizes[part] > 1
         measures = _as_classes(measures, part) if several else measures.squeeze(part, drop=True)
     patterns = [dim for dim in frozen.dims if dim != "run"]
-    measures["run_snap"] = ("any_run", frozen.max(patterns).where(frozen.notnull().all(patterns)).values)
+    all_snapped = frozen["snap"].notnull().all(patterns)
+    measures["run_snap"] = ("any_run", frozen["snap"].max(patterns).where(all_snapped).values)
+    measures["run_stays"] = ("any_run", frozen["stays"].all(patterns).values)
     others = told[["loss", "entropy"]].drop_isel(run=run).isel(run=slice(MOST_RUNS)).rename(run="other_run")
     measures["other_loss"] = others["loss"].reset_coords(drop=True)
     measures["other_entropy"] = others["entropy"].mean(("class", "layer", "head")).reset_coords(drop=True)
@@ -90,7 +102,7 @@ def _as_classes(measures: xr.Dataset, part: str) -> xr.Dataset:
     """Each head, or layer, of each class as a class of its own, named for both; the loss is that of the whole."""
     parts = []
     for number in measures[part].values:
-        values = measures[["attention", "entropy", "snap"]].sel({part: number}, drop=True)
+        values = measures[["attention", "entropy", "snap", "stays", "moved_since"]].sel({part: number}, drop=True)
         names = [f"{name}, {part} {number}" for name in values["next_token_name"].values]
         parts.append(values.assign_coords(next_token_name=("class", names)))
     classes = xr.concat(parts, "class", coords="minimal", compat="override")
@@ -100,6 +112,7 @@ def _as_classes(measures: xr.Dataset, part: str) -> xr.Dataset:
 def draw(dataset: xr.Dataset) -> Figure:
     """The picture of what `prepare` gives."""
     axis = record_dimension(dataset)
+    log = axis == "time" or bool(dataset["snap"].max() < EARLY * dataset[axis][-1])
     panels = dataset.sizes["class"]
     rows = max(panels, 2)
     height = ABOVE + rows * (PANEL + GAP) - GAP + BELOW
@@ -113,15 +126,12 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i in range(panels):
         axes = figure.add_subplot(maps[i])
         of_class = dataset.isel({"class": i})
-        image = heatmap(axes, of_class["attention"], axis, top)
+        image = heatmap(axes, of_class["attention"], axis, top, log=log)
         next_token, query = (plain(of_class[f"{role}_token_name"].values, 20) for role in ("next", "query"))
         names = f"next token {next_token}, query {query}"
         if np.isfinite(of_class["snap"]):
             axes.axvline(float(of_class["snap"]), color="white", linestyle=":", linewidth=1.5)
-            names += f": snapped at {axis} {float(of_class['snap']):,.6g} (dotted)"
-        else:
-            names += ": no snap"
-        axes.set_title(names, fontsize=9, loc="left", y=1.0)
+        axes.set_title(f"{names}: {_snap(of_class, axis)}", fontsize=9, loc="left", y=1.0)
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
     below = figure.add_axes((left, 0.5 / height, right - left, 0.12 / height))
     bar = figure.colorbar(image, cax=below, orientation="horizontal")
@@ -129,11 +139,15 @@ def draw(dataset: xr.Dataset) -> Figure:
     bar.ax.tick_params(labelsize=8)
     has_entropy = bool(dataset["entropy"].notnull().any())
     half = rows // 2 if has_entropy else rows
-    _lines(figure.add_subplot(curves[:half]), dataset, axis, "loss", "loss")
+    loss = figure.add_subplot(curves[:half])
+    _lines(loss, dataset, axis, "loss", "loss", log)
+    if dataset.sizes["other_run"]:
+        legend(loss, fontsize=7)
     if has_entropy:
-        words = f"entropy on {dataset.attrs['kind']} tokens"
-        _lines(figure.add_subplot(curves[half:]), dataset, axis, "entropy", words)
-    rates = f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}"
+        entropy = figure.add_subplot(curves[half:])
+        _lines(entropy, dataset, axis, "entropy", f"entropy on {dataset.attrs['kind']} tokens", log)
+        _legend_below(figure, entropy, 0.735, 0.66 / height)
+    setting = f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}{_rule(dataset)}"
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
     if str(dataset["status"].values) != "ok":
         shown += f"; {dataset['status'].values}"
@@ -142,42 +156,60 @@ def draw(dataset: xr.Dataset) -> Figure:
     elif not has_entropy:
         shown += "\nno token tells the next tokens apart, so there is no entropy to show"
     what = "training" if axis == "step" else "time"
-    title = f"Attention over {what}: {rates}, seed {int(dataset['seed'])}{shown}"
+    title = f"Attention over {what}: {setting}, seed {int(dataset['seed'])}{shown}"
     figure.suptitle(title, fontsize=11, y=1 - 0.12 / height)
     return figure
 
 
+def _legend_below(figure: Figure, axes: Axes, left: float, top: float) -> None:
+    """The legend of a panel at a place of its own, where it lies on no curve: in two columns if names are short."""
+    lines, names = axes.get_legend_handles_labels()
+    columns = 2 if max(map(len, names)) <= 16 else 1
+    figure.legend(lines, names, fontsize=7, frameon=False, ncols=columns, columnspacing=1.0, labelspacing=0.2,
+                  borderaxespad=0, loc="upper left", bbox_to_anchor=(left, top))  # fmt: skip
+
+
+def _rule(dataset: xr.Dataset) -> str:
+    """The update rule, if it is not plain SGD."""
+    options = json.loads(dataset.attrs.get("options", "{}"))
+    name = options.get("optimizer") or "sgd"
+    momentum = f", momentum {options['momentum']:g}" if options.get("momentum") else ""
+    return momentum if name == "sgd" else f", {plain(name, 20)}{momentum}"
+
+
+def _snap(of_class: xr.Dataset, axis: str) -> str:
+    """What became of one class, in words."""
+    if not np.isfinite(of_class["snap"]):
+        return "no snap"
+    verb = "snapped" if of_class["stays"] else "slowed"
+    moved = f"{float(of_class['moved_since']):.0%} moved since"
+    return f"{verb} at {axis} {float(of_class['snap']):,.6g} (dotted), {moved}"
+
+
 def _runs(dataset: xr.Dataset, axis: str) -> str:
     """What became of all runs, in words."""
-    snapped = dataset["run_snap"].values[np.isfinite(dataset["run_snap"].values)]
     count = dataset.attrs["num_runs"]
     drawn = dataset.sizes["other_run"]
     gray = f"gray: the other {drawn}" if drawn == count - 1 else f"gray: {drawn} of the other {count - 1}"
-    if not len(snapped):
-        return f"{gray}; none of {count} runs has snapped"
-    first, last = f"{snapped.min():,.6g}", f"{snapped.max():,.6g}"
-    when = f"at {axis} {first}" if first == last else f"from {axis} {first} to {last}"
-    return f"{gray}; {len(snapped)} of {count} runs snapped, {when}"
+    return f"{gray}; {of_all_runs(dataset['run_snap'].values, dataset['run_stays'].values, axis)}"
 
 
-def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str) -> None:
+def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str, log: bool) -> None:
     times = dataset[axis].values.astype(float)
     of_classes = "class" in dataset[name].dims
     others = dataset[f"other_{name}"].transpose(axis, "other_run").values
     for k in range(others.shape[1]):
         axes.plot(times, others[:, k], color="0.75", linewidth=0.7, zorder=1,
-                  label=f"other runs{', mean over classes' * of_classes}" if not k else None)  # fmt: skip
+                  label=f"other runs{' (mean)' * of_classes}" if not k else None)  # fmt: skip
     lines = dataset[name].transpose(axis, "class").values if of_classes else dataset[name].values[:, None]
     for i in range(lines.shape[1]):
         text = f"next token {plain(dataset['next_token_name'].values[i], 14)}" if of_classes else "this run"
         axes.plot(times, lines[:, i], color=COLORS[i % len(COLORS)], linestyle=LINES[i % len(LINES)], label=text)
-    if of_classes or others.shape[1]:
-        legend(axes, fontsize=7)
     if name == "loss":
         log_if_wide(axes, np.append(lines, others))
         if axes.get_yscale() == "log":
             label_powers(axes.yaxis, np.append(lines, others))
-    if axis == "time":
+    if log:
         axes.set_xscale("log")
         label_powers(axes.xaxis, times)
     label(axes, _time_label(axis), "nats")

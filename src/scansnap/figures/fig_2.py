@@ -36,6 +36,7 @@ from scansnap.results.measure import rate_of_change
 STAGES = ("start", "fastest", "snap", "end")
 SUPPRESSED = "Common tokens are being suppressed while attention moves fastest."
 AHEAD = "The distinct token that was ahead takes over from the others."
+SLOWER = "Past t₀ attention moves ever more slowly."
 FROZEN = "Past t₀ the pattern is all but frozen."
 TITLES = {
     "start": ("(a) start", "", None),
@@ -156,7 +157,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
              lead.sel(stage="end") - lead.sel(stage="start"),
              "gain of the most probable distinct token's share among distinct tokens"),
         _fastest(dataset),
-        rise("Past t₀ attention moves ever more slowly.", 1 - late / soon,
+        rise(SLOWER, 1 - late / soon,
              "one minus the ratio of the mean speed from 5 t₀ to 10 t₀ to that from t₀ to 2 t₀"),
         rise(FROZEN,
              dataset["moved"].isel(part=0) - dataset["moved"].isel(part=1),

@@ -16,18 +16,21 @@ NAME = 24
 ABOVE = ("distinct", "favored")
 
 
-def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:
+def heatmap(
+    axes: Axes, attention: xr.DataArray, axis: str, top: float, *, log: bool | None = None, name_kinds: bool = True
+) -> QuadMesh:
     """Draw the tokens of one class against time, common tokens below, distinct or favored ones above.
 
     `attention` has the dimensions `token` and `axis` and the coordinates `token_kind` and `token_name`; tokens without
-    attention are left out.  `top` is the value of the brightest color.
+    attention are left out.  `top` is the value of the brightest color.  Time is logarithmic, and leaves out its zero,
+    in flows and where `log` says so.
     """
     present = (attention > 0).any(axis).values
     order = np.lexsort((np.arange(attention.sizes["token"]), np.isin(attention["token_kind"].values, ABOVE)))
     order = order[present[order]]
     values = attention.isel(token=order).transpose("token", axis).values
     times = attention[axis].values.astype(float)
-    if axis == "time":
+    if log or (log is None and axis == "time"):
         values, times = values[:, times > 0], times[times > 0]
         axes.set_xscale("log")
         label_powers(axes.xaxis, times)

@@ -23,7 +23,8 @@ def prepare(run: xr.Dataset) -> xr.Dataset:
     measures = run.isel(run=0)
     dataset = measures[["loss", "valid_loss", "normalized_entropy"]].reset_coords(drop=True)
     dataset["rate"] = measures["moved"].reset_coords(drop=True) / measures["step"].diff("step")
-    return dataset.merge(snaps(run).isel(run=0)[["snap_step"]].reset_coords(drop=True))
+    dataset = dataset.merge(snaps(run).isel(run=0)[["snap_step"]].reset_coords(drop=True))
+    return dataset.assign_attrs(title=f"{'the (Y, Z) model' if 'query' in run.sizes else 'a transformer'} on text")
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -49,5 +50,5 @@ def draw(dataset: xr.Dataset) -> Figure:
         label(axes, x="updates", y=words)
         honest_axis(axes)
     froze = "; dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else "; no pattern has frozen"
-    figure.suptitle(f"a transformer on text{froze}", fontsize=11)
+    figure.suptitle(f"{dataset.attrs['title']}{froze}", fontsize=11)
     return figure

@@ -264,7 +264,7 @@ class Observer:
         modules = self._modules()
         alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}
         for i, layer in enumerate(self.layers.values()):
-            module = modules.get(layer.name)
+            module = modules.get(layer.name.partition(" (call ")[0])
             shown = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
             if shown:
                 alike.setdefault((shown.query.shape, shown.key.shape), []).append((i, shown))

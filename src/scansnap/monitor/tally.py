@@ -149,13 +149,17 @@ class Tally:
         self.layers[name] = SeenLayer(name, kind, windows, heads, queries, keys, call.key_heads, call.width, call.dtype)
 
     def _measure(self, layer: SeenLayer, call: AttentionCall) -> None:
-        windows, _, queries, keys = call.sizes
+        windows, heads, queries, keys = call.sizes
+        if heads != layer.heads:
+            raise ValueError(f"{layer.name} has {heads} heads, and had {layer.heads} when the watch was made")
         rows = self.probe.positions(self._piece, windows, queries)
         in_decoder = "decoder" in layer.name
         is_real = self.probe.real_tokens(self._piece, windows, queries, decoder=in_decoder)
         real_keys = self.probe.real_tokens(self._piece, windows, keys, decoder=in_decoder and layer.kind != "cross")
         first = rows.positions.new_zeros(windows) if real_keys is None else real_keys.int().argmax(1)
         is_usual = (queries, keys) == (layer.queries, layer.keys)
+        if self.probe.function is not None:  # it may call the model with what it likes
+            is_usual &= windows == layer.windows
         start = 0
         for some in call.pieces(rows):
             logits = call.logits(some)

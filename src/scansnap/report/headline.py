@@ -6,18 +6,49 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from scansnap.base.formulas import readable
 from scansnap.claims import Verdict, claims
 from scansnap.claims.claim import CATEGORIES, FAILS, Category
-from scansnap.figures import catalog
+from scansnap.figures import catalog, fig_2
 from scansnap.report import html
 from scansnap.report.reproduction import FigureResult, Reproduction
 
 MATTERS = (
-    ("Scan", "2", ("theorem_2", "corollary_2")),
-    ("Snap", "3", ("theorem_4", "winner_takes_all")),
-    ("The rates", "6", ("section_6_a", "section_6_c")),
-)
-"""What the paper is about: each with the figure that shows it and the claims that say it."""
+    ("Scan", "2", {
+        "theorem_2": "Distinct tokens gain attention at all times, and a single common token loses it.",
+        "corollary_2": "With symmetric classes of one query all common tokens lose attention.",
+    }),
+    ("Snap", "3", {
+        "theorem_4": r"Attention moves like $\ln t$ up to a time $t'_0$ and like $\ln \ln t$ from $t_0$ on, and gets "
+        "as far as the formula says.",
+        "winner_takes_all": "Attention does not become winner-takes-all, although its logits grow without bound.",
+    }),
+    ("The rates", "6", {
+        "section_6_a": r"A larger rate $\eta_Y$ of the decoder leads to an earlier $t_0$.",
+        "section_6_c": r"At the same rate $\eta_Z$ of attention a smaller $\eta_Y$ leads to sparser attention.",
+    }),
+)  # fmt: skip
+"""What the paper is about: each with the figure that shows it and the claims that say it, in plain words."""
+
+ANSWERS = (
+    ("Does attention scan?", (fig_2.SUPPRESSED, fig_2.AHEAD),
+     "Yes: common tokens lose, and the distinct token that was ahead takes over.",
+     "Not as stated: see Figure 2."),
+    ("Does it slow down?", (fig_2.SLOWER,),
+     "Yes: past the phase transition each update moves less of it.",
+     "No: past the phase transition it moves as fast."),
+    ("Does it freeze?", (fig_2.FROZEN,),
+     "Yes: past the phase transition less of it moves than before.",
+     "That depends on how much loss is left, since only errors move attention. Under plain SGD the loss fades slowly, "
+     "and from the transition at t₀ to 10 t₀ more of attention moves than before; where momentum or large rates take "
+     "the loss away at once, it stays, or slides back later."),
+    ("Does it get as far as the paper says?", ("theorem_4",),
+     "Yes.",
+     "No: the constants of Theorem 4 are wrong as printed, and under SGD attention gets less far than the right ones "
+     "say."),
+)  # fmt: skip
+"""Questions of somebody who has not read the paper: each with the tests of Figure 2, or the claim, that answer it, and
+the answers if they hold and if they do not."""
 
 
 THEOREMS = ("theorem", "corollary")
@@ -31,7 +62,17 @@ class Highlight:
     title: str
     picture: str  # its name among the page's pictures
     figure: FigureResult | None
-    verdicts: Sequence[Verdict]
+    said: Sequence[tuple[Verdict, str]]  # verdicts, each with what it is about in plain words
+
+    @property
+    def described(self) -> str:
+        """The picture for those who do not see it: what the paper says of it, and what of that fails."""
+        if self.figure is None:
+            return f"{self.title}: {readable(self.said[0][1])}"
+        fails = " ".join(trend.statement for trend in self.figure.trends if not trend.holds)
+        return f"{self.title}. The paper: {self.figure.recipe.statement}" + (
+            f" Does not hold here: {fails}" if fails else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -39,6 +80,7 @@ class Headline:
     """What was reproduced, what holds and what does not."""
 
     reproduced: str
+    answers: Sequence[tuple[str, str]]  # questions and answers
     claims: Mapping[str, int]  # verdicts and how often they were given
     trends: Mapping[str, int]  # the same for the tests of figures
     theorems: Mapping[str, Sequence[Verdict]]  # by verdict
@@ -54,6 +96,7 @@ def headline(reproduction: Reproduction) -> Headline:
     failing = [verdict for verdict in verdicts if verdict.verdict == FAILS]
     return Headline(
         reproduced=_reproduced(reproduction),
+        answers=list(_answers(reproduction)),
         claims=Counter(verdict.verdict for verdict in verdicts),
         trends=Counter(trend.verdict for figure in figures for trend in figure.trends),
         theorems={
@@ -113,13 +156,24 @@ def _counted(count: int, word: str) -> str:
     return f"{count} {word}{'s' * (count != 1)}"
 
 
+def _answers(reproduction: Reproduction) -> Iterable[tuple[str, str]]:
+    """The questions that what was made and checked can answer."""
+    holds = {verdict.id: verdict.verdict != FAILS for verdict in reproduction.verdicts if not verdict.reason}
+    for figure in reproduction.figures:
+        if figure.recipe.name == "2":
+            holds |= {trend.statement: trend.holds for trend in figure.trends}
+    for question, evidence, yes, no in ANSWERS:
+        if all(each in holds for each in evidence):
+            yield question, yes if all(holds[each] for each in evidence) else no
+
+
 def _highlights(reproduction: Reproduction) -> Iterable[Highlight]:
     """Those of which there is a picture: the figure's, or that of a claim."""
     figures = {figure.recipe.name: figure for figure in reproduction.figures}
     verdicts = {verdict.id: verdict for verdict in reproduction.verdicts}
-    for title, name, ids in MATTERS:
-        said = [verdicts[claim] for claim in ids if claim in verdicts]
-        drawn = [verdict for verdict in said if not verdict.reason]
+    for title, name, words in MATTERS:
+        said = [(verdicts[claim], plain) for claim, plain in words.items() if claim in verdicts]
+        drawn = [verdict for verdict, _ in said if not verdict.reason]
         if name in figures:
             yield Highlight(title, figures[name].anchor, figures[name], said)
         elif drawn:

@@ -51,7 +51,7 @@ def short_name(claim: Claim) -> str:
         return f"Eq. {claim.id.removeprefix('equation_')}"
     if claim.category == "added" or not any(letter.isdigit() for letter in place):
         return claim.id
-    return f"{place}, {more[0]}" if more and more[0][:1].islower() and not more[0].startswith("with ") else place
+    return f"{place} ({more[0]})" if more and more[0][:1].islower() and not more[0].startswith("with ") else place
 
 
 def together(word: str, count: int) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from scipy import special
 
 from scansnap.report import html
 from scansnap.report.claims_page import check_page
-from scansnap.report.shortcuts_words import more_data, summary, visible
+from scansnap.report.shortcuts_words import accuracy, more_data, summary, visible
 from scansnap.results.provenance import provenance
 from scansnap.text.shortcuts.attention import PICKED
 from scansnap.text.shortcuts.distinct import LEAST_Z
@@ -92,12 +93,13 @@ def render_shortcuts(result: Shortcuts) -> str:
         more_data=more_data(result),
         tables=[
             ("shortcuts", "Shortcuts", "Words that tell a label beyond chance.", result.shortcuts),
-            ("spurious", "Spurious words", "Words that look distinct for a label and are so by chance, or only in some "
-             "of the rows.", result.spurious),
+            ("unproven", "Unproven words", "Words that look distinct for a label (z at least 2 without the held-out "
+             "rows), and may be so by chance or by copies.", result.unproven),
         ],
         shown_words=SHOWN_WORDS,
         reasons=REASONS,
         visible=visible,
+        accuracy=accuracy,
         cloud=_cloud(result),
         lines=_lines(result),
         picked=PICKED,
@@ -120,25 +122,34 @@ def _cloud(result: Shortcuts) -> dict[str, object] | None:
             (across(finding.texts), up(max(finding.z, LEAST_Z)), finding.verdict, _described(finding))
             for finding in reversed(shown)
         ],
-        "names": _names(result.shortcuts[:NAMED_POINTS], across, up),
+        "names": _names(result.shortcuts, shown, across, up),
         "across": across.ticks(TENS if across.high > 100 * across.low else ROUND),
         "up": up.ticks([2, 5, 10, 20, 50, 100, 200, 500, 1000]),
         "needed": up(needed) if up.low < needed < up.high else None,
     }
 
 
-def _names(findings: Sequence[Finding], across: Scale, up: Scale) -> list[tuple[float, float, str, str]]:
-    """Where the names of points stand: right or left of them, unless another name is there or the chart ends."""
-    names: list[tuple[float, float, str, str]] = []
-    taken: list[tuple[float, float, float]] = []
-    for finding in findings:
-        x, y, name = across(finding.texts), up(finding.z), visible(finding.word)[:16]
-        width = 8 + LETTER * len(name)
-        for anchor, left in (("start", x - 4), ("end", x - width)):
-            free = all(abs(y - at) > 10 or left + width < begin or end < left for at, begin, end in taken)
-            if free and left >= LEFT and left + width <= WIDTH:
-                names.append((x, y, anchor, name))
-                taken.append((y, left, left + width))
+def _names(
+    shortcuts: Sequence[Finding], shown: Sequence[Finding], across: Scale, up: Scale
+) -> list[tuple[float, float, str, str]]:
+    """Where the names of the most distinct shortcuts stand, and how they are anchored there.
+
+    Words that are one point share a name.  It stands beside the point, or a line higher or lower, where it covers no
+    point and no other name; where there is no such place, it is left out.
+    """
+    points: dict[tuple[float, float], list[str]] = {}
+    for finding in shortcuts:
+        points.setdefault((across(finding.texts), up(finding.z)), []).append(visible(finding.word)[:16])
+    obstacles = [(x - 3, x + 3, y) for x, y in {(across(word.texts), up(max(word.z, LEAST_Z))) for word in shown}]
+    names = []
+    for (x, y), words in list(points.items())[:NAMED_POINTS]:
+        name = ", ".join(words) if len(words) < 3 else f"{words[0]}, +{len(words) - 1}"
+        width = LETTER * len(name)
+        for higher, (anchor, left) in product((0, -9, 9), (("start", x + 6), ("end", x - 6 - width))):
+            free = all(abs(y + higher - at) > 8 or left + width < begin or end < left for begin, end, at in obstacles)
+            if free and left >= LEFT and left + width <= WIDTH and TOP <= y + higher <= HEIGHT - BOTTOM:
+                names.append((x + (6 if anchor == "start" else -6), y + higher + 3, anchor, name))
+                obstacles.append((left, left + width, y + higher))
                 break
     return names
 
@@ -167,15 +178,21 @@ def _lines(result: Shortcuts) -> list[dict[str, object]]:
         begin = next(time for time in times if time > 0)
         across = Scale(begin, max(2 * begin, *times), LEFT, WIDTH - RIGHT)
         up = Scale(min(0.8, *known) * 0.9, max(3.0, *known) * 1.1, HEIGHT - BOTTOM, TOP)
-        drawn = []
-        for i, (word, row) in enumerate(zip(curves.words, gains, strict=True)):
+        curves_of: dict[tuple[str, str], list[str]] = {}  # words in the same texts share a curve
+        for word, row in zip(curves.words, gains, strict=True):
             points = [f"{across(t)},{up(g)}" for t, g in zip(times, row, strict=True) if g is not None and t > 0]
-            kind = f"line-{i}" if verdicts[word] == "shortcut" and i < COLORED_LINES else verdicts[word]
             if points:
-                drawn.append((" ".join(points), kind, visible(word)))
+                curves_of.setdefault((" ".join(points), verdicts[word]), []).append(visible(word))
+        drawn = []
+        for i, ((path, verdict), words) in enumerate(curves_of.items()):
+            kind = f"line-{i}" if verdict == "shortcut" and i < COLORED_LINES else verdict
+            drawn.append((path, kind, ", ".join(words)))
+        kinds = {kind for _, kind, _ in drawn}
+        others = (("shortcut", "other shortcuts"), ("unproven", "unproven words"))
         charts.append({
             "title": title, "drawn": drawn[::-1],
-            "legend": [line for line in drawn if line[1].startswith("line-")],
+            "legend": [(kind, words) for _, kind, words in drawn if kind.startswith("line-")]
+            + [(kind, words) for kind, words in others if kind in kinds],
             "across": across.ticks(TENS if across.high > 100 * across.low else ROUND), "up": up.ticks(ROUND),
             "picked": up(PICKED),
         })  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
 from scansnap.data.classes_file import classes_to_mapping
+from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.model.compact import CompactLayout
 from scansnap.results.provenance import FORMAT, provenance
@@ -118,8 +120,14 @@ def attributes(kind: str, title: str, options: Mapping[str, Any], **more: str | 
 
 def source_attributes(kind: str, title: str, options: Mapping[str, Any], source: DataSource) -> dict[str, Any]:
     """The attributes of a result of one data source."""
-    classes = json.dumps(classes_to_mapping(source.classes))
-    return attributes(kind, title, options, classes=classes, classes_fingerprint=source.fingerprint)
+    text = _classes_text(source.classes, source.classes.token_names)
+    return attributes(kind, title, options, classes=text, classes_fingerprint=source.fingerprint)
+
+
+@lru_cache(maxsize=4)
+def _classes_text(classes: SequenceClasses, token_names: tuple[str, ...] | None) -> str:
+    """The classes as JSON, written once; equal classes may have different names."""
+    return json.dumps(classes_to_mapping(classes))
 
 
 def run_dataset(

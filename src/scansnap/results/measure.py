@@ -145,29 +145,44 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
 
 @door
 def snaps(dataset: xr.Dataset) -> xr.Dataset:
-    """When each pattern of attention froze: see `results/snap.py`.
+    """When each pattern of attention froze, and whether it stayed there.
 
-    There is one pattern for each layer and head, and in a synthetic run for each class.  `snap_step` is NaN if the
-    pattern has not frozen, and `evidence` says why.
+    There is one pattern for each layer and head, and in a synthetic run for each class.  The rate of a pattern is the
+    share of attention that moves between two records per step.  `snap_step` is the step after which the rate never
+    again exceeds a tenth of its peak, `peak_rate`: over at least three records, which cover at least a fifth of the
+    steps.  It is NaN where there is none, or where less than 5% of attention moved in all.
+
+    `moved_until` and `moved_since` are the shares of attention that moved from the first record to the snap, and from
+    there: the largest distances on the way.  Small rates add up, so `snap_status` is `frozen` only where
+    `moved_since` is at most a fifth of `moved_until`, and `slowed` where it is more.  A result that recorded only how
+    much moves (text, watched models) does not tell where to: there both are NaN, and the rate decides alone.  The other
+    statuses are `not yet`, `never moved` and `too short`; `evidence` says it all in words.
 
     >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
     >>> print(ss.measure.snaps(run)["snap_status"].values.squeeze())
     ['frozen' 'frozen']
     """
     axis = record_dimension(dataset)
-    moved = dataset["moved"] if "moved" in dataset else rate_of_change(dataset) * dataset[axis].diff(axis)
+    if "moved" in dataset:
+        moved, attention = dataset["moved"], None
+    else:
+        moved, attention = rate_of_change(dataset) * dataset[axis].diff(axis), _attention(dataset)
     ordered = moved.reindex({axis: dataset[axis]}).transpose(..., axis)
-    flat = ordered.values.reshape(-1, ordered.sizes[axis])
-    verdicts = [find_snap(dataset[axis].values, row) for row in flat]
-    patterns = ordered.isel({axis: 0}, drop=True)
+    rows = ordered.values.reshape(-1, ordered.sizes[axis])
+    patterns = None if attention is None else attention.transpose(*ordered.dims, "token").values
+    each = [None] * len(rows) if patterns is None else patterns.reshape(*rows.shape, -1)
+    verdicts = [find_snap(dataset[axis].values, *both) for both in zip(rows, each, strict=True)]
+    first = ordered.isel({axis: 0}, drop=True)
     columns = {
         "snap_step": np.array([np.nan if snap.step is None else snap.step for snap in verdicts], np.float64),
         "snap_status": np.array([snap.status for snap in verdicts]),
         "peak_rate": np.array([snap.peak_rate for snap in verdicts]),
+        "moved_until": np.array([snap.until for snap in verdicts]),
+        "moved_since": np.array([snap.since for snap in verdicts]),
         "evidence": np.array([str(snap) for snap in verdicts]),
     }
-    shaped = {name: (patterns.dims, values.reshape(patterns.shape)) for name, values in columns.items()}
-    return xr.Dataset(shaped, coords=patterns.coords)
+    shaped = {name: (first.dims, values.reshape(first.shape)) for name, values in columns.items()}
+    return xr.Dataset(shaped, coords=first.coords)
 
 
 @door

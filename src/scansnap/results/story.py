@@ -1,8 +1,9 @@
 """What attention did in a run: when common tokens began to lose, who won, and when the pattern froze.
 
 Common tokens *begin to lose* at the first record from which on their share of attention, averaged over classes, stays
-`LOST` below its start.  The *winner* of a class is the token it attends to most at the end.  A run has *snapped* when
-the last of its moving patterns has frozen (`snap.py`).  Patterns are those of each class, layer and head.
+`LOST` below its start.  The *winner* of a class is the token it attends to most at the end; another token that has
+nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed* if
+one of them did not stay where it was (`snap.py`).  Patterns are those of each class, layer and head.
 
 Where classes share every token none is distinct, and to say that common tokens lose would say nothing.  There the story
 is told of the tokens that a class does not favor (`measure.favored`), and begins with the most distinct ones.
@@ -14,12 +15,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike, NDArray
 
 from scansnap.results.measure import distinctness, favored, record_dimension, snaps
 
 LOST = 0.01
+CLOSE = 0.9
+"""The share of the winner's attention from which on the next token is close."""
+
 NAMED = 3
 """The most winners that are named in a sentence."""
+
+ADVICE = {
+    "not yet": "train longer to see whether it comes",
+    "never moved": "train longer, or with a larger lr_z",
+    "too short": "record more often",
+}
+"""What to do where there is no snap, by the status of a pattern without one."""
 
 COMMON = "common tokens"
 NOT_FAVORED = "tokens that are not favored"
@@ -34,11 +46,15 @@ class Winner:
     kind: str  # "distinct", "common" or what else the token is in the class
     share: float
     distinctness: float | None = None  # of the token for the next token; None if the result does not say its classes
+    second: str | None = None  # the token with the most attention after it; None if the class has no other
+    second_share: float = 0.0
 
     def __str__(self) -> str:
         by_degrees = self.kind == "common" and self.distinctness is not None
         degree = f", distinctness {self.distinctness:.2f}" if by_degrees else ""
-        return f"token {self.token} for next token {self.next_token} ({self.kind}{degree}, {self.share:.0%})"
+        is_close = self.second_share >= CLOSE * self.share > 0
+        close = f"; {self.second} close: {self.second_share:.0%}" if is_close else ""
+        return f"token {self.token} for next token {self.next_token} ({self.kind}{degree}, {self.share:.0%}{close})"
 
 
 @dataclass(frozen=True)
@@ -51,10 +67,12 @@ class Story:
     losers_last: float | None
     most_distinct: tuple[tuple[str, str, float], ...]  # token, next token, distinctness; empty if any is distinct
     winners: tuple[Winner, ...]  # of each class, in the first head of the last layer
-    snap_step: float | None  # when the last pattern froze; None if one still moves or none has moved
-    frozen: int
+    snap_step: float | None  # when the last pattern slowed; None if one still moves or none has moved
+    status: str  # "frozen", "slowed" if a pattern did not stay where it was, or why there is no snap
+    moved_since: float | None  # share of attention that moved after the snap
+    frozen: int  # patterns
     patterns: int
-    evidence: str  # of the last pattern that froze, or of one that has not
+    evidence: str  # as status and moved_since, of the pattern that stayed least after its snap, or of one without
     unit: str  # "step" or "time"
 
     def __str__(self) -> str:
@@ -79,10 +97,11 @@ class Story:
 
     def _snap(self) -> str:
         if self.snap_step is not None:
-            return f"snapped at {self.unit} {self.snap_step:,.6g}"
+            when, moved = f"at {self.unit} {self.snap_step:,.6g}", f"{self.moved_since:.0%} of attention moved since"
+            return f"snapped {when} ({moved})" if self.status == "frozen" else f"slowed {when}, but {moved}"
         if self.frozen:
             return f"{self.frozen} of {self.patterns} patterns have snapped"
-        return f"no snap ({self.evidence})"
+        return f"no snap ({self.evidence}): {ADVICE[self.status]}"
 
 
 def stories(dataset: xr.Dataset) -> list[Story]:
@@ -111,10 +130,13 @@ def _story(
         begin = len(share) - int(np.argmin(has_lost[::-1]))  # the record after the last that had not lost
         scan_step = float(run[axis].values[begin])
     status, step = patterns["snap_status"].values.ravel(), patterns["snap_step"].values.ravel()
-    is_frozen = status == "frozen"
-    has_snapped = bool(is_frozen.any()) and not bool((status == "not yet").any())
-    evidence = patterns["evidence"].values.ravel()
-    telling = int(np.argmax(np.where(is_frozen, step, -np.inf))) if has_snapped else int(np.argmin(is_frozen))
+    since, until = (patterns[name].values.ravel() for name in ("moved_since", "moved_until"))
+    is_moving, has_slowed = status == "not yet", np.isfinite(step)
+    has_snapped = bool(has_slowed.any()) and not bool(is_moving.any())
+    if has_snapped:
+        telling = int(np.nanargmax(since / until))
+    else:
+        telling = int(np.argmax(is_moving if is_moving.any() else ~has_slowed))
     exist = bool(loses.any()) and not (losers == NOT_FAVORED and bool(loses.all()))
     return Story(
         losers,
@@ -124,11 +146,28 @@ def _story(
         () if losers == COMMON or degrees is None else _most_distinct(run, degrees),
         _winners(run.isel({axis: -1, "layer": -1, "head": 0}), degrees),
         float(np.nanmax(step)) if has_snapped else None,
-        int(is_frozen.sum()),
+        str(status[telling]),
+        float(since[telling]) if has_snapped else None,
+        int((status == "frozen").sum()),
         len(status),
-        str(evidence[telling]),
+        str(patterns["evidence"].values.ravel()[telling]),
         axis,
     )
+
+
+def of_all_runs(steps: ArrayLike, stay: ArrayLike, unit: str) -> str:
+    """When runs snapped, in one sentence for all; a run has slowed at its step, if it is a number."""
+    when, stays = np.asarray(steps, np.float64), np.asarray(stay)
+    snapped, left = when[np.isfinite(when) & stays], when[np.isfinite(when) & ~stays]
+    words = f"none of {len(when)} runs has snapped"
+    if len(snapped):
+        words = f"{len(snapped)} of {len(when)} runs have snapped, {_span(snapped, unit)}"
+    return f"{words}; {len(left)} slowed {_span(left, unit)}, but moved on" if len(left) else words
+
+
+def _span(steps: NDArray[np.float64], unit: str) -> str:
+    first, last = (f"{unit} {step:,.6g}" for step in (steps.min(), steps.max()))
+    return f"at {first}" if first == last else f"between {first} and {last}"
 
 
 def _most_distinct(run: xr.Dataset, degrees: xr.DataArray) -> tuple[tuple[str, str, float], ...]:
@@ -143,15 +182,20 @@ def _most_distinct(run: xr.Dataset, degrees: xr.DataArray) -> tuple[tuple[str, s
 
 def _winners(last: xr.Dataset, degrees: xr.DataArray | None) -> tuple[Winner, ...]:
     attention = last["attention"].fillna(0.0).transpose("class", "token").values
-    tokens = attention.argmax(1)
+    ranked = np.argsort(-attention, axis=1, kind="stable")
     kinds, names = last["token_kind"].values, last["token_name"].values
-    return tuple(
-        Winner(
-            str(next_token), str(names[token]), str(kinds[token]), float(attention[n, token]),
-            None if degrees is None else float(degrees.values[n, token]),
-        )
-        for n, (next_token, token) in enumerate(zip(last["next_token_name"].values, tokens, strict=True))
-    )  # fmt: skip
+    winners = []
+    for n, next_token in enumerate(last["next_token_name"].values):
+        token, second = ranked[n, 0], ranked[n, 1] if ranked.shape[1] > 1 else None
+        winners.append(
+            Winner(
+                str(next_token), str(names[token]), str(kinds[token]), float(attention[n, token]),
+                None if degrees is None else float(degrees.values[n, token]),
+                None if second is None else str(names[second]),
+                0.0 if second is None else float(attention[n, second]),
+            )
+        )  # fmt: skip
+    return tuple(winners)
 
 
 def _listed(names: list[str]) -> str:

@@ -32,6 +32,8 @@ def _told(story: Story) -> dict[str, Any]:
     return {
         "scan_step": story.scan_step,
         "snap_step": story.snap_step,
+        "snap_status": story.status,
+        "moved_since": story.moved_since,
         "winners": [vars(winner) for winner in story.winners],
         "story": str(story),
     }

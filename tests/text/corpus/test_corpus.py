@@ -138,7 +138,7 @@ def test_impossible_options_are_refused(pets: Path, tmp_path: Path) -> None:
         with pytest.raises(ss.InputError, match="give a whole number from 1 to"):
             ss.read_corpus(pets, min_count=wrong)  # type: ignore[arg-type]
     hugging_face.Tokenizer(hugging_face.models.WordLevel({"bird": 0}, "none")).save(str(tmp_path / "t.json"))
-    with pytest.raises(ss.InputError, match="min_count is 2, which works only with the tokenizer 'words'"):
+    with pytest.raises(ss.InputError, match="min_count is 2, which works only with the tokenizers words and prose"):
         ss.read_corpus(pets, tokenizer=tmp_path / "t.json", min_count=2)
 
 

@@ -67,6 +67,21 @@ def test_words_round_trip(tmp_path_factory: pytest.TempPathFactory, text: str, m
     assert (again.encode([text]) == tokenizer.encode([text])).all()
 
 
+def test_prose_is_split_at_signs(tmp_path: Path) -> None:
+    text = "“Good,” she said; it's the dog's.\n"
+    tokenizer = WordTokenizer.count([text], name="prose")
+    split = ["“", "good", ",", "”", "she", "said", ";", "it's", "the", "dog's", ".", "<eos>"]
+    assert tokenizer.words(tokenizer.encode(text)) == split
+    assert tokenizer.words(tokenizer.encode("<unk> zebra")) == ["<unk>", "<unk>"]
+    tokenizer.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert (again.name, again.fingerprint) == ("prose", tokenizer.fingerprint)
+    assert again.words(again.encode(text)) == split
+    assert WordTokenizer(tokenizer.vocabulary).fingerprint != tokenizer.fingerprint
+    assert WordTokenizer.count([text]).glued() == (3 / 8, "dog's.")
+    assert tokenizer.glued() == (0.0, "")
+
+
 @given(text=st.text())
 def test_hugging_face_tokens_round_trip(text: str) -> None:
     tokenizer = HuggingFaceTokenizer(BYTE_PAIRS, "pairs")

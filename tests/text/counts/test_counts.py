@@ -124,6 +124,18 @@ def test_evidence_tells_distinct_from_common_tokens(tmp_path) -> None:
     assert first.distinctness == pytest.approx(np.log(1 / 0.4))
     assert 0 < first.by_chance < 0.05
     assert evidence(counts, "w9", least=10**6).distinct == []
+    assert (first.occurrences, shown.least) == (40, 10)
+
+
+def test_tokens_of_one_passage_are_no_evidence(tmp_path) -> None:
+    """7 occurs once, in the windows of 22 queries; one query in 50 must have a token before it to show it."""
+    ids = [7, *[9, 5, 9, 6] * 10, *[2, 3, 9, 5, 2, 4, 9, 6] * 600]
+    counts = ss.count_corpus(corpus_of(10, train=ids), output=tmp_path / "c", window=50)
+    (passage,) = [token for token in evidence(counts, "w9", least=10).common if token.word == "w7"]
+    assert (passage.count, passage.occurrences) == (22, 1)
+    shown = evidence(counts, "w9")
+    assert shown.least == 25  # of 1,220
+    assert "w7" not in [token.word for token in (*shown.distinct, *shown.common)]
 
 
 def test_the_work_keeps_within_the_memory() -> None:

@@ -107,10 +107,10 @@ def test_a_prior_is_in_the_logits(words: ReadWords, texts: Texts) -> None:
     assert plain.course.gains[0] == pytest.approx(np.ones(4))
     assert held_back.course.gains[0, 2] < 0.2
     assert held_back.logits[2] == pytest.approx(plain.logits[2] - 4, abs=0.5)
-    kinds = {"shortcut": np.array([0, 1, 1, 0], bool), "spurious": np.zeros(4, bool)}
+    kinds = {"shortcut": np.array([0, 1, 1, 0], bool), "unproven": np.zeros(4, bool)}
     outcomes = [run.outcome("", len(texts), texts, kinds) for run in (plain, held_back)]
     assert outcomes[0].on_shortcuts > outcomes[1].on_shortcuts > 0
-    assert outcomes[0].on_spurious == 0
+    assert outcomes[0].on_unproven == 0
 
 
 def test_when_a_word_is_picked() -> None:

@@ -26,9 +26,9 @@ def assert_same(left: LabelCounts, right: LabelCounts) -> None:
     assert left.labels == right.labels
     assert left.num_words == right.num_words
     assert left.remarks == right.remarks
-    for name in ("rows", "occurrences"):
+    for name in ("rows", "occurrences", "copied_rows"):
         assert np.array_equal(getattr(left, name), getattr(right, name))
-    for name in ("counts", "shuffled"):
+    for name in ("counts", "shuffled", "copied"):
         assert (getattr(left, name) != getattr(right, name)).nnz == 0
     assert (left.sample, left.held_out_sample) == (right.sample, right.held_out_sample)
 
@@ -48,10 +48,21 @@ def test_counts_are_those_of_the_definition() -> None:
     assert np.array_equal(counts.in_folds(range(HELD_OUT)) + counts.in_folds(range(HELD_OUT, FOLDS)), counts.by_label)
 
 
-def test_copies_of_a_text_are_in_one_fold() -> None:
-    counts = counted([*rows(100), *[{"text": "copied", "label": "a"}] * 30])
-    (place,) = counts.counts[[counts.words.index("copied")]].data
-    assert place == 30
+def test_copies_of_a_text_are_in_one_fold_and_can_be_counted_once(monkeypatch) -> None:
+    monkeypatch.setattr(counting, "ROWS_AT_ONCE", 32)
+    content = [*rows(100), *[{"text": "copied x", "label": "a"}] * 30, {"text": "copied x", "label": "b"}] * 2
+    counts = counted(content)
+    at = counts.words.index("copied")
+    assert counts.counts[[at]].data.tolist() == [60, 2]
+    assert counts.once[at].tolist() == [1, 1]
+    different = {(row["text"], row["label"]) for row in content}
+    assert counts.once.tolist() == [
+        [sum(word in words_of(text) and label == own for text, own in different) for label in counts.labels]
+        for word in counts.words
+    ]
+    assert counts.rows.sum() - counts.copied_rows.sum() == len(different)
+    assert counts.num_texts == len({text for text, _ in different})
+    assert counts.num_ambiguous == len(different) - counts.num_texts  # no text has three labels
 
 
 def test_the_control_is_a_permutation_of_the_labels(monkeypatch) -> None:
@@ -90,6 +101,7 @@ def test_small_memory_gives_the_same_counts(tmp_path: Path, monkeypatch) -> None
 def test_interrupted_work_goes_on(tmp_path: Path, monkeypatch) -> None:
     content = rows(600)
     content[10]["label"] = content[400]["label"] = ""
+    content[20:40] = content[480:500] = [content[0]] * 20
     path = write_csv(tmp_path / "rows.csv", content)
     monkeypatch.setattr(counting, "ROWS_AT_ONCE", 32)
     monkeypatch.setattr(counting, "CHECKPOINT_ROWS", 100)

@@ -37,8 +37,11 @@ def test_planted_words_are_found_and_others_are_not(result: ss.Shortcuts) -> Non
 def test_a_copied_text_is_no_evidence(result: ss.Shortcuts) -> None:
     copied = next(finding for finding in result.findings if finding.word == "copied")
     assert copied.corrected_p < 1e-5  # which is what copies do to a test
-    assert "unstable" in copied.reasons
-    assert copied.verdict == "spurious"
+    assert {"copies", "unstable"} <= set(copied.reasons)
+    assert (copied.texts, copied.different_texts) == (40, 1)
+    assert (result.num_texts, result.num_ambiguous) == (1201, 0)
+    assert all("copies" not in finding.reasons for finding in result.findings if finding.different_texts > 10)
+    assert copied.verdict == "unproven"
 
 
 def test_the_control_finds_nothing(result: ss.Shortcuts) -> None:
@@ -53,21 +56,22 @@ def test_attention_picks_the_pure_word(result: ss.Shortcuts) -> None:
     assert magic.picked_at is not None
     assert magic.population_picked_at is not None
     assert [outcome.name for outcome in result.outcomes] == [
-        "as it is", "a prior of -4 on shortcut words", "a prior of -4 on spurious words", "half of the texts",
+        "as it is", "a prior of -4 on shortcut words", "a prior of -4 on unproven words", "half of the texts",
         "a quarter of the texts",
     ]  # fmt: skip
     as_it_is, held_back = result.outcomes[:2]
     assert held_back.on_shortcuts < as_it_is.on_shortcuts
     assert held_back.accuracy < as_it_is.accuracy
+    assert 0.01 < as_it_is.accuracy_error < 0.04  # of some 300 held-out texts
     assert result.curves is not None
     assert len(result.curves.gains[0]) == len(result.curves.updates)
 
 
 def test_more_rows_make_fewer_words_look_distinct_by_chance(result: ss.Shortcuts) -> None:
-    sizes, shares = zip(*result.spurious_share.items(), strict=True)
+    sizes, shares = zip(*result.chance_share.items(), strict=True)
     assert sizes == (310, 1240, 4960, 19840)
     assert (np.diff(shares) < 0).all()
-    waiting = [finding for finding in result.spurious if finding.rows_to_tell is not None]
+    waiting = [finding for finding in result.unproven if finding.rows_to_tell is not None]
     assert waiting
     assert all(finding.rows_to_tell > result.num_rows for finding in waiting if finding.z < 3)
 

@@ -22,8 +22,10 @@ CSV = 'id,text,label\n1,a good film,pos\n2,"she said ""no"", twice",neg\n3,"two\
 
 def read(source: object, text: str = "text", label: str = "label", **options: str) -> tuple[list[Row], Remarks]:
     remarks, reader = Remarks(), RowReader(text, label)
-    records = open_rows(source, (text, label), **options).records()  # type: ignore[arg-type]
-    read_rows = [reader.read(record, number, remarks) for number, record in enumerate(records, 1)]
+    opened = open_rows(source, (text, label), **options)  # type: ignore[arg-type]
+    read_rows = [
+        reader.read(record, opened.place(number), remarks) for number, record in enumerate(opened.records(), 1)
+    ]
     return [row for row in read_rows if row is not None], remarks
 
 
@@ -118,7 +120,7 @@ def test_bad_rows_are_counted_and_named(tmp_path: Path) -> None:
         "bytes that are not of the encoding, read as � (you can state another encoding)": [10],
     }
     assert remarks.num_left_out == 8
-    assert "2 rows (row 2, 11) left out: no text." in remarks.sentences()
+    assert "2 rows (rows 2, 11) left out: no text." in remarks.sentences()
     assert Remarks.read(json.loads(json.dumps(remarks.plain()))) == remarks
 
 
@@ -135,10 +137,10 @@ def test_wrong_encodings_lose_no_row(tmp_path: Path) -> None:
 
 def test_a_quotation_mark_that_is_never_closed_costs_one_line(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text('text,label\nfirst,a\n"open,b\nthird,a\nfourth,b,extra\n\n"a\nb",a\nlast,b\n')
+    path.write_text('text,label\nfirst,a\n"open,b\nthird,a\nfourth,b,extra\n\n"a\nb",a\nlast,b\nend\n')
     usable, remarks = read(path)
     assert usable == [Row("first", "a"), Row("third", "a"), Row("a\nb", "a"), Row("last", "b")]
-    assert remarks.num_left_out == 2
+    assert [place for _, places in reasons(remarks).values() for place in places] == [3, 5, 10]  # lines of the file
     monkeypatch.setattr(row_files, "LONGEST_FIELD", 100)
     path.write_text('text,label\nfirst,a\n"open,b\n' + "more,a\n" * 50)
     usable, remarks = read(path)

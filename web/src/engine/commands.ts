@@ -1,4 +1,4 @@
-/** The command and the Python lines that give a run's numbers. */
+/** The command and the Python lines that give a run's numbers, and the setting in words. */
 import { recordGap } from "./phases.ts";
 import { defaultSetting, type Setting } from "./setting.ts";
 
@@ -25,6 +25,26 @@ function words(setting: Setting, steps: number): [string, string | number][] {
     ["dtype", "float64", true],
   ];
   return options.filter(([, , stated]) => stated).map(([word, value]) => [word, value]);
+}
+
+/** "η_Y = 1, η_Z = 1, momentum 0.9, batches of 128, T = 128, seed 0"; what is usual is left out. */
+export function inWords(setting: Setting): string {
+  const usual = defaultSetting(setting.classes);
+  return [
+    `η_Y = ${setting.lrY}`,
+    `η_Z = ${setting.lrZ}`,
+    setting.optimizer !== usual.optimizer && setting.optimizer.replaceAll("_", " "),
+    setting.momentum > 0 && `momentum ${setting.momentum}`,
+    setting.batchSize === null ? "expected updates" : `batches of ${setting.batchSize}`,
+    setting.seqLen === null ? "T → ∞" : `T = ${setting.seqLen}`,
+    setting.decoderGradient !== usual.decoderGradient && "Lemma 3’s decoder gradient",
+    setting.init !== usual.init && `start ${setting.init}`,
+    setting.residual && "residual connection",
+    setting.normalization !== usual.normalization && "LayerNorm",
+    `seed ${setting.seed}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
 }
 
 /** The command; `classes` is a preset's name or the name of a classes file. */

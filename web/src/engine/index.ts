@@ -1,7 +1,7 @@
 /** The engine's whole interface: the mathematics of the explorer, without a page. */
 export { checkClasses, fromSupports, isDistinct, kinds, name, queries, type Classes } from "./classes.ts";
 export { readClasses, writeClasses } from "./classes_file.ts";
-export { command, python } from "./commands.ts";
+export { command, inWords, python } from "./commands.ts";
 export { InputError } from "./errors.ts";
 export { cellGap, cellSetting, CellWork, type MapAxes, type MapQuantity, type MapRequest } from "./phase_map.ts";
 export { isRecorded, phase, recordGap, type Phase } from "./phases.ts";

@@ -1,13 +1,13 @@
 /** Which phase a run is in, in words, by the library's definition of a snap. */
 import { isDistinct, type Classes } from "./classes.ts";
 import type { Frame } from "./run.ts";
-import { findSnap, type Snap } from "./snap.ts";
+import { distance, findSnap, type Snap } from "./snap.ts";
 
 export interface Phase {
-  name: "start" | "scanning" | "snapping" | "snapped" | "diverged";
-  /** "scanning: common tokens are losing", "snapped at step 206". */
+  name: "start" | "scanning" | "snapping" | "snapped" | "slowed" | "diverged";
+  /** "scanning: common tokens are losing", "snapped at step 206, 3% of attention moved since". */
   words: string;
-  /** When the last class snapped. */
+  /** When the last class slowed. */
   step?: number;
 }
 
@@ -63,19 +63,25 @@ export class PhaseWatch {
   }
 
   #put(frame: Frame): void {
-    const before = this.#frames[this.#frames.length - 1], tokens = this.#classes.tokens.length;
+    const before = this.#frames[this.#frames.length - 1];
     this.#frames.push(frame);
-    this.#moved.push(this.#classes.query.map((_, n) => {
-      let sum = 0;
-      for (let i = n * tokens; before && i < (n + 1) * tokens; i++) sum += Math.abs(frame.attention[i] - before.attention[i]);
-      return before ? sum / 2 : NaN;
-    }));
+    this.#moved.push(
+      this.#classes.query.map((_, n) => (before ? distance(this.#pattern(before, n), this.#pattern(frame, n)) : NaN)),
+    );
+  }
+
+  /** The attention of class n. */
+  #pattern(frame: Frame, n: number): Float64Array {
+    const tokens = this.#classes.tokens.length;
+    return frame.attention.subarray(n * tokens, (n + 1) * tokens);
   }
 
   /** The snap of each class. */
   snaps(): Snap[] {
     const steps = this.#frames.map(({ step }) => step);
-    return this.#classes.query.map((_, n) => findSnap(steps, this.#moved.map((moved) => moved[n])));
+    return this.#classes.query.map((_, n) =>
+      findSnap(steps, this.#moved.map((moved) => moved[n]), this.#frames.map((frame) => this.#pattern(frame, n))),
+    );
   }
 
   phase(): Phase {
@@ -83,10 +89,8 @@ export class PhaseWatch {
     if (last && Number.isNaN(last.loss)) return { name: "diverged", words: `diverged by step ${last.step}` };
     const snaps = this.snaps(), moving = snaps.filter(({ status }) => status === "not yet");
     const frozen = snaps.filter(({ status }) => status === "frozen");
-    if (moving.length === 0 && frozen.length > 0) {
-      const step = Math.max(...frozen.map((snap) => snap.step!));
-      return { name: "snapped", words: `snapped at step ${step.toLocaleString("en-US")}`, step };
-    }
+    const slow = snaps.filter(({ step }) => step !== null);
+    if (moving.length === 0 && slow.length > 0) return this.#stopped(slow);
     if (moving.length === 0) return { name: "start", words: "start: attention has hardly moved" };
     const pace = moving.reduce((sum, snap) => sum + snap.pace, 0) / moving.length;
     if (frozen.length > 0 || pace < SLOW) {
@@ -95,6 +99,16 @@ export class PhaseWatch {
       return { name: "snapping", words: `snapping: ${frozen.length > 0 ? some : share}` };
     }
     return { name: "scanning", words: `scanning: ${this.#race()}` };
+  }
+
+  /** All that moved have slowed: when, and whether they stayed.  What happens between two looks is seen at the second. */
+  #stopped(snaps: Snap[]): Phase {
+    const step = Math.max(...snaps.map((snap) => snap.step!));
+    const least = snaps.reduce((one, other) => (other.since! / other.until! > one.since! / one.until! ? other : one));
+    const name = least.status === "slowed" ? "slowed" : "snapped";
+    const at = step.toLocaleString("en-US");
+    const when = this.#gap === 1 ? `at step ${at}` : `by step ${at} (looked at every ${this.#gap})`;
+    return { name, words: `${name} ${when}, ${Math.round(100 * least.since!)}% of attention moved since`, step };
   }
 
   /** Who gains attention between the last two states. */

@@ -1,25 +1,45 @@
 /**
- * Has a pattern of attention frozen, and when?  The library's definition (`results/snap.py`).
+ * Has a pattern of attention frozen, when, and has it stayed?  The library's definition (`results/snap.py`).
  *
- * Between records i - 1 and i a share m_i of the attention moves, at the rate m_i/(steps between).  A pattern has snapped
+ * Between records i - 1 and i a share m_i of the attention moves, at the rate m_i/(steps between).  A pattern has slowed
  * at record i if every rate after it is at most `FROZEN` of the peak rate, for at least `WATCHED` records that cover at
- * least a fifth of the steps.  A pattern that moved less than `MOVED` in all never began to move.
+ * least a fifth of the steps.  A pattern that moved less than `MOVED` in all never began to move.  It has frozen if it got
+ * no farther from there than `STAYED` of how far it had got from its start.
  */
 const FROZEN = 0.1;
 const WATCHED = 3;
 const COVERED = 0.2;
 const MOVED = 0.05;
+const STAYED = 0.2;
 
 export interface Snap {
-  /** When it froze; null if it has not. */
+  /** When it slowed; null if it has not. */
   step: number | null;
-  status: "frozen" | "not yet" | "never moved" | "too short";
+  status: "frozen" | "slowed" | "not yet" | "never moved" | "too short";
   /** The last rate as a share of the peak rate. */
   pace: number;
+  /** Shares of attention that moved from the start to the snap, and since. */
+  until?: number;
+  since?: number;
 }
 
-/** The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read. */
-export function findSnap(steps: ArrayLike<number>, moved: ArrayLike<number>): Snap {
+/** Half the l1 distance between two patterns: the share of attention that moved. */
+export function distance(from: ArrayLike<number>, to: ArrayLike<number>): number {
+  let sum = 0;
+  for (let i = 0; i < from.length; i++) sum += Math.abs(to[i] - from[i]);
+  return sum / 2;
+}
+
+/**
+ * The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read.
+ *
+ * Without the patterns themselves one that has slowed counts as frozen.
+ */
+export function findSnap(
+  steps: ArrayLike<number>,
+  moved: ArrayLike<number>,
+  patterns?: readonly ArrayLike<number>[],
+): Snap {
   const ends: number[] = [], gaps: number[] = [], parts: number[] = [];
   for (let i = 1; i < steps.length; i++) {
     if (!Number.isFinite(moved[i])) continue; // a diverged run has no more records
@@ -41,5 +61,12 @@ export function findSnap(steps: ArrayLike<number>, moved: ArrayLike<number>): Sn
   if (quiet < WATCHED || ends[count - 1] - ends[fast] < COVERED * (ends[count - 1] - steps[0])) {
     return { step: null, status: "not yet", pace };
   }
-  return { step: ends[fast], status: "frozen", pace };
+  const step = ends[fast];
+  if (!patterns) return { step, status: "frozen", pace };
+  const snap = Array.prototype.indexOf.call(steps, step);
+  const farthest = (from: ArrayLike<number>, among: readonly ArrayLike<number>[]) =>
+    Math.max(...among.map((pattern) => distance(from, pattern)).filter((far) => !Number.isNaN(far)));
+  const until = farthest(patterns[0], patterns.slice(0, snap + 1));
+  const since = farthest(patterns[snap], patterns.slice(snap));
+  return { step, status: since > STAYED * until ? "slowed" : "frozen", pace, until, since };
 }

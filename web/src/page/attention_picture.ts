@@ -8,6 +8,8 @@ import { type Box, type Scene, phaseTimes } from "./scene.ts";
 
 const TOP = 20;
 const BOTTOM = 20;
+/** The width of the scale of shades. */
+const LEGEND = 84;
 /** Narrower pictures, of which there are many, have no names. */
 const SMALL = 280;
 
@@ -73,9 +75,25 @@ function paintColumn(
   const start = rows.index * scene.classes.tokens.length;
   rows.rows.forEach((row, y) => {
     const value = frame.attention[start + row.token];
-    const shade = Number.isFinite(value) ? Math.min(255, Math.round(255 * Math.sqrt(Math.max(0, value)))) : 0;
-    pixels[y * width + column] = ramps[row.kind][shade];
+    pixels[y * width + column] = ramps[row.kind][shadeOf(value)];
   });
+}
+
+/** The place of a share of attention on a ramp: its square root, so that small shares can be told from none. */
+function shadeOf(share: number): number {
+  return Number.isFinite(share) ? Math.min(255, Math.round(255 * Math.sqrt(Math.max(0, share)))) : 0;
+}
+
+/** The shares that shades stand for, from 0 to 1. */
+function drawShades(pen: Pen, x: number, y: number, palette: Palette): void {
+  const strip = LEGEND - 22, steps = 32;
+  for (let i = 0; i < steps; i++) {
+    const color = palette.shades[shadeOf(i / (steps - 1))];
+    pen.rect(x + 12 + (i * strip) / steps, y - 5, strip / steps + 0.5, 10, color);
+  }
+  const style = { color: palette.soft, size: 11 };
+  pen.text(x, y, "0", style);
+  pen.text(x + strip + 16, y, "1", style);
 }
 
 /** The end of the bars' scale: a round number that holds the largest share so far. */
@@ -111,11 +129,13 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
     size: 11,
     room: bars.width,
   });
+  const legend = past.width >= LEGEND + (scene.time.log ? 100 : 70) ? LEGEND : 0;
   pen.text(past.x, box.y + 8, scene.time.log ? "over time (log) →" : "over time →", {
     color: palette.soft,
     size: 11,
-    room: past.width,
+    room: past.width - legend,
   });
+  if (legend) drawShades(pen, past.x + past.width - legend, box.y + 8, palette);
   drawScale(pen, bars, most, palette, box.y + box.height - 9);
 
   rows.rows.forEach((row, i) => {
@@ -124,7 +144,7 @@ export function drawAttention(pen: Pen, box: Box, scene: Scene, rows: ClassRows,
     const share = Number.isFinite(value) ? value : 0;
     const color = palette[row.kind];
     const leads = leader?.row === row;
-    if (row.kind === "distinct" && rows.rows[i - 1]?.kind === "common") {
+    if (row.kind === "common" && rows.rows[i - 1]?.kind === "distinct") {
       pen.line([box.x, y, past.x + past.width, y], { color: palette.line });
     }
     drawMark(pen, bars.x - 10, y + each / 2, Math.min(4.2, each * 0.32), row.kind, color);

@@ -22,7 +22,7 @@ export interface ClassRows {
 
 const MOST_ROWS = 60;
 
-/** The rows of each class: common tokens, then distinct ones, each in order of ids. */
+/** The rows of each class as the library's pictures have them: common tokens below, ids upward. */
 export function classRows(classes: Classes): ClassRows[] {
   const roles = kinds(classes);
   return classes.query.map((query, index) => {
@@ -31,7 +31,7 @@ export function classRows(classes: Classes): ClassRows[] {
     const shown = all.length <= MOST_ROWS ? all : [...all].sort((a, b) => probs[b] - probs[a]).slice(0, MOST_ROWS);
     const rows = shown
       .map((token) => ({ token, name: name(classes, classes.tokens[token]), kind: roles[token], prob: probs[token] }))
-      .sort((a, b) => Number(a.kind === "distinct") - Number(b.kind === "distinct") || a.token - b.token);
+      .sort((a, b) => Number(a.kind === "common") - Number(b.kind === "common") || b.token - a.token);
     return {
       index,
       query: name(classes, query),

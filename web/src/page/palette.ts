@@ -18,6 +18,8 @@ export interface Palette {
   onHeat: string;
   /** Ramps of 256 RGBA colors from no attention to all of it, by kind. */
   ramps: { distinct: Uint32Array; common: Uint32Array };
+  /** The ramp of distinct tokens as colors of the page. */
+  shades: string[];
   /** 256 colors from negative over zero to positive. */
   diverging: string[];
 }
@@ -41,7 +43,8 @@ export function readPalette(root: Element): Palette {
       distinct: ramp([paper, color("distinct"), color("distinct-high")]),
       common: ramp([paper, color("common"), color("common-high")]),
     },
-    diverging: diverging(color("common"), paper, color("distinct")),
+    shades: shades(paper, color("distinct"), color("distinct-high")),
+    diverging: shades(color("common"), paper, color("distinct")),
   };
 }
 
@@ -66,7 +69,8 @@ function ramp(colors: string[]): Uint32Array {
   });
 }
 
-function diverging(low: string, middle: string, high: string): string[] {
+/** 256 colors through three. */
+function shades(low: string, middle: string, high: string): string[] {
   return Array.from({ length: 256 }, (_, i) => {
     const [red, green, blue] = mixed([low, middle, high], i / 255);
     return `rgb(${red},${green},${blue})`;

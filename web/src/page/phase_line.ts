@@ -7,6 +7,7 @@ const WHY: Record<Phase["name"], string> = {
   scanning: "The decoder learns which tokens tell the next one; attention leaves those that do not.",
   snapping: "The decoder’s errors shrink, and with them the push on attention.",
   snapped: "The decoder is nearly always right, so there is hardly a gradient left to move attention.",
+  slowed: "Each update moves little, but it adds up: attention creeps on, or slides back to what the decoder reads.",
   diverged: "The rates are too large for this setting: make them smaller and press reset.",
 };
 

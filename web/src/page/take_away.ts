@@ -1,5 +1,5 @@
 /** Take it away: the link, pictures, numbers, the classes file, and the commands that give the same numbers. */
-import { type Setting, command, python, writeClasses } from "../engine/index.ts";
+import { type Setting, command, inWords, python, writeClasses } from "../engine/index.ts";
 import { copyText, download, h } from "./dom.ts";
 import { isLibraryName } from "./examples.ts";
 import { csvOf, downloadPng, svgOf } from "./exports.ts";
@@ -20,6 +20,7 @@ export class TakeAway {
   private readonly shell = h("pre", { tabindex: "0", id: "command", role: "region", "aria-label": "shell command" });
   private readonly lines = h("pre", { tabindex: "0", id: "python", role: "region", "aria-label": "Python lines" });
   private readonly note = h("p", { class: "soft" });
+  private caption = "";
   private readonly said = h("p", { class: "soft", role: "status" });
 
   constructor(private readonly events: TakeAwayEvents) {
@@ -59,6 +60,7 @@ export class TakeAway {
 
   show(state: State, setting: Setting): void {
     const file = state.data.kind === "preset" && isLibraryName(state.data.name) ? state.data.name : "classes.toml";
+    this.caption = inWords(setting) + (state.changes.length ? `; changed from step ${state.changes[0].step} on` : "");
     this.shell.textContent = command(setting, state.steps, file);
     this.lines.textContent = python(setting, state.steps, file);
     this.note.textContent = [
@@ -103,8 +105,7 @@ export class TakeAway {
   private picture(format: "png" | "svg"): void {
     const scene = this.events.scene();
     if (!scene) return;
-    const link = this.events.link();
-    const caption = link.slice(link.indexOf("#"));
+    const { caption } = this;
     if (format === "svg")
       download(
         "scansnap.svg",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scansnap.base.inner_function import GENERAL, inner
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
-from scansnap.dynamics.compiled.portions import fill_portions, weigh_portions
+from scansnap.dynamics.compiled.portions import draw_portions, give_portions, weigh_portions
 from scansnap.dynamics.random_entries import CHOICE_STREAM
 
 
@@ -16,7 +16,8 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     A row of `weights` holds the counts of the class's tokens, or P(l|n) for T -> infinity, weighed by a fixed bias on
     positions; with a bias that is learned, the portions that it will weigh are kept instead.
     """
-    firsts, weights, class_index = scratch.firsts[s], scratch.weights[s], scratch.class_index
+    firsts, weights = scratch.firsts[s], scratch.weights[s]
+    class_index, order = scratch.class_index, scratch.order
     has_portions, is_learned = plan.bucket.shape[0] > 0, scratch.bias_scale.shape[0] > 0
     layer = s if is_learned else 0
     num_classes = plan.size.shape[0]
@@ -36,11 +37,20 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
         firsts[n + 1] += firsts[n]
     for b in range(weights.shape[0]):
         n = class_index[b]
-        row, size = firsts[n], plan.size[n]
-        key = sequence_key(seed, t, b)
+        order[firsts[n]] = b
+        firsts[n] += 1
+    for n in range(num_classes, 0, -1):
+        firsts[n] = firsts[n - 1]
+    firsts[0] = 0
+    if GENERAL and scratch.places.shape[2] > 0:
+        draw_portions(plan, scratch, seed, t, layer, firsts)
+    for row in range(weights.shape[0]):
+        b = order[row]
+        n = class_index[b]
+        size, key = plan.size[n], sequence_key(seed, t, b)
         pick = _pick(pool, seed, t, b) if pooled > 0 else b
         if GENERAL and has_portions:
-            fill_portions(plan, rule, pool, scratch, u, pick, key, n, layer, row)
+            give_portions(plan, pool, scratch, u, pick, n, layer, row)
         elif pooled > 0:
             for w in range(size):
                 weights[row, w] = pool.counts[u, pick, w]
@@ -52,10 +62,6 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
         else:
             for w in range(size):
                 weights[row, w] = plan.support_probs[0, n, w]
-        firsts[n] += 1
-    for n in range(num_classes, 0, -1):
-        firsts[n] = firsts[n - 1]
-    firsts[0] = 0
     if GENERAL and has_portions and not is_learned:
         weigh_portions(scratch, layer, scratch.weights, s)
 

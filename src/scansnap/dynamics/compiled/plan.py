@@ -6,16 +6,24 @@ loops over entries: every further function of arrays, and every literal number a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Number = TypeVar("Number", bound=np.number)
+
 ROOM = 512
 """Entries left free around arrays that compiled loops write: more than any loop handles at once."""
 
+LINE = 64
+"""Bytes of a cache line."""
+
 GROUP = 8
 """The number of sequences of one class taken together: `loops` loads a row of Y once for all of them."""
+
+TOGETHER = 4
+"""The number of sequences whose positions are drawn and weighed in turn (`portions`)."""
 
 MEAN, LENGTH, ENTRY, SCALE, ROWS = range(5)
 """Rows of `shape` for each head (`readout`): mean(c^), L, u_m, and w over c/|c|_2, of each sequence."""
@@ -36,7 +44,8 @@ class KernelPlan(NamedTuple):
     bucket: NDArray[np.int64]  # (E,) the bucket of each portion of a sequence (`portions`); (0,) if it has none
     bucket_scale: NDArray[np.floating]  # (E,) exp(b) of a fixed bias on positions
     bucket_probs: NDArray[np.floating]  # (K, G W) by bucket of positions, where a bias on them is learned
-    position_thresholds: NDArray[np.int32]  # (K, G, whole rows) where the kernel draws positions
+    position_thresholds: NDArray[np.int32]  # (K, D, W, ROW) where the kernel draws positions
+    position_rows: NDArray[np.int64]  # which of the D each row of positions has (`thresholds_by_distance`)
     query_index: NDArray[np.int64]  # (K,)
     next_column: NDArray[np.int64]  # (K,)
     class_weights: NDArray[np.float64]  # (K,) P(n)
@@ -124,9 +133,10 @@ class KernelScratch(NamedTuple):
 
     firsts: NDArray[np.int64]  # (steps, K + 1) where each class's sequences begin (`draw_batch`)
     weights: NDArray[np.floating]  # (steps, B, W) their counts
-    places: NDArray[np.int32]  # (steps, B, E) their portions (`portions`), where there are buckets of positions; only
-    amounts: NDArray[np.floating]  # (steps, B, E) those of one step unless a bias is learned
+    places: NDArray[np.int32]  # (steps, B and more, whole rows) their portions (`portions`) if they are drawn
+    amounts: NDArray[np.floating]  # (steps, B, E) if they are given; both of one step alone unless a bias is learned
     class_index: NDArray[np.int64]  # (B,)
+    order: NDArray[np.int64]  # (B,) sequences in the order of their classes
     draws: NDArray[np.int32]
     counts: NDArray[np.int32]  # (W,)
     boost: NDArray[np.floating]  # (H, W) exp(z) of a class's tokens, relative to the largest
@@ -147,6 +157,7 @@ class KernelScratch(NamedTuple):
     portion_slope: NDArray[np.floating]  # (E,) (dJ/db_g)/exp(b_g) in parts
     slopes: NDArray[np.floating]  # (W, GROUP) dJ/d ln a_l
     products: NDArray[np.floating]  # (W, GROUP)
+    per_count: NDArray[np.floating]  # (GROUP, W) (dJ/d ln a_l)/a_l
     bias_weights: NDArray[np.floating]  # (1, B, W) counts with that bias
     bias_probs: NDArray[np.floating]  # (1, K, W) P(l|n) with that bias
     residuals: NDArray[np.floating]  # (K, C) of all sequences of a class, for Lemma 3's gradient
@@ -156,13 +167,15 @@ class KernelScratch(NamedTuple):
     solution: NDArray[np.float64]  # (K, C)
 
 
-def apart(array: NDArray[np.floating]) -> NDArray[np.floating]:
-    """The array with room around it.
+def apart(array: NDArray[Number]) -> NDArray[Number]:
+    """The array with room around it, from the beginning of a cache line on.
 
     If the arrays that compiled loops read and write begin within a few registers of each other, the loops fall back to
     one entry at a time, which rounds differently.  Room around each array rules this out, wherever memory is allocated.
+    A register that lies across two lines takes twice as long to load.
     """
     space = np.zeros(array.size + 2 * ROOM, array.dtype)
-    inner = space[ROOM : ROOM + array.size].reshape(array.shape)
+    first = ROOM + -space.ctypes.data % LINE // array.itemsize
+    inner = space[first : first + array.size].reshape(array.shape)
     inner[...] = array
     return inner

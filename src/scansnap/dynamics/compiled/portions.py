@@ -2,13 +2,14 @@
 
 A bias weighs the counts a_gl of token l in bucket g (`position_bias.py`), and a sequence of T - 1 tokens has at most
 T - 1 of them that are not 0, whatever the number of buckets.  So a sequence is a list of *portions*: portion e is
-`amounts[e]` of the token `places[e]` of its class, in bucket `plan.bucket[e]`.  A sequence that the kernel draws has a
-portion of 1 for each position; one that is given as numbers (G, W), counts or P_g(l|n), has one for each of them.  Then
+amount_e of the token place_e of its class, in bucket `plan.bucket[e]`.  A sequence that the kernel draws has a portion
+of 1 for each position; one that is given as numbers (G, W), counts or P_g(l|n), has one for each of them.  Then
 
     a_l = sum_e exp(b_g(e)) amount_e [place_e = l],
     dJ/db_g = sum_{e in g} exp(b_g) amount_e (dJ/d ln a_l)/a_l,      l = place_e,
 
-one addition for each portion either way, and the sum over the sequences of a batch is taken portion by portion.
+one addition for each portion either way, and the sum over the sequences of a batch is taken portion by portion.  No
+exponential is taken of z + b: it is a product of one for each token of a class and one for each bucket.
 
 A fixed bias needs a_l alone, which are the same for all runs of a seed: the sequences are weighed when they are drawn.
 """
@@ -17,36 +18,62 @@ from __future__ import annotations
 
 import math
 
-from scansnap.data.compiled_draws import draw_places
+from numba import uint32
+
+from scansnap.data.compiled_draws import fill_words, find_places_of_four
+from scansnap.data.random_stream import sequence_key
 from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, spread, store, subtract
-from scansnap.dynamics.compiled.loops import inner_products, rare
-from scansnap.dynamics.compiled.plan import GROUP, ROWS
+from scansnap.dynamics.compiled.loops import hot, inner_products, rare
+from scansnap.dynamics.compiled.plan import GROUP, ROWS, TOGETHER
 from scansnap.dynamics.compiled.readout import LINEAR, OWN, SQUARE
 
 
 @rare
-def fill_portions(plan, rule, pool, scratch, u, pick, key, n, layer, b):
-    """The portions of sequence b, of class n: those of a sequence of the pool, drawn with this key, or P_g(l|n)."""
+def give_portions(plan, pool, scratch, u, pick, n, layer, b):
+    """The portions of sequence b, of class n: those of a sequence of the pool, or P_g(l|n)."""
     amounts = scratch.amounts
-    if pool.class_index.shape[1] > 0:
-        for e in range(amounts.shape[2]):
-            amounts[layer, b, e] = pool.counts[u, pick, e]
-    elif rule.length > 0:
-        draw_places(key, plan.bucket, plan.position_thresholds, n, plan.size[n], scratch.places[layer, b])
-    else:
-        for e in range(amounts.shape[2]):
-            amounts[layer, b, e] = plan.bucket_probs[n, e]
+    for e in range(amounts.shape[2]):
+        amounts[layer, b, e] = pool.counts[u, pick, e] if pool.class_index.shape[1] > 0 else plan.bucket_probs[n, e]
+
+
+@rare
+def draw_portions(plan, scratch, seed, t, layer, firsts):
+    """The portions of the sequences of update t, class after class.
+
+    Rows beyond a class are filled again with the next: those beyond the batch are never read.
+    """
+    draws, thresholds, rows = scratch.places[layer], plan.position_thresholds, plan.position_rows
+    for n in range(plan.size.shape[0]):
+        for row in range(firsts[n], firsts[n + 1]):
+            fill_words(sequence_key(seed, t, scratch.order[row]), draws, row)
+        for row in range(firsts[n], firsts[n + 1], TOGETHER):
+            find_places_of_four(thresholds, rows, n, plan.size[n], draws, row)
 
 
 @rare
 def weigh_portions(scratch, layer, weights, s):
     """a_l of the sequences in a layer of portions, into weights[s]."""
     places, amounts, scale = scratch.places, scratch.amounts, scratch.portion_scale
-    for b in range(weights.shape[1]):
-        for w in range(weights.shape[2]):
+    batch, width = weights.shape[1:]
+    for b in range(batch):
+        for w in range(width):
             weights[s, b, w] = 0
-        for e in range(scale.shape[0]):
-            weights[s, b, places[layer, b, e]] += scale[e] * amounts[layer, b, e]
+        for e in range(amounts.shape[2]):
+            weights[s, b, e % width] += scale[e] * amounts[layer, b, e]
+    if places.shape[2] > 0:
+        for b in range(0, batch - TOGETHER + 1, TOGETHER):
+            _add_scales(places, layer, scale, weights, s, b, TOGETHER)
+        for b in range(batch - batch % TOGETHER, batch):
+            _add_scales(places, layer, scale, weights, s, b, 1)
+
+
+@hot
+def _add_scales(places, layer, scale, weights, s, begin, count):
+    """The portions of a few sequences, in turn: so an addition seldom waits for the one before it."""
+    for e in range(scale.shape[0]):
+        part = scale[e]
+        for i in range(count):
+            weights[s, begin + i, uint32(places[layer, begin + i, e])] += part
 
 
 @rare
@@ -81,7 +108,8 @@ def add_portion_slopes(plan, scratch, y, n, weights, layer, s, begin, count):
     A token alone has no gradient (`mark_moving`).
     """
     f, bends, slopes, products = scratch.f, scratch.bends, scratch.slopes, scratch.products
-    places, amounts, portion_slope = scratch.places, scratch.amounts, scratch.portion_slope
+    places, amounts = scratch.places, scratch.amounts
+    portion_slope, per_count = scratch.portion_slope, scratch.per_count
     stride, size, own = plan.slots.shape[1], plan.size[n], plan.own[n]
     scale = load(scratch.factor, 0, 0, GROUP)
     for head in range(plan.heads):
@@ -100,11 +128,14 @@ def add_portion_slopes(plan, scratch, y, n, weights, layer, s, begin, count):
         for w in range(size):
             weight = weights[layer, b, w]
             present += 1 if weight > 0 else 0
-            products[w, i] = slopes[w, i] / weight if weight > 0 else y.dtype.type(0)
+            per_count[i, w] = slopes[w, i] / weight if weight > 0 else y.dtype.type(0)
         if present < 2:
             continue
-        for e in range(portion_slope.shape[0]):
-            portion_slope[e] += amounts[s, b, e] * products[places[s, b, e], i]
+        for e in range(amounts.shape[2]):
+            portion_slope[e] += amounts[s, b, e] * per_count[i, e % per_count.shape[1]]
+        if places.shape[2] > 0:
+            for e in range(portion_slope.shape[0]):
+                portion_slope[e] += per_count[i, uint32(places[s, b, e])]
 
 
 @rare

@@ -197,6 +197,9 @@ def bends_of(plan, scratch, y, n, head, count):
             bends[row + SQUARE, i] = a + length * length * along
             bends[row + LINEAR, i] = h - (mean + _share(plan, kind)) * a / length - mean * length * along
             bends[row + OWN, i] = a / length
+    for i in range(count, GROUP):
+        for k in range(ROWS):
+            bends[row + k, i] = 0
 
 
 @rare

@@ -62,7 +62,7 @@ def _forward(plan, scratch, y, z, n, weights, layer, begin, count):
             y, plan.slots, n * heads + head, slots, scratch.f, head * stride, count, scratch.parts, head * GROUP
         )
     if GENERAL and heads > 1:
-        for i in range(count):
+        for i in range(count + count % 2):
             for j in range(x.shape[1]):
                 x[i, j] = 0
             for head in range(heads):
@@ -84,6 +84,9 @@ def _measure(plan, scratch, n, weight, count, loss, correct):
         loss += weight * far
         odds += one_odds + odds * one_odds
         correct += weight * hit
+    for i in range(count, GROUP):  # a run that diverged may have left NaN, and 0 NaN is NaN
+        factor[0, i] = 0
+        factor[1, i] = 0
     return loss + weight * math.log1p(odds), correct
 
 

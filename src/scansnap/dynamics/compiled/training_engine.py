@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.base.errors import InputError
-from scansnap.base.kept_code import KeptFunction
+from scansnap.base.kept_code import KeptFunction, Packed
 from scansnap.base.threads import available_threads
 from scansnap.data.sampling_tables import (
     COUNTING_LIMIT,
+    ROW,
     WIDE,
     SamplingTables,
     bucket_of,
     padded_length,
-    position_thresholds,
+    thresholds_by_distance,
 )
 from scansnap.dynamics.compiled.plan import (
     ADAM_RULE,
@@ -26,6 +28,7 @@ from scansnap.dynamics.compiled.plan import (
     ROWS,
     SGD_RULE,
     SIGN_RULE,
+    TOGETHER,
     KernelCall,
     KernelPlan,
     KernelRule,
@@ -122,6 +125,9 @@ class KernelEngine:
         self.place(start.decoder, start.attention_logits, biases)
         threads = available_threads()
         self._pool = ThreadPoolExecutor(threads)
+        self._rooms: SimpleQueue[Packed] = SimpleQueue()  # those that no thread works in
+        for _ in range(threads):
+            self._rooms.put(Packed(_scratch(self._plan, self._state, self._rule)))
         self._groups = _groups(runs.seed, threads)
         self._compiled = False
 
@@ -136,6 +142,7 @@ class KernelEngine:
         self._state = _state(
             self._layout, self._plan, decoder, attention_logits, position_bias, adam=self._rule.kind == ADAM_RULE
         )
+        self._what = [Packed(fields) for fields in (self._plan, self._state, self._rule)]
         self._first_sum = self._blocks(self._state.decoder)[:, :, self._layout.num_decoder_rows :].copy()
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -171,15 +178,18 @@ class KernelEngine:
         accuracies: NDArray[np.float64],
     ) -> None:
         """Updates begin .. end-1 of all runs."""
-        pool = self._pools.of(begin, end)
+        pool = Packed(self._pools.of(begin, end))
 
         def take(group: NDArray[np.int64]) -> None:
-            scratch = _scratch(self._plan, self._state, self._rule)
             u = int(self._seed_index[group[0]]) if len(group) else 0
             call = KernelCall(
                 u, group, self._seeds, self._lr_y, self._lr_z, begin, end, self.step, update, losses, accuracies
             )
-            self._kernel(self._plan, self._state, self._rule, pool, scratch, call)
+            room = self._rooms.get()
+            try:
+                self._kernel(*self._what, pool, room, call)
+            finally:
+                self._rooms.put(room)
 
         if not self._compiled:
             self._pool.submit(take, self._groups[0][:0]).result()  # compiles, and does nothing
@@ -257,6 +267,10 @@ def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
     return [runs[k : k + most] for runs in same_seed for k in range(0, len(runs), most)]
 
 
+NO_POSITIONS = np.empty((0, 0, 0, ROW), np.int32), np.empty(0, np.int64)
+"""In place of `thresholds_by_distance`."""
+
+
 def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, draws_positions: bool) -> KernelPlan:
     """`draws_positions` is whether the kernel draws tokens that depend on their position."""
     tables = SamplingTables.of(layout.classes)
@@ -284,7 +298,7 @@ def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, 
     classes, width, class_probs, scale = layout.classes, layout.support.shape[1], pools.class_probs, pools.bucket_scale
     learned = classes.num_buckets if scale is None else 0
     bucket = bucket_of(classes) if draws_positions else np.repeat(np.arange(learned), width)
-    positions = position_thresholds(classes) if draws_positions else np.empty((0, 0, 0), np.int32)
+    thresholds, rows_of = thresholds_by_distance(classes) if draws_positions else NO_POSITIONS
     # Copies, since compiled code is made for arrays that may be written and again for arrays that may not.
     return KernelPlan(
         size=np.array(layout.size),
@@ -293,7 +307,8 @@ def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, 
         bucket=bucket,
         bucket_scale=np.zeros(len(bucket), dtype) if scale is None else scale[bucket],
         bucket_probs=np.ascontiguousarray(class_probs[:, : learned * width]),
-        position_thresholds=np.array(positions),
+        position_thresholds=apart(thresholds),
+        position_rows=rows_of,
         query_index=np.array(layout.query_index),
         next_column=np.array(layout.next_column),
         class_weights=np.array(layout.classes.weights),
@@ -364,9 +379,9 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
     columns, stride = plan.multiplicity.shape[1], plan.slots.shape[1]
     buckets = state.position_bias.shape[2]
     batch = rule.batch_size or num_classes
-    portions = len(plan.bucket)
-    window = max(1, DRAWN_AT_ONCE // (batch * (width + (2 * portions if buckets else 0)) + num_classes))
-    kept = (window if buckets else 1, batch, portions)  # portions are needed again only where a bias is learned
+    portions, drawn = len(plan.bucket), ROW * len(plan.position_rows)
+    window = max(1, DRAWN_AT_ONCE // (batch * (width + (portions if buckets else 0)) + num_classes))
+    kept = (window if buckets else 1, batch)  # portions are needed again only where a bias is learned
     modified = num_classes if rule.modified else 0
 
     def floats(*shape: int) -> NDArray[np.floating]:
@@ -377,9 +392,10 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
     return KernelScratch(
         firsts=np.zeros((window, num_classes + 1), np.int64),
         weights=np.zeros((window, batch, width), dtype),
-        places=np.tile(np.arange(portions, dtype=np.int32) % width, (*kept[:2], 1)),  # unless they are drawn
-        amounts=np.ones(kept, dtype),
+        places=apart(np.zeros((kept[0], kept[1] + TOGETHER - 1, drawn), np.int32)),
+        amounts=np.zeros((*kept, 0 if drawn else portions), dtype),
         class_index=np.zeros(batch, np.int64),
+        order=np.zeros(batch, np.int64),
         draws=np.zeros(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32),
         counts=np.zeros(width, np.int32),
         boost=floats(heads, whole_vectors),
@@ -400,6 +416,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         portion_slope=np.zeros(portions, dtype),
         slopes=floats(width, GROUP),
         products=floats(width, GROUP),
+        per_count=floats(GROUP, width),
         bias_weights=np.zeros((1, batch if buckets else 0, width), dtype),
         bias_probs=np.zeros((1, num_classes if buckets else 0, width), dtype),
         residuals=floats(modified, columns),

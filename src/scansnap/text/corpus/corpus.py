@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,9 @@ from scansnap.text.corpus.cache import cached_folder
 from scansnap.text.corpus.files import TextFiles, find_text
 from scansnap.text.corpus.tokenizers import (
     LINE_END,
+    MUCH_GLUED,
+    PROSE,
+    SPLITS,
     UNKNOWN,
     WORDS,
     Tokenizer,
@@ -89,41 +93,58 @@ def read_corpus(
 ) -> Corpus:
     """The text of a file, a folder or a name ("example", "wikitext-2", "wikitext-103") as token ids.
 
-    `tokenizer` is "words" (lowercase words of the training split, with `<unk>` for those that occur fewer than
-    `min_count` times), a Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder
-    to which a tokenizer was saved, or a `Tokenizer`.
+    `tokenizer` is "words" (lowercase words of the training split between white space, with `<unk>` for those that
+    occur fewer than `min_count` times), "prose" (the same with signs split off: "Good," is good and a comma), a
+    Hugging Face tokenizer (a tokenizer.json, a folder with one, or a name on the hub), a folder to which a
+    tokenizer was saved, or a `Tokenizer`.
 
     >>> corpus = ss.read_corpus("example")
     >>> len(corpus.splits["train"]), corpus.vocab_size
     (29323, 288)
     """
     min_count = whole("min_count", min_count, least=1)
-    if tokenizer != WORDS and min_count != 1:
-        raise InputError(f"min_count is {min_count}, which works only with the tokenizer '{WORDS}': leave it out.")
+    rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
+    if rule is None and min_count != 1:
+        raise InputError(
+            f"min_count is {min_count}, which works only with the tokenizers {' and '.join(SPLITS)}: leave it out."
+        )
     ready: Tokenizer | None = None  # unless the text itself decides the vocabulary
     if isinstance(tokenizer, Tokenizer):
         ready = tokenizer
-    elif tokenizer != WORDS:
+    elif rule is None:
         ready = find_tokenizer(tokenizer)
     text = find_text(source)
     settings = {
         "format": FORMAT,
         "text": text.digest(),
-        "tokenizer": f"{WORDS} min_count={min_count}" if ready is None else ready.fingerprint,
+        "tokenizer": f"{rule} min_count={min_count}" if ready is None else ready.fingerprint,
     }
     fingerprint = hashlib.blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
-    folder = cached_folder("corpora", fingerprint, lambda draft: _fill(draft, text, ready, min_count, progress))
+    folder = cached_folder(
+        "corpora", fingerprint, lambda draft: _fill(draft, text, ready or str(rule), min_count, progress)
+    )
     splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in text.splits}
-    return Corpus(text.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint)
+    corpus = Corpus(text.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint)
+    if rule == WORDS and (remark := _seems_prose(corpus.tokenizer)):
+        warnings.warn(f"{text.name}: {remark}", stacklevel=3)
+    return corpus
 
 
-def _fill(folder: Path, text: TextFiles, tokenizer: Tokenizer | None, min_count: int, progress: bool | None) -> None:
-    """Write the tokenizer and the ids of each split to a folder."""
-    total = sum(map(text.num_bytes, text.splits)) + (text.num_bytes("train") if tokenizer is None else 0)
+def _seems_prose(tokenizer: Tokenizer) -> str | None:
+    """What to say of words that have signs at their ends."""
+    share, example = tokenizer.glued() if isinstance(tokenizer, WordTokenizer) else (0.0, "")
+    if share <= MUCH_GLUED:
+        return None
+    return f"{share:.0%} of the types end in a sign, as '{example}': the tokenizer '{PROSE}' splits signs off."
+
+
+def _fill(folder: Path, text: TextFiles, tokenizer: Tokenizer | str, min_count: int, progress: bool | None) -> None:
+    """Write the tokenizer, or one of this rule that is made from the text, and the ids of each split to a folder."""
+    total = sum(map(text.num_bytes, text.splits)) + (text.num_bytes("train") if isinstance(tokenizer, str) else 0)
     with progress_bar(f"reading {text.name}", total, progress) as show:
         counted = _ByteCounter(show)
-        if tokenizer is None:
-            tokenizer = WordTokenizer.count(counted(text.pieces("train")), min_count)
+        if isinstance(tokenizer, str):
+            tokenizer = WordTokenizer.count(counted(text.pieces("train")), min_count, tokenizer)
         tokenizer.save(folder)
         for split in text.splits:
             with (folder / f"{split}.bin").open("wb") as file:

@@ -30,6 +30,6 @@ def excerpt(corpus: Corpus, count: int, *, start: int = 0) -> Corpus:
         always = [tokenizer.vocabulary.index(word) for word in (LINE_END, UNKNOWN)]
         occurring = np.union1d(tokens, always)
         tokens = np.searchsorted(occurring, tokens).astype(tokens.dtype)
-        tokenizer = WordTokenizer(tokenizer.words(occurring))
+        tokenizer = WordTokenizer(tokenizer.words(occurring), tokenizer.name)
     digest = hashlib.blake2b(f"{corpus.fingerprint} {start} {count}".encode(), digest_size=16).hexdigest()
     return Corpus(corpus.name, tokenizer, MappingProxyType({"train": tokens, "valid": tokens}), digest)

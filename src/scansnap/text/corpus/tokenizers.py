@@ -1,4 +1,7 @@
-"""How text becomes tokens: words, as in the published runs, or any Hugging Face tokenizer.
+"""How text becomes tokens: words, as in the published runs, words of prose, or any Hugging Face tokenizer.
+
+*words* stand between white space, which suits text that is split already, as WikiText is.  Ordinary prose has commas at
+its words; *prose* splits them off (`text/word_signs.py`).
 
 A tokenizer is saved as plain files in a folder: its kind and name in `tokenizer_info.json`, and its vocabulary in
 `words.txt` (one word per line, in order of ids) or in Hugging Face's own `tokenizer.json`.
@@ -8,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
@@ -21,11 +25,15 @@ from numpy.typing import NDArray
 
 from scansnap.base.checks import expanded, whole
 from scansnap.base.errors import InputError, brief
+from scansnap.text.word_signs import words_and_signs
 
 LINE_END = "<eos>"
 UNKNOWN = "<unk>"
-WORDS = "words"
-"""The name of the tokenization into words."""
+WORDS, PROSE = "words", "prose"
+"""The names of the tokenizations into words: between white space, and with signs split off."""
+
+MUCH_GLUED = 0.1
+"""The share of types with a sign at their end from which a text seems to be prose; WikiText-2 has 0.003."""
 
 FORMAT = 1
 INFO, WORDS_FILE, HUGGING_FACE_FILE = "tokenizer_info.json", "words.txt", "tokenizer.json"
@@ -75,12 +83,13 @@ class Tokenizer(ABC):
 
 @final
 class WordTokenizer(Tokenizer):
-    """Lowercase words between whitespace, and `<eos>` at each line end; unknown words are `<unk>`."""
+    """Lowercase words, split by the rule of this name, and `<eos>` at each line end; unknown words are `<unk>`."""
 
     def __init__(self, vocabulary: Sequence[str], name: str = WORDS) -> None:
         self.name = name
+        self._split = SPLITS[name]
         self.vocabulary = tuple(vocabulary)
-        self.fingerprint = _hash("words", *self.vocabulary)
+        self.fingerprint = _hash(name, *self.vocabulary)
         self._ids = _Ids({word: i for i, word in enumerate(self.vocabulary)})
         if len(self._ids) != len(self.vocabulary) or not {LINE_END, UNKNOWN} <= set(self.vocabulary):
             raise InputError(
@@ -89,15 +98,15 @@ class WordTokenizer(Tokenizer):
         self._ids.unknown = self._ids[UNKNOWN]
 
     @classmethod
-    def count(cls, pieces: Iterable[str], min_count: int = 1) -> WordTokenizer:
+    def count(cls, pieces: Iterable[str], min_count: int = 1, name: str = WORDS) -> WordTokenizer:
         """The words that occur at least `min_count` times, by decreasing count and then alphabetically."""
         counts: Counter[str] = Counter()
         for piece in pieces:
-            counts.update(_split(piece))
+            counts.update(SPLITS[name](piece))
         rare = [word for word, count in counts.items() if count < min_count and word not in (LINE_END, UNKNOWN)]
         counts[LINE_END] += 0
         counts[UNKNOWN] += sum(counts.pop(word) for word in rare)
-        return cls(sorted(counts, key=lambda word: (-counts[word], word)))
+        return cls(sorted(counts, key=lambda word: (-counts[word], word)), name)
 
     @property
     def vocab_size(self) -> int:
@@ -105,7 +114,7 @@ class WordTokenizer(Tokenizer):
 
     def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
         for block in _blocks(pieces):
-            ids = [i for piece in block for i in map(self._ids.__getitem__, _split(piece))]
+            ids = [i for piece in block for i in map(self._ids.__getitem__, self._split(piece))]
             yield np.array(ids, np.int32)
 
     def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
@@ -113,7 +122,12 @@ class WordTokenizer(Tokenizer):
 
     def _write(self, folder: Path) -> str:
         (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in self.vocabulary), "utf-8", newline="\n")
-        return WORDS
+        return self.name
+
+    def glued(self) -> tuple[float, str]:
+        """The share of types that are words with a sign at their end, and the most frequent of these."""
+        glued = [word for word in self.vocabulary if GLUED.search(word) and word not in (LINE_END, UNKNOWN)]
+        return len(glued) / self.vocab_size, next(iter(glued), "")
 
 
 @final
@@ -141,7 +155,7 @@ class HuggingFaceTokenizer(Tokenizer):
             ) from None
         path = expanded("tokenizer", source)
         file = path / HUGGING_FACE_FILE if path.is_dir() else path
-        allowed = f"choose '{WORDS}', a tokenizer.json file, a folder with one, or a model's name on the hub"
+        allowed = f"choose '{WORDS}', '{PROSE}', a tokenizer.json file, a folder with one, or a model's name on the hub"
         if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
             raise InputError(f"there is no tokenizer at {file}: {allowed}.")
         try:
@@ -189,9 +203,9 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
                 f"{FORMAT}: use the version that wrote it."
             )
         tokenizer: Tokenizer
-        if info["kind"] == WORDS:
+        if info["kind"] in SPLITS:
             words = (folder / WORDS_FILE).read_text(encoding="utf-8").split("\n")[:-1]
-            tokenizer = WordTokenizer(words, info["name"])
+            tokenizer = WordTokenizer(words, info["kind"])
         else:
             tokenizer = HuggingFaceTokenizer.find(folder)
             tokenizer.name = info["name"]
@@ -239,8 +253,16 @@ class _Ids(dict[str, int]):
         return self.unknown
 
 
-def _split(piece: str) -> list[str]:
+def _words(piece: str) -> list[str]:
     return piece.lower().replace("\n", f" {LINE_END} ").split()
+
+
+def _prose(piece: str) -> list[str]:
+    return [word for run in _words(piece) for word in ([run] if run in (LINE_END, UNKNOWN) else words_and_signs(run))]
+
+
+SPLITS: dict[str, Callable[[str], list[str]]] = {WORDS: _words, PROSE: _prose}
+GLUED = re.compile(r"\w\W+$")
 
 
 def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:

@@ -8,11 +8,14 @@ P(n|m) = p regardless of l, then c(l, n) is binomial, and since x Bin(x; c, p) =
 With mean μ = (c − 1) p, B is nearly Poisson, but for its smaller variance μ (1 − p), which by the second derivative of
 the logarithm adds μ p / 2(1 + μ)².  For large c this is the familiar (number of next tokens − 1) / 2c.  What D exceeds
 it by is evidence.  A token is called *distinct* by that excess, and *common* if it is at most `LITTLE` of the entropy
-of the next token.  Windows overlap, so that a passage can count several times: the excess ranks tokens, it is no test.
+of the next token.  A token counts once for every window that it is in, and windows overlap, so that one passage counts
+several times: the excess ranks tokens, it is no test.  So tokens that precede the query in few of its windows, which
+may all be of one passage, are left out.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -26,6 +29,9 @@ from scansnap.base.errors import InputError
 from scansnap.text.counts.counts import Counts
 
 LITTLE = 0.05
+LEAST, LEAST_SHARE = 10, 0.02
+"""How often a token must precede the query to be shown: so often, and so often for each occurrence of the query."""
+
 LARGE = 1e3
 """Beyond this mean E[log(1 + X)] of a Poisson variable is log λ + 1/(2λ) to six digits."""
 
@@ -51,6 +57,8 @@ class ContextToken:
     word: str
     count: int
     """c(l, m)."""
+    occurrences: int
+    """How often it occurs in the text, before whatever: more places it cannot be counted from."""
     share: float
     """P(l|m)."""
     distinctness: float
@@ -74,6 +82,8 @@ class Evidence:
     occurrences: int
     num_tokens: int
     window: int
+    least: int
+    """How often the tokens shown precede the query, at least."""
     next_entropy: float
     following: list[NextToken]
     distinct: list[ContextToken]
@@ -84,15 +94,22 @@ class Evidence:
         return asdict(self)
 
 
-def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int = 10) -> Evidence:
-    """The `top` next tokens of a query, its distinct and its common tokens among those before it `least` times."""
-    top, least = whole("top", top, least=1), whole("least", least, least=1)
+def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | None = None) -> Evidence:
+    """The `top` next tokens of a query, its distinct and its common tokens among those before it `least` times.
+
+    None is `LEAST_SHARE` of the query's occurrences, and at least `LEAST`.
+    """
+    top = whole("top", top, least=1)
     if counts.least > 1:
         raise InputError(
             f"triples that occur fewer than {counts.least} times are left out of these counts, without which "
             "distinctness is not known: count the text with least=1."
         )
     context = counts.of(query)
+    if least is None:
+        least = max(LEAST, math.ceil(LEAST_SHARE * context.num_occurrences))
+    least = whole("least", least, least=1)
+    occurrences = counts.vocabulary["query_count"].values
     words = counts.tokenizer.words
     next_probs = context.next_counts / context.num_occurrences
     entropy = float(special.entr(next_probs).sum())
@@ -112,8 +129,9 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int = 10
         next_count = int(row.data[best]) if row.nnz else 0
         token_word, next_word = words([token, next_token])
         return ContextToken(
-            token_word, count, float(context.cooccurrence[token]), float(context.distinctness[token]),
-            float(chance[place]), next_word, next_count, next_count / count, float(next_probs[next_token]),
+            token_word, count, int(occurrences[token]), float(context.cooccurrence[token]),
+            float(context.distinctness[token]), float(chance[place]), next_word, next_count, next_count / count,
+            float(next_probs[next_token]),
         )  # fmt: skip
 
     distinct = np.flatnonzero(~says_little)
@@ -127,6 +145,7 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int = 10
         occurrences=context.num_occurrences,
         num_tokens=counts.num_tokens,
         window=counts.window,
+        least=least,
         next_entropy=entropy,
         following=[
             NextToken(word, int(context.next_counts[n]), float(next_probs[n]))

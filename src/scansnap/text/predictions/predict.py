@@ -128,12 +128,16 @@ def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
 
 
 def _times(reading: Reading, lr_y: float) -> dict[str, tuple[tuple[str, ...], NDArray[np.float64]]]:
-    classes = np.round(1 / reading.class_shares().double().cpu().numpy()).astype(np.int64)
+    shares = reading.class_shares().double().cpu().numpy()
+    occurs = shares > 0  # a rare query may stand only where windows begin, and then nothing precedes it
+    classes = np.round(1 / np.where(occurs, shares, 1.0)).astype(np.int64)
     size = len(reading.next_shares)
     whole_text = snap_start(vocab_size=size, num_classes=reading.occurrences, lr_y=lr_y)
     return {
-        "scan_end": (("query",), np.asarray(scan_end(vocab_size=size, num_classes=classes, lr_y=lr_y))),
-        "snap_start": (("query",), np.asarray(snap_start(vocab_size=size, num_classes=classes, lr_y=lr_y))),
+        **{
+            name: (("query",), np.where(occurs, time(vocab_size=size, num_classes=classes, lr_y=lr_y), np.nan))
+            for name, time in (("scan_end", scan_end), ("snap_start", snap_start))
+        },
         "text_snap_start": ((), np.asarray(whole_text)),
     }
 

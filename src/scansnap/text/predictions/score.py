@@ -86,7 +86,7 @@ def score_prediction(prediction: xr.Dataset, gains: Values, *, top: int = TOP) -
     return xr.Dataset(
         {
             **{name: (dims, values) for name, values in scores.items()},
-            "calibration": (("run", "explanation", "group"), np.nanmean(calibration, axis=1)),
+            "calibration": (("run", "explanation", "group"), _mean_over_queries(calibration)),
             "tokens": ("query", ranked.sum(1)),
         },
         coords={
@@ -119,6 +119,13 @@ def explanations_of(prediction: xr.Dataset) -> dict[str, NDArray[np.float64]]:
     if "control" in prediction:
         explanations["control"] = prediction["control"].values
     return {**explanations, "frequency": frequency, "cooccurrence": counts, "pmi": pmi}
+
+
+def _mean_over_queries(calibration: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of those that have tokens in a group; NaN where none has."""
+    known = np.isfinite(calibration)
+    number = known.sum(axis=1)
+    return np.where(known, calibration, 0.0).sum(axis=1) / np.where(number, number, np.nan)
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

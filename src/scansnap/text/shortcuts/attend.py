@@ -15,7 +15,7 @@ from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.result import Curves
 
 SHOWN_CURVES = 12
-"""Words of each verdict whose course is kept: the most distinct shortcuts, the most attended spurious words."""
+"""Words of each verdict whose course is kept: the most distinct shortcuts, the most attended unproven words."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def attend(counts: LabelCounts, judged: Judged, options: ShortcutOptions, progre
     is_shortcut = dict(zip(judged.word.tolist(), judged.is_shortcut.tolist(), strict=True))
     kinds = {
         kind: np.array([is_shortcut.get(int(i)) is wanted for i in chosen])
-        for kind, wanted in (("shortcut", True), ("spurious", False))
+        for kind, wanted in (("shortcut", True), ("unproven", False))
     }
     settings: list[tuple[str, int, str | None]] = [("as it is", len(texts), None)]
     settings += [
@@ -75,6 +75,7 @@ def attend(counts: LabelCounts, judged: Judged, options: ShortcutOptions, progre
         (f"{name} of the texts", max(1, len(texts) // part), None) for name, part in (("half", 2), ("a quarter", 4))
     ]
     with progress_bar("training attention", len(settings) + 1, progress) as show:
+        show(0, "(endless texts)")
         population = population_course(words, options)
         runs = []
         for i, (name, size, kind) in enumerate(settings):

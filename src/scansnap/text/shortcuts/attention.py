@@ -173,8 +173,9 @@ class Outcome:
     texts: int
     loss: float
     accuracy: float
+    accuracy_error: float  # standard error: √(a (1 − a)/n) on n held-out texts
     on_shortcuts: float  # attention
-    on_spurious: float
+    on_unproven: float
 
 
 def population_course(words: ReadWords, options: AttentionOptions) -> Course:
@@ -201,7 +202,8 @@ class Trained:
         loss, accuracy = held_out.measure(self.logits, self.columns, len(self.logits))
         attention = held_out.attention(self.logits).mean(axis=0)
         on = {kind: float(attention[chosen].sum()) for kind, chosen in kinds.items()}
-        return Outcome(name, num_texts, loss, accuracy, on["shortcut"], on["spurious"])
+        error = math.sqrt(accuracy * (1 - accuracy) / len(held_out))
+        return Outcome(name, num_texts, loss, accuracy, error, on["shortcut"], on["unproven"])
 
 
 def train_on(words: ReadWords, texts: Texts, options: AttentionOptions, seed: int, prior: FloatArray | None) -> Trained:

@@ -2,7 +2,8 @@
 
 Two passes.  The first finds the labels and the rows that can be used; the second counts words.  Each text belongs to
 one of `FOLDS` folds by a hash of the text itself, so that copies of a text are never on both sides of a split.  The
-first `HELD_OUT` folds are the held-out rows.
+first `HELD_OUT` folds are the held-out rows.  Rows that are copies are counted once more by themselves: what is left
+without them are the different texts.
 
 **The shuffled control** gives every text the label of another one: a permutation of all labels, drawn row by row.  The
 first pass tells how often each label is left; to draw without replacement from these, by their numbers, is to draw a
@@ -34,6 +35,7 @@ from scipy import sparse
 from scansnap.base.cache_folder import cache_folder
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.progress import progress_bar
+from scansnap.text.shortcuts.copies import Copies, TextsSeen, text_hash
 from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.row_files import RowSource
 from scansnap.text.shortcuts.rows import Remarks, Row, RowReader, field_of
@@ -45,6 +47,9 @@ MOST_LABELS = 200
 ROWS_AT_ONCE = 2048
 CHECKPOINT_ROWS = 2**19
 """Rows after which unfinished work is written down: about half a minute of it."""
+
+FORMAT = 2
+"""Changes when unfinished work of another version cannot be continued."""
 
 STATE, SAMPLE = "state.json", "sample.json"
 
@@ -66,6 +71,10 @@ class LabelCounts:
     words: list[str]  # those in enough texts
     counts: sparse.csr_array  # (V, F K) texts with each word
     shuffled: sparse.csr_array  # (V, K) the same after a permutation of the labels
+    copied: sparse.csr_array  # (V, K) the same, of rows that are copies alone
+    copied_rows: NDArray[np.int64]  # (K,) rows that are copies
+    num_texts: int  # different texts
+    num_ambiguous: int  # those of them that have several labels
     occurrences: NDArray[np.int64]  # (K,) words of all texts of a label, added up
     num_words: int  # different words, also of those in few texts
     sample: list[SampledText]
@@ -76,6 +85,11 @@ class LabelCounts:
     def by_label(self) -> NDArray[np.int64]:
         """(V, K) texts with each word."""
         return self.in_folds(range(FOLDS))
+
+    @cached_property
+    def once(self) -> NDArray[np.int64]:
+        """(V, K) different texts with each word."""
+        return self.by_label - np.asarray(self.copied.todense())
 
     def in_folds(self, folds: range) -> NDArray[np.int64]:
         """(V, K) texts of some folds with each word."""
@@ -93,8 +107,8 @@ def count_rows(
 ) -> LabelCounts:
     """Count the rows of a source; started again after an interruption, it goes on."""
     folder = _work_folder(source, reader, options)
-    label_rows = _count_labels(source, reader, progress)
-    work = _Work(label_rows, options, folder)
+    label_rows, copies = _count_labels(source, reader, progress)
+    work = _Work(label_rows, copies, Remarks(unit=source.unit), options, folder)
     work.resume()
     try:
         with progress_bar("counting words", int(label_rows.total()), progress) as show:
@@ -109,15 +123,15 @@ def count_rows(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -> Counter[str]:
-    """How many rows that can be used have each label."""
-    remarks = Remarks()
+def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -> tuple[Counter[str], Copies]:
+    """How many rows that can be used have each label, and which of them are copies."""
+    remarks, seen = Remarks(unit=source.unit), TextsSeen()
     labels: Counter[str] = Counter()
     number, columns = 0, ""
     absent = {reader.text, reader.label}
     with progress_bar(f"reading {source.name}", 1.0, progress) as show:
         for number, record in enumerate(source.records(), 1):
-            row = reader.read(record, number, remarks)
+            row = reader.read(record, source.place(number), remarks)
             if row is not None:
                 labels[row.label] += 1
                 if len(labels) > MOST_LABELS:
@@ -125,6 +139,7 @@ def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -
                         f"'{reader.label}' has more than {MOST_LABELS:,} different values in {source.name}: give a "
                         "column of labels, each of which many rows have."
                     )
+                seen.add(row.text, row.label)
                 absent.clear()
             elif absent and isinstance(record, Mapping):
                 columns = columns or ", ".join(map(str, record)) or "none"
@@ -143,7 +158,7 @@ def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -
             f"all {labels.total():,} rows of {source.name} that can be used have the same label, "
             f"'{next(iter(labels))}': give rows with at least two labels.{said}"
         )
-    return labels
+    return labels, seen.copies()
 
 
 def _blocks(source: RowSource, reader: RowReader, work: _Work) -> Iterator[tuple[int, list[Row]]]:
@@ -153,7 +168,7 @@ def _blocks(source: RowSource, reader: RowReader, work: _Work) -> Iterator[tuple
     for number, record in enumerate(source.records(), 1):
         if number <= work.next_row:
             continue
-        row = reader.read(record, number, work.remarks)
+        row = reader.read(record, source.place(number), work.remarks)
         if row is not None:
             block.append(row)
         if len(block) >= ROWS_AT_ONCE:
@@ -166,11 +181,13 @@ def _blocks(source: RowSource, reader: RowReader, work: _Work) -> Iterator[tuple
 class _Work:
     """Counting as far as it has come."""
 
-    def __init__(self, label_rows: Counter[str], options: ShortcutOptions, folder: Path) -> None:
+    def __init__(
+        self, label_rows: Counter[str], copies: Copies, remarks: Remarks, options: ShortcutOptions, folder: Path
+    ) -> None:
         self.labels = tuple(sorted(label_rows))
         self._index = {label: k for k, label in enumerate(self.labels)}
-        self._options, self._folder = options, folder
-        self.remarks = Remarks()
+        self._options, self._folder, self._copies = options, folder, copies
+        self.remarks = remarks
         self.next_row = self.rows_done = self._saved_at = self._num_runs = 0
         num_labels = len(self.labels)
         self._left = np.array([label_rows[label] for label in self.labels], np.int64)  # labels still to be shuffled out
@@ -178,7 +195,8 @@ class _Work:
         self._salt = options.seed.to_bytes(8, "little")
         self._rows = np.zeros((FOLDS, num_labels), np.int64)
         self._occurrences = np.zeros(num_labels, np.int64)
-        self._num_cells = (FOLDS + 1) * num_labels  # the last K are those of the shuffled labels
+        self._copied_rows = np.zeros(num_labels, np.int64)
+        self._num_cells = (FOLDS + 2) * num_labels  # the last 2 K are those of the shuffled labels, and of copies
         self._tally = WordTally(self._num_cells)
         self._samples: dict[bool, list[tuple[int, int, int, tuple[str, ...]]]] = {False: [], True: []}
 
@@ -189,12 +207,15 @@ class _Work:
         num_labels = len(self.labels)
         texts = [words_of(row.text) for row in block]
         labels = np.array([self._index[row.label] for row in block])
-        hashes = [self._hash(row.text) for row in block]
+        hashes = [text_hash(row.text, self._salt) for row in block]
         folds = np.array([value % FOLDS for value in hashes])
         shuffled = np.repeat(np.arange(num_labels), self._draw(len(block)))
         self._rng.shuffle(shuffled)
         cells = np.stack([folds * num_labels + labels, FOLDS * num_labels + shuffled], 1)
         self._tally.add(texts, cells)
+        if len(copies := np.flatnonzero(self._copies.is_copy[self.rows_done : self.rows_done + len(block)])):
+            self._tally.add([texts[i] for i in copies], (FOLDS + 1) * num_labels + labels[copies, None])
+            np.add.at(self._copied_rows, labels[copies], 1)
         np.add.at(self._rows, (folds, labels), 1)
         np.add.at(self._occurrences, labels, [len(words) for words in texts])
         for value, label, words in zip(hashes, labels.tolist(), texts, strict=True):
@@ -206,10 +227,6 @@ class _Work:
         drawn = self._rng.multivariate_hypergeometric(self._left, size, method="marginals")
         self._left -= drawn
         return drawn
-
-    def _hash(self, text: str) -> int:
-        digest = hashlib.blake2b(text.encode(), digest_size=8, salt=self._salt).digest()
-        return int.from_bytes(digest, "little")
 
     def _sample(self, value: int, label: int, words: set[str]) -> None:
         is_held_out = value % FOLDS < HELD_OUT
@@ -241,7 +258,8 @@ class _Work:
         return {
             "labels": self.labels, "next_row": self.next_row, "rows_done": self.rows_done, "runs": self._num_runs,
             "left": self._left.tolist(), "rng": self._rng.bit_generator.state, "rows": self._rows.tolist(),
-            "occurrences": self._occurrences.tolist(), "remarks": self.remarks.plain(),
+            "occurrences": self._occurrences.tolist(), "copied_rows": self._copied_rows.tolist(),
+            "remarks": self.remarks.plain(),
         }  # fmt: skip
 
     def resume(self) -> None:
@@ -255,7 +273,7 @@ class _Work:
         self.next_row, self.rows_done, self._num_runs = state["next_row"], state["rows_done"], state["runs"]
         self._saved_at = self.rows_done
         self._left, self._rows = np.array(state["left"]), np.array(state["rows"])
-        self._occurrences = np.array(state["occurrences"])
+        self._occurrences, self._copied_rows = np.array(state["occurrences"]), np.array(state["copied_rows"])
         self._rng.bit_generator.state = state["rng"]
         self.remarks = Remarks.read(state["remarks"])
         for held_out in (False, True):
@@ -276,8 +294,10 @@ class _Work:
             for held_out, heap in self._samples.items()
         }
         return LabelCounts(
-            self.labels, self._rows, [words[i] for i in order], counts[order, :cells], counts[order, cells:],
-            self._occurrences, num_words, samples[False], samples[True], self.remarks,
+            self.labels, self._rows, [words[i] for i in order], counts[order, :cells],
+            counts[order, cells : cells + num_labels], counts[order, cells + num_labels :], self._copied_rows,
+            self._copies.num_texts, self._copies.num_ambiguous, self._occurrences,
+            num_words, samples[False], samples[True], self.remarks,
         )  # fmt: skip
 
 
@@ -291,6 +311,6 @@ def _work_folder(source: RowSource, reader: RowReader, options: ShortcutOptions)
     """Where unfinished work on these rows with these options waits; rows that cannot be recognized begin anew."""
     if source.fingerprint is None:
         return Path(tempfile.gettempdir()) / f"scansnap-shortcuts-{uuid.uuid4().hex}"
-    settings = [options.seed, options.least, options.sample]
+    settings = [FORMAT, options.seed, options.least, options.sample]
     key = json.dumps([source.fingerprint, reader.text, reader.label, settings])
     return cache_folder() / "shortcuts" / hashlib.sha256(key.encode()).hexdigest()[:16]

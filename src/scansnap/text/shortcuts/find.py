@@ -63,7 +63,7 @@ def shortcuts(
     progress: bool | None = None,
     **words: Any,
 ) -> Shortcuts:
-    """Find words that tell the label of a text, say which of them attention picks and when, and which are spurious.
+    """Find words that tell the label of a text, say which of them attention picks and when, and which may be by chance.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def shortcuts(
     Returns
     -------
     Shortcuts
-        With `findings`, `shortcuts`, `spurious`, `outcomes`, and `write_table`.
+        With `findings`, `shortcuts`, `unproven`, `outcomes`, and `write_table`.
 
     Examples
     --------
@@ -101,6 +101,7 @@ def shortcuts(
     return Shortcuts(
         source=rows.name, text=text, label=label,
         labels=dict(zip(counts.labels, counts.rows.sum(axis=0).tolist(), strict=True)),
+        num_texts=counts.num_texts, num_ambiguous=counts.num_ambiguous,
         num_words=counts.num_words, num_tested=len(counts.words), num_tests=judged.evidence.num_tests,
         control=control(counts, judged, options),
         findings=tuple(_findings(counts, judged, attention, allowed)),
@@ -108,7 +109,7 @@ def shortcuts(
         read_share=None if attention is None else attention.read_share,
         curves=None if attention is None else attention.curves,
         outcomes=() if attention is None else attention.outcomes,
-        spurious_share=_spurious_shares(counts),
+        chance_share=_chance_shares(counts),
         options=options,
     )  # fmt: skip
 
@@ -129,8 +130,9 @@ def _findings(
         gain, picked_at, population_gain, population_picked_at = training.get(word, (None,) * 4)
         yield Finding(
             word=name, label=counts.labels[judged.label[i]],
-            verdict="spurious" if judged.reasons[i] else "shortcut", reasons=judged.reasons[i],
-            allowed=name in allowed, texts=int(texts[i]), texts_with_label=int(with_label[i]),
+            verdict="unproven" if judged.reasons[i] else "shortcut", reasons=judged.reasons[i],
+            allowed=name in allowed, texts=int(texts[i]),
+            different_texts=int(judged.different_texts[i]), texts_with_label=int(with_label[i]),
             share=float(share[i]), usual_share=float(usual[i]), z=float(z[i]), p=float(p[i]),
             corrected_p=float(min(1.0, p[i] * judged.evidence.num_tests)), stability=float(judged.stability[i]),
             held_out_texts=int(held_texts[i]),
@@ -140,7 +142,7 @@ def _findings(
         )  # fmt: skip
 
 
-def _spurious_shares(counts: LabelCounts) -> dict[int, float]:
+def _chance_shares(counts: LabelCounts) -> dict[int, float]:
     """The expected share of a text's words that are in texts of one label only though other labels have them."""
     by_label, rows = counts.by_label, counts.rows.sum(axis=0)
     used = by_label.sum(axis=0) > 0

@@ -1,4 +1,4 @@
-"""The verdict on every word that looks distinct: beyond chance, stable and still there, or spurious, and why."""
+"""The verdict on every word that looks distinct: beyond chance, stable and still there, or unproven, and why."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Judged:
     stability: FloatArray
     with_label: IntArray  # (n, F)
     with_word: IntArray  # (n, F)
+    different_texts: IntArray  # (n,) texts with the word, copies counted once
 
     @property
     def is_shortcut(self) -> NDArray[np.bool_]:
@@ -49,10 +50,14 @@ def judge(counts: LabelCounts, options: ShortcutOptions) -> Judged:
     label = distinct[word].argmax(axis=1)
     with_label, with_word = by_fold(counts, word, label)
     stable = stability(with_label, with_word, rows, label, options.seed)
+    once = distinctness(counts.once, rows.sum(axis=0) - counts.copied_rows, options.level)
+    is_still_beyond = (once.p <= options.level / once.num_tests)[word, label]
+    different = counts.once[word].sum(axis=1)
     rare = ~evidence.is_testable(options.level)[word, label]
     marks: dict[Reason, NDArray[np.bool_]] = {
         "rare": rare,
         "chance": ~beyond[word, label] & ~rare,
+        "copies": beyond[word, label] & ~is_still_beyond & (different < with_word.sum(axis=1)),
         "unstable": stable < STABLE,
         "gone": is_gone(with_label, with_word, rows, label),
     }
@@ -60,7 +65,7 @@ def judge(counts: LabelCounts, options: ShortcutOptions) -> Judged:
     order = sorted(range(len(word)), key=lambda i: (bool(reasons[i]), -evidence.z[word[i], label[i]]))
     return Judged(
         evidence, needed_p, word[order], label[order], [reasons[i] for i in order], stable[order],
-        with_label[order], with_word[order],
+        with_label[order], with_word[order], different[order],
     )  # fmt: skip
 
 

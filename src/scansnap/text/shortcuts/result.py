@@ -14,16 +14,17 @@ from scansnap.text.shortcuts.attention import Outcome
 from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.rows import Remarks
 
-Verdict = Literal["shortcut", "spurious"]
-Reason = Literal["rare", "chance", "unstable", "gone"]
+Verdict = Literal["shortcut", "unproven"]
+Reason = Literal["rare", "chance", "copies", "unstable", "gone"]
 
 REASONS: dict[Reason, str] = {
     "rare": "in too few texts to be beyond chance, however pure",
     "chance": "no more distinct than some of so many words are by chance",
+    "copies": "distinct only if copies of a text count as so many texts",
     "unstable": "not distinct in some resamples of the texts",
     "gone": "not distinct in the held-out rows",
 }
-"""Why a word that looks distinct is called spurious."""
+"""Why a word that looks distinct is called unproven."""
 
 TABLES = (".csv", ".parquet", ".json")
 
@@ -42,13 +43,15 @@ class Finding:
     label: str
     """The label that it tells."""
     verdict: Verdict
-    """Whether it is a shortcut or spurious."""
+    """Whether it is a shortcut, or unproven."""
     reasons: tuple[Reason, ...]
-    """Why it is spurious; none for a shortcut."""
+    """Why it is unproven; none for a shortcut."""
     allowed: bool
     """Whether the word may tell the label."""
     texts: int
     """c, the texts with the word."""
+    different_texts: int
+    """The different ones among them: copies count once for each label."""
     texts_with_label: int
     """a, those that have the label."""
     share: float
@@ -84,7 +87,7 @@ class Finding:
         return self.picked_at is not None or self.population_picked_at is not None
 
     def said(self) -> str:
-        """Why it is spurious, in words."""
+        """Why it is unproven, in words."""
         return "; ".join(REASONS[reason] for reason in self.reasons)
 
 
@@ -126,6 +129,10 @@ class Shortcuts:
     """The column of labels."""
     labels: dict[str, int]
     """Rows of each label."""
+    num_texts: int
+    """Different texts in these rows."""
+    num_ambiguous: int
+    """Different texts that have several labels."""
     num_words: int
     """Different words."""
     num_tested: int
@@ -144,8 +151,8 @@ class Shortcuts:
     """Attention on the words that it picks, over training."""
     outcomes: tuple[Outcome, ...]
     """What training comes to on held-out texts: as it is, with a prior, with fewer texts."""
-    spurious_share: dict[int, float]
-    """By number of rows: the share of a text's words that are common but look distinct by chance (Section 9)."""
+    chance_share: dict[int, float]
+    """By number of rows: the share of a text's words that look distinct by chance alone (`theory.spurious_share`)."""
     options: ShortcutOptions
     """How they were looked for."""
 
@@ -160,9 +167,9 @@ class Shortcuts:
         return tuple(finding for finding in self.findings if finding.verdict == "shortcut")
 
     @property
-    def spurious(self) -> tuple[Finding, ...]:
-        """Words that only seem to."""
-        return tuple(finding for finding in self.findings if finding.verdict == "spurious")
+    def unproven(self) -> tuple[Finding, ...]:
+        """Words that seem to, and may do so by chance."""
+        return tuple(finding for finding in self.findings if finding.verdict == "unproven")
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""

@@ -50,9 +50,16 @@ class RowSource(ABC):
     share: float = 0.0
     """How much of the source has been read, if that is known."""
 
+    unit: str = "row"
+    """What `place` counts."""
+
     @abstractmethod
     def records(self) -> Iterator[Record]:
         """Every row, from the first."""
+
+    def place(self, number: int) -> int:
+        """Where the row of this number, the last that was read, is found."""
+        return number
 
 
 def open_rows(
@@ -87,7 +94,13 @@ def open_rows(
 
 
 class FileRows(RowSource):
-    """Rows of a text file, plain or compressed."""
+    """Rows of a text file, plain or compressed, which are found by the lines that they begin on."""
+
+    unit = "line"
+    _line = 0
+
+    def place(self, number: int) -> int:
+        return self._line
 
     def __init__(self, path: Path, encoding: str | None) -> None:
         self.path, self.name = path, path.name
@@ -166,21 +179,25 @@ class CsvRows(FileRows):
     def _records(self, lines: Iterator[str]) -> Iterator[Record]:
         """A bad row of several lines has a quotation mark that is not closed: only its first line is left out."""
         next(lines, None)
+        num_read = 1
         width = len(self._columns)
         again: deque[str] = deque()  # lines to be read once more
         own: list[str] = []  # the lines of the present row
 
         def next_lines() -> Iterator[str]:
+            nonlocal num_read
             while True:
                 line = again.popleft() if again else next(lines, None)
                 if line is None:
                     return
+                num_read += 1
                 own.append(line)
                 yield line
 
         reader = csv.reader(next_lines(), delimiter=self._delimiter)
         while True:
             own.clear()
+            self._line = num_read + 1
             try:
                 fields = next(reader)
                 reason = "" if len(fields) in (0, width) else f"not the {width} fields that the first line names"
@@ -191,6 +208,7 @@ class CsvRows(FileRows):
             if reason:
                 yield Unreadable(reason)
                 again.extendleft(reversed(own[1:]))
+                num_read = self._line
                 reader = csv.reader(next_lines(), delimiter=self._delimiter)
             elif fields:  # a blank line is no row
                 yield dict(zip(self._columns, fields, strict=True))
@@ -211,7 +229,7 @@ class JsonRows(FileRows):
             raise InputError(f"{path} is one list of objects: give JSON lines, one object on each line.")
 
     def _records(self, lines: Iterator[str]) -> Iterator[Record]:
-        for line in lines:
+        for self._line, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:

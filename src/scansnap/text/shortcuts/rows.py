@@ -1,7 +1,7 @@
 """Labelled rows: a text and its label, and what is wrong with rows that have no such thing.
 
-A row that cannot be used is left out, counted under its reason, and reported with its number; a row that can be used
-with a doubt is used and noted.  Nothing is dropped in silence.
+A row that cannot be used is left out, counted under its reason, and reported with its number, or the line of its file;
+a row that can be used with a doubt is used and noted.  Nothing is dropped in silence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 """Escaped bytes, and halves of characters that JSON can hold: no Unicode."""
 
 LISTED = 5
-"""Row numbers that a report names for each reason."""
+"""Rows that a report names for each reason."""
 
 NO_TEXT, NO_LABEL = "no text", "no label"
 NESTED_TEXT, NESTED_LABEL = "the text is a list or an object", "the label is a list or an object"
@@ -61,6 +61,8 @@ class Remarks:
 
     left_out: dict[str, Places] = field(default_factory=dict)
     noted: dict[str, Places] = field(default_factory=dict)
+    unit: str = "row"
+    """What places are numbers of: rows, or lines of a file."""
 
     @property
     def num_left_out(self) -> int:
@@ -69,30 +71,31 @@ class Remarks:
 
     def sentences(self) -> list[str]:
         """One for each reason."""
-        return [f"{_rows(places)} left out: {reason}." for reason, places in self.left_out.items()] + [
-            f"{_rows(places)} used all the same: {remark}." for remark, places in self.noted.items()
+        return [f"{self._rows(places)} left out: {reason}." for reason, places in self.left_out.items()] + [
+            f"{self._rows(places)} used all the same: {remark}." for remark, places in self.noted.items()
         ]
+
+    def _rows(self, places: Places) -> str:
+        more = ", ..." if places.count > len(places.first) else ""
+        listed = f"{', '.join(f'{number:,}' for number in places.first)}{more}"
+        unit = f"{self.unit}{'s' * (len(places.first) > 1)}"
+        return f"{places.count:,} row{'s' * (places.count > 1)} ({unit} {listed})"
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {
+        remarks = {
             kind: {reason: {"rows": places.count, "first": places.first} for reason, places in remarks.items()}
             for kind, remarks in (("left_out", self.left_out), ("noted", self.noted))
         }
+        return {**remarks, "unit": self.unit}
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Remarks:
         """The inverse of `plain`."""
         return cls(**{
-            kind: {reason: Places(places["rows"], list(places["first"])) for reason, places in remarks.items()}
-            for kind, remarks in plain.items()
-        })  # fmt: skip
-
-
-def _rows(places: Places) -> str:
-    more = ", ..." if places.count > len(places.first) else ""
-    listed = f"{', '.join(f'{number:,}' for number in places.first)}{more}"
-    return f"{places.count:,} row{'s' * (places.count > 1)} (row {listed})"
+            kind: {reason: Places(places["rows"], list(places["first"])) for reason, places in plain[kind].items()}
+            for kind in ("left_out", "noted")
+        }, unit=plain["unit"])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,14 +105,14 @@ class RowReader:
     text: str
     label: str
 
-    def read(self, record: Record, number: int, remarks: Remarks) -> Row | None:
+    def read(self, record: Record, place: int, remarks: Remarks) -> Row | None:
         """The row, or None after a remark."""
         row, notes = self._read(record)
         if isinstance(row, str):
-            remarks.left_out.setdefault(row, Places()).add(number)
+            remarks.left_out.setdefault(row, Places()).add(place)
             return None
         for note in notes:
-            remarks.noted.setdefault(note, Places()).add(number)
+            remarks.noted.setdefault(note, Places()).add(place)
         return row
 
     def _read(self, record: Record) -> tuple[Row | str, list[str]]:

@@ -1,20 +1,13 @@
-"""The words of a text.
+"""The words of a labelled text: words and signs in lower case, so that punctuation can be a shortcut too.
 
-A word is a run of letters, digits and underscores, with apostrophes inside, in lower case; any other sign that is not
-white space is a word by itself, so that punctuation can be a shortcut too.  A text is the *set* of its words: how often
-a word is repeated does not matter.
+A text is the *set* of its words: how often a word is repeated does not matter.
 """
 
 from __future__ import annotations
 
-import re
-
-LONGEST = 64
-"""A longer run of letters is several words: it is no word, and a file may hold a megabyte of it."""
-
-_WORD = re.compile(rf"\w{{1,{LONGEST}}}(?:['\u2019]\w{{1,{LONGEST}}}){{0,3}}|[^\w\s]")
+from scansnap.text.word_signs import words_and_signs
 
 
 def words_of(text: str) -> set[str]:
     """The words of a text; at least one, unless it is all white space."""
-    return set(_WORD.findall(text.lower()))
+    return set(words_and_signs(text.lower()))

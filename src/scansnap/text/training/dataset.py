@@ -116,4 +116,5 @@ def template(
             "token_word": ("token", np.array(vocabulary)),
         }
     described = {**options, "record": recorded(size)}
-    return xr.Dataset(coords=coords, attrs=attributes("text", "attention of a transformer trained on text", described))
+    model = "the (Y, Z) model" if size["query"] else "a transformer"
+    return xr.Dataset(coords=coords, attrs=attributes("text", f"attention of {model} trained on text", described))
