@@ -162,9 +162,9 @@ def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: tuple[str
     from scansnap.monitor.verdicts import by_kind, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
-        from scansnap.report.watch_page import write_watch_page
+        from scansnap.report.watch_page import write_opened
 
-        write_watch_page(page, looks, opening)
+        write_opened(page, looks, opening)
     _, missing = split_looks(looks)
     if json:
         facts = {

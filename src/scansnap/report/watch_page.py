@@ -26,26 +26,31 @@ SHOWN_LOOKS = 400
 PATTERN_CELLS = 8 * 2**20
 """Cells of all patterns on the page, a byte each before compression: 24 looks at 12 by 12 heads on 48 tokens."""
 
+Opening = tuple[str, int, int]
+"""The quantity, layer and head that a page shows first."""
+
 SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 """How verdicts are colored: classes of the style sheet."""
 
 
 @door
-def write_watch_page(page: str | Path, dataset: xr.Dataset, opening: tuple[str, int, int] | None = None) -> None:
+def write_watch_page(page: str | Path, dataset: xr.Dataset) -> None:
     """Write a page about the looks of a watch, with all verdicts that are registered, your own too.
-
-    It opens on the most pressing head; `opening` says on which quantity, layer and head instead.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     >>> ss.write_watch_page("looks.html", ss.watch(model, probe=torch.randn(2, 12, 16)).dataset)
     """
-    page = Path(page)
+    write_opened(Path(page), dataset)
+
+
+def write_opened(page: Path, dataset: xr.Dataset, opening: Opening | None = None) -> None:
+    """Write the page; it opens on the most pressing head, or where it is told to."""
     check_page(page)
     html.write_page(page, render_watch(dataset, opening))
 
 
-def render_watch(dataset: xr.Dataset, opening: tuple[str, int, int] | None = None) -> str:
+def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
     """The page as text."""
     if not dataset.sizes.get("step"):
         raise InputError("there are no looks yet: start the training, and make the page after its first step.")
@@ -62,9 +67,7 @@ def render_watch(dataset: xr.Dataset, opening: tuple[str, int, int] | None = Non
     )
 
 
-def page_data(
-    dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: tuple[str, int, int] | None = None
-) -> dict[str, Any]:
+def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
     looks = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), SHOWN_LOOKS))
     quantities = {name: looks[name] for name in quantities_of(looks)}
