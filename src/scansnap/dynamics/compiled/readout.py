@@ -98,9 +98,7 @@ def _attention(plan, scratch, z, n, head, weights, s, begin, count):
     size, boost, f, first = plan.size[n], scratch.boost, scratch.f, head * plan.slots.shape[1]
     squares = spread(kind(0), load(f, first, 0, GROUP))
     present, none = first_lanes(count, squares), squares
-    for w in range(
-        0, size, GROUP
-    ):  # whole squares, with what lies beyond the class: further rows of f are filled later
+    for w in range(0, size, GROUP):  # whole vectors; what lies beyond the class is overwritten, or never read
         store_each(f, first + w, 0, load_columns(weights, s, begin, w, GROUP))
     for w in range(size):
         part = multiply(load(f, first + w, 0, GROUP), spread(boost[head, w], squares))
