@@ -364,22 +364,27 @@ def total_each(typing, each):
 
 
 def _pointer(context, builder, array_type, array, *place):
-    struct = context.make_array(array_type)(context, builder, array)
-    return cgutils.get_item_pointer(context, builder, array_type, struct, place, wraparound=False)
+    """The address of an entry, from the array's fields as they are: numba's own way copies the whole array to memory."""
+    model = context.data_model_manager[array_type]
+    data, shape, strides = (
+        builder.extract_value(array, model.get_field_position(name)) for name in ("data", "shape", "strides")
+    )
+    lengths, steps = (cgutils.unpack_tuple(builder, numbers, len(place)) for numbers in (shape, strides))
+    return cgutils.get_item_pointer2(context, builder, data, lengths, steps, array_type.layout, list(place))
 
 
 def _load(context, builder, array_type, array, *place, lanes):
     pointer = _pointer(context, builder, array_type, array, *place)
     vector = context.get_value_type(lanes)
     loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
-    loaded.align = context.get_abi_sizeof(vector.element)
+    loaded.align = array_type.dtype.bitwidth // 8
     return loaded
 
 
 def _store(context, builder, array_type, array, i, j, lanes):
     pointer = _pointer(context, builder, array_type, array, i, j)
     stored = builder.store(lanes, builder.bitcast(pointer, lanes.type.as_pointer()))
-    stored.align = context.get_abi_sizeof(lanes.type.element)
+    stored.align = array_type.dtype.bitwidth // 8
 
 
 def _spread(builder, number, length):
