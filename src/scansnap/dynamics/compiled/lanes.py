@@ -364,7 +364,7 @@ def total_each(typing, each):
 
 
 def _pointer(context, builder, array_type, array, *place):
-    """The address of an entry, from the array's fields as they are: numba's own way copies the whole array to memory."""
+    """The address of an entry, from the array's fields as they are: numba's own way copies the array to memory."""
     model = context.data_model_manager[array_type]
     data, shape, strides = (
         builder.extract_value(array, model.get_field_position(name)) for name in ("data", "shape", "strides")
