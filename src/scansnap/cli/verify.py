@@ -196,7 +196,7 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     if verdict.verdict == "assumptions not met":
         lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")
     broken = verdict.broken_assumptions
-    accepted = f"all met (ten times is taken for much larger; eta_Y/eta_Z = {setting.lr_y / setting.lr_z:.3g})"
+    accepted = f"all met (ten times is taken for much larger; eta_Y/eta_Z = {setting.lr_y / setting.lr_z:.6g})"
     lines.append("  the paper's assumptions: " + ("not met are" if broken else accepted))
     lines += [f"    {assumption.statement}: {assumption.advice}" for assumption in broken]
     error = "a flipped sign" if claim.wrong_factor < 0 else f"a wrong factor of {claim.wrong_factor:.10g}"
