@@ -129,7 +129,8 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
 
     words = {
         "shortcut": ("shortcut", "that {are} not allowed", result.shortcuts),
-        "unproven": ("unproven word", "that attention picks in the texts or in the population", [word for word in result.unproven if word.is_picked]),
+        "unproven": ("unproven word", "that attention picks in the texts or in the population",
+                     [word for word in result.unproven if word.is_picked]),
         "copies": ("word", "distinct only by copies of a text",
                    [word for word in result.unproven if "copies" in word.reasons]),
     }  # fmt: skip
