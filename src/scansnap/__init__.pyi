@@ -58,6 +58,7 @@ from scansnap.model.rows import TokenRows as TokenRows
 from scansnap.monitor.lightning import LightningWatch as LightningWatch
 from scansnap.monitor.quantities import HEAD_QUANTITIES as HEAD_QUANTITIES
 from scansnap.monitor.quantities import HeadQuantity as HeadQuantity
+from scansnap.monitor.quantities import Rows as Rows
 from scansnap.monitor.quantities import head_quantity as head_quantity
 from scansnap.monitor.trainer import TrainerWatch as TrainerWatch
 from scansnap.monitor.verdicts import HEAD_VERDICTS as HEAD_VERDICTS

@@ -279,6 +279,7 @@ def text_calls(folder: Path) -> dict[str, Call]:
             {"model": model, "probe": probe, "every": 50, "store": None, "record": ("entropy",), "rows": 4,
              "tokens": None, "errors": "record", "sinks": (), "start": None},
         ),
+        "write_watch_page": Call(ss.write_watch_page, {"page": folder / "looks.html", "dataset": watch.dataset}),
         "judge_heads": Call(ss.judge_heads, {"dataset": watch.dataset, "kinds": None}),
         "head_quantity": Call(
             lambda **words: ss.head_quantity(**words)(_check),

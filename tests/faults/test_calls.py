@@ -43,7 +43,7 @@ GROUPS: Mapping[str, Callable[[Path], dict[str, Call]]] = {
 }
 
 HOLDERS = {"Check", "Claim", "Counts", "Curve", "Draw", "Experiment", "FigureRecipe", "Finding", "HeadHistory",
-           "HeadVerdict", "Setting", "Shortcuts", "Snapshot", "TokenRows", "Trend", "Update", "Verdict",
+           "HeadVerdict", "Rows", "Setting", "Shortcuts", "Snapshot", "TokenRows", "Trend", "Update", "Verdict",
            "Watch"}  # fmt: skip
 """Classes that hold what the package itself computes."""
 

@@ -171,17 +171,21 @@ def test_sampled_rows_are_those_of_the_probe_and_unbiased() -> None:
 
 
 def test_a_quantity_of_the_users_own() -> None:
-    @head_quantity(long_name="attention on the last two keys", units="1")
-    def recent(rows: Rows) -> Tensor:
-        return rows.weights[..., -2:].sum(-1)
+    """That of the documentation, for two tokens, in a causal model."""
 
-    model = Given("all")
+    @head_quantity(long_name="attention on the two tokens before", units="1")
+    def recent(rows: Rows) -> Tensor:
+        back = rows.positions[:, :, None] - torch.arange(rows.weights.shape[-1])
+        return rows.of_more_than(3, (rows.weights * ((back > 0) & (back <= 2))[:, None]).sum(-1))
+
+    model = Given("causal")
     watch = ss.watch(model, probe=ids(), record=("entropy", recent), rows=None, errors="raise")
     with torch.no_grad():
         model(ids())
-    mean = model.weights.softmax(3)[..., -2:].sum(-1).mean((0, 2))
-    np.testing.assert_allclose(watch.dataset["recent"].values[0, 0], mean, rtol=1e-6)
-    assert watch.dataset["recent"].attrs["long_name"] == "attention on the last two keys"
+    weights = model.weights.softmax(3)
+    mean = sum(weights[:, :, t, t - 2 : t].sum(-1).mean(0) for t in range(3, LENGTH)) / (LENGTH - 3)
+    np.testing.assert_allclose(watch.dataset["recent"].values[0, 0], mean, rtol=1e-5)
+    assert watch.dataset["recent"].attrs["long_name"] == "attention on the two tokens before"
     assert set(watch.dataset.data_vars) == {"entropy", "recent", "finite", "pattern"}
 
 

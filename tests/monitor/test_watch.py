@@ -169,14 +169,18 @@ def test_a_model_with_time_first_is_seen_by_windows() -> None:
 
 def test_mistakes_are_answered_in_a_sentence() -> None:
     for wrong, words in [
-        ({"every": 0}, "every is 0"), ({"rows": 0}, "rows is 0"), ({"errors": "ignore"}, "unknown errors"),
-    ]:  # fmt: skip
+        ({"every": -1}, "every is -1: give a whole number from 1"),
+        ({"rows": 0}, "rows is 0: give .* number from 1"),
+        ({"errors": "ignore"}, "unknown errors"),
+    ]:
         with pytest.raises(InputError, match=words):
             ss.watch(model(), **{"probe": ids(), **wrong})
     with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):
         ss.watch("model", probe=ids())  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"GPT cannot be run on the probe \(.*\): give what it is called with"):
         ss.watch(model(), probe=(ids(), 1, 2))
+    with pytest.raises(InputError, match=r"GPT cannot be run on the probe \("):
+        ss.watch(model(), probe=[ids(), torch.zeros(3)])  # as a loader's inputs and targets
 
 
 class Faulty(GPT):
@@ -247,18 +251,22 @@ def test_attention_that_is_not_finite_is_an_alarm() -> None:
     watch.step(5)
     break_attention(gpt, 1)
     with pytest.warns(
-        UserWarning, match=r"step 10 is not whole \(.*blocks.1.attn are not finite, nor.* 1 after"
+        UserWarning, match=r"step 10 is not whole \(.*blocks.1.attn are not finite, nor.* other layers"
     ) as said:
-        walk(watch, 10, 15)
-    assert len(said) == 1
+        watch.step(10)
+    assert said[0].filename == __file__
+    break_attention(gpt, 0)  # as the next step of training makes all weights NaN
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it was said
+        watch.step(15)
     assert {(v.name, v.severity, v.module, v.since) for v in watch.verdicts} == {
         ("not-finite", "alarm", "blocks.1.attn", 10)
     }
     assert told[5]["looks/missing"] == 0
     assert told[5]["heads/not-finite"] == 0
     assert told[15]["looks/missing"] == told[15]["heads/not-finite"] == 2
-    assert "entropy/layer_00" in told[15]
-    assert "entropy/layer_01" not in told[15]
+    assert "entropy/layer_00" in told[10]
+    assert "entropy/layer_01" not in told[10]
     with pytest.raises(ScanSnapError, match="not finite"):
         ss.watch(gpt, probe=ids(), errors="raise")
 

@@ -83,6 +83,12 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
         ss.watch(model, probe=PROBE, every=4, store=path).close()
         train(model, 3)
         ss.watch(model, probe=PROBE, every=4, store=path, start=23).close()
+    broken = begin(0)
+    broken.blocks[0].attn.c_attn.weight.data.fill_(torch.nan)
+    with pytest.warns(UserWarning, match="the look at step 24 is not whole"):
+        ss.watch(broken, probe=PROBE, every=4, store=path, start=24).close()
+    with pytest.warns(UserWarning, match="had at step 24: load its"):
+        ss.watch(model, probe=PROBE, every=4, store=path).close()
 
 
 def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:

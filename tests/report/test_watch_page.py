@@ -13,7 +13,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.report import watch_page
-from scansnap.report.watch_page import Opening, page_data, render_watch, write_watch_page
+from scansnap.report.watch_page import page_data, render_watch, write_watch_page
 from tests.browser import in_browser
 from tests.monitor.looks import anywhere, first, missing, previous, series, softmax
 
@@ -114,7 +114,7 @@ def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_pat
     """On quantities in the order of `record`; many heads of a layer are one line."""
     ordered = watched.copy(deep=True).assign_attrs(options='{"record": ["top_5", "entropy"]}')
     ordered["largest_logit"][:, 0] = 300.0
-    page = render_watch(ordered, Opening("top_1", 0, 1))
+    page = render_watch(ordered, ("top_1", 0, 1))
     shown = """await pause(500);
     const get = (id) => document.getElementById(id);
     return { chosen: get("chosen").textContent, plot: get("plot-title").textContent,

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from scansnap.monitor.watch import Watch
-    from scansnap.report.watch_page import Opening
 
 FROM_OPTION = typer.Option(
     "--from", help="A Python file to run first, which may register verdicts of your own.", show_default=False
@@ -118,7 +117,6 @@ def demo(
     """
     from scansnap.monitor.demo import most_inductive, story, train_demo
     from scansnap.report.claims_page import check_page
-    from scansnap.report.watch_page import Opening
 
     check_page(page)
     if store is not None and store.exists():
@@ -129,7 +127,7 @@ def demo(
     looks = watching.dataset
     if not json:
         say(story(looks, losses))
-    _report(looks, page, json, Opening("prefix_matching", *most_inductive(looks)))
+    _report(looks, page, json, ("prefix_matching", *most_inductive(looks)))
     if not json:
         if store is not None:
             say(SHOW.format(store))
@@ -158,15 +156,15 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
         yield show_look
 
 
-def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: Opening | None = None) -> None:
+def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
     """Write the page, and print verdicts."""
     from scansnap.monitor.dataset import split_looks
     from scansnap.monitor.verdicts import by_kind, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
-        from scansnap.report.watch_page import write_watch_page
+        from scansnap.report.watch_page import write_opened
 
-        write_watch_page(page, looks, opening)
+        write_opened(page, looks, opening)
     _, missing = split_looks(looks)
     if json:
         facts = {

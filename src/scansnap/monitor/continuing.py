@@ -4,7 +4,8 @@ The stored patterns tell.  Let d(a, b) be the mean of ½ Σ|p - p'| over the row
 attention that differs.  Training goes on from the last look at about the pace that it had, so the model is another one
 if d(last, now) is more than `PACE` times what moved between two of the `RECENT` looks before, for as many steps as have
 passed; or if it is nearer to the first look than to the last, as models that begin anew are, with any seed.  After a
-single look no pace is known: then the model is compared only at the same step.
+single look no pace is known: then the model is compared only at the same step.  A model with finite attention is not
+the one whose attention was not finite.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def is_another(stored: xr.Dataset, now: Look) -> bool:
     looks, _ = split_looks(stored)
     if now.pattern is None or "pattern" not in looks or not looks.sizes["step"]:
         return False
+    if looks["status"].values[-1] == "partial" and not now.reason:
+        return True
     steps = looks["step"].values[-RECENT:].tolist()
     patterns = looks["pattern"].isel(step=slice(-RECENT, None)).values
     distance = _moved(patterns[-1], now.pattern)

@@ -22,7 +22,7 @@ HEADS = ("step", "layer", "head")
 
 FINITE = "finite"
 """What every look records, whatever it is asked for: 1 for a head whose logits are all finite, or 0; NaN for the heads
-of later layers that are not finite either."""
+of other layers that are not finite either, once the first was not."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ class Observer:
         self.layers: dict[str, SeenLayer] = {}
         self.announced: list[Announced] = []
         self.unseen: tuple[str, ...] = ()  # modules with a softmax that looks like attention
+        self._origin: int | None = None  # the layer that was the first whose logits were not finite
         self._failures: dict[str, QuantityError] = {}  # of the last look that was not a replay
         self._replay = Replay(self._model, probe.device)
 
@@ -234,11 +235,12 @@ class Observer:
         finite, reason = np.where(is_bad.cpu().numpy(), 0.0, 1.0), ""
         for row, layer in zip(finite, self.layers.values(), strict=True):
             row[layer.heads :] = math.nan
-        bad = np.flatnonzero((finite == 0).any(1))
-        if len(bad):
-            finite[bad[1:]] = math.nan  # what the first of them is given on makes the others so
-            more = f", nor are those of {len(bad) - 1} after it" if len(bad) > 1 else ""
-            reason = f"the attention logits of {list(self.layers)[bad[0]]} are not finite{more}"
+        bad = np.flatnonzero((finite == 0).any(1)).tolist()
+        self._origin = self._origin if self._origin in bad else bad[0] if bad else None
+        if self._origin is not None:
+            finite[[layer for layer in bad if layer != self._origin]] = math.nan  # it made the others so
+            more = ", nor are those of other layers" if len(bad) > 1 else ""
+            reason = f"the attention logits of {list(self.layers)[self._origin]} are not finite{more}"
         names = [quantity.name for group in self._groups for quantity in group.members]
         numbers = dict(zip(names, values.cpu().numpy(), strict=True))
         return Measured(

@@ -6,7 +6,7 @@ key has no choice, so it does not count; the weight on the k largest keys counts
 
     @head_quantity(long_name="attention on the token itself")
     def on_itself(rows):
-        return rows.on(rows.positions)
+        return rows.of_more_than(1, rows.on(rows.positions))
 
     ss.watch(model, probe=batch, record=("entropy", on_itself))
 """
@@ -34,7 +34,12 @@ Sample = Literal["probe", "followed", "repeated", "projections"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Attention of some rows of one layer: B windows, H heads, r rows, S keys."""
+    """Attention of some rows of one layer: B windows, H heads, r rows, S keys.
+
+    >>> @ss.head_quantity(long_name="attention on the token itself")
+    ... def on_itself(rows: ss.Rows):
+    ...     return rows.of_more_than(1, rows.on(rows.positions))
+    """
 
     weights: Tensor  # (B, H, r, S); NaN where all keys are hidden
     logits: Tensor  # (B, H, r, S), -inf where a key is hidden
@@ -157,7 +162,8 @@ def head_quantity(
 ) -> Callable[[Callable[..., Tensor]], HeadQuantity]:
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
-    `sample` says which rows it is given: those of the probe; those that are followed from look to look, with the
+    The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` says which rows it
+    is given: those of the probe; those that are followed from look to look, with the
     weights `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections"
     is given the `Projections` of layers instead.
 

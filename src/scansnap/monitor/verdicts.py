@@ -302,10 +302,8 @@ def _named(head: HeadHistory) -> bool:
 @HEAD_VERDICTS.register("not-finite")
 @head_verdict("alarm", needs=FINITE)
 def not_finite(head: HeadHistory) -> Finding | None:
-    """Logits that are NaN or infinite, in the first layer that has such."""
-    return head.as_long_as(
-        head[FINITE] == 0, "its logits are NaN or infinite, so that nothing else can be said of it or of later layers"
-    )
+    """Logits that are NaN or infinite, in the layer that was the first to have such."""
+    return head.as_long_as(head[FINITE] == 0, "its logits are NaN or infinite: nothing can be measured here")
 
 
 @HEAD_VERDICTS.register("exploding-logits")

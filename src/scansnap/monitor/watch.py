@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from torch import nn
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, ScanSnapError, brief
-from scansnap.base.kinds import InstanceKind
+from scansnap.base.kinds import InstanceKind, OptionalKind, WholeKind
 from scansnap.base.printable import shortened
 from scansnap.monitor.continuing import is_another
 from scansnap.monitor.dataset import FINITE, Labels, Look, describe, looks_of, make_dataset
@@ -32,6 +33,9 @@ from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 
 CLOSED = "the watch is closed: make another one to look again."
+
+INSIDE = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
+"""Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
 Words = Callable[[int], str] | Sequence[str]
 
@@ -54,10 +58,10 @@ def watch(
     model: Annotated[nn.Module, InstanceKind(nn.Module, "a torch.nn.Module")],
     *,
     probe: object,
-    every: int = 50,
+    every: Annotated[int, WholeKind({"least": 1})] = 50,
     store: str | Path | None = None,
     record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
-    rows: int | None = 256,
+    rows: Annotated[int | None, OptionalKind(WholeKind({"least": 1}))] = 256,
     tokens: Words | None = None,
     errors: Literal["record", "raise"] = "record",
     sinks: Sequence[Sink] = (),
@@ -127,10 +131,6 @@ class Watch:
         sinks: Sequence[Sink],
         start: int | None,
     ) -> None:
-        if not isinstance(every, int) or every < 1:
-            raise InputError(f"every is {shortened(every)}: give a whole number of steps, at least 1.")
-        if rows is not None and (not isinstance(rows, int) or rows < 1):
-            raise InputError(f"rows is {shortened(rows)}: give a whole number of rows, at least 1, or None for all.")
         self.every = every
         self._begun: tuple[int, BegunLook] | None = None  # a look that is not recorded yet, and its step
         self._raises, self._tokens, self._model = errors == "raise", tokens, model
@@ -267,7 +267,7 @@ class Watch:
         words, self._to_say = self._to_say, self._to_say if isinstance(self._to_say, InputError) else None
         if isinstance(words, InputError):
             raise words
-        warnings.warn(str(words), stacklevel=3)
+        _warn(str(words))
 
     def _checked(self, step: int) -> int:
         """The number of a step; the last one if this one is before it."""
@@ -289,7 +289,7 @@ class Watch:
     def _warn_once(self, subject: str, sentence: str) -> None:
         if subject not in self._warned:
             self._warned.add(subject)
-            warnings.warn(sentence, stacklevel=5)
+            _warn(sentence)
 
     def __deepcopy__(self, memo: object) -> Watch:
         """Itself: a copy of a module that holds its watch, such as one for averaged weights, is not watched."""
@@ -310,19 +310,11 @@ class Watch:
         except NothingSeen as refusal:
             self._to_say = refusal
             return
-        except InputError:
-            raise
         except Exception as error:
-            name = type(self._model).__name__
-            if any(parameter.is_meta for parameter in self._model.parameters()):
-                raise InputError(f"{name} is on the meta device, without values: load its weights first.") from error
-            raise InputError(
-                f"{name} cannot be run on the probe ({brief(error)}): give what it is called "
-                "with in training: a tensor, a tuple of arguments, a mapping of keyword arguments, or a function of it."
-            ) from error
+            raise self._unfit(error) from error
         labels = self._labels
         if disagreement := self._observer.disagreement():
-            warnings.warn(disagreement, stacklevel=5)
+            _warn(disagreement)
         if self._observer.unseen:
             self._to_say = (
                 f"{self._observer.unseen[0]} has a softmax that looks like attention written by hand, which is not "
@@ -333,14 +325,25 @@ class Watch:
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._observer.record, [look]))
             if is_another(read_looks(self._store.path), look):
-                warnings.warn(
+                _warn(
                     f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
-                    "checkpoint, or give another store.",
-                    stacklevel=5,
+                    "checkpoint, or give another store."
                 )
             if look.step <= self._store.last_step:
                 return
         self._add(look)
+
+    def _unfit(self, error: Exception) -> Exception:
+        """What to say of a probe on which the model fails before the first step."""
+        if isinstance(error, ScanSnapError):
+            return error
+        name = type(self._model).__name__
+        if any(parameter.is_meta for parameter in self._model.parameters()):
+            return InputError(f"{name} is on the meta device, without values: load its weights first.")
+        return InputError(
+            f"{name} cannot be run on the probe ({brief(error)}): give what it is called with in training: a tensor, a "
+            "tuple of arguments, a mapping of keyword arguments, or a function of it."
+        )
 
     def _first_look(self) -> Look:
         """Look; without windows of repeated tokens if the model takes no other number of windows than the probe has."""
@@ -385,6 +388,8 @@ class Watch:
         try:
             measured = read().check() if self._raises else read()
         except Exception as error:
+            if is_first and not isinstance(error, torch.OutOfMemoryError):
+                raise self._unfit(error) from error
             return self._missing(step, error)
         for name, failure in measured.failures.items():
             if is_first:
@@ -413,7 +418,9 @@ class Watch:
                 self._store.append(make_dataset(self._labels, self._observer.record, [look]))
             except Exception as error:
                 is_plain = isinstance(error, ScanSnapError)
-                self._warn(error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}")
+                self._raise_or_warn(
+                    error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}"
+                )
                 return
             look = replace(look, pattern=None)  # it is in the store
         self._looks.append(look)
@@ -424,12 +431,14 @@ class Watch:
                 sink(look.step, told)
             except Exception as error:
                 is_plain = isinstance(error, ScanSnapError)
-                self._warn(error, str(error) if is_plain else f"a sink failed at step {look.step}: {brief(error)}")
+                self._raise_or_warn(
+                    error, str(error) if is_plain else f"a sink failed at step {look.step}: {brief(error)}"
+                )
 
-    def _warn(self, error: Exception, sentence: str) -> None:
+    def _raise_or_warn(self, error: Exception, sentence: str) -> None:
         if self._raises:
             raise error
-        warnings.warn(sentence, stacklevel=6)
+        _warn(sentence)
 
     @property
     def _numbers(self) -> xr.Dataset:
@@ -465,6 +474,14 @@ class Watch:
                 f"tokens has no word for the token {token} ({brief(error)}): give a function of token ids, or a list "
                 "of the words of all of them."
             ) from None
+
+
+def _warn(sentence: str) -> None:
+    """Warn where the user's own code called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, stacklevel=level)
 
 
 def _device(model: nn.Module) -> torch.device:

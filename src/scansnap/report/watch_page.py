@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,30 +26,26 @@ SHOWN_LOOKS = 400
 PATTERN_CELLS = 8 * 2**20
 """Cells of all patterns on the page, a byte each before compression: 24 looks at 12 by 12 heads on 48 tokens."""
 
+Opening = tuple[str, int, int]
+"""The quantity, layer and head that a page shows first."""
+
 SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 """How verdicts are colored: classes of the style sheet."""
 
 
-@dataclass(frozen=True)
-class Opening:
-    """What a page shows first."""
-
-    quantity: str
-    layer: int
-    head: int
-
-
 @door
-def write_watch_page(page: str | Path, dataset: xr.Dataset, opening: Opening | None = None) -> None:
+def write_watch_page(page: str | Path, dataset: xr.Dataset) -> None:
     """Write a page about the looks of a watch, with all verdicts that are registered, your own too.
-
-    It opens on the most pressing head, or on what `opening` says.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     >>> ss.write_watch_page("looks.html", ss.watch(model, probe=torch.randn(2, 12, 16)).dataset)
     """
-    page = Path(page)
+    write_opened(Path(page), dataset)
+
+
+def write_opened(page: Path, dataset: xr.Dataset, opening: Opening | None = None) -> None:
+    """Write the page; it opens on the most pressing head, or where it is told to."""
     check_page(page)
     html.write_page(page, render_watch(dataset, opening))
 
@@ -77,12 +72,12 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
     looks = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), SHOWN_LOOKS))
     quantities = {name: looks[name] for name in quantities_of(looks)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
-    measured = np.flatnonzero(looks["status"].values != "missing")
+    measured = np.flatnonzero(np.isfinite(arrays).any((0, 2, 3)))
     return {
         "steps": looks["step"].values.tolist(),
         "reasons": looks["reason"].values.tolist(),
         "last": int(measured[-1]) if len(measured) else looks.sizes["step"] - 1,
-        "opening": asdict(opening) if opening else None,
+        "opening": opening,
         "layers": looks["module"].values.tolist(),
         "kinds": looks["attention_kind"].values.tolist(),
         "heads": looks.sizes["head"],

@@ -167,14 +167,14 @@ class KernelScratch(NamedTuple):
     solution: NDArray[np.float64]  # (K, C)
 
 
-def apart(array: NDArray[Number]) -> NDArray[Number]:
+def apart(array: NDArray[Number], room: int = ROOM) -> NDArray[Number]:
     """The array with room around it, from the beginning of a cache line on.
 
     If the arrays that compiled loops read and write begin within a few registers of each other, the loops fall back to
     one entry at a time, which rounds differently.  Room around each array rules this out, wherever memory is allocated.
     A register that lies across two lines takes twice as long to load.
     """
-    space = np.zeros(array.size + 2 * ROOM, array.dtype)
+    space = np.zeros(array.size + ROOM + room, array.dtype)
     first = ROOM + -space.ctypes.data % LINE // array.itemsize
     inner = space[first : first + array.size].reshape(array.shape)
     inner[...] = array
