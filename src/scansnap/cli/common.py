@@ -154,6 +154,7 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
+    _leave_out_descriptions()
     from scansnap.figures import attention_over_time
 
     records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
@@ -163,6 +164,13 @@ def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
         return None
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
     return save_picture(figure, picture or beside(path, ".png"), f"; the result is at {path}")
+
+
+def _leave_out_descriptions() -> None:
+    """Keep matplotlib from describing the properties of its classes for help, a third of the time of its import."""
+    import matplotlib.artist
+
+    matplotlib.artist.kwdoc = lambda artist: ""
 
 
 def _sentence(run: dict[str, Any]) -> str:

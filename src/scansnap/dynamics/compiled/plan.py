@@ -156,7 +156,7 @@ class KernelScratch(NamedTuple):
     portion_scale: NDArray[np.floating]  # (E,) the same, portion by portion, of any bias
     portion_slope: NDArray[np.floating]  # (E,) (dJ/db_g)/exp(b_g) in parts
     slopes: NDArray[np.floating]  # (W, GROUP) dJ/d ln a_l
-    products: NDArray[np.floating]  # (W, GROUP)
+    products: NDArray[np.floating]  # (W and more, GROUP)
     per_count: NDArray[np.floating]  # (GROUP, W) (dJ/d ln a_l)/a_l
     bias_weights: NDArray[np.floating]  # (1, B, W) counts with that bias
     bias_probs: NDArray[np.floating]  # (1, K, W) P(l|n) with that bias

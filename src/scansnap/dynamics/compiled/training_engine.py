@@ -421,7 +421,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         portion_scale=np.array(plan.bucket_scale),
         portion_slope=np.zeros(portions, dtype),
         slopes=floats(width, GROUP),
-        products=floats(width, GROUP),
+        products=floats(width + GROUP, GROUP),
         per_count=floats(GROUP, width),
         bias_weights=_rows(np.zeros((1, batch if buckets else 0, width), dtype)),
         bias_probs=_rows(np.zeros((1, num_classes if buckets else 0, width), dtype)),
