@@ -25,6 +25,7 @@ from numba.extending import intrinsic
 import scansnap as ss
 from scansnap.base.borrowed import Borrowed
 from scansnap.dynamics.compiled import batches, loops, readout, training, training_engine
+from scansnap.dynamics.compiled.plan import apart
 from scansnap.dynamics.engine import Work
 
 GROUPS = (2, 4, 6, 8)
@@ -128,7 +129,7 @@ def main() -> None:
     engine = engine_of(classes, 64)
     plan, rule, pool = engine._plan, engine._rule, engine._pools.of(0, 1)
     state, scratch = engine._state, training_engine._scratch(plan, engine._state, rule)
-    y, v, z = (np.array(array[0]) for array in (state.decoder, state.decoder_velocity, state.attention_logits))
+    y, v, z = (apart(array[0]) for array in (state.decoder, state.decoder_velocity, state.attention_logits))
     matrix = torch.randn(1536, 1536)
     parts = {name: _part(work) for name, work in PARTS.items()}
     fastest: dict[Any, float] = {}

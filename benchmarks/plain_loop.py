@@ -36,13 +36,16 @@ def train_plainly(
     heads: int = 1,
     num_sequences: int | None = None,
     learn_position_bias: bool = False,
+    dtype: str = "float32",
 ) -> list[float]:
     """The loss of every step."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    size = classes.vocab_size
-    decoders, attentions = (nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(heads)) for _ in range(2))
-    bias = nn.Parameter(torch.zeros(seq_len - 1), requires_grad=learn_position_bias)
+    size, kind = classes.vocab_size, getattr(torch, dtype)
+    decoders, attentions = (
+        nn.ModuleList(nn.Linear(size, size, bias=False, dtype=kind) for _ in range(heads)) for _ in range(2)
+    )
+    bias = nn.Parameter(torch.zeros(seq_len - 1, dtype=kind), requires_grad=learn_position_bias)
     if zeros:
         for module in (*decoders, *attentions):
             nn.init.zeros_(module.weight)
@@ -54,9 +57,9 @@ def train_plainly(
     losses = []
     for step in range(steps):
         sequences, owner = draw(step)
-        one_hot = nn.functional.one_hot(torch.from_numpy(sequences), size).float()  # (B, T, M)
+        one_hot = nn.functional.one_hot(torch.from_numpy(sequences), size).to(kind)  # (B, T, M)
         keys, query = one_hot[:, :-1], one_hot[:, -1]
-        logits = torch.zeros(())
+        logits = torch.zeros((), dtype=kind)
         for decoder, attention in zip(decoders, attentions, strict=True):
             weights = torch.softmax((keys @ attention(query)[..., None]).squeeze(2) + bias, dim=1)
             mixed = _normalize((weights[:, None] @ keys).squeeze(1), normalization)

@@ -1,10 +1,11 @@
-"""Processor time of whole commands, and which large modules they import.
+"""Time of whole commands, and which large modules they import.
 
     python benchmarks/startup.py [--repeats 5] [--cold | --parts]
 
-Each command is a process of its own in a folder of its own; printed is the median of the user and system time of
-`repeats` processes, after one that is not counted.  With --cold every process also begins without compiled code, as the
-first command on a new machine does.  With --parts it is the parts of `train` that are timed, one after another.
+Each command is a process of its own in a folder of its own; printed are the medians of the user and system time of
+`repeats` processes and of their time by the clock, after one process that is not counted.  With --cold every process
+also begins without compiled code, as the first command on a new machine does.  With --parts it is the parts of `train`
+that are timed, one after another.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ LARGE = ("torch", "numba", "scipy", "pandas", "xarray", "zarr", "matplotlib", "r
 PROGRAM = """
 import sys
 sys.argv[0] = "scansnap"
-from scansnap.cli.app import main
+from scansnap.__main__ import run
 try:
-    main()
+    run()
 finally:
     with open("modules.txt", "w") as file:
         file.write("\\n".join(sys.modules))
@@ -49,17 +50,19 @@ finally:
 
 PARTS = {
     "Python and the command": "import scansnap.cli.app, scansnap.cli.train",
-    "reading the options": "from pydantic import TypeAdapter; TypeAdapter(str)",
     "pandas and xarray": "import pandas, xarray",
     "the loader": "import scansnap.dynamics.train, scansnap.dynamics.compiled.training_engine, llvmlite.binding",
     "zarr": "import zarr, scansnap.results.store",
     "training and storing": "import scansnap as ss; setting = ss.PUBLISHED['syn-small']; "
     "result = ss.train(setting.classes, setting.options, store='run.zarr', progress=False)",
-    "matplotlib": "from scansnap.figures import attention_over_time as picture; import matplotlib.backends.backend_agg",
+    "matplotlib": "import matplotlib.artist; matplotlib.artist.kwdoc = str; "
+    "from scansnap.figures import attention_over_time as picture; import matplotlib.backends.backend_agg",
     "drawing": "picture.draw(picture.prepare(result)).savefig('run.png', dpi=150)",
 }
 TIMED = """
-import json, os, sys, time
+import gc, json, os, sys, time
+from scansnap.__main__ import FULL_COLLECTION
+gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION)
 os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"
 names, spent, before = {}, {}, 0.0
 for part, code in json.loads(sys.argv[1]).items():
@@ -77,8 +80,8 @@ def measure_parts() -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def measure(name: str, *, cold: bool = False) -> tuple[float, list[str]]:
-    """Processor seconds of a command, and the large modules that it imported."""
+def measure(name: str, *, cold: bool = False) -> tuple[float, float, list[str]]:
+    """Seconds of a command by processor and clock, and the large modules that it imported."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **({} if COMMANDS[name] else COMPLETION)}
         if cold:
@@ -93,7 +96,7 @@ def measure(name: str, *, cold: bool = False) -> tuple[float, list[str]]:
             raise SystemExit(f"scansnap {COMMANDS[name]}: {finished.stderr}")
         imported = set(Path(folder, "modules.txt").read_text().split())
     spent = after.children_user + after.children_system - before.children_user - before.children_system
-    return spent, [module for module in LARGE if module in imported]
+    return spent, after.elapsed - before.elapsed, [module for module in LARGE if module in imported]
 
 
 def main() -> None:
@@ -114,8 +117,8 @@ def main() -> None:
         if not arguments.cold:
             measure(name)
         times = [measure(name, cold=arguments.cold) for _ in range(arguments.repeats)]
-        seconds = statistics.median(spent for spent, _ in times)
-        print(f"{name:>24} {seconds:6.2f} s  {', '.join(times[0][1])}", flush=True)
+        spent, elapsed = statistics.median(run[0] for run in times), statistics.median(run[1] for run in times)
+        print(f"{name:>24} {spent:6.2f} s {elapsed:6.2f} s  {', '.join(times[0][2])}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ Syn-Medium with 3 queries, 100 updates, batch 128, T = 128, uniform start.  With
 query (`near_distinct`, a bucket for each position), with as many tokens and positions, and again with 16 positions; the
 basic setting beside them is the same classes without positions.  For each switch these are timed in turn, `repeats`
 times: the basic setting, the setting with the switch, both with `runs` seeds on all cores, and one run of the plain
-loop of the same architecture on one core.  On a CPU times are processor time, summed over cores, which other programs
-disturb least; two cores take half as long.  Printed are medians per run and medians of the paired ratios.  The plain
-loop of the modified gradient and of a prior is that of the basic setting, which is cheaper.
+loop of the same architecture and precision on one core.  On a CPU times are processor time, summed over cores, which
+other programs disturb least; two cores take half as long.  Printed are medians per run and medians of the paired
+ratios.  The plain loop of the modified gradient and of a prior is that of the basic setting, which is cheaper.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main() -> None:
         basic = partial(ss.train, without_positions(classes), **ours)
         switched = partial(ss.train, classes, **ours, **switch)
         plain_switch = {key: value for key, value in switch.items() if key not in ONLY_OURS}
-        plain = partial(train_plainly, classes, **common, **plain_switch, seed=0)
+        plain = partial(train_plainly, classes, **common, **plain_switch, seed=0, dtype=asked.dtype)
         for work in (basic, switched, plain):
             work(steps=2)
         works = [partial(work, steps=100) for work in (basic, switched, plain)]

@@ -78,6 +78,9 @@ def test_own_classes(tmp_path) -> None:
     result = run("train", "--classes", "mine.toml", cwd=tmp_path)
     assert result.returncode == 2
     assert "--lr-y, --lr-z, --steps must be given" in result.stderr
+    line = "scansnap train --classes mine.toml --lr-y 5 --lr-z 10 --steps 100"
+    assert f"try {line}, or the options of a preset" in result.stderr
+    assert run(*line.split()[1:], cwd=tmp_path).returncode == 0
     result = run("train", "--classes", "mine.toml", "--lr-y", "1", "--lr-z", "1", "--steps", "5", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "results/train-mine-" in result.stdout

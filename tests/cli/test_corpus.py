@@ -104,6 +104,8 @@ def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     _, out, error = run("corpus", "count", "prose.txt", "--output", "glued")
     assert "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off." in error
     assert "tokens are held out (valid) and not counted; --split all counts them" in out
+    (tmp_path / "table.csv").write_text("text,label\na cat,yes\na dog,no\n")
+    assert "table: this is a table, and all of its columns" in run("corpus", "count", "table.csv", "--output", "t")[2]
     _, out, error = run("corpus", "count", "prose.txt", "--tokenizer", "prose", "--split", "all")
     assert ("held out" in out, error) == (False, "")
     assert "'gate' occurs 30 times" in run("corpus", "show", "counts", "--query", "gate")[1]

@@ -33,7 +33,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 def test_words_table_and_page(run, tmp_path) -> None:
     code, out, error = run("reviews.csv", "--updates", "40", "--page", "page.html", "--table", "words.csv")
-    assert (code, error) == (0, "")
+    assert (code, "scansnap:" in error) == (0, False)  # a slow machine says how far it is
     assert "reviews.csv: 400 rows used, 1 left out; 2 labels" in out
     assert "1 row (line 402) left out: no text." in out
     assert out.index("magic") < out.index("Unproven")

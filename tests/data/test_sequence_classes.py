@@ -89,6 +89,7 @@ BAD = [
     ({"query": [4.5, 4, 5]}, "must be a list of token ids"),
     ({"next_token": [0, -1, 2]}, "next_token holds token -1"),
     ({"next_token": [0, 0, 2]}, "classes 0, 1 have the same query 4 and the same next token 0"),
+    ({"next_token": [0, 0, 2], "token_names": list("abcdef")}, "the same query e and the same next token a"),
     ({"vocab_size": 1}, "vocab_size is 1"),
     ({"vocab_size": "six"}, "vocab_size is 'six'"),
     ({"weights": [0.5, 0.5, 0.5]}, "weights sum to 1.5"),

@@ -223,3 +223,27 @@ def test_signals_sent_twice_are_one_and_a_later_one_ends_at_once(number: int) ->
     assert (ended.returncode, ended.stderr) == (128 + number, "scansnap: stopped; nothing was written.\n")
     ended = program(TWICE, number, "0.01", "check", "x.zarr")
     assert (ended.returncode, ended.stderr) == (-number, "")
+
+
+SWALLOWS = """
+import ctypes, signal, time
+from scansnap.cli.stopping import Terminated, stopping_on_signals
+
+@ctypes.CFUNCTYPE(None)
+def called_back():
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(0)
+
+try:
+    with stopping_on_signals():
+        called_back()
+        time.sleep(10)
+except Terminated:
+    print("stopped")
+"""
+
+
+def test_a_signal_is_not_lost_in_a_call_back() -> None:
+    """As compilers make them: Python reports an exception there, and goes on as if nothing had been sent."""
+    finished = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, text=True, check=True, timeout=60)
+    assert (finished.stdout, finished.stderr) == ("stopped\n", "")

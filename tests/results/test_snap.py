@@ -74,7 +74,7 @@ def test_a_last_record_that_came_early_does_not_undo_a_snap() -> None:
 
 
 def test_what_never_moved_has_not_frozen() -> None:
-    assert find_snap(STEPS, moved(0.01, 0.0005)).status == "never moved"
+    assert find_snap(STEPS, moved(0.01, 0.0005)).status == "hardly moved"
 
 
 def test_records_that_a_diverged_run_never_made_are_left_out() -> None:

@@ -19,7 +19,17 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import register_pass
 from numba.core.registry import CPUDispatcher, cpu_target
-from numba.core.typed_passes import NativeLowering
+from numba.core.typed_passes import InlineOverloads, NativeLowering, NopythonRewrites
+from numba.core.untyped_passes import (
+    FindLiterallyCalls,
+    InlineClosureLikes,
+    InlineInlinables,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    RewriteDynamicRaises,
+    WithLifting,
+)
 
 from scansnap.base.borrowed import Borrowed
 
@@ -51,7 +61,7 @@ def inner(*, allocates: bool = False, **options: Any) -> Callable[[Callable[...,
 
 def kept(**options: Any) -> Callable[[Callable[..., Any]], CPUDispatcher]:
     """A decorator for functions of named tuples that are called by way of `kept_code.KeptFunction`."""
-    return lambda function: CPUDispatcher(function, targetoptions=BARE | options)
+    return lambda function: CPUDispatcher(function, targetoptions=BARE | options, pipeline_class=_KeptCompiler)
 
 
 def narrowed(function: CPUDispatcher) -> CPUDispatcher:
@@ -63,8 +73,8 @@ def narrowed(function: CPUDispatcher) -> CPUDispatcher:
             plain = whole.py_func
             names = {**plain.__globals__, "GENERAL": False}
             twin = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__, plain.__closure__)
-            pipeline = {"pipeline_class": _InnerCompiler} if isinstance(whole, InnerFunction) else {}
-            copies[whole] = type(whole)(twin, targetoptions=whole.targetoptions, **pipeline)
+            compiler = _InnerCompiler if isinstance(whole, InnerFunction) else _KeptCompiler
+            copies[whole] = type(whole)(twin, targetoptions=whole.targetoptions, pipeline_class=compiler)
             called = {
                 name: names[name] for name in plain.__code__.co_names if isinstance(names.get(name), InnerFunction)
             }
@@ -90,7 +100,7 @@ def machine_code(function: CPUDispatcher, arguments: tuple[Any, ...]) -> tuple[s
     called = {name for name in declared if not name.startswith("llvm.")}
     assert called <= OUTSIDE, f"compiled code calls {called - OUTSIDE}"
     sizes = [context.get_abi_sizeof(context.data_model_manager[kind].get_data_type()) for kind in kinds]
-    return compiled.fndesc.llvm_func_name, compiled.library._get_compiled_object(), sizes
+    return compiled.fndesc.llvm_func_name, compiled.library.translated(), sizes
 
 
 @contextmanager
@@ -106,7 +116,7 @@ def _without_collector() -> Iterator[None]:
 
 
 class _InnerLibrary(JITCodeLibrary):
-    """Code that is never run by itself, and so not translated.
+    """Code that is not run in this form, and so not translated unless it is asked for.
 
     It is optimized as if it were: where sums may be reordered, code that is optimized twice rounds differently from
     code that is optimized once, and results should not change with how they are compiled.
@@ -119,6 +129,10 @@ class _InnerLibrary(JITCodeLibrary):
     def get_pointer_to_function(self, name: str) -> int:
         self._ensure_finalized()
         return 0
+
+    def translated(self) -> bytes:
+        """Its machine code, as an object file."""
+        return self._codegen._tm.emit_object(self._final_module)
 
     @property
     def codegen(self) -> _InnerLibrary:
@@ -140,18 +154,42 @@ class _NarrowedLibrary(_InnerLibrary):
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InnerLowering(NativeLowering):
     _name = "scansnap_inner_lowering"
+    narrowed: type[_InnerLibrary] = _NarrowedLibrary
 
     def run_pass(self, state: Any) -> bool:
         is_general = state.func_id.func.__globals__.get("GENERAL", True)
-        library = _InnerLibrary if is_general else _NarrowedLibrary
+        library = _InnerLibrary if is_general else self.narrowed
         state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
         return super().run_pass(state)
 
 
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _KeptLowering(_InnerLowering):
+    _name = "scansnap_kept_lowering"
+    narrowed = _InnerLibrary
+
+
+NEEDLESS = {
+    FindLiterallyCalls, InlineClosureLikes, InlineInlinables, InlineOverloads, LiteralPropagationSubPipelinePass,
+    LiteralUnroll, MakeFunctionToJitFunction, NopythonRewrites, RewriteDynamicRaises, WithLifting,
+}  # fmt: skip
+"""Passes that look for closures, exceptions, contexts and expressions of arrays: functions that make no arrays have
+none of these."""
+
+
 class _InnerCompiler(Compiler):
+    lowering = _InnerLowering
+
     def define_pipelines(self) -> list[Any]:
         (pipeline,) = super().define_pipelines()
-        pipeline.passes = [(_InnerLowering if kind is NativeLowering else kind, why) for kind, why in pipeline.passes]
+        pipeline.passes = [
+            (self.lowering if kind is NativeLowering else kind, why)
+            for kind, why in pipeline.passes
+            if kind not in NEEDLESS or self.state.flags.nrt
+        ]
         pipeline.finalize()
         return [pipeline]
+
+
+class _KeptCompiler(_InnerCompiler):
+    lowering = _KeptLowering

@@ -7,12 +7,15 @@ by the values that a function closes over, so every cached function closes over 
 
 from __future__ import annotations
 
-import ast
+import re
 import zlib
 from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
+
+IMPORT = re.compile(r"^from (scansnap\.[\w.]+) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
+"""An import of this package when a module is loaded; to parse the sources would take ten times as long."""
 
 
 def source_stamp(module: str) -> int:
@@ -37,9 +40,8 @@ def _imported(module: str) -> set[str]:
 @cache
 def _direct(module: str) -> frozenset[str]:
     names = set()
-    for node in ast.parse(_file(module).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("scansnap."):
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for home, *listed in IMPORT.findall(_file(module).read_text(encoding="utf-8")):
+        names |= {home, *(f"{home}.{word}" for word in re.findall(r"\w+", " ".join(listed)))}
     return frozenset(name for name in names if _file(name).is_file())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,12 +79,20 @@ def setting(preset: str | None, classes: str | None) -> tuple[str, DataSource, E
     return preset or "syn-small", experiment.classes, experiment
 
 
-def check_required(cls: type[Options], words: Mapping[str, Any]) -> None:
-    """Refuse a command without the flags that only presets make optional."""
-    missing = [name for name in required_of(cls) if words.get(name) is None]
+EXAMPLES = {"lr_y": "--lr-y 5", "lr_z": "--lr-z 10", "steps": "--steps 100"}
+"""Rates and a length at which attention of small classes visibly scans."""
+
+
+def check_required(command: str, classes: str | None, cls: type[Options], words: Mapping[str, Any]) -> None:
+    """Refuse a command without the flags that only presets make optional, and say what could be typed."""
+    missing = ["--" + name.replace("_", "-") for name in required_of(cls) if words.get(name) is None]
     if missing:
-        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise InputError(f"{flags} must be given: only presets set rates and lengths.")
+        source = "" if classes is None else f" --classes {shlex.quote(classes)}"
+        values = " ".join(EXAMPLES[name] for name in required_of(cls) if name in EXAMPLES)
+        raise InputError(
+            f"{', '.join(missing)} must be given, since only presets set rates and lengths: try scansnap "
+            f"{command}{source} {values}, or the options of a preset, scansnap {command} --preset syn-small{source}."
+        )
 
 
 def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
@@ -145,6 +154,7 @@ def show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, 
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
+    _leave_out_descriptions()
     from scansnap.figures import attention_over_time
 
     records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
@@ -154,6 +164,13 @@ def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
         return None
     figure = attention_over_time.draw(attention_over_time.prepare(dataset))
     return save_picture(figure, picture or beside(path, ".png"), f"; the result is at {path}")
+
+
+def _leave_out_descriptions() -> None:
+    """Keep matplotlib from describing the properties of its classes for help, a third of the time of its import."""
+    import matplotlib.artist
+
+    matplotlib.artist.kwdoc = lambda artist: ""
 
 
 def _sentence(run: dict[str, Any]) -> str:

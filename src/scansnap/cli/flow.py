@@ -38,7 +38,7 @@ def command(
         words = values_of(experiment.flow_options(tuple(times)))
         del words["record"]
     words.update(read_flags(flags, FlowOptions))
-    common.check_required(FlowOptions, words)
+    common.check_required("flow", classes, FlowOptions, words)
     options = from_names(FlowOptions, words)
     path = store or common.default_store(f"flow-{name}", {**options.described(), "classes": source.fingerprint})
 

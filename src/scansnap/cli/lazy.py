@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -32,12 +32,16 @@ def group_of(homes: Mapping[str, str]) -> type[TyperGroup]:
     return Group
 
 
+NO_HELP = {"default_map": {"help": False}}
+"""What `--help` is where it is not given: None would be validated by pydantic, which is slow to import."""
+
+
 class LazyCommand(SectionedCommand):
     """A command that knows its name and its first sentence, and imports its module for everything else."""
 
     def __init__(self, name: str, home: str) -> None:
         self._module, self._function = home.split(":")
-        super().__init__(name, short_help=self._first_sentence(), rich_markup_mode=None)
+        super().__init__(name, short_help=self._first_sentence(), rich_markup_mode=None, context_settings=NO_HELP)
         del self.params, self.callback, self.help  # so that they are asked for below
 
     def _first_sentence(self) -> str:
@@ -61,7 +65,18 @@ class LazyCommand(SectionedCommand):
         if name not in ("params", "callback", "help"):
             raise AttributeError(name)
         alone = typer.Typer(add_completion=False)
-        alone.command(self.name)(getattr(import_module(f"scansnap.cli.{self._module}"), self._function))
+        function = getattr(import_module(f"scansnap.cli.{self._module}"), self._function)
+        alone.command(self.name)(function)
         whole = typer.main.get_command(alone)
+        kinds = get_type_hints(function)
+        for param in whole.params:
+            if not param.required and not param.multiple and param.nargs == 1:
+                _pass_on(param, is_text=kinds.get(param.name) in (str, str | None))
         self.params, self.callback, self.help = whole.params, whole.callback, whole.help
         return getattr(self, name)
+
+
+def _pass_on(param: Any, *, is_text: bool) -> None:
+    """Let text, and what is not given, pass without pydantic, which would leave both as they are."""
+    convert = param.process_value
+    param.process_value = lambda ctx, value: value if value is None or is_text else convert(ctx, value)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FAILURES = {
     "shortcut": "words that tell a label beyond chance",
-    "unproven": "words that may do so by chance, but attention picks",
+    "unproven": "words that may do so by chance, but attention picks, in the texts or in the population",
     "copies": "words that do so only by copies of a text",
     "bad-rows": "rows that are left out",
 }
@@ -129,7 +129,8 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
 
     words = {
         "shortcut": ("shortcut", "that {are} not allowed", result.shortcuts),
-        "unproven": ("unproven word", "that attention picks", [word for word in result.unproven if word.is_picked]),
+        "unproven": ("unproven word", "that attention picks in the texts or in the population",
+                     [word for word in result.unproven if word.is_picked]),
         "copies": ("word", "distinct only by copies of a text",
                    [word for word in result.unproven if "copies" in word.reasons]),
     }  # fmt: skip

@@ -3,12 +3,18 @@
 Whatever can be continued adds a note to the interruption on its way out; Python shows notes below a traceback, and the
 commands show them alone.  Launchers and impatient users send a signal several times: those within `GRACE` seconds are
 one, and a later one ends the process at once, which leaves a store as it was at its last checkpoint.
+
+A signal may come while a library calls back into Python or while an object is destroyed, where Python cannot hand on an
+exception, reports it and goes on.  It is then not reported, and the signal is sent again a little later.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
@@ -16,6 +22,8 @@ from types import FrameType
 from scansnap.base.errors import ScanSnapError
 
 GRACE = 1.0
+AGAIN = 0.02
+"""Seconds after which a signal that Python could not hand on is sent again."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -47,10 +55,21 @@ def stopping_on_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
+    def report(lost: sys.UnraisableHookArgs) -> None:
+        nonlocal last
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            report_before(lost)
+            return
+        last = None
+        number = signal.SIGTERM if isinstance(lost.exc_value, Terminated) else signal.SIGINT
+        threading.Timer(AGAIN, os.kill, (os.getpid(), number)).start()
+
+    report_before, sys.unraisablehook = sys.unraisablehook, report
     try:
         for number in before:
             signal.signal(number, stop)
         yield
     finally:
+        sys.unraisablehook = report_before
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -40,7 +40,7 @@ def command(
     if own.get("optimizer", "sgd") != "sgd" and "momentum" not in own:
         words.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
     words.update(own)
-    common.check_required(TrainOptions, words)
+    common.check_required("train", classes, TrainOptions, words)
     options = from_names(TrainOptions, words)
     common.check_picture(picture, RecordKind().plain(options.record) if "record" in own else common.DRAWN)  # type: ignore[arg-type]
     path = store or common.default_store(f"train-{name}", {**options.described(), "classes": source.fingerprint})

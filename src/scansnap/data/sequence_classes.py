@@ -158,11 +158,12 @@ class SequenceClasses(DataSource):
             raise InputError("there are no classes: give at least one row of probabilities.")
         query_ids = _class_ids(query, "query", count, vocab_size)
         next_ids = _class_ids(next_token, "next_token", count, vocab_size)
-        _check_pairs(query_ids, next_ids)
+        names = _names(token_names, vocab_size)
+        _check_pairs(query_ids, next_ids, names)
         if (own := np.flatnonzero(query_ids == next_ids)).size:
             raise InputError(
-                f"class {own[0]} has the query {query_ids[own[0]]} and predicts the same token: give it a next token "
-                "other than its query."
+                f"class {own[0]} has the query {_called(query_ids[own[0]], names)} and predicts the same token: give "
+                "it a next token other than its query."
             )
         for i, (ids, row) in enumerate(zip(supports, values, strict=True)):
             _check_support(i, ids, row, vocab_size)
@@ -181,7 +182,7 @@ class SequenceClasses(DataSource):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         object.__setattr__(self, "vocab_size", vocab_size)
-        object.__setattr__(self, "token_names", _names(token_names, vocab_size))
+        object.__setattr__(self, "token_names", names)
 
     # --- drawing sequences --------------------------------------------------------------------------------------------
 
@@ -333,7 +334,7 @@ class SequenceClasses(DataSource):
     def name(self, token: int) -> str:
         """The token's name, or its id if it has none."""
         token = checks.whole("token", token, most=self.vocab_size - 1)
-        return self.token_names[token] if self.token_names else str(token)
+        return _called(token, self.token_names)
 
     # --- identity -----------------------------------------------------------------------------------------------------
 
@@ -412,14 +413,19 @@ def _class_ids(values: ArrayLike, what: str, count: int, vocab_size: int) -> Int
     return ids.copy()
 
 
-def _check_pairs(query_ids: IntArray, next_ids: IntArray) -> None:
+def _called(token: int, names: Sequence[str] | None) -> str:
+    return names[token] if names else str(token)
+
+
+def _check_pairs(query_ids: IntArray, next_ids: IntArray, names: Sequence[str] | None) -> None:
     pairs, counts = np.unique(np.stack([query_ids, next_ids], 1), axis=0, return_counts=True)
     if (counts > 1).any():
         query, next_token = (int(token) for token in pairs[counts > 1][0])
         owners = np.flatnonzero((query_ids == query) & (next_ids == next_token))
         raise InputError(
-            f"classes {checks.listed(owners)} have the same query {query} and the same next token {next_token}, which "
-            "determine a class: give each its own pair, or mix their probabilities into one class."
+            f"classes {checks.listed(owners)} have the same query {_called(query, names)} and the same next token "
+            f"{_called(next_token, names)}, which determine a class: give each its own pair, or mix their "
+            "probabilities into one class."
         )
 
 

@@ -133,7 +133,7 @@ class Observer:
         weights = []
         for layer in self.layers.values():
             assert layer.before is not None
-            weights.append(layer.before[:windows].transpose(0, 1))
+            weights.append(layer.before[:windows].transpose(0, 1).nan_to_num(0.0))  # rows that see no key
         return torch.stack(weights)
 
     def _in_pieces(self, action: Callable[[], Result]) -> Result:

@@ -156,7 +156,7 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
     there: the largest distances on the way.  Small rates add up, so `snap_status` is `frozen` only where
     `moved_since` is at most a fifth of `moved_until`, and `slowed` where it is more.  A result that recorded only how
     much moves (text, watched models) does not tell where to: there both are NaN, and the rate decides alone.  The other
-    statuses are `not yet`, `never moved` and `too short`; `evidence` says it all in words.
+    statuses are `not yet`, `hardly moved` and `too short`; `evidence` says it all in words.
 
     >>> run = ss.train("syn-small", lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
     >>> print(ss.measure.snaps(run)["snap_status"].values.squeeze())

@@ -3,7 +3,7 @@
 Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps between) is its rate.  A pattern has
 *slowed* at record i if it moved at a peak rate before and every rate after i is at most `FROZEN` of that peak, for at
 least `WATCHED` records that cover at least a fifth of the steps: one quiet record is not evidence.  A pattern that
-moved less than `MOVED` in all never began to move, so it has not slowed.
+moved less than `MOVED` in all has hardly moved, so it has not slowed.
 
 Small rates add up in long runs, and a pattern that creeps, or slides back to where it came from, has not frozen.  So
 where the patterns c_j themselves are known, two distances are compared.  `until` is how far attention had got from its
@@ -46,7 +46,7 @@ class Snap:
     """When a pattern slowed, with the evidence; `step` is None if it has not."""
 
     step: float | None
-    status: str  # "frozen", "slowed" (it did not stay), "not yet", "never moved" or "too short"
+    status: str  # "frozen", "slowed" (it did not stay), "not yet", "hardly moved" or "too short"
     peak_rate: float  # share of attention moved per step
     peak_step: float
     later_rate: float  # the largest rate after `step`, or the last one
@@ -66,7 +66,7 @@ class Snap:
         if self.status == "not yet":
             return f"not yet: {peak}; {self._missing(share)}"
         return {
-            "never moved": f"hardly moved: less than {MOVED:.0%} of attention in all; {peak}",
+            "hardly moved": f"hardly moved: less than {MOVED:.0%} of attention in all; {peak}",
             "too short": f"too short to tell: changes seen: {self.later_records}, needed: {WATCHED + 1}",
         }[self.status]
 
@@ -124,7 +124,7 @@ def find_snap(steps: ArrayLike, moved: ArrayLike, patterns: ArrayLike | None = N
     peak = int(rates.argmax())
     top, last = float(rates[peak]), float(rates[-1])
     if m.sum() < MOVED:
-        return Snap(None, "never moved", top, float(ends[peak]), last, 0)
+        return Snap(None, "hardly moved", top, float(ends[peak]), last, 0)
     fast = int(np.flatnonzero(rates > FROZEN * top)[-1])  # the last record that is not quiet
     after = len(rates) - 1 - fast
     covered = float((ends[-1] - ends[fast]) / (ends[-1] - s[0]))

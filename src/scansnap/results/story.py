@@ -28,7 +28,7 @@ NAMED = 3
 
 ADVICE = {
     "not yet": "train longer to see whether it comes",
-    "never moved": "train longer, or with a larger lr_z",
+    "hardly moved": "train longer, or with a larger lr_z",
     "too short": "record more often",
 }
 """What to do where there is no snap, by the status of a pattern without one."""

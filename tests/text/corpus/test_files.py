@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 import tracemalloc
 from pathlib import Path
@@ -171,7 +172,8 @@ def test_the_digest_depends_on_content_splits_and_files(tmp_path: Path) -> None:
         (b"word", "a single word"),
         (b"text and \0 zero bytes", "null bytes"),
         (b"caf\xe9 and bar", "not text in UTF-8"),
-        ("in another encoding".encode("utf-16"), "null bytes|not text in UTF-8"),
+        ("in another encoding".encode("utf-16"), "text in UTF-16, not text in UTF-8: save it in UTF-8"),
+        (gzip.compress(b"text and text", mtime=0), r"is compressed, not text in UTF-8: unpack it \(gunzip\)"),
         (b"cut within a character \xe6\xbc", "not text in UTF-8"),
     ],
 )
@@ -210,7 +212,7 @@ def test_missing_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_unusable_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ss.InputError, match=r"contains no text: give a folder with files that end in \.txt"):
+    with pytest.raises(ss.InputError, match=r"contains no text .*: give one with files that end in \.txt"):
         find_text(write(tmp_path / "none", data__csv="1,2"))
     with pytest.raises(ss.InputError, match=r"the valid files in .* contain no text"):
         find_text(write(tmp_path / "blank", train="a b", valid=" \n"))

@@ -33,13 +33,15 @@ def reasons(remarks: Remarks) -> dict[str, tuple[int, list[int]]]:
     return {reason: (places.count, places.first) for reason, places in remarks.left_out.items()}
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.tsv", "semicolons.csv", "utf16.csv", "marked.csv"])
+@pytest.mark.parametrize(
+    "name", ["rows.csv", "rows.csv.gz", "rows.tsv", "semicolons.csv", "utf16.csv", "bare.csv", "marked.csv"]
+)
 def test_csv(tmp_path: Path, name: str) -> None:
     """With any delimiter, compressed, and in the encoding that the file states."""
     path = tmp_path / name
     text = CSV if name != "rows.tsv" else CSV.replace(",", "\t").replace('"no""\t', '"no"",')
     text = text.replace(",", ";").replace('"";', '"",') if name == "semicolons.csv" else text
-    encoding = {"utf16.csv": "utf-16", "marked.csv": "utf-8-sig"}.get(name, "utf-8")
+    encoding = {"utf16.csv": "utf-16", "bare.csv": "utf-16-le", "marked.csv": "utf-8-sig"}.get(name, "utf-8")
     content = text.encode(encoding)
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert read(path) == (PLAIN, Remarks())

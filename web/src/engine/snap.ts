@@ -3,7 +3,7 @@
  *
  * Between records i - 1 and i a share m_i of the attention moves, at the rate m_i/(steps between).  A pattern has slowed
  * at record i if every rate after it is at most `FROZEN` of the peak rate, for at least `WATCHED` records that cover at
- * least a fifth of the steps.  A pattern that moved less than `MOVED` in all never began to move.  It has frozen if it got
+ * least a fifth of the steps.  A pattern that moved less than `MOVED` in all has hardly moved.  It has frozen if it got
  * no farther from there than `STAYED` of how far it had got from its start.
  */
 const FROZEN = 0.1;
@@ -15,7 +15,7 @@ const STAYED = 0.2;
 export interface Snap {
   /** When it slowed; null if it has not. */
   step: number | null;
-  status: "frozen" | "slowed" | "not yet" | "never moved" | "too short";
+  status: "frozen" | "slowed" | "not yet" | "hardly moved" | "too short";
   /** The last rate as a share of the peak rate. */
   pace: number;
   /** Shares of attention that moved from the start to the snap, and since. */
@@ -54,7 +54,7 @@ export function findSnap(
   const rates = parts.map((part, i) => part / gaps[i]);
   const peak = Math.max(...rates);
   const pace = peak > 0 ? rates[count - 1] / peak : 1;
-  if (parts.reduce((sum, part) => sum + part, 0) < MOVED) return { step: null, status: "never moved", pace };
+  if (parts.reduce((sum, part) => sum + part, 0) < MOVED) return { step: null, status: "hardly moved", pace };
   let fast = count - 1; // the last record that is not quiet
   while (!(rates[fast] > FROZEN * peak)) fast--;
   const quiet = count - 1 - fast;

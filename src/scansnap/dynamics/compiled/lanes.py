@@ -37,7 +37,7 @@ def load(typing, x, i, j, length):
     lanes = Lanes(x.dtype, length.literal_value)
 
     def generate(context, builder, signature, args):
-        return _load(context, builder, x, args[0], args[1], args[2], lanes)
+        return _load(context, builder, x, args[0], args[1], args[2], lanes=lanes)
 
     return lanes(x, types.intp, types.intp, length), generate
 
@@ -120,6 +120,16 @@ def zero_unless_above(typing, a, b, x):
 
 
 @intrinsic
+def square_root(typing, lanes):
+    """The square root of each lane."""
+
+    def generate(context, builder, signature, args):
+        return _call(builder, "llvm.sqrt", args)
+
+    return lanes(lanes), generate
+
+
+@intrinsic
 def nearest(typing, lanes):
     """Each lane rounded to a whole number, halves to even."""
 
@@ -167,9 +177,27 @@ def load_each(typing, x, j, length, count):
 
     def generate(context, builder, signature, args):
         rows = [ir.Constant(ir.IntType(64), i) for i in range(each.count)]
-        return cgutils.pack_array(builder, [_load(context, builder, x, args[0], row, args[1], lanes) for row in rows])
+        return cgutils.pack_array(
+            builder, [_load(context, builder, x, args[0], row, args[1], lanes=lanes) for row in rows]
+        )
 
     return each(x, types.intp, length, count), generate
+
+
+@intrinsic(prefer_literal=True)
+def load_columns(typing, x, s, i, j, length):
+    """The `length` vectors x[s, i : i + length, j + k]."""
+    lanes = Lanes(x.dtype, length.literal_value)
+    each = types.UniTuple(lanes, lanes.length)
+
+    def generate(context, builder, signature, args):
+        array, s, i, j = args[:4]
+        rows = [builder.add(i, ir.Constant(ir.IntType(64), k)) for k in range(lanes.length)]
+        return cgutils.pack_array(
+            builder, _transposed(builder, [_load(context, builder, x, array, s, row, j, lanes=lanes) for row in rows])
+        )
+
+    return each(x, types.intp, types.intp, types.intp, length), generate
 
 
 @intrinsic
@@ -240,6 +268,19 @@ def one_at(typing, place, like):
 
 
 @intrinsic
+def first_lanes(typing, count, like):
+    """A vector as long as `like` with 1 in the first `count` lanes, and 0 elsewhere."""
+
+    def generate(context, builder, signature, args):
+        whole = ir.VectorType(ir.IntType(64), like.length)
+        lanes = ir.Constant(whole, list(range(like.length)))
+        inside = builder.icmp_signed(">", _spread(builder, args[0], like.length), lanes)
+        return builder.uitofp(inside, context.get_value_type(like))
+
+    return like(types.int64, like), generate
+
+
+@intrinsic
 def store_across(typing, x, i, j, lanes):
     """x[i + k, j] <- lanes[k]."""
 
@@ -262,7 +303,7 @@ def add_to_listed(typing, x, first, rows, n, i, j, each):
             place = builder.add(i, ir.Constant(ir.IntType(64), k))
             row = builder.load(_pointer(context, builder, rows, listed, n, place))
             row = builder.add(first, builder.sext(row, ir.IntType(64)))
-            before = _load(context, builder, x, array, row, j, each.dtype)
+            before = _load(context, builder, x, array, row, j, lanes=each.dtype)
             _store(context, builder, x, array, row, j, builder.fadd(before, lanes))
 
     return types.void(x, types.intp, rows, types.intp, types.intp, types.intp, each), generate
@@ -322,23 +363,28 @@ def total_each(typing, each):
     return totals(each), generate
 
 
-def _pointer(context, builder, array_type, array, i, j):
-    struct = context.make_array(array_type)(context, builder, array)
-    return cgutils.get_item_pointer(context, builder, array_type, struct, [i, j], wraparound=False)
+def _pointer(context, builder, array_type, array, *place):
+    """The address of an entry, from the array's fields as they are: numba's own way copies the array to memory."""
+    model = context.data_model_manager[array_type]
+    data, shape, strides = (
+        builder.extract_value(array, model.get_field_position(name)) for name in ("data", "shape", "strides")
+    )
+    lengths, steps = (cgutils.unpack_tuple(builder, numbers, len(place)) for numbers in (shape, strides))
+    return cgutils.get_item_pointer2(context, builder, data, lengths, steps, array_type.layout, list(place))
 
 
-def _load(context, builder, array_type, array, i, j, lanes):
-    pointer = _pointer(context, builder, array_type, array, i, j)
+def _load(context, builder, array_type, array, *place, lanes):
+    pointer = _pointer(context, builder, array_type, array, *place)
     vector = context.get_value_type(lanes)
     loaded = builder.load(builder.bitcast(pointer, vector.as_pointer()))
-    loaded.align = context.get_abi_sizeof(vector.element)
+    loaded.align = array_type.dtype.bitwidth // 8
     return loaded
 
 
 def _store(context, builder, array_type, array, i, j, lanes):
     pointer = _pointer(context, builder, array_type, array, i, j)
     stored = builder.store(lanes, builder.bitcast(pointer, lanes.type.as_pointer()))
-    stored.align = context.get_abi_sizeof(lanes.type.element)
+    stored.align = array_type.dtype.bitwidth // 8
 
 
 def _spread(builder, number, length):
@@ -362,6 +408,24 @@ def _add_neighbors(builder, *vectors):
     count = first.type.count * len(vectors)
     halves = [ir.Constant(ir.VectorType(ir.IntType(32), count // 2), list(range(begin, count, 2))) for begin in (0, 1)]
     return builder.fadd(*(builder.shuffle_vector(first, last, half) for half in halves))
+
+
+def _transposed(builder, vectors):
+    """As many vectors as each has lanes, with vector i's lane j in vector j's lane i.
+
+    At each distance d = 1, 2, 4, ... vectors i and i + d exchange the lanes in which their numbers differ by d.
+    """
+    length, distance = len(vectors), 1
+    while distance < length:
+        pairs = {}
+        for i in (i for i in range(length) if not i & distance):
+            a, b = vectors[i], vectors[i + distance]
+            low = [lane + (length - distance) * bool(lane & distance) for lane in range(length)]
+            high = [lane + (length if lane & distance else distance) for lane in range(length)]
+            for k, lanes in ((i, low), (i + distance, high)):
+                pairs[k] = builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), length), lanes))
+        vectors, distance = [pairs[k] for k in range(length)], 2 * distance
+    return vectors
 
 
 def _reduce(builder, lanes, combine):

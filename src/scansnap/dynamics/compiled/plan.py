@@ -156,7 +156,7 @@ class KernelScratch(NamedTuple):
     portion_scale: NDArray[np.floating]  # (E,) the same, portion by portion, of any bias
     portion_slope: NDArray[np.floating]  # (E,) (dJ/db_g)/exp(b_g) in parts
     slopes: NDArray[np.floating]  # (W, GROUP) dJ/d ln a_l
-    products: NDArray[np.floating]  # (W, GROUP)
+    products: NDArray[np.floating]  # (W and more, GROUP)
     per_count: NDArray[np.floating]  # (GROUP, W) (dJ/d ln a_l)/a_l
     bias_weights: NDArray[np.floating]  # (1, B, W) counts with that bias
     bias_probs: NDArray[np.floating]  # (1, K, W) P(l|n) with that bias
@@ -167,14 +167,14 @@ class KernelScratch(NamedTuple):
     solution: NDArray[np.float64]  # (K, C)
 
 
-def apart(array: NDArray[Number]) -> NDArray[Number]:
+def apart(array: NDArray[Number], room: int = ROOM) -> NDArray[Number]:
     """The array with room around it, from the beginning of a cache line on.
 
     If the arrays that compiled loops read and write begin within a few registers of each other, the loops fall back to
     one entry at a time, which rounds differently.  Room around each array rules this out, wherever memory is allocated.
     A register that lies across two lines takes twice as long to load.
     """
-    space = np.zeros(array.size + 2 * ROOM, array.dtype)
+    space = np.zeros(array.size + ROOM + room, array.dtype)
     first = ROOM + -space.ctypes.data % LINE // array.itemsize
     inner = space[first : first + array.size].reshape(array.shape)
     inner[...] = array

@@ -22,7 +22,20 @@ from numba import uint32
 
 from scansnap.data.compiled_draws import fill_words, find_places_of_four
 from scansnap.data.random_stream import sequence_key
-from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, spread, store, subtract
+from scansnap.dynamics.compiled.lanes import (
+    add,
+    divide,
+    load,
+    load_columns,
+    multiply,
+    multiply_add,
+    spread,
+    store,
+    store_across,
+    store_each,
+    subtract,
+    zero_unless_above,
+)
 from scansnap.dynamics.compiled.loops import hot, inner_products, rare
 from scansnap.dynamics.compiled.plan import GROUP, ROWS, TOGETHER
 from scansnap.dynamics.compiled.readout import LINEAR, OWN, SQUARE
@@ -123,14 +136,18 @@ def add_portion_slopes(plan, scratch, y, n, weights, layer, s, begin, count):
                 slope = subtract(slope, load(bends, row + OWN, 0, GROUP))
             before = load(slopes, w, 0, GROUP) if head > 0 else spread(y.dtype.type(0), slope)
             store(slopes, w, 0, multiply_add(part, slope, before))
+    for w in range(0, size, GROUP):
+        store_each(products, w, 0, load_columns(weights, layer, begin, w, GROUP))
+    none, one = spread(y.dtype.type(0), scale), spread(y.dtype.type(1), scale)
+    present = none
+    for w in range(size):
+        present = add(present, zero_unless_above(load(products, w, 0, GROUP), none, one))
+    for w in range(size):
+        weight = load(products, w, 0, GROUP)
+        share = zero_unless_above(weight, none, divide(load(slopes, w, 0, GROUP), weight))
+        store_across(per_count, 0, w, zero_unless_above(present, one, share))
     for i in range(count):
-        b, present = begin + i, 0
-        for w in range(size):
-            weight = weights[layer, b, w]
-            present += 1 if weight > 0 else 0
-            per_count[i, w] = slopes[w, i] / weight if weight > 0 else y.dtype.type(0)
-        if present < 2:
-            continue
+        b = begin + i
         for e in range(amounts.shape[2]):
             portion_slope[e] += amounts[s, b, e] * per_count[i, e % per_count.shape[1]]
         if places.shape[2] > 0:

@@ -44,7 +44,21 @@ import math
 import numpy as np
 
 from scansnap.base.inner_function import GENERAL
-from scansnap.dynamics.compiled.lanes import add, load, multiply, multiply_add, spread, store, subtract
+from scansnap.dynamics.compiled.lanes import (
+    add,
+    divide,
+    first_lanes,
+    load,
+    load_columns,
+    multiply,
+    multiply_add,
+    spread,
+    square_root,
+    store,
+    store_each,
+    subtract,
+    zero_unless_above,
+)
 from scansnap.dynamics.compiled.loops import hot, inner_product, largest, rare, scaled_exp
 from scansnap.dynamics.compiled.plan import ENTRY, GROUP, LENGTH, MEAN, ROWS, SCALE
 
@@ -82,20 +96,21 @@ def _attention(plan, scratch, z, n, head, weights, s, begin, count):
     """
     kind = z.dtype.type
     size, boost, f, first = plan.size[n], scratch.boost, scratch.f, head * plan.slots.shape[1]
+    squares = spread(kind(0), load(f, first, 0, GROUP))
+    present, none = first_lanes(count, squares), squares
+    for w in range(0, size, GROUP):  # whole vectors; what lies beyond the class is overwritten, or never read
+        store_each(f, first + w, 0, load_columns(weights, s, begin, w, GROUP))
+    for w in range(size):
+        part = multiply(load(f, first + w, 0, GROUP), spread(boost[head, w], squares))
+        squares = multiply_add(part, part, squares)
+        store(f, first + w, 0, part)
+    scale = zero_unless_above(present, none, divide(spread(kind(1), squares), square_root(squares)))
+    for w in range(size):
+        store(f, first + w, 0, multiply(load(f, first + w, 0, GROUP), scale))
+    store(scratch.shape, ROWS * head + SCALE, 0, squares)  # until `_normalize` has its own numbers there
     for i in range(count):
-        square = kind(0)
-        for w in range(size):
-            part = boost[head, w] * weights[s, begin + i, w]
-            square += part * part
-        if square < kind(1e-20):
+        if scratch.shape[ROWS * head + SCALE, i] < kind(1e-20):
             _attention_to_present(plan, scratch, z, n, head, weights, s, begin, i)
-            continue
-        scale = kind(1) / kind(math.sqrt(square))
-        for w in range(size):
-            f[first + w, i] = scale * boost[head, w] * weights[s, begin + i, w]
-    for i in range(count, GROUP):
-        for w in range(size):
-            f[first + w, i] = 0
 
 
 @rare

@@ -25,6 +25,7 @@ from scansnap.dynamics.compiled.plan import (
     ADAM_RULE,
     GROUP,
     NORMALIZED_RULE,
+    ROOM,
     ROWS,
     SGD_RULE,
     SIGN_RULE,
@@ -303,7 +304,7 @@ def _plan(layout: CompactLayout, pools: Pools, dtype: np.dtype[np.floating], *, 
     return KernelPlan(
         size=np.array(layout.size),
         support=np.array(layout.support),
-        support_probs=np.ascontiguousarray(class_probs[None, :, :width]),
+        support_probs=_rows(class_probs[None, :, :width]),
         bucket=bucket,
         bucket_scale=np.zeros(len(bucket), dtype) if scale is None else scale[bucket],
         bucket_probs=np.ascontiguousarray(class_probs[:, : learned * width]),
@@ -374,6 +375,11 @@ DRAWN_AT_ONCE = 2**16
 takes its place, few enough to fit there beside it.  At least one batch is drawn."""
 
 
+def _rows(weights: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Weights of tokens (., sequences, W), of which a group of sequences is read at once, in whole vectors."""
+    return apart(weights, ROOM + GROUP * (weights.shape[2] + 1))
+
+
 def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelScratch:
     (num_classes, width), dtype, heads = plan.support.shape, state.decoder.dtype, plan.heads
     columns, stride = plan.multiplicity.shape[1], plan.slots.shape[1]
@@ -391,7 +397,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
     whole_vectors = -(-width // LANES) * LANES
     return KernelScratch(
         firsts=np.zeros((window, num_classes + 1), np.int64),
-        weights=np.zeros((window, batch, width), dtype),
+        weights=_rows(np.zeros((window, batch, width), dtype)),
         places=apart(np.zeros((kept[0], kept[1] + TOGETHER - 1, drawn), np.int32)),
         amounts=np.zeros((*kept, 0 if drawn else portions), dtype),
         class_index=np.zeros(batch, np.int64),
@@ -399,7 +405,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         draws=np.zeros(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32),
         counts=np.zeros(width, np.int32),
         boost=floats(heads, whole_vectors),
-        f=floats(heads * stride, GROUP),
+        f=floats(heads * stride + GROUP, GROUP),
         parts=logits if heads == 1 else floats(heads * GROUP, columns),
         logits=logits,
         factor=floats(2, GROUP),
@@ -415,10 +421,10 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         portion_scale=np.array(plan.bucket_scale),
         portion_slope=np.zeros(portions, dtype),
         slopes=floats(width, GROUP),
-        products=floats(width, GROUP),
+        products=floats(width + GROUP, GROUP),
         per_count=floats(GROUP, width),
-        bias_weights=np.zeros((1, batch if buckets else 0, width), dtype),
-        bias_probs=np.zeros((1, num_classes if buckets else 0, width), dtype),
+        bias_weights=_rows(np.zeros((1, batch if buckets else 0, width), dtype)),
+        bias_probs=_rows(np.zeros((1, num_classes if buckets else 0, width), dtype)),
         residuals=floats(modified, columns),
         coefficients=floats(modified, heads * stride),
         dense=np.zeros((modified, state.decoder.shape[1])),

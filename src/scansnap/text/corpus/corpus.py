@@ -22,6 +22,7 @@ from scansnap.base.checks import whole
 from scansnap.base.door import door
 from scansnap.base.errors import InputError
 from scansnap.base.kinds import WholeKind
+from scansnap.base.printable import printable
 from scansnap.base.progress import progress_bar
 from scansnap.text.corpus.cache import cached_folder
 from scansnap.text.corpus.files import TextFiles, find_text
@@ -42,6 +43,7 @@ FORMAT = 1
 """Changes when the same text and settings give different files."""
 
 IDS = np.dtype("<i4")
+TABLES = (".csv", ".tsv", ".json", ".jsonl")
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,17 +127,22 @@ def read_corpus(
     )
     splits = {split: np.memmap(folder / f"{split}.bin", IDS, mode="r") for split in text.splits}
     corpus = Corpus(text.name, ready or load_tokenizer(folder), MappingProxyType(splits), fingerprint)
-    if rule == WORDS and (remark := _seems_prose(corpus.tokenizer)):
-        warnings.warn(f"{text.name}: {remark}", stacklevel=3)
+    for doubt in _doubts(Path(source), corpus.tokenizer):
+        warnings.warn(f"{text.name}: {doubt}", stacklevel=3)
     return corpus
 
 
-def _seems_prose(tokenizer: Tokenizer) -> str | None:
-    """What to say of words that have signs at their ends."""
-    share, example = tokenizer.glued() if isinstance(tokenizer, WordTokenizer) else (0.0, "")
-    if share <= MUCH_GLUED:
-        return None
-    return f"{share:.0%} of the types end in a sign, as '{example}': the tokenizer '{PROSE}' splits signs off."
+def _doubts(source: Path, tokenizer: Tokenizer) -> Iterator[str]:
+    """What to know of a text before one believes its numbers."""
+    if source.suffix.lower() in TABLES:
+        yield "this is a table, and all of its columns are read as text."
+    elif isinstance(tokenizer, WordTokenizer) and tokenizer.name == WORDS:
+        share, word = tokenizer.glued()
+        if share > MUCH_GLUED:
+            yield (
+                f"{share:.0%} of the types end in a sign, as '{printable(word, 40)}': the tokenizer '{PROSE}' splits "
+                "signs off."
+            )
 
 
 def _fill(folder: Path, text: TextFiles, tokenizer: Tokenizer | str, min_count: int, progress: bool | None) -> None:

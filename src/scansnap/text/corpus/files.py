@@ -47,6 +47,13 @@ SEARCH_BYTES = 2**16
 """How far from its target a cut may be."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+FOREIGN = {
+    b"\x1f\x8b": ("compressed", "unpack it (gunzip)"),
+    b"PK\x03": ("compressed, or a document of an office program", "unpack it, or save it as plain text"),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("text in UTF-16", "save it in UTF-8 (iconv -f utf-16 -t utf-8)")),
+}
+"""What files of other kinds begin with, what they are, and what to do."""
+
 SPACES = b" \t\n\r\v\f"
 
 
@@ -136,7 +143,8 @@ def _text_in(path: Path, name: str) -> TextFiles:
         if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
     )
     if not files:
-        raise InputError(f"{path} contains no text: give a folder with files that end in {', '.join(SUFFIXES)}.")
+        raise InputError(f"{path} contains no text (its own folders are not read): give one with files that end in "
+                         f"{', '.join(SUFFIXES)}.")  # fmt: skip
     splits = {
         split: [_whole_file(file) for file in files if _split_of(file) == split]
         for split in SPLITS
@@ -160,8 +168,11 @@ def _split_of(file: Path) -> str | None:
 def _whole_file(path: Path) -> Section:
     try:
         with path.open("rb") as file:
-            start = len(BYTE_ORDER_MARK) if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
-            return Section(path, start, file.seek(0, 2))
+            first = file.read(len(BYTE_ORDER_MARK))
+            for mark, (kind, remedy) in FOREIGN.items():
+                if first.startswith(mark):
+                    raise InputError(f"{path} is {kind}, not text in UTF-8: {remedy}.")
+            return Section(path, len(first) if first == BYTE_ORDER_MARK else 0, file.seek(0, 2))
     except OSError as error:
         raise _unreadable(path, error) from None
 

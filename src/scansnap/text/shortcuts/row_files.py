@@ -35,6 +35,12 @@ FORMATS = (
     "CSV (.csv, .tsv), JSON lines (.jsonl), either compressed (.gz), Parquet (.parquet), or a Hugging Face data set"
 )
 PARQUET, JSON_LINES, CSV = (".parquet", ".pq"), (".jsonl", ".ndjson", ".json"), (".csv", ".tsv", ".txt")
+UNMARKED: dict[tuple[bool, ...], str] = {
+    (False, True, False, True): "utf-16-le",
+    (True, False, True, False): "utf-16-be",
+}
+"""Where the zeros of two letters of ASCII are."""
+
 BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 
@@ -110,10 +116,11 @@ class FileRows(RowSource):
         self._encoding = encoding or self._marked()
 
     def _marked(self) -> str:
-        """The encoding that the file's first bytes state; UTF-8 if they state none."""
+        """The encoding that the file's first bytes state, or show by their zeros; else UTF-8."""
         with self._bytes(self._open()) as file:
             first = _first_bytes(file)
-        return next((name for mark, name in BYTE_ORDER_MARKS.items() if first.startswith(mark)), "utf-8")
+        marked = next((name for mark, name in BYTE_ORDER_MARKS.items() if first.startswith(mark)), None)
+        return marked or UNMARKED.get(tuple(byte == 0 for byte in first), "utf-8")
 
     def _open(self) -> IO[bytes]:
         try:
@@ -154,7 +161,7 @@ class FileRows(RowSource):
 
 def _first_bytes(file: IO[bytes]) -> bytes:
     try:
-        return file.read(3)
+        return file.read(4)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         return b""
 
