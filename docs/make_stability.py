@@ -25,6 +25,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 PAGE = Path(__file__).parent / "theory" / "stability.md"
 SEEDS = range(1, 10)
 SAME, EXCUSED = "same", {UNMET, INAPPLICABLE}
+NO_ROOM, UNUSED = "no room", "not used"
 NOTHING = "nothing is drawn"
 
 INTRODUCTION = """\
@@ -37,10 +38,16 @@ Whether a verdict depends on the seed or on the numbers of a claim's own setting
 every claim that draws random numbers with ten seeds, and every claim with η_Y, η_Z and M twice and half as large, one
 at a time, and writes this page. A test repeats a part of it.
 
-*same* is the verdict of the claim's own setting, with every correction borne out; *assumptions not met* is where the
-change breaks an assumption without which the claim promises nothing; *-* is where M cannot be halved because the tokens
-that occur need it, or where tokens depend on their positions. Where a verdict changes, the cell says what it becomes,
-and the claim's conditions say what decides.
+*same* is the verdict of the claim's own setting, with every correction borne out; *not used* is where the claim does
+not depend on what was changed, so that every number is the same; *assumptions not met* is where the change breaks an
+assumption without which the claim promises nothing; *no room* is where M cannot be halved because the tokens that occur
+need it, or where tokens depend on their positions. Where a verdict changes, the cell says what it becomes, and the
+claim's conditions say what decides.
+
+What is not varied here: the classes themselves. Most settings are of symmetric classes; what unequal ones do to
+Theorems 2 and 3 is measured in [`theorem_2`](attention.md#theorem-2-fates-of-tokens) and
+[`theorem_3`](distinct.md#theorem-3-one-growth-factor-gives-them-all) themselves. Nor are ratios of the rates far from a
+claim's own: a factor of two is not one of a hundred.
 
 """
 
@@ -85,21 +92,28 @@ class Row:
     @property
     def stable(self) -> bool:
         by_seed = not self.seeds or self.seeds == f"{SAME} 10 of 10"
-        return by_seed and all(cell in {SAME, "-", *EXCUSED} for cell in self.cells.values())
+        return by_seed and all(cell in {SAME, NO_ROOM, UNUSED, *EXCUSED} for cell in self.cells.values())
 
 
 def outcome(claim: Claim, own: Verdict, setting: Setting | None, seed: int = 0) -> str:
-    """The verdict in another setting or at another seed, or `same`."""
+    """The verdict in another setting or at another seed, or `same`; `not used` where it changes no number."""
     if setting is None:
-        return "-"
+        return NO_ROOM
     try:
         verdict = claim.run(setting, seed=seed)
     except InputError:
         return INAPPLICABLE
+    if setting != own.setting and _numbers(verdict) == _numbers(own):
+        return UNUSED
     failed = [m.label for m in verdict.measurements if m.role == "corrected" and not m.holds]
     if verdict.verdict != own.verdict:
         return verdict.verdict
     return f"not as corrected: {failed[0]}" if failed and not verdict.unmet else SAME
+
+
+def _numbers(verdict: Verdict) -> list[tuple[float, float]]:
+    """What was predicted and measured; labels may name the setting."""
+    return [(m.predicted, m.measured) for m in verdict.measurements]
 
 
 def checked(claim: Claim) -> Row:

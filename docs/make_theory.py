@@ -1,6 +1,7 @@
 """Check every claim and write the verdicts into the pages of docs/theory, with a picture of each.
 
-python docs/make_theory.py
+python docs/make_theory.py                        checks all claims
+python docs/make_theory.py theorem_2 equation_13  checks those named, and keeps what the pages say about the others
 
 The pages are written by hand except for the text between `<!-- found: lemma_1 -->` and `<!-- end -->`, which is
 replaced: a claim's verdict, its measurements and its picture, and in the index the table of all claims.  The page
@@ -12,12 +13,14 @@ and those after `<!-- claims: holds -->` count verdicts.
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from scansnap.base.formulas import readable
-from scansnap.claims import Verdict, verify
+from scansnap.claims import Claim, Setting, Verdict, claims, verify
+from scansnap.claims.check import classes_in_words
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
 
@@ -25,40 +28,47 @@ HERE = Path(__file__).parent
 PAGES = HERE / "theory"
 IMAGES = HERE / "images" / "claims"
 
-FOUND = re.compile(r"(<!-- found: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+FOUND = re.compile(r"(<!-- found: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+ROW = re.compile(r"^(\| \[`(\w+)`\].*\| [a-z ]+ \|\n)", re.MULTILINE)
 NUMBER = re.compile(r"(<!-- (\w+): ([^<>]+?): (predicted|measured|deviation|percent) -->)(.*?)(<!-- end -->)")
 COUNT = re.compile(r"(<!-- claims: ([a-z ]+) -->)(\d*)(<!-- end -->)")
 EVERY = "every_claim"
 """The name under which the index has its table."""
 
 
-def main() -> list[Verdict]:
+def main(*ids: str) -> list[Verdict]:
     """The verdicts that were written."""
     IMAGES.mkdir(parents=True, exist_ok=True)
-    verdicts = verify(progress=True)
+    verdicts = verify(*ids, progress=True)
     texts = {page: page.read_text() for page in sorted(PAGES.glob("*.md"))}
     places = claim_places(texts)
-    rows = "".join(_row(verdict, places[verdict.id]) for verdict in verdicts)
+    rows = {name: row for row, name in ROW.findall(texts[PAGES / "index.md"])}
+    rows |= {verdict.id: _row(verdict, places[verdict.id]) for verdict in verdicts}
     blocks = {
         EVERY: "| claim | statement | predicted | measured | deviation | category | verdict |\n"
-        "| --- | --- | ---: | ---: | ---: | --- | --- |\n" + rows,
+        "| --- | --- | ---: | ---: | ---: | --- | --- |\n" + "".join(rows[claim.id] for claim in claims()),
         **{verdict.id: _section(verdict) for verdict in verdicts},
     }
     for page, text in texts.items():
-        page.write_text(FOUND.sub(lambda match: match[1] + blocks[match[2]] + match[3], text))
+        page.write_text(FOUND.sub(lambda match: match[1] + blocks.get(match[2], match[3]) + match[4], text))
     (PAGES / "coverage.md").write_text(coverage_page())
+    words = [row.strip(" |\n").split(" | ")[-1] for row in rows.values()]
     for page in (HERE / "summary.md", HERE.parent / "README.md"):
-        page.write_text(filled(page.read_text(), verdicts))
+        page.write_text(filled(page.read_text(), verdicts, words))
     for verdict in verdicts:
         picture.draw(picture.prepare(verdict)).savefig(IMAGES / f"{verdict.id}.png", dpi=110)
     return verdicts
 
 
-def filled(text: str, verdicts: list[Verdict]) -> str:
-    """The text with its numbers and counts."""
+def filled(text: str, verdicts: list[Verdict], words: list[str]) -> str:
+    """The text with the numbers of these verdicts, and counts of the words that all claims got."""
     by_id = {verdict.id: verdict for verdict in verdicts}
-    words = [verdict.verdict for verdict in verdicts]
-    text = NUMBER.sub(lambda match: match[1] + number(by_id[match[2]], match[3], match[4]) + match[6], text)
+    text = NUMBER.sub(
+        lambda match: (
+            match[0] if match[2] not in by_id else match[1] + number(by_id[match[2]], match[3], match[4]) + match[6]
+        ),
+        text,
+    )
     return COUNT.sub(
         lambda match: f"{match[1]}{len(words) if match[2] == 'all' else words.count(match[2])}{match[4]}", text
     )
@@ -159,16 +169,26 @@ def _row(verdict: Verdict, place: str) -> str:
     )
 
 
+def _setting(claim: Claim, setting: Setting) -> str:
+    """The setting with as much of it as the claim depends on."""
+    if claim.depends_on == "nothing":
+        return ""
+    classes = setting.classes
+    of_classes = "" if claim.depends_on == "K, M and the rates" else f", {classes_in_words(classes)}"
+    return (
+        f" *Setting:* K = {classes.num_classes}, M = {classes.vocab_size}{of_classes}, "
+        f"η_Y = {setting.lr_y:g}, η_Z = {setting.lr_z:g}."
+    )
+
+
 def _section(verdict: Verdict) -> str:
     claim, setting = verdict.claim, verdict.setting
-    sizes = f"K = {setting.classes.num_classes}, M = {setting.classes.vocab_size}"
-    where = f" *Setting:* {sizes}, η_Y = {setting.lr_y:g}, η_Z = {setting.lr_z:g}."
     lines = [
         f"`scansnap verify {verdict.id}` ({claim.where}): **{verdict.verdict}**. *Category:* {claim.category}.",
         "",
         f"*Check:* {readable(claim.how)}",
         "",
-        f"*Conditions:* {readable(claim.conditions)}.{'' if claim.depends_on == 'nothing' else where}",
+        f"*Conditions:* {readable(claim.conditions)}.{_setting(claim, setting)}",
         "",
     ]
     if claim.correction:
@@ -187,4 +207,4 @@ def _section(verdict: Verdict) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -11,7 +11,7 @@ import scansnap as ss
 from scansnap.claims import Claim, Setting, claims
 from scansnap.claims.claim import DEPENDS
 from scansnap.claims.distinct import equation_112
-from scansnap.cli.verify import _categories, _row
+from scansnap.cli.verify import _categories, _explanation, _row
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,9 @@ def test_users_with_their_own_classes_are_told() -> None:
     assert verdict.as_dict()["depends_on"] == "K, M and the rates"
     assert "(formula in K, M and the rates) A class is drawn" in _row(verdict, own_classes=True)
     assert "formula" not in _row(verdict, own_classes=False)
+    assert f"on your classes and rates, whatever its category, it is: {verdict.verdict}" in _explanation(
+        verdict, own_claim=False
+    )
     (about_them,) = ss.verify("definition_e_prime", classes=ss.syn_small())
     assert _row(about_them, own_classes=True) == _row(about_them, own_classes=False)
     assert all(claim.depends_on in DEPENDS for claim in claims())

@@ -234,8 +234,8 @@ def test_verify_explains_a_claim(tmp_path) -> None:
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout  # colors are for terminals
     assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in result.stdout
-    assert "category:   sharpened (true, and there is a better form)" in result.stdout
-    assert "the paper's assumptions: all met" in result.stdout
+    assert "category:   sharpened (true, and there is a better form), in its own setting" in result.stdout
+    assert "the paper's assumptions: all met (ten times is taken for much larger; eta_Y/eta_Z = 1000)" in result.stdout
     assert "a wrong factor of 1.000001 in the prediction would be noticed" in result.stdout
     assert (tmp_path / "results" / "lemma_6.png").stat().st_size > 10_000
 

@@ -42,8 +42,8 @@ def test_theory_is_the_librarys() -> None:
         direction = theory.directions(classes.probs)
         overlap = float(theory.overlaps(direction).max())
         share = float(direction[0][classes.distinct_tokens(0)].max()) ** 2
-        for form, weight in (("published", 1.0), ("exact", 1 / count)):
-            constant = theory.phase_constant(overlap, num_classes=count, form=form)
+        for form, order, weight in (("published", "published", 1.0), ("exact", "leading", 1 / count)):
+            constant = theory.phase_constant(overlap, num_classes=count, form=order)
             bound = theory.growth_bound(times, **sizes, lr_z=rates["lr_z"], constant=constant, form=form)
             expected = theory.growth_factor_bounds(bound, share**0.5, weight=weight).least
             np.testing.assert_allclose(answer["growthFactor"][form], expected, rtol=1e-9)

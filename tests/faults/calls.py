@@ -33,15 +33,15 @@ THEORY: Mapping[str, Any] = {
     "next_token": [0, 1, 2], "num_classes": 3, "num_sequences": 5, "num_steps": 9, "optimizer": "sgd",
     "other_logit": 0.0, "other_prob": 0.2, "overlap": OVERLAPS, "part_probs": [[0.2, 0.4]], "prob": 0.4, "probs": PROBS,
     "query": [1, 3, 1], "radius": 2.0, "residual": 0.1, "rtol": 1e-6, "seq_len": 9, "sigma": 0.0, "sizes": [1, 2],
-    "speed": 1.0, "steps": 3, "t": 5.0, "theta": 0.0, "times": [1.0], "token": 0, "tolerance": 1e-9, "vocab_size": 20,
-    "weight": 1.0, "weights": [0.2, 0.3, 0.5],
+    "speed": 1.0, "steps": 3, "t": 5.0, "tau": [1.0], "theta": 0.0, "times": [1.0], "token": 0, "tolerance": 1e-9,
+    "vocab_size": 20, "weight": 1.0, "weights": [0.2, 0.3, 0.5],
 }  # fmt: skip
 """Good arguments of the theory's functions: one name means the same thing everywhere."""
 
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
     "decoder": {"logits": np.ones((3, 20))},
     "dominant": {"probs": [0.4, 0.3]},
-    "phase_constant": {"overlap": 0.2},
+    "phase_constant": {"overlap": 0.2, "form": "leading"},
     "shared_overlap_logits": {"overlap": 0.2},
     "shared_overlap_rate": {"overlap": 0.2},
 }

@@ -33,7 +33,7 @@ def test_it_says_when_common_tokens_began_to_lose_and_who_won() -> None:
     assert story.winners[0].share == pytest.approx(0.8)
     assert story.snap_step is None
     assert str(story).startswith(
-        "common tokens began to lose at step 6 (50% → 10% of attention); most attended: token b for next token end "
+        "common tokens had lost 1% of attention by step 6 (50% → 10%); most attended: token b for next token end "
         "(distinct, 80%); no snap (not yet: "
     )
 
@@ -74,7 +74,7 @@ def test_the_second_is_named_where_it_is_close() -> None:
 
 def test_what_hardly_moved_is_told_with_advice() -> None:
     story = stories(_result([[0.5, 0.5], *[[0.48, 0.52]] * 5], ["common", "distinct"]))[0]
-    assert "began to lose at step 2" in str(story)
+    assert "had lost 1% of attention by step 2" in str(story)
     assert "no snap (hardly moved: less than 5% of attention in all" in str(story)
     assert str(story).endswith("): train longer, or with a larger lr_z")
 
@@ -87,7 +87,7 @@ def test_without_common_tokens_it_says_so() -> None:
 
 def test_common_tokens_that_gain_did_not_lose() -> None:
     story = stories(_result([[0.5, 0.5], [0.6, 0.4]], ["common", "distinct"]))[0]
-    assert "common tokens did not lose (50% → 60% of attention)" in str(story)
+    assert "common tokens lost less than 1% of attention (50% → 60%)" in str(story)
 
 
 def test_a_real_run_scans_and_snaps() -> None:
@@ -119,7 +119,7 @@ def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:
         + ", ".join(f"token {token} for next token {n}" + _degree(probs, k) for k, (token, n) in
                     enumerate(zip(best, [15, 16, 17], strict=True)))
     )  # fmt: skip
-    assert "; tokens that are not favored began to lose at step " in facts["story"]
+    assert "; tokens that are not favored had lost 1% of attention by step " in facts["story"]
     favored = ss.measure.favored(run)
     for n, winner in enumerate(facts["winners"]):
         assert bool(favored.isel({"class": n}).sel(token=int(winner["token"])))

@@ -71,7 +71,7 @@ ROWS: list[Row] = [
     (theory.growth_bound_late, {"t": 1e20, **RATES}, {"constant": (1.0, 2.0)}),
     (theory.growth_bound_late, {"t": 1e20, "constant": 3.0, **RATES}, {"form": FORM}),
     (theory.late_time, RATES, {"constant": (1.0, 2.0), "form": FORM}),
-    (theory.phase_constant, {"overlap": 0.3, "num_classes": 4}, {"form": FORM}),
+    (theory.phase_constant, {"overlap": 0.3, "num_classes": 4}, {"form": ("leading", "initial")}),
     (theory.residual_beta, {"direction": F, "query": [1, 3, 1]}, {"form": FORM}),
     (theory.residual_velocity, {"direction": F, "query": [1, 3, 1], "vocab_size": 20},
      {"speed": (1.0, 2.0), "lr_z": (1.0, 2.0), "weights": (UNIFORM, UNEVEN)}),

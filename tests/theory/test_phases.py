@@ -63,6 +63,11 @@ def test_bound_at_the_snap_depends_on_the_ratio_alone() -> None:
 def test_phase_constant() -> None:
     assert theory.phase_constant(0.5, num_classes=10) == pytest.approx(1 / (9 * 0.25))
     assert theory.phase_constant(0.5, num_classes=10, form="published") == pytest.approx(1 / (10 * 0.25))
+    e = np.full((4, 4), 0.3) - 0.3 * np.eye(4)
+    f = np.linalg.cholesky(e + np.eye(4))  # rows with these overlaps
+    beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=10**9).beta
+    drive = theory.drive(theory.overlaps(f), beta, speed=1.0)
+    assert theory.phase_constant(0.3, num_classes=4, form="initial") == pytest.approx(1 / (drive[0] * 0.7), rel=1e-6)
     with pytest.raises(InputError, match="overlap holds 0"):
         theory.phase_constant(0.0, num_classes=10)
 

@@ -27,6 +27,7 @@ from scansnap.base.printable import shortened
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
 from scansnap.theory.form import Form
+from scansnap.theory.overlap import directions, overlaps
 from scansnap.theory.symmetric import DecoderGradient
 
 Role = Literal["assumed", "beyond", "corrected", "contrast"]
@@ -77,6 +78,19 @@ class Setting:
     def probs(self) -> NDArray[np.float64]:
         """P(l|n) over the contextual tokens alone (K x S): the columns that the engine keeps."""
         return self.classes.probs[:, self.classes.contextual_tokens]
+
+
+def classes_in_words(classes: SequenceClasses) -> str:
+    """What tells classes of one size apart: their largest overlap at the start, and how many distinct tokens they have.
+
+    >>> from scansnap.claims.check import classes_in_words
+    >>> classes_in_words(ss.single_common(num_distinct=20))
+    'overlap 0.117, 20 distinct tokens a class'
+    """
+    overlap = float(overlaps(directions(classes.probs[:, classes.contextual_tokens])).max())
+    counts = [len(classes.distinct_tokens(i)) for i in range(classes.num_classes)]
+    tokens = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    return f"overlap {overlap:.3g}, {tokens} distinct token{'s' * (max(counts) != 1)} a class"
 
 
 class WatchedSetting(Setting):

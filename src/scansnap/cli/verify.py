@@ -158,17 +158,20 @@ def _categories(verdicts: Sequence[Verdict]) -> str:
 
 def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     """The verdict in full; for a user's `own_claim` it says whether the check can fail, as tests do for the others."""
-    from scansnap.claims.check import ROLES
+    from scansnap.claims.check import ROLES, classes_in_words
     from scansnap.claims.claim import CATEGORIES
 
     claim, setting = verdict.claim, verdict.setting
+    unused = f" ({' and '.join(verdict.unread)} not used: this claim sets its own rates)" if verdict.unread else ""
     lines = [
         f"{MARKS[verdict.verdict]} {claim.id} ({claim.where}): {verdict.verdict}",
         f"  {readable(claim.statement)}",
-        f"  category:   {claim.category} ({CATEGORIES[claim.category]})",
+        f"  category:   {claim.category} ({CATEGORIES[claim.category]}), in its own setting",
         f"  conditions: {readable(claim.conditions)}",
-        f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}",
+        f"  checked on: {setting.classes!r}, lr_y {setting.lr_y:g}, lr_z {setting.lr_z:g}{unused}",
     ]
+    if claim.depends_on.startswith("the classes"):
+        lines[-1] += f"; {classes_in_words(setting.classes)}"
     if claim.how:
         lines.append(f"  how:        {readable(claim.how)}")
     if claim.note:
@@ -188,10 +191,13 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
                 f"{number_text(measurement.measured, '.6g')}, deviation {number_text(measurement.deviation, '.2g')} "
                 f"(allowed {measurement.allowed:.2g})"
             )
+    if setting != claim.setting():
+        lines.append(f"  on your classes and rates, whatever its category, it is: {verdict.verdict}")
     if verdict.verdict == "assumptions not met":
         lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")
     broken = verdict.broken_assumptions
-    lines.append("  the paper's assumptions: " + ("not met are" if broken else "all met"))
+    accepted = f"all met (ten times is taken for much larger; eta_Y/eta_Z = {setting.lr_y / setting.lr_z:.6g})"
+    lines.append("  the paper's assumptions: " + ("not met are" if broken else accepted))
     lines += [f"    {assumption.statement}: {assumption.advice}" for assumption in broken]
     error = "a flipped sign" if claim.wrong_factor < 0 else f"a wrong factor of {claim.wrong_factor:.10g}"
     noticed = not own_claim or verdict.notices_wrong_factor()

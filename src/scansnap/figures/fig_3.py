@@ -48,7 +48,9 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
     factors = []
     clocks: dict[Form, float] = {"published": 1.0, "exact": 1 / classes.num_classes}
     for form, factor in clocks.items():
-        constant = theory.phase_constant(overlap, num_classes=classes.num_classes, form=form)
+        constant = theory.phase_constant(
+            overlap, num_classes=classes.num_classes, form="published" if form == "published" else "leading"
+        )
         factors.append(
             np.exp(2 * share * factor * theory.growth_bound(TIMES, **rate_options, constant=constant, form=form))
         )

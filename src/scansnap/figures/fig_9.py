@@ -22,11 +22,13 @@ from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.theory.form import Form
+from scansnap.theory.phases import ConstantForm
 
 FORMS: dict[Form, str] = {
     "published": "as published: $\\frac{1}{4}\\ln(C_0 + 4\\Gamma)$",
     "exact": "exact form: $\\frac{1}{4}\\ln(1 + 4\\Gamma/C_0)$",
 }
+ORDERS: tuple[ConstantForm, ...] = ("published", "leading")  # of C_0 in each form
 
 
 def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 10_000) -> xr.Dataset:
@@ -42,8 +44,8 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
     def bounds(t: np.ndarray, rate: np.ndarray) -> np.ndarray:
         return np.array([
             theory.growth_bound(t, vocab_size=vocab_size, num_classes=num_classes, lr_y=rate, lr_z=rate, form=form,
-                                constant=theory.phase_constant(overlap, num_classes=num_classes, form=form))
-            for form in FORMS
+                                constant=theory.phase_constant(overlap, num_classes=num_classes, form=order))
+            for form, order in zip(FORMS, ORDERS, strict=True)
         ])  # fmt: skip
 
     dataset = xr.Dataset(

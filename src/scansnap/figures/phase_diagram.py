@@ -163,7 +163,7 @@ def draw_map(axes: Axes, values: xr.DataArray) -> QuadMesh:
         if len(places) <= FEW:
             axis.set_major_locator(FixedLocator(places.tolist()))
             axis.set_minor_locator(NullLocator())
-            axis.set_major_formatter("{x:g}")
+            axis.set_major_formatter("{x:.3g}")
     notes = _draw_times(axes, values, x, y) if {"vocab_size", "num_classes"} <= set(values.attrs) else []
     if bool(np.isnan(shown.values).any()):
         notes.append("gray: no snap" if values.name == "snap_time" else "gray: no number")
@@ -182,8 +182,8 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
     swapped = y == "lr_y"
     if {x, y} & {"time", "step"}:
         for times, style, name in (
-            (theory.scan_end(**sizes, lr_y=rates), "--", "$t'_0$: scanning ends"),
-            (theory.snap_start(**sizes, lr_y=rates), "-", "$t_0$: attention has snapped"),
+            (theory.scan_end(**sizes, lr_y=rates), "--", "$t'_0$ (Theorem 4)"),
+            (theory.snap_start(**sizes, lr_y=rates), "-", "$t_0$ (Theorem 4)"),
         ):
             axes.plot(*((times, rates) if swapped else (rates, times)), color="white", linestyle=style, label=name)
         axes.legend(fontsize=7, loc="best", facecolor="0.25", labelcolor="white", framealpha=0.8)
@@ -194,7 +194,8 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
         return []
     exponents = np.log10(values.values)
     levels = 10.0 ** np.arange(np.floor(np.nanmin(exponents)) + 1, np.ceil(np.nanmax(exponents)))
-    axes.contour(values[x].values, values[y].values, values.values, levels=levels, colors="black", linewidths=1)
+    lines = axes.contour(values[x].values, values[y].values, values.values, levels=levels, colors="black", linewidths=1)
+    axes.clabel(lines, fmt=lambda level: f"$10^{{{np.log10(level):.0f}}}$", fontsize=8)
     unit = float(theory.snap_start(**sizes, lr_y=1.0))  # t_0 is in proportion to 1/eta_Y
     for level in levels[(unit / levels >= rates[0]) & (unit / levels <= rates[-1])]:
         line, where = (axes.axhline, axes.get_yaxis_transform) if swapped else (axes.axvline, axes.get_xaxis_transform)

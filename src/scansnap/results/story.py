@@ -1,6 +1,6 @@
-"""What attention did in a run: when common tokens began to lose, who won, and when the pattern froze.
+"""What attention did in a run: when common tokens had lost, who won, and when the pattern froze.
 
-Common tokens *begin to lose* at the first record from which on their share of attention, averaged over classes, stays
+Common tokens *have lost* at the first record from which on their share of attention, averaged over classes, stays
 `LOST` below its start.  The *winner* of a class is the token it attends to most at the end; another token that has
 nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed* if
 one of them did not stay where it was (`snap.py`).  Patterns are those of each class, layer and head.
@@ -62,7 +62,7 @@ class Story:
     """What attention did in one run."""
 
     losers: str  # the tokens that should lose: common ones, or those that are not favored if none is distinct
-    scan_step: float | None  # when they began to lose; None if they did not
+    scan_step: float | None  # from when on they had lost `LOST`; None if they have not
     losers_first: float | None  # their share of attention; None if there are none
     losers_last: float | None
     most_distinct: tuple[tuple[str, str, float], ...]  # token, next token, distinctness; empty if any is distinct
@@ -87,10 +87,10 @@ class Story:
     def _scan(self) -> str:
         if self.losers_first is None or self.losers_last is None:
             return f"no token is {'common to several next tokens' if self.losers == COMMON else 'favored by any class'}"
-        shares = f"{self.losers_first:.0%} → {self.losers_last:.0%} of attention"
+        shares = f"{self.losers_first:.0%} → {self.losers_last:.0%}"
         if self.scan_step is None:
-            return f"{self.losers} did not lose ({shares})"
-        return f"{self.losers} began to lose at {self.unit} {self.scan_step:,.6g} ({shares})"
+            return f"{self.losers} lost less than {LOST:.0%} of attention ({shares})"
+        return f"{self.losers} had lost {LOST:.0%} of attention by {self.unit} {self.scan_step:,.6g} ({shares})"
 
     def _win(self) -> str:
         return f"most attended: {_listed([str(winner) for winner in self.winners])}"

@@ -48,6 +48,8 @@ from scansnap.theory.growth import growth_time as growth_time
 from scansnap.theory.growth import residual_size as residual_size
 from scansnap.theory.growth import shift_bounds as shift_bounds
 from scansnap.theory.growth import shift_start as shift_start
+from scansnap.theory.lag import first_fall as first_fall
+from scansnap.theory.lag import lagged_attention as lagged_attention
 from scansnap.theory.measured import MeasuredGradient as MeasuredGradient
 from scansnap.theory.measured import energy_velocity as energy_velocity
 from scansnap.theory.measured import measured_gradient as measured_gradient

@@ -160,7 +160,8 @@ def _fast(lr_y: float, lr_z: float) -> Assumption:
     ratio = lr_y / lr_z if lr_z else math.inf
     return Assumption(
         "fast_decoder", "eta_Y >> eta_Z (1c)", ratio, MUCH, ratio >= MUCH,
-        f"eta_Y/eta_Z = {ratio:.3g}; at least {MUCH:g} is taken for much larger",
+        f"eta_Y/eta_Z = {ratio:.6g}, and at least {MUCH:g} is taken for much larger; what holds to leading order in "
+        "eta_Z/eta_Y holds up to a time that grows with the ratio (first_fall)",
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ for all of them up to c~_l(0)^2, and integrating gives (Eqs. 110, 111)
 
 So one growth factor determines all the others.  Eq. 98 requires g_nl to be proportional to f_nl over the distinct
 tokens of a class: this is true for a decoder that has forgotten how attention was distributed before (eta_Y >> eta_Z,
-or the modified gradient with attention fixed), and an approximation otherwise.
+or the modified gradient with attention fixed), and an approximation otherwise: the decoder lags behind (`lag.py`), by
+more the more a token has gained, so that late and in unequal classes the order r(t) = r(0) chi(t) can turn.
 """
 
 from __future__ import annotations

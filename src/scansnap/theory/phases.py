@@ -11,7 +11,10 @@ because gamma dt = K (M - 1)^2 h dh / eta_Y.  Theorem 4 takes a single common to
 
 so that e^(-4z) = 1 + 4 Gamma / C_0 and
 
-    B_n(t) = eta_Z int_0^t xi_n = int_0^Gamma dG / (C_0 + 4 G) = 1/4 ln(1 + 4 Gamma(t)/C_0) = -z(t).
+    B_n(t) = eta_Z int_0^t xi_n = int_0^Gamma dG / (C_0 + 4 G) = 1/4 ln(1 + 4 Gamma(t)/C_0) = -z(t)
+
+of a token that moves as Eqs. 118 and 119 say.  They are of leading order in the overlap and neglect that the decoder
+lags behind attention: -z of the flow itself, with the modified gradient, is that of `lagged_attention`.
 
 The published B_n is 1/4 ln(C_0 + 4 Gamma), which lacks -1/4 ln C_0, so that B_n(0) is not 0 (Eq. 124).  The poster and
 the slides also lack the factor 1/4.
@@ -30,6 +33,7 @@ from scansnap.theory.form import Form
 from scansnap.theory.growth import decoder_growth, growth_crossings, growth_time, residual_size
 
 GrowthForm = Literal["exact", "published", "poster"]
+ConstantForm = Literal["leading", "initial", "published"]
 
 
 @formula
@@ -285,18 +289,26 @@ def common_logit(
 
 
 @formula
-def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: Form = "exact") -> FloatArray:
-    """C_0 from the overlap f_n . f_n' at the start.
+def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: ConstantForm = "leading") -> FloatArray:
+    """C_0 from the overlap o = f_n . f_n' at the start.
 
-    xi_n = gamma sum_{n'} beta (f_n . f_n') with both factors equal to the overlap o e^(2z): K - 1 terms of o^2 e^(4z).
-    So C_0 = 1/((K-1) o^2) in exact form.  Published: rho_0^4/K, with o = 1/rho_0^2, which is 1/(K o^2).
+    xi_n = gamma sum_{n'} beta (f_n . f_n'), K - 1 terms, and dz/dt = -eta_Z xi_n (1 - o).
+
+    - "leading": both factors are taken for the overlap o e^(2z), as in Eq. 13: C_0 = 1/((K-1) o^2), to leading order in
+      K o.  The default, as Theorem 4 needs the e^(4z) that comes with it.
+    - "initial": with Theorem 1's beta = o/((1 - o)(1 + (K-1) o)), up to 1/M, dz/dt at z = 0 has C_0 =
+      (1 + (K-1) o)/((K-1) o^2).  It is larger by 1 + (K-1) o, and right at the start only.
+    - "published": rho_0^4/K, with o = 1/rho_0^2, which is 1/(K o^2).
 
     >>> print(theory.phase_constant(0.24, num_classes=10).round(3))
     1.929
+    >>> print(theory.phase_constant(0.24, num_classes=10, form="initial").round(3))
+    6.096
     """
     o = numbers("overlap", overlap, above=0)
     classes = sizes("num_classes", num_classes, least=2)
-    return (1 / ((classes - (form == "exact")) * o**2))[()]
+    terms = classes - (form != "published")
+    return ((1 + (terms * o if form == "initial" else 0.0)) / (terms * o**2))[()]
 
 
 def _bound(accumulated: FloatArray, constant: FloatArray, form: GrowthForm) -> FloatArray:
