@@ -117,7 +117,7 @@ def main() -> None:
         if not arguments.cold:
             measure(name)
         times = [measure(name, cold=arguments.cold) for _ in range(arguments.repeats)]
-        spent, elapsed = (statistics.median(run[k] for run in times) for k in (0, 1))
+        spent, elapsed = (statistics.median(seconds) for seconds in zip(*(run[:2] for run in times), strict=True))
         print(f"{name:>24} {spent:6.2f} s {elapsed:6.2f} s  {', '.join(times[0][2])}", flush=True)
 
 
