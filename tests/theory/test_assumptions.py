@@ -102,8 +102,8 @@ def test_a_fast_decoder_is_ten_times_as_fast() -> None:
         assert (assumption.value, assumption.limit, assumption.met) == (0.5 / rate, 10, met)
     assumption = put("fast_decoder", pair(0.3), lr_z=0.1)
     assert assumption.advice == (
-        "eta_Y/eta_Z = 5, and at least 10 is taken for much larger; what holds to leading order in eta_Z/eta_Y holds up "
-        "to a time that grows with the ratio (first_fall)"
+        "eta_Y/eta_Z = 5, and at least 10 is taken for much larger; what holds to leading order in eta_Z/eta_Y holds "
+        "up to a time that grows with the ratio (first_fall)"
     )
     fixed = put("fast_decoder", pair(0.3), lr_z=0.0)
     assert (fixed.value, fixed.met) == (math.inf, True)
