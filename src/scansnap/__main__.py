@@ -7,7 +7,7 @@ threads and modules apart, and a signal there could only spoil the end: it is ig
 What the output cannot show is written out, and what it would not take is not tried again.
 
 Python's collector of cycles looks through all objects whenever their number has grown by a quarter.  Those of imported
-modules stay anyway: looking through them took a quarter of the time of a short command, half of that at its end.
+modules stay anyway: looking through them took a fifth of the time of a short command, half of that at its end.
 """
 
 import contextlib

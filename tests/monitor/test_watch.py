@@ -77,7 +77,7 @@ def test_a_closed_watch_refuses_steps() -> None:
     watch.close()
     assert watch.dataset.sizes["step"] == 1
     assert watch.seen
-    assert repr(watch) == "<watch of GPT at step 1: 1 look at 2 attentions, every 50 steps>"
+    assert repr(watch) == "<watch of GPT at step 1: 1 look every 50 steps, attentions seen: 2>"
 
 
 def test_a_step_without_a_look_costs_nothing() -> None:
@@ -325,11 +325,14 @@ def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
 
 
 def test_attention_by_hand_beside_seen_attention_is_said() -> None:
+    """Whatever else softmax is taken of in the same module."""
     mixed = nn.Sequential(Handmade(), nn.TransformerEncoderLayer(12, 2, 16, batch_first=True))
+    router = mixed[0].layers[0].register_forward_hook(lambda module, args, result: (result.softmax(-1), result)[1])
     watch = ss.watch(mixed, probe=torch.randn(2, 7, 12))
-    with pytest.warns(UserWarning, match=r"0.layers.0 has a softmax .* not seen \(2 such.*watch.attention") as said:
+    with pytest.warns(UserWarning, match=r"0.layers.0 and 1 more modules took a softmax .*watch.attention") as said:
         walk(watch, 1, 2)
     assert len(said) == 1
+    router.remove()
     announced = ss.watch(mixed, probe=torch.randn(2, 7, 12))
     announced.attention(*mixed[0].layers)
     with warnings.catch_warnings():

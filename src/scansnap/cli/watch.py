@@ -91,6 +91,8 @@ def checkpoints(
     if place in series.values() and step_of(place) is not None:  # one of a series
         place = place.parent
     path = store or place.with_name(f"{place.name}-attention.zarr")
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
     with progress_bar("looking at checkpoints", len(series), False if json else None) as show_progress:
         looks = watch_checkpoints(
             folder, text, store=path, windows=windows, length=length, allow_pickles=allow_pickles, device=device,

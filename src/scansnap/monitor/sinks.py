@@ -32,10 +32,10 @@ def numbers(dataset: xr.Dataset) -> dict[str, float]:
     """What sinks are told of the last look."""
     last = dataset.isel(step=-1)
     means = {
-        f"{name}/layer_{layer:02d}": float(np.nanmean(last[name].values[i]))
+        f"{name}/layer_{layer:02d}": float(np.nanmean(heads))
         for name in quantities_of(dataset)
-        for i, layer in enumerate(last["layer"].values.tolist())
-        if np.isfinite(last[name].values[i]).any()
+        for layer, heads in zip(last["layer"].values.tolist(), last[name].values, strict=True)
+        if np.isfinite(heads).any()
     }
     _, failed = split_looks(dataset)
     missing = {"looks/missing": float(len(failed))}

@@ -71,7 +71,7 @@ class Tally:
     shows: bool = True  # whether patterns are kept
     failure: Exception | None = None
     _seen: set[str] = field(default_factory=set)
-    _softmaxes: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and keys by module
+    _softmaxes: list[tuple[str, int, int]] = field(default_factory=list)  # the module, rows and keys
 
     def __post_init__(self) -> None:
         device, number, heads = self.probe.device, len(self.layers), most_heads(self.layers)
@@ -104,15 +104,16 @@ class Tally:
 
     def note_softmax(self, name: str, rows: int, keys: int) -> None:
         """Take note of a softmax that was not announced."""
-        self._softmaxes[name] = rows, keys
+        self._softmaxes.append((name, rows, keys))
 
     def unseen(self) -> tuple[str, ...]:
         """Modules of which no attention was seen, but a softmax over as many keys as there are tokens."""
         lengths = {length for layer in self.layers.values() for length in (layer.queries, layer.keys)}
-        return tuple(
-            name for name, (rows, keys) in self._softmaxes.items()
+        names = (
+            name for name, rows, keys in self._softmaxes
             if keys > 1 and (rows == keys or {rows, keys} <= lengths) and name not in self.layers
         )  # fmt: skip
+        return tuple(dict.fromkeys(names))
 
     def check(self, name: str, returned: Expected, expected: Expected) -> None:
         """At the first look, compare what the model's attention returned with what the weights make it."""

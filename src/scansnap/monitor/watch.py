@@ -158,8 +158,8 @@ class Watch:
         store = f", stored in {self._store.path}" if self._store is not None else ""
         before = "" if self.continues_from is None else f", continued from step {self.continues_from:,}"
         return (
-            f"<watch of {type(self._model).__name__} at step {self._step:,}: {looks} at {len(self._observer.layers)} "
-            f"attentions, every {self.every:,} steps{store}{before}>"
+            f"<watch of {type(self._model).__name__} at step {self._step:,}: {looks} every {self.every:,} steps, "
+            f"attentions seen: {len(self._observer.layers)}{store}{before}>"
         )
 
     def step(self, step: int | None = None) -> None:
@@ -316,10 +316,11 @@ class Watch:
         if disagreement := self._observer.disagreement():
             _warn(disagreement)
         if self._observer.unseen:
+            module, *more = self._observer.unseen
             self._to_say = (
-                f"{self._observer.unseen[0]} has a softmax that looks like attention written by hand, which is not "
-                f"seen ({len(self._observer.unseen)} such in the model): layers are numbered without it; announce it "
-                "with watch.attention(module)."
+                f"{module}{f' and {len(more)} more modules' if more else ''} took a softmax that looks like attention "
+                "written by hand, which is not seen: layers are numbered without it; announce it with "
+                "watch.attention(module)."
             )
         look = self._first_look()  # what moves until the next look is measured from here
         if self._store is not None and self._store.last_step is not None:
