@@ -4,7 +4,8 @@
 
 Syn-Medium, batch 128, T = 128, float32, random start, momentum 0.9, on one core.  Each part is run alone, over all
 classes, for groups of 2, 4, 6 and 8 sequences, and its smallest processor time is weighed by how often a batch has such
-groups.  The whole is the same step of 64 runs with four seeds, timed in turn with the parts and a matrix product.
+groups.  The whole is the same step of 64 runs with four seeds, timed in turn with the parts and a matrix product.  Last
+is what it takes to move the rows that a step of two larger settings of `scaling.py` moves.
 """
 
 from __future__ import annotations
@@ -113,6 +114,18 @@ def engine_of(classes: ss.SequenceClasses, runs: int) -> training_engine.KernelE
     return engine
 
 
+def moving(times: int, rows: int, columns: int) -> float:
+    """Seconds that tensors take to read rows of Y, and to move them and their velocity in place, so many times."""
+    y, v = torch.zeros(rows, columns), torch.ones(rows, columns)
+
+    def move() -> None:
+        y.sum()
+        y.add_(v, alpha=0.5)
+        v.mul_(0.9)
+
+    return times * min(seconds(move) for _ in range(20))
+
+
 def seconds(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
@@ -164,6 +177,8 @@ def main() -> None:
     whole = fastest["whole"]
     print(f"{'all other':>20} {1e6 * (whole - total):7.1f} µs")
     print(f"{'whole':>20} {1e6 * whole:7.1f} µs, {floor / whole:.0%} of the matrix product's rate")
+    print(f"rows of Y moved by tensors: {1e3 * moving(20, 20, 16_000):.1f} ms for M = 16,000 and 20 times 20 rows, "
+          f"{1e3 * moving(1, 2010, 2320) * 957 / 2010:.1f} ms for K = 200 and 957 of 2,010 rows")  # fmt: skip
 
 
 if __name__ == "__main__":
