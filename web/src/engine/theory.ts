@@ -8,7 +8,8 @@
  *     chi = exp(2 f^2(0) B_n),  B_n = 1/4 ln(C_0 + 4 Gamma),       C_0 = 1/(K o^2)                         (published)
  *     chi = exp(2 f^2(0) B_n/K),  B_n = 1/4 ln(1 + 4 Gamma/C_0),   C_0 = 1/((K - 1) o^2)                       (exact)
  *
- * with o the overlap f_n . f_n' of two classes at the start and f(0) the dominant token's entry of f_n.
+ * with o the overlap f_n . f_n' of two classes at the start and f(0) the dominant token's entry of f_n.  The second C_0
+ * is of leading order in o.
  */
 import { isDistinct, queries, type Classes } from "./classes.ts";
 import { makeLayout } from "./layout.ts";
