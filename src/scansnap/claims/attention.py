@@ -71,8 +71,8 @@ def _trained(check: Check, **options: Any) -> FloatArray:
     r"$\eta_Z/\eta_Y$; to gain is $dz/dt > 0$, of the logit and not of the share",
     wrong_factor=-1.0,
     correction=r"at a finite $\eta_Y/\eta_Z$ a distinct token gains until $M h(t/K)$ is $\sqrt{\eta_Y/\eta_Z}$ times a "
-    "number that depends on the classes alone (theory.first_fall): the decoder lags behind attention; no fall was seen "
-    "in symmetric classes",
+    "number that depends on the classes alone (theory.first_fall): the decoder lags behind attention; in symmetric "
+    "classes falls were seen under the modified gradient only",
     needs=("a distinct token", "common tokens"),
     assumes=("weak_overlap", "no_vanishing_overlap", "independent_classes", "fast_decoder"),
 )

@@ -145,7 +145,7 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
 
 @door
 def snaps(dataset: xr.Dataset) -> xr.Dataset:
-    """When each pattern of attention froze, and whether it stayed there.
+    """When each pattern of attention slowed, and whether it stayed there.
 
     There is one pattern for each layer and head, and in a synthetic run for each class.  The rate of a pattern is the
     share of attention that moves between two records per step.  `snap_step` is the step after which the rate never

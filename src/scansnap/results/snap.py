@@ -1,4 +1,4 @@
-"""Has a pattern of attention frozen, when, and has it stayed where it froze?
+"""Has a pattern of attention slowed, when, and has it stayed there, frozen?
 
 Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps between) is its rate.  A pattern has
 *slowed* at record i if it moved at a peak rate before and every rate after i is at most `FROZEN` of that peak, for at

@@ -5,15 +5,17 @@ with all earlier attention too.  Under the modified gradient with equally likely
 
     dY/dt = (eta_Y/K) sum_n B_n r_n^T.
 
-Residuals r_n of different classes are orthogonal up to 1/M (q_0/q_1 = -1/(M - 1)), and r_n = rho zeta_n with an own
-logit y = M h(t/K), dy/dt = (eta_Y/K) q_1 rho (Lemma 6).  So what class n sends back is an integral over its past,
+Residuals r_n of different classes are orthogonal up to 1/M (q_0/q_1 = -1/(M - 1)), and r_n = rho zeta_n.  Let y be
+defined by dy/dt = (eta_Y/K) q_1 rho.  So what class n sends back is an integral over its past,
 
     g_n = Y r_n = rho J_n,     J_n = int_0^y B_n dy',     xi_nl = g_nl/f_nl - f_n . g_n = rho (J_nl/f_nl - f_n . J_n).
 
-With attention fixed J_n = y B_n, f_n . B_n = 1, and B_nl = f_nl (1 - E'_nn) for a token l that only class n has:
-xi_nl = -E'_nn rho y > 0, which is Theorem 2.  While attention moves, J_nl/f_nl weighs the past by f_nl(y')/f_nl(y).  It
-falls short for a token whose f has grown, as those of distinct tokens have, and is too large for one whose f has
-shrunk, as that of the common token has: the lag works against the theorem.  With kappa = eta_Z/eta_Y
+The own logit is f_n . J_n, which is y with attention fixed and nearly so for weak overlaps; then rho is the same for
+all classes and y = M h(t/K) (Lemma 6).  With attention fixed J_n = y B_n, f_n . B_n = 1, and B_nl = f_nl (1 - E'_nn)
+for a token l that only class n has: xi_nl = -E'_nn rho y > 0, which is Theorem 2.  While attention moves, J_nl/f_nl
+weighs the past by f_nl(y')/f_nl(y).  It falls short for a token whose f has grown, as those of distinct tokens have,
+and is too large for one whose f has shrunk, as that of the common token has: the lag works against the theorem.  With
+kappa = eta_Z/eta_Y
 
     dz_l/dy = kappa sum_n f_nl (J_nl - f_nl f_n . J_n)       over the classes of the query,          dJ_n/dy = B_n
 
@@ -24,8 +26,8 @@ token's drive changes sign, if ever, at a tau* that the classes determine, that 
     M h(t/K) = tau* sqrt(eta_Y/eta_Z),         in the logarithmic phase   t = K/(M eta_Y) exp(tau* sqrt(eta_Y/eta_Z)).
 
 So Theorem 2 holds at any time for a ratio that is large enough, and at no ratio for all times, unless tau* is infinite.
-A lag stops what caused it, so a class that moves the common token alone does not overshoot: no token of symmetric
-classes was seen to fall.  Where classes differ, one may move the common token further than another can follow.
+A lag opposes what caused it, so falls in symmetric classes are small, but they occur (common 0.35, distinct 0.35, 0.1,
+0.1, 0.1).  Where classes differ, one may move the common token further than another can follow.
 
 Under true SGD B is F, the terms of leading order cancel, and what is left is of order 1/M: tau* does not apply there.
 """
@@ -46,10 +48,14 @@ from scansnap.theory.growth import growth_time
 from scansnap.theory.overlap import directions
 
 MOST = 100.0
-"""The largest tau: it takes 10^43 steps at eta_Y = eta_Z."""
+"""The largest tau: it takes K/(M eta_Y) 10^43 steps at eta_Y = eta_Z."""
 
 LATEST = 20.0
-"""The tau up to which a fall is looked for: at eta_Y/eta_Z = 100 it is reached after 10^80 steps."""
+"""The tau up to which a fall is looked for: at eta_Y/eta_Z = 100 it takes K/(M eta_Y) 10^87 steps, at equal rates only
+K/(M eta_Y) 5·10^8."""
+
+ROUNDING = 1e-8
+"""The share of tau that a drive must be below zero by, or it is rounding: classes that overlap no other have none."""
 
 
 class LaggedAttention(NamedTuple):
@@ -63,7 +69,8 @@ class LaggedAttention(NamedTuple):
 def lagged_attention(tau: ArrayLike, *, probs: ArrayLike, query: Ids) -> LaggedAttention:
     """z and the drives under the modified gradient at tau = M h(t/K) sqrt(eta_Z/eta_Y), for equally likely classes.
 
-    `probs` is P(l|n).  It is exact to leading order in 1/M.
+    `probs` is P(l|n).  To leading order in 1/M, and in the overlaps, which tau needs: the own logit f_n . J_n is taken
+    for y.
 
     >>> lagged = theory.lagged_attention([1.0, 2.0], probs=[[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], query=[5, 5])
     >>> print(lagged.attention_logits[:, 0].round(3))
@@ -77,6 +84,8 @@ def lagged_attention(tau: ArrayLike, *, probs: ArrayLike, query: Ids) -> LaggedA
         raise InputError(f"tau must be increasing numbers of at most {MOST:g}, such as [0.1, 1, 10].")
     if np.linalg.matrix_rank(directions(p)) < len(p):
         raise InputError("the rows of probs are not linearly independent: the modified gradient needs that they are.")
+    if np.size(query) != len(p):
+        raise InputError(f"query has {np.size(query)} ids and probs {len(p)} rows: give one query for each class.")
     ids, row = np.unique(np.asarray(query), return_inverse=True)
     in_row = (row == np.arange(len(ids))[:, None]).astype(float)  # (Q, K)
     (count, width), rows = p.shape, len(ids)
@@ -108,7 +117,8 @@ def lagged_attention(tau: ArrayLike, *, probs: ArrayLike, query: Ids) -> LaggedA
 def first_fall(probs: ArrayLike, *, query: Ids, vocab_size: int, lr_y: float, lr_z: float) -> FloatArray:
     """When each class's drive on a distinct token first turns negative (K x L), in steps; infinite if it does not.
 
-    NaN where the token is not distinct to the class; infinite also where tau* exceeds `LATEST`.
+    Under the modified gradient, for equally likely classes.  NaN where the token is not distinct to the class; infinite
+    also where tau* exceeds `LATEST`.
 
     >>> unequal = [[0.5, 0.4, 0.1, 0.0, 0.0], [0.1, 0.0, 0.0, 0.7, 0.2]]
     >>> for ratio in (10, 100):
@@ -121,7 +131,7 @@ def first_fall(probs: ArrayLike, *, query: Ids, vocab_size: int, lr_y: float, lr
     size = sizes("vocab_size", vocab_size, least=2)
     tau = np.linspace(0, LATEST, 1001)[1:]
     drive = lagged_attention(tau, probs=p, query=query).token_drive
-    falls = drive < 0
+    falls = drive < -ROUNDING * tau[:, None, None]
     at = np.argmax(falls, axis=0)
     before, after = (np.take_along_axis(drive, i[None], axis=0)[0] for i in (np.maximum(at - 1, 0), at))
     turn = tau[at] - (tau[1] - tau[0]) * np.divide(after, after - before, out=np.zeros_like(after), where=at > 0)

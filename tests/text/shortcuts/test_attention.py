@@ -11,7 +11,7 @@ import scansnap as ss
 from scansnap.text.shortcuts.attention import (
     PICKED,
     Course,
-    LabelledTexts,
+    LabeledTexts,
     ReadWords,
     Texts,
     _columns,
@@ -76,7 +76,7 @@ def test_gains_are_those_of_the_definition(texts: Texts) -> None:
 
 def test_loss_and_accuracy_are_those_of_training(words: ReadWords, texts: Texts) -> None:
     """On the whole set, which `train` measures by itself with all columns of Y."""
-    source = LabelledTexts(words.classes(everywhere=True), texts)
+    source = LabeledTexts(words.classes(everywhere=True), texts)
     run = ss.train(source, lr_y=1.0, lr_z=1.0, steps=40, batch_size=None, num_sequences=len(texts), seq_len=5,
                    record=("loss", "accuracy", "attention_logits", "decoder", _columns(4, 2)),
                    record_every=20)  # fmt: skip

@@ -1,5 +1,5 @@
 /**
- * Has a pattern of attention frozen, when, and has it stayed?  The library's definition (`results/snap.py`).
+ * Has a pattern of attention slowed, when, and has it stayed there?  The library's definition (`results/snap.py`).
  *
  * Between records i - 1 and i a share m_i of the attention moves, at the rate m_i/(steps between).  A pattern has slowed
  * at record i if every rate after it is at most `FROZEN` of the peak rate, for at least `WATCHED` records that cover at

@@ -131,7 +131,7 @@ class Texts:
         return float(loss.mean()), float((labels.argmax(axis=1) == self.label).mean())
 
 
-class LabelledTexts(DataSource):
+class LabeledTexts(DataSource):
     """A fixed set of real texts for `train`."""
 
     def __init__(self, classes: SequenceClasses, texts: Texts) -> None:
@@ -211,7 +211,7 @@ def train_on(words: ReadWords, texts: Texts, options: AttentionOptions, seed: in
     size = len(words.words)
     added = np.zeros(size) if prior is None else prior
     result = train(
-        LabelledTexts(words.classes(everywhere=True), texts), lr_y=options.lr_y, lr_z=options.lr_z,
+        LabeledTexts(words.classes(everywhere=True), texts), lr_y=options.lr_y, lr_z=options.lr_z,
         steps=options.updates, batch_size=min(options.batch_size, len(texts)), num_sequences=len(texts),
         seq_len=1 + max(1, int(texts.has_word.sum(axis=1).max())), seeds=seed,
         attention_prior=np.append(added, np.zeros(1 + len(words.labels))),
