@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import pickle
 import warnings
 from collections import UserDict, namedtuple
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
+from scansnap.base.errors import InputError
+from scansnap.monitor import store
 from tests.monitor.small_models import GPT, ids
 from tests.monitor.test_sight import ByHand
 
@@ -315,3 +318,52 @@ def test_another_number_of_heads_is_a_missing_look_with_a_sentence() -> None:
     watched.blocks[0].attn.heads *= 2
     with pytest.warns(UserWarning, match="blocks.0.attn has 4 heads, and had 2 when the watch was made"):
         watch.step()
+
+
+class Routed(nn.Module):
+    """A model that takes a softmax by the name of its argument, of what is no attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gpt = model()
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Tensor:
+        logits = self.gpt(input_ids)
+        return torch.softmax(input=logits, dim=-1)
+
+
+def test_a_softmax_by_name_is_no_obstacle() -> None:
+    watch = ss.watch(Routed(), probe={"input_ids": ids()}, every=1, errors="raise")
+    assert watch.seen == ("gpt.blocks.0.attn", "gpt.blocks.1.attn")
+
+
+def test_ids_that_are_their_own_labels_are_repeated_as_ids() -> None:
+    """Labels are shifted; which of the two comes first does not matter."""
+    tokens = ids()
+    values = [
+        ss.watch(Routed(), probe=probe, errors="raise").dataset["prefix_matching"].values
+        for probe in ({"labels": tokens, "input_ids": tokens}, {"input_ids": tokens, "labels": tokens.clone()})
+    ]
+    np.testing.assert_array_equal(*values)
+
+
+def test_an_interrupted_look_leaves_the_store_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = ss.watch(model(), probe=ids(), every=1, store=tmp_path / "looks.zarr")
+    watch.step()
+    append, calls = store._Array.append, itertools.count()
+
+    def interrupted(array: store._Array, values: Any) -> Path:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return append(array, values)
+
+    monkeypatch.setattr(store._Array, "append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        watch.step()
+    watch.close()
+    assert ss.load(tmp_path / "looks.zarr")["step"].values.tolist() == [0, 1]
+
+
+def test_names_of_what_every_watch_records_are_taken() -> None:
+    with pytest.raises(InputError, match="as what every watch records"):
+        ss.HeadQuantity("finite", lambda rows: rows.entropy, "mine")

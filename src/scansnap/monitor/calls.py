@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import torch
@@ -216,7 +217,7 @@ def _masked(logits: Tensor, mask: Tensor) -> Tensor:
 
 def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """scale · query @ key, for each of a batch."""
-    if query.is_cuda and query.dtype == key.dtype and query.dtype in (torch.bfloat16, torch.float16):
+    if query.is_cuda and query.dtype == key.dtype and _multiplies_to_float32(query.dtype):
         with exact_products():
             return torch.baddbmm(
                 query.new_zeros((1, 1, 1), dtype=torch.float32), query, key, torch.float32, beta=0, alpha=scale
@@ -224,6 +225,19 @@ def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
     query, key = precise(query), precise(key)
     with exact_products():
         return torch.baddbmm(query.new_zeros((1, 1, 1)), query, key, beta=0, alpha=scale)
+
+
+@cache
+def _multiplies_to_float32(dtype: torch.dtype) -> bool:
+    """Whether a GPU's products of numbers of this type can be had in float32, which older versions of torch refuse."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        return False
+    number = torch.zeros((1, 2, 2), dtype=dtype, device="cuda")
+    try:
+        torch.baddbmm(torch.zeros((1, 1, 1), device="cuda"), number, number, torch.float32, beta=0)
+    except (RuntimeError, TypeError):
+        return False
+    return True
 
 
 def precise(tensor: Tensor) -> Tensor:

@@ -48,4 +48,4 @@ class LightningWatch(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self.watch is not None:
-            self.watch.close()
+            self.watch.__exit__(type(exception))

@@ -277,7 +277,7 @@ class Observer:
             for group in groups:
                 for place, quantity in enumerate(group.members, group.place.start):
                     try:
-                        numbers = quantity.of(stacked, shape, torch.float64)
+                        numbers = quantity.of(stacked, shape, torch.float64, stacked.query.device)
                     except QuantityError as error:
                         failures[quantity.name] = error
                         continue

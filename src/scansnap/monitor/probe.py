@@ -291,13 +291,14 @@ def _in_words(name: str, value: Tensor) -> str:
 def _map(
     call: tuple[tuple[Any, ...], dict[str, Any]], change: Callable[[str, Tensor], Tensor], of: Callable[[Tensor], bool]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    done: dict[int, Tensor] = {}
+    done: dict[tuple[int, bool], Tensor] = {}
 
     def changed(name: str, value: Any) -> Any:
         if isinstance(value, Tensor):
-            if of(value) and id(value) not in done:
-                done[id(value)] = change(name, value)
-            return done.get(id(value), value)
+            key = id(value), name == "labels"  # which are shifted
+            if of(value) and key not in done:
+                done[key] = change(name, value)
+            return done.get(key, value)
         if isinstance(value, MutableMapping):
             filled = copy.copy(value)
             filled.update({key: changed(str(key), item) for key, item in value.items()})

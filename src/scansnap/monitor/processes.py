@@ -33,6 +33,13 @@ def any_failed(failed: bool, device: torch.device) -> bool:
     return bool(flag)
 
 
+def of_first(number: int, device: torch.device) -> int:
+    """The number that the first process has."""
+    shared = torch.tensor(number, device=device)
+    distributed.broadcast(shared, 0)
+    return int(shared)
+
+
 def free_gathered(model: nn.Module) -> None:
     """Give up what a forward pass has gathered; a pass without a backward pass keeps the outermost parameters, which
     would be out of date after the next update."""

@@ -108,6 +108,18 @@ class QuantityError(InputError):
     """A quantity that cannot be computed as its function says."""
 
 
+TAKEN = ("pattern", "finite")
+"""Names of what every watch records."""
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether something failed for lack of memory, which devices and libraries say in their own ways."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and ("out of memory" in said or "alloc" in said)
+    )
+
+
 @door
 @dataclass(frozen=True)
 class HeadQuantity:
@@ -128,14 +140,16 @@ class HeadQuantity:
         object.__setattr__(self, "__wrapped__", self.compute)
         if not self.name.isidentifier():
             raise InputError(f"a quantity is called '{self.name}': give it a name of letters, digits and underscores.")
+        if self.name in TAKEN:
+            raise InputError(f"a quantity is called '{self.name}', as what every watch records: give it another name.")
 
-    def of(self, measured: object, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    def of(self, measured: object, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         """What the function says of rows or projections; a function that fails is named."""
         try:
             values = self.compute(measured)
-        except torch.OutOfMemoryError:
-            raise  # there may be room for fewer windows
         except Exception as error:
+            if lacks_memory(error):
+                raise  # there may be room for fewer windows
             raise QuantityError(
                 f"the quantity '{self.name}' fails ({type(error).__name__}: {brief(error)}): mend its function."
             ) from error
@@ -145,7 +159,7 @@ class HeadQuantity:
                 f"the quantity '{self.name}' gives {what}: return a number for each window, head and row, here "
                 f"{_shape(shape)}."
             )
-        return values.to(dtype)
+        return values.to(device, dtype)
 
 
 HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")

@@ -165,8 +165,9 @@ class Sight(TorchFunctionMode):
         return self.see(next(self._modules(), None), call, lambda: flex_result(call))
 
     def _see_softmax(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        scores, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if scores.ndim < 3 or dim not in (-1, scores.ndim - 1):
+        scores = args[0] if args else kwargs["input"]
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if scores.is_nested or scores.ndim < 3 or dim not in (-1, scores.ndim - 1):
             return func(*args, **kwargs)
         module = next((m for m in self._modules() if id(m) in self._by_softmax), None)
         if module is None:

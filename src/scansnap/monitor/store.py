@@ -98,8 +98,10 @@ class LookStore:
             files = [array.append(look[name].values[0]) for name, array in self._arrays.items()]
             sync({*files, *(file.parent for file in files)})
             self._folder.write_list()
-        except OSError as error:
+        except BaseException as error:
             self._arrays = {}  # what is there is what the file says
+            if not isinstance(error, OSError):
+                raise
             raise StoreError(
                 f"cannot write {self.path}: {error.strerror or error}; the looks before step {step:,} are kept."
             ) from None
@@ -140,12 +142,14 @@ class LookStore:
 
     def close(self) -> None:
         """Let others write, and let readers that do not consolidate see the looks."""
-        for array in self._arrays.values():
-            self._folder.write(f"{array.name}/.zarray", json.dumps(array.layout).encode())
-        if self._arrays:
-            self._folder.commit()
-        self._arrays, self._is_closed = {}, True
-        self._lock.release()
+        arrays, self._arrays, self._is_closed = self._arrays, {}, True
+        try:
+            for array in arrays.values():
+                self._folder.write(f"{array.name}/.zarray", json.dumps(array.layout).encode())
+            if arrays:
+                self._folder.commit()
+        finally:
+            self._lock.release()
 
     def _begin(self, look: xr.Dataset) -> None:
         """Create the store for looks like this one, or check that it is for such looks."""

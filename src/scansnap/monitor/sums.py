@@ -129,7 +129,7 @@ class Sums:
         nothing = rows.weights[..., 0]
         if quantity.name not in self.failures:
             try:
-                return quantity.of(rows, nothing.shape, nothing.dtype)
+                return quantity.of(rows, nothing.shape, nothing.dtype, nothing.device)
             except QuantityError as error:
                 self.failures[quantity.name] = error
         return torch.full_like(nothing, math.nan)

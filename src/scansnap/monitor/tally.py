@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from scansnap.base.errors import ScanSnapError
 from scansnap.monitor.aside import Aside
 from scansnap.monitor.calls import AttentionCall, Kind
 from scansnap.monitor.chosen_rows import ChosenRows
@@ -152,7 +153,7 @@ class Tally:
     def _measure(self, layer: SeenLayer, call: AttentionCall) -> None:
         windows, heads, queries, keys = call.sizes
         if heads != layer.heads:
-            raise ValueError(f"{layer.name} has {heads} heads, and had {layer.heads} when the watch was made")
+            raise ScanSnapError(f"{layer.name} has {heads} heads, and had {layer.heads} when the watch was made")
         rows = self.probe.positions(self._piece, windows, queries)
         in_decoder = "decoder" in layer.name
         is_real = self.probe.real_tokens(self._piece, windows, queries, decoder=in_decoder)

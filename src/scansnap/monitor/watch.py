@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import operator
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,8 +25,8 @@ from scansnap.monitor.continuing import is_another
 from scansnap.monitor.dataset import FINITE, Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import BegunLook, Measured, NothingSeen, Observer
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.processes import is_first
-from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, quantities
+from scansnap.monitor.processes import is_first, of_first
+from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, lacks_memory, quantities
 from scansnap.monitor.sight import Announced
 from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
@@ -34,7 +35,7 @@ from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 
 CLOSED = "the watch is closed: make another one to look again."
 
-INSIDE = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent))
+INSIDE = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
 """Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
 Words = Callable[[int], str] | Sequence[str]
@@ -144,6 +145,8 @@ class Watch:
         try:
             self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
             self.continues_from = last = self._looks[-1].step if self._looks else None
+            if start is None and self._observer.is_sharded:  # all look at the same steps
+                last = of_first(last or 0, self._observer.probe.device)
             self._step = self._start = start if start is not None else last or 0
             self._begin()
         except BaseException:
@@ -211,6 +214,8 @@ class Watch:
         if need be what is added to the logits or a boolean mask, True where a key is seen; the logits are the products
         times `scale`, 1/sqrt(d) by default.
         """
+        if isinstance(self._to_say, InputError) and not isinstance(self._to_say, NothingSeen):
+            raise self._to_say
         if self._step != self._start:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
         self._record()
@@ -359,6 +364,7 @@ class Watch:
                 except Exception:
                     raise error from None
                 self._observer = alone
+                _warn(f"no windows of repeated tokens are looked at, since they fail ({brief(error)}).")
                 return measured
 
         return self._read(self._step, look, is_first=True)
@@ -380,7 +386,7 @@ class Watch:
         if self._begun is None:
             return
         step, begun = self._begun
-        if wait or begun.is_done():
+        if wait or _is_done(begun):
             self._begun = None
             atexit.unregister(self._record)
             self._add(self._read(step, begun.read))
@@ -389,7 +395,7 @@ class Watch:
         try:
             measured = read().check() if self._raises else read()
         except Exception as error:
-            if is_first and not isinstance(error, torch.OutOfMemoryError):
+            if is_first and not lacks_memory(error):
                 raise self._unfit(error) from error
             return self._missing(step, error)
         for name, failure in measured.failures.items():
@@ -483,6 +489,14 @@ def _warn(sentence: str) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(sentence, stacklevel=level)
+
+
+def _is_done(begun: BegunLook) -> bool:
+    """Whether a look can be read; one that failed can, which says so."""
+    try:
+        return begun.is_done()
+    except Exception:
+        return True
 
 
 def _device(model: nn.Module) -> torch.device:
