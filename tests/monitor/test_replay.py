@@ -165,8 +165,8 @@ def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> N
 
     _train(model, 8, "cuda", look)
     _train(twin, 8, "cuda")
-    assert watch._observer._replay.is_ready != reads
-    assert not afresh._observer._replay.is_ready
+    assert (watch._observer._replay._graph is None) == reads
+    assert afresh._observer._replay._graph is None
     for name, measured in watch.dataset.data_vars.items():
         if measured.dtype.kind == "f":
             np.testing.assert_allclose(measured, afresh.dataset[name], atol=1e-5, err_msg=str(name))
@@ -181,7 +181,7 @@ def test_a_changed_model_is_looked_at_afresh(change: Callable[[nn.Module], Any])
     model = Model().cuda()
     watch = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")
     watch.step()
-    assert watch._observer._replay.is_ready
+    assert watch._observer._replay._graph is not None
     change(model)
     watch.step()
     now = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")

@@ -78,15 +78,13 @@ class KeptFunction:
         processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
         versions = [version(package) for package in ("numba", "llvmlite")]
         name = f"{self._prefix}-{zlib.crc32(' '.join([kinds, processor, *versions]).encode()):08x}.o"
-        kept = next(filter(None, (_read(folder / name) for folder in _folders())), None)
-        if kept is None:
+        symbol, code = next(filter(None, (_read(folder / name) for folder in _folders())), ("", b""))
+        if not code:
             from scansnap.base.inner_function import machine_code
 
             symbol, code, sizes = machine_code(getattr(import_module(self._module), self._name), arguments)
             assert sizes == [8 * len(_words(argument)) for argument in arguments]
-            kept = (symbol, code)
             _write(name, symbol, code)
-        symbol, code = kept
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault", jit=True)

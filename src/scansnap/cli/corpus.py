@@ -117,14 +117,16 @@ def classes(
     from scansnap.text.counts.counts import read_counts
 
     wanted = QueriesKind().read("--queries", queries)
-    made = classes_from_counts(read_counts(counts), queries=wanted, next_tokens=next_tokens, tokens=tokens)
-    path = write_classes(made, output)
+    classes = classes_from_counts(read_counts(counts), queries=wanted, next_tokens=next_tokens, tokens=tokens)
+    path = write_classes(classes, output)
     if json:
-        facts = {"classes": str(path), "num_classes": made.num_classes, "vocab_size": made.vocab_size}
-        say(json_module.dumps({**facts, "kept": vars(made.kept)}))
+        facts = {"classes": str(path), "num_classes": classes.num_classes, "vocab_size": classes.vocab_size}
+        say(json_module.dumps({**facts, "kept": vars(classes.kept)}))
         return
-    sizes = f"{made.num_classes} classes of {len(made.queries)} queries and {len(made.contextual_tokens)} tokens"
-    say(f"{sizes}: {made.kept}")
+    sizes = (
+        f"{classes.num_classes} classes of {len(classes.queries)} queries and {len(classes.contextual_tokens)} tokens"
+    )
+    say(f"{sizes}: {classes.kept}")
     say(f"classes: {path}   (run them with scansnap flow --classes {path} --lr-y 1 --lr-z 0.1)")
 
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scansnap.monitor.dataset import Look, split_looks
 
 PACE = 3.0
-"""Where induction heads form, attention moves 2.6 times as far from a look to the next as before."""
+"""Where induction heads form in the demonstration, the fastest change that was seen there, attention moves 2.6 times as
+far from a look to the next as before.  A warning is all that depends on it."""
 
 RECENT = 4
 

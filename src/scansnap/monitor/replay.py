@@ -46,11 +46,6 @@ class Replay:
         """Whether a look may still be captured."""
         return self._captures < CAPTURES
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is a graph to replay."""
-        return self._graph is not None
-
     def start(self) -> bool:
         """Begin to replay a look, behind what the device has been given to do; False where it has to be done."""
         if self._graph is None:

@@ -424,10 +424,7 @@ class Watch:
             try:
                 self._store.append(make_dataset(self._labels, self._observer.record, [look]))
             except Exception as error:
-                is_plain = isinstance(error, ScanSnapError)
-                self._raise_or_warn(
-                    error, str(error) if is_plain else f"the look at step {look.step} is lost: {brief(error)}"
-                )
+                self._raise_or_warn(error, f"the look at step {look.step:,} is lost")
                 return
             look = replace(look, pattern=None)  # it is in the store
         self._looks.append(look)
@@ -437,15 +434,13 @@ class Watch:
                 told = told or numbers(self._numbers)
                 sink(look.step, told)
             except Exception as error:
-                is_plain = isinstance(error, ScanSnapError)
-                self._raise_or_warn(
-                    error, str(error) if is_plain else f"a sink failed at step {look.step}: {brief(error)}"
-                )
+                self._raise_or_warn(error, f"a sink failed at step {look.step:,}")
 
-    def _raise_or_warn(self, error: Exception, sentence: str) -> None:
+    def _raise_or_warn(self, error: Exception, what: str) -> None:
+        """Hand on an error, or say it: `what` it means, unless it is a sentence already."""
         if self._raises:
             raise error
-        _warn(sentence)
+        _warn(str(error) if isinstance(error, ScanSnapError) else f"{what}: {brief(error)}")
 
     @property
     def _numbers(self) -> xr.Dataset:

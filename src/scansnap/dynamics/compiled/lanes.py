@@ -257,25 +257,22 @@ def _spread_numbers(x, length, count, *, down):
 @intrinsic
 def one_at(typing, place, like):
     """A vector as long as `like` with 1 in the lane that `place` counts to, if there is one, and 0 elsewhere."""
-
-    def generate(context, builder, signature, args):
-        whole = ir.VectorType(ir.IntType(64), like.length)
-        lanes = ir.Constant(whole, list(range(like.length)))
-        there = builder.icmp_signed("==", _spread(builder, args[0], like.length), lanes)
-        return builder.uitofp(there, context.get_value_type(like))
-
-    return like(types.int64, like), generate
+    return _ones_where("==", like)
 
 
 @intrinsic
 def first_lanes(typing, count, like):
     """A vector as long as `like` with 1 in the first `count` lanes, and 0 elsewhere."""
+    return _ones_where(">", like)
+
+
+def _ones_where(relation, like):
+    """1 in the lanes to whose place a number stands in this relation, and 0 elsewhere."""
 
     def generate(context, builder, signature, args):
-        whole = ir.VectorType(ir.IntType(64), like.length)
-        lanes = ir.Constant(whole, list(range(like.length)))
-        inside = builder.icmp_signed(">", _spread(builder, args[0], like.length), lanes)
-        return builder.uitofp(inside, context.get_value_type(like))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(64), like.length), list(range(like.length)))
+        is_there = builder.icmp_signed(relation, _spread(builder, args[0], like.length), lanes)
+        return builder.uitofp(is_there, context.get_value_type(like))
 
     return like(types.int64, like), generate
 

@@ -387,7 +387,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
     batch = rule.batch_size or num_classes
     portions, drawn = len(plan.bucket), ROW * len(plan.position_rows)
     window = max(1, DRAWN_AT_ONCE // (batch * (width + (portions if buckets else 0)) + num_classes))
-    kept = (window if buckets else 1, batch)  # portions are needed again only where a bias is learned
+    steps = window if buckets else 1  # portions are needed again only where a bias is learned
     modified = num_classes if rule.modified else 0
 
     def floats(*shape: int) -> NDArray[np.floating]:
@@ -398,8 +398,8 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
     return KernelScratch(
         firsts=np.zeros((window, num_classes + 1), np.int64),
         weights=_rows(np.zeros((window, batch, width), dtype)),
-        places=apart(np.zeros((kept[0], kept[1] + TOGETHER - 1, drawn), np.int32)),
-        amounts=np.zeros((*kept, 0 if drawn else portions), dtype),
+        places=apart(np.zeros((steps, batch + TOGETHER - 1, drawn), np.int32)),
+        amounts=np.zeros((steps, batch, 0 if drawn else portions), dtype),
         class_index=np.zeros(batch, np.int64),
         order=np.zeros(batch, np.int64),
         draws=np.zeros(padded_length(min(rule.length, COUNTING_LIMIT)), np.int32),
