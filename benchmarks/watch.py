@@ -176,7 +176,7 @@ def main() -> None:
         times["eager"].append(timed(eager.step, steps))
     overheads = [added / (EVERY * step) for added, step in zip(times["added"], times["step"], strict=True)]
     slower = [eager / step - 1 for eager, step in zip(times["eager"], times["step"], strict=True)]
-    empty = ss.watch(nn.TransformerEncoderLayer(8, 2, 8), probe=torch.zeros(1, 4, 8), every=10**9)
+    empty = ss.watch(nn.TransformerEncoderLayer(8, 2, 8), probe=torch.zeros(4, 1, 8), every=10**9)
     nothing = min(timeit.repeat(empty.step, number=100_000, repeat=5)) / 100_000
     where = torch.cuda.get_device_name() if on_gpu else f"{platform.machine()}, {torch.get_num_threads()} threads"
     library = "by hand" if find_spec("transformers") is None else "Hugging Face"
