@@ -248,3 +248,22 @@ def test_training_converges_to_the_flow_where_next_tokens_have_several_queries()
     assert np.abs(np.log2(np.array(gaps[:-1]) / np.array(gaps[1:])) - 1).max() < 0.1
     late = ss.flow(classes, lr_y=1.0, lr_z=0.7, times=np.logspace(9, 12, 4))["loss"].values[0]
     assert np.abs(np.diff(np.log10(late)) + 1).max() < 0.05
+
+
+@pytest.mark.parametrize("more", [{"heads": 2}, {"residual": True, "heads": 2}, {"normalization": "layer", "heads": 2}])
+def test_rounding_leaves_nothing_of_the_sum_of_each_class(more: dict) -> None:
+    """Two classes of one query without a token in common: the dz of each sums to zero far below its own size.
+
+    Attention of 1 - 1e-15 leaves a dz of that order, as small as the rounding of the terms that it is made of.
+    """
+    probs = [[0.5, 0.3, 0.2, 0, 0, 0, 0], [0, 0, 0, 0.5, 0.3, 0.2, 0]]
+    classes = ss.SequenceClasses(probs=probs, query=[6, 6], next_token=[0, 3], vocab_size=7)
+    work = FlowWork(as_source(classes), FlowOptions(lr_y=1.0, lr_z=1.0, times=[1.0], init="uniform", **more))
+    start = work.start(work.options.runs)
+    field = KernelLayerFlow(work, start)._field()
+    z = start.attention_logits.copy()
+    z[0, :, :6] += [34.0, 0.0, 0.0, 9.0, 43.0, 9.0]  # the second class's winner stands far above the first's
+    _, slope, _ = field.movement(start.decoder, z, np.empty((1, 0)))
+    for own in (slope[0, :, :3], slope[0, :, 3:6]):
+        assert 1e-18 < np.abs(own).max(axis=1).min() < np.abs(own).max() < 1e-12
+        assert (np.abs(own.sum(axis=1)) < 1e-9 * np.abs(own).max(axis=1)).all()

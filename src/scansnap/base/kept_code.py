@@ -4,7 +4,8 @@ To read what it kept, numba imports itself and all that it would compile with, w
 functions here take named tuples of arrays and numbers by their addresses, and touch nothing of Python.  Their machine
 code needs a loader alone, and numba is imported only where there is no code yet.
 
-A named tuple lies in memory as numba has it: one word of eight bytes for each number, and for an array
+A named tuple lies in memory as numba has it: one word of eight bytes for each number, which two truth values side by
+side would share, and for an array
 
     (two words that are not used), size, bytes of an entry, address, its shape, its strides.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from scansnap.base.inner_function import GENERAL, inner
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
@@ -70,5 +72,5 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
 def _pick(pool, seed, t, b):
     """Where sequence b of update t is in the pool."""
     if pool.chosen:
-        return int(uniform(sequence_key(seed, CHOICE_STREAM + t, b), 0) * pool.class_index.shape[1])
+        return np.int64(uniform(sequence_key(seed, CHOICE_STREAM + t, b), 0) * pool.class_index.shape[1])
     return (t - pool.start) * pool.stride + b

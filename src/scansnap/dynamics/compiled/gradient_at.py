@@ -35,10 +35,13 @@ class Movement:
 class GradientAt(KernelEngine):
     """One batch, and runs that are put where they are asked about; `changes` are made to the options."""
 
-    def __init__(self, work: Work, start: Start, runs: Runs, *, stream: int = 0, **changes: Any) -> None:
+    def __init__(
+        self, work: Work, start: Start, runs: Runs, *, stream: int = 0, balanced: bool = False, **changes: Any
+    ) -> None:
         options = replace(work.options, optimizer="sgd", momentum=MOMENTUM, **changes)
         still = np.zeros(len(runs))
-        super().__init__(Work(work.source, options), start, Runs(still, still, runs.seed), stream=stream)
+        at_rest = Runs(still, still, runs.seed)
+        super().__init__(Work(work.source, options), start, at_rest, stream=stream, balanced=balanced)
 
     def measures(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Loss and accuracy (R,)."""

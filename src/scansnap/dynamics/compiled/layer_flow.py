@@ -41,7 +41,7 @@ class _KernelField(Field):
 
     def movement(self, y: FloatArray, z: FloatArray, bias: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         movement = self._at(y, z, bias).movement()
-        return movement.decoder, self._balanced(z, movement.attention_logits), movement.position_bias
+        return movement.decoder, movement.attention_logits, movement.position_bias
 
     def measures(self, y: FloatArray, z: FloatArray, bias: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self._at(y, z, bias).measures()
@@ -57,14 +57,8 @@ class _KernelField(Field):
         if count not in self._engines:
             still = np.zeros(count)
             start = replace(self._start, decoder=y, attention_logits=z)
-            self._engines[count] = GradientAt(self._work, start, Runs(still, still, np.zeros(count, np.uint64)))
+            runs = Runs(still, still, np.zeros(count, np.uint64))
+            self._engines[count] = GradientAt(self._work, start, runs, balanced=True)
         engine = self._engines[count]
         engine.place(y, z, bias if self._work.options.learn_position_bias else bias[:, :0])
         return engine
-
-    def _balanced(self, z: FloatArray, slope: FloatArray) -> FloatArray:
-        """dJ/dz without what rounding leaves of its sum over each row, taken from entries as they have attention."""
-        top = np.exp(2 * (z - z.max(axis=-1, keepdims=True)))
-        top *= slope != 0
-        total = np.maximum(top.sum(axis=-1, keepdims=True), np.finfo(float).tiny)
-        return slope - slope.sum(axis=-1, keepdims=True) * top / total

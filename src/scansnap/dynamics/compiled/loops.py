@@ -57,6 +57,12 @@ rare = inner(error_model="numpy")
 
 
 @hot
+def lesser(a, b):
+    """The lesser of two whole numbers.  Built-in `min` is compiled as a function that Python might call."""
+    return a if a < b else b
+
+
+@hot
 def weighted_sums(y, slots, k, size, f, first, count, out, first_out):
     """out[first_out + i, j] = sum_w f_wi y[slots_w, j] for `count` sequences."""
     if count > 6:
@@ -144,7 +150,7 @@ def _add_outer_products_of(count):
     @hot
     def add_outer_products(v, y, slots, k, size, f, first, x, products, moves, rate, column_rate, decay):
         for begin in range(0, x.shape[1], CHUNK):
-            end = min(begin + CHUNK, x.shape[1])
+            end = lesser(begin + CHUNK, x.shape[1])
             for w in range(0, size - 1, 2):
                 row_a, row_b = slots[k, w], slots[k, w + 1]
                 a, b = spread_each(f, first + w, LANES, count), spread_each(f, first + w + 1, LANES, count)
@@ -252,7 +258,7 @@ def softmax_residual(x, i, n, own, other, multiplicity):
     rounding of p_n.  The residual sums to zero, so a may be formed from logits relative to the largest.
     """
     kind = x.dtype.type
-    top = max(own, other)
+    top = own if own > other else other
     rest, moment = scaled_exp(x, i, top, multiplicity)
     x[i, n] = -rest
     own_exp = kind(math.exp(own - top))

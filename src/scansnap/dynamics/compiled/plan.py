@@ -88,6 +88,7 @@ class KernelState(NamedTuple):
 class KernelRule(NamedTuple):
     """How a step is taken."""
 
+    balanced: bool  # whether dz is freed from what rounding leaves of its sum, where a class has one sequence
     batch_size: int  # 0: every class once, with weight P(n)
     length: int  # contextual tokens T - 1; 0: T -> infinity, counts replaced by P(l|n)
     kind: int
@@ -149,7 +150,7 @@ class KernelScratch(NamedTuple):
     pull: NDArray[np.floating]  # (H slots,) sum_j y_lj G_lj
     bend: NDArray[np.floating]  # (H slots,) sum_s f_sl^2 a_s, and what other layers add
     moves: NDArray[np.bool_]  # (W,) which of a class's tokens have a gradient
-    touched_rows: NDArray[np.int64]  # how many rows of Y this step moves, then which
+    touched_rows: NDArray[np.int32]  # how many rows of Y this step moves, then which
     touched_queries: NDArray[np.int64]  # the same for Z
     ones: NDArray[np.floating]  # (1, .)
     bias_scale: NDArray[np.floating]  # (G,) exp(b) of a learned bias on positions

@@ -122,7 +122,8 @@ def _attention_to_present(plan, scratch, z, n, head, weights, s, begin, i):
     top = kind(-np.inf)
     for w in range(size):
         if weights[s, begin + i, w] > 0:
-            top = max(top, z[q, plan.support[n, w]])
+            logit = z[q, plan.support[n, w]]
+            top = logit if logit > top else top
     square = kind(0)
     for w in range(size):
         present = weights[s, begin + i, w] > 0
@@ -179,7 +180,7 @@ def _normalize(plan, scratch, n, head, count):
 @hot
 def further_slots(plan):
     """Slots of a class and head besides those of its tokens."""
-    return int(plan.residual) + int(plan.num_tokens > 0)
+    return int(plan.residual) + int(plan.num_tokens > 0) if GENERAL else 0
 
 
 @hot

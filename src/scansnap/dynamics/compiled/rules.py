@@ -35,9 +35,8 @@ def touch_rows(plan, rule, y, v, age, k, size, lr, t, update, touched):
             continue
         idle = t - age[row]
         if idle > 0 and rule.momentum > 0.0:
-            decay = rule.momentum**idle
-            drift = kind(lr * (1.0 - decay) / (1.0 - rule.momentum))
-            move_row(y, v, row, drift * plan.row_sign[row], plan.column_rate, kind(decay))
+            drift, decay = _coasting(rule.momentum, idle)
+            move_row(y, v, row, kind(lr * drift) * plan.row_sign[row], plan.column_rate, kind(decay))
         age[row] = t
         if update:
             age[row] = t + 1
@@ -56,17 +55,28 @@ def moves_at_once(rule):
 
 
 @hot
+def _coasting(mu, idle):
+    """1 + mu + ... + mu^(idle-1), and mu^idle."""
+    decay, square = 1.0, mu
+    while idle > 0:
+        if idle & 1:
+            decay *= square
+        square *= square
+        idle >>= 1
+    return (1.0 - decay) / (1.0 - mu), decay
+
+
+@hot
 def touch_query(plan, rule, z, vz, age, q, lr, t, update, touched):
     """The same for a row of Z."""
     if age[q] > t:
         return
     idle = t - age[q]
     if idle > 0 and rule.momentum > 0.0:
-        decay = rule.momentum**idle
-        drift = z.dtype.type(lr * (1.0 - decay) / (1.0 - rule.momentum))
+        drift, decay = _coasting(rule.momentum, idle)
         for k in range(plan.query_offsets[q // plan.heads], plan.query_offsets[q // plan.heads + 1]):
             entry = plan.query_rows[k]
-            z[q, entry] += drift * vz[q, entry]
+            z[q, entry] += z.dtype.type(lr * drift) * vz[q, entry]
             vz[q, entry] *= z.dtype.type(decay)
     age[q] = t
     if update:

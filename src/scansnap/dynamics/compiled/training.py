@@ -32,6 +32,8 @@ from scansnap.dynamics.compiled.loops import (
     add_row,
     exclude,
     hot,
+    lesser,
+    rare,
     softmax_residual,
     weighted_sums,
 )
@@ -128,6 +130,23 @@ def _backward(plan, rule, scratch, y, v, n, count, lr_y, is_last):
             add_row(scratch.residuals, n, scratch.factor[0, i], x, i)
 
 
+@rare
+def _balance(plan, scratch, n):
+    """Take out of a class's dz = pull - bend what rounding leaves of its sum, in proportion to f_l^2 (`flow.py`)."""
+    f, pull, bend = scratch.f, scratch.pull, scratch.bend
+    for head in range(plan.heads):
+        first = head * plan.slots.shape[1]
+        left, squares = f.dtype.type(0), f.dtype.type(0)
+        for w in range(first, first + plan.size[n]):
+            pull[w] -= bend[w]
+            bend[w] = 0
+            left += pull[w]
+            squares += f[w, 0] * f[w, 0]
+        for w in range(first, first + plan.size[n]):
+            if squares > 0:
+                pull[w] -= left * (f[w, 0] * f[w, 0] / squares)
+
+
 @hot
 def _move(plan, state, rule, scratch, r, t, lr_y, lr_z):
     """Move Y, Z and a learned bias along the gradient that was accumulated."""
@@ -147,7 +166,7 @@ def _move(plan, state, rule, scratch, r, t, lr_y, lr_z):
             move_all(rule, t, y, v, moments, rows, columns, column_rate, num_tokens, heads, lr)
     else:
         move_touched(plan, rule, y, v, z, vz, lr_y, lr_z, scratch.touched_rows, scratch.touched_queries)
-        for g in range(bias.shape[1]):
+        for g in range(bias.shape[1] if GENERAL else 0):
             bias[0, g] += y.dtype.type(lr_z) * bias_velocity[0, g]
             bias_velocity[0, g] *= y.dtype.type(rule.momentum)
 
@@ -164,7 +183,7 @@ def advance(plan, state, rule, pool, scratch, call):
     stride = plan.slots.shape[1]
     window = scratch.firsts.shape[0]
     for opening in range(start, stop, window):
-        closing = min(opening + window, stop)
+        closing = lesser(opening + window, stop)
         for t in range(opening, closing):
             draw_batch(plan, rule, pool, scratch, u, seeds[runs[0]], t, t - opening)
         for r in runs:
@@ -204,7 +223,7 @@ def advance(plan, state, rule, pool, scratch, call):
                             scratch.residuals[n, j] = 0
                     weight = 1.0 / weights.shape[1] if rule.batch_size > 0 else plan.class_weights[n]
                     for first in range(begin, end, GROUP):
-                        count = min(GROUP, end - first)
+                        count = lesser(GROUP, end - first)
                         _forward(plan, scratch, y, z, n, weights, layer, first, count)
                         loss, correct = _measure(plan, scratch, n, weight, count, loss, correct)
                         if not update:
@@ -216,12 +235,14 @@ def advance(plan, state, rule, pool, scratch, call):
                             add_portion_slopes(plan, scratch, y, n, weights, layer, s, first, count)
                         _backward(plan, rule, scratch, y, v, n, count, lr_y, first + count == end)
                     if update:
+                        if GENERAL and rule.balanced:
+                            _balance(plan, scratch, n)
                         if GENERAL and rule.kind != SGD_RULE:
                             mark_moving(plan, scratch, n, weights, layer, begin, end)
                         for head in range(heads):
                             q = plan.query_index[n] * heads + head
                             for w in range(size):
-                                if rule.kind == SGD_RULE or scratch.moves[w]:
+                                if not GENERAL or rule.kind == SGD_RULE or scratch.moves[w]:
                                     slot = head * stride + w
                                     vz[q, plan.support[n, w]] += scratch.pull[slot] - scratch.bend[slot]
                 losses[r, t - origin] = loss

@@ -91,7 +91,7 @@ class KernelEngine:
         """A batch for each thread: the weights of its tokens, and where each token stands."""
         return available_threads() * float(work.batch) * (3 * work.start_layout.support.shape[1] + 2)
 
-    def __init__(self, work: Work, start: Start, runs: Runs, *, stream: int = 0) -> None:
+    def __init__(self, work: Work, start: Start, runs: Runs, *, stream: int = 0, balanced: bool = False) -> None:
         """A fixed set is the first sequences of batch number `stream`."""
         self.step = 0
         self._runs = runs
@@ -111,6 +111,7 @@ class KernelEngine:
         self._plan = _plan(layout, self._pools, dtype, draws_positions=draws_positions)
         adam = rule if isinstance(rule, Adam) else Adam()
         self._rule = KernelRule(
+            balanced=balanced,
             batch_size=options.batch_size or options.num_sequences or 0,
             length=options.length,
             kind=RULES[type(rule)],
@@ -254,6 +255,7 @@ def _is_basic(plan: KernelPlan, rule: KernelRule) -> bool:
         and plan.num_tokens == 0
         and rule.kind == SGD_RULE
         and not rule.modified
+        and not rule.balanced
         and len(plan.bucket) == 0
         and rule.length <= COUNTING_LIMIT
         and int(plan.size.max()) <= WIDE
@@ -414,7 +416,7 @@ def _scratch(plan: KernelPlan, state: KernelState, rule: KernelRule) -> KernelSc
         pull=floats(heads * stride),
         bend=floats(heads * stride),
         moves=np.zeros(width, np.bool_),
-        touched_rows=np.zeros(state.decoder.shape[1] + 1, np.int64),
+        touched_rows=np.zeros(state.decoder.shape[1] + 1, np.int32),
         touched_queries=np.zeros(state.attention_logits.shape[1] + 1, np.int64),
         ones=np.ones((1, max(whole_vectors, *state.attention_logits.shape[1:], buckets)), dtype),
         bias_scale=np.zeros(buckets, dtype),
