@@ -145,15 +145,22 @@ def _weighted_sums_of(count):
 
 
 def _add_outer_products_of(count):
-    """The outer products of all the sequences, two rows at a time to share the loads of x, a chunk of x at a time."""
+    """The outer products of all the sequences, two rows at a time to share the loads of x, a chunk of x at a time.
+
+    The last of an odd number of rows is its own second row, with coefficients of 0.
+    """
 
     @hot
     def add_outer_products(v, y, slots, k, size, f, first, x, products, moves, rate, column_rate, decay):
         for begin in range(0, x.shape[1], CHUNK):
             end = lesser(begin + CHUNK, x.shape[1])
-            for w in range(0, size - 1, 2):
-                row_a, row_b = slots[k, w], slots[k, w + 1]
-                a, b = spread_each(f, first + w, LANES, count), spread_each(f, first + w + 1, LANES, count)
+            for w in range(0, size, 2):
+                has_second = w + 1 < size
+                row_a = slots[k, w]
+                row_b = slots[k, w + 1] if has_second else row_a
+                a, b = spread_each(f, first + w, LANES, count), zero_each(y, LANES, count)
+                if has_second:
+                    b = spread_each(f, first + w + 1, LANES, count)
                 product_a, product_b = zero_each(y, LANES, 2)
                 if decay >= 0 and moves[k, w]:
                     for j in range(begin, end, LANES):
@@ -167,13 +174,8 @@ def _add_outer_products_of(count):
                         product_a = _add_to_row(v, y, row_a, j, sum_of_products(a, residuals), product_a)
                         product_b = _add_to_row(v, y, row_b, j, sum_of_products(b, residuals), product_b)
                 products[first + w] += total(product_a)
-                products[first + w + 1] += total(product_b)
-            if size % 2:
-                row, a = slots[k, size - 1], spread_each(f, first + size - 1, LANES, count)
-                (product,) = zero_each(y, LANES, 1)
-                for j in range(begin, end, LANES):
-                    product = _add_to_row(v, y, row, j, sum_of_products(a, load_each(x, j, LANES, count)), product)
-                products[first + size - 1] += total(product)
+                if has_second:
+                    products[first + w + 1] += total(product_b)
 
     return add_outer_products
 

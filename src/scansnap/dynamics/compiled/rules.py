@@ -74,10 +74,7 @@ def touch_query(plan, rule, z, vz, age, q, lr, t, update, touched):
     idle = t - age[q]
     if idle > 0 and rule.momentum > 0.0:
         drift, decay = _coasting(rule.momentum, idle)
-        for k in range(plan.query_offsets[q // plan.heads], plan.query_offsets[q // plan.heads + 1]):
-            entry = plan.query_rows[k]
-            z[q, entry] += z.dtype.type(lr * drift) * vz[q, entry]
-            vz[q, entry] *= z.dtype.type(decay)
+        _move_query(plan, z, vz, q, z.dtype.type(lr * drift), z.dtype.type(decay))
     age[q] = t
     if update:
         age[q] = t + 1
@@ -94,11 +91,17 @@ def move_touched(plan, rule, y, v, z, vz, lr_y, lr_z, touched_rows, touched_quer
         row = touched_rows[i]
         move_row(y, v, row, kind(lr_y) * plan.row_sign[row], plan.column_rate, mu)
     for i in range(1, touched_queries[0] + 1):
-        q = touched_queries[i]
-        for k in range(plan.query_offsets[q // plan.heads], plan.query_offsets[q // plan.heads + 1]):
-            entry = plan.query_rows[k]
-            z[q, entry] += kind(lr_z) * vz[q, entry]
-            vz[q, entry] *= mu
+        _move_query(plan, z, vz, touched_queries[i], kind(lr_z), mu)
+
+
+@hot
+def _move_query(plan, z, vz, q, rate, decay):
+    """The same step for the entries of a row of Z that can move."""
+    query = q // plan.heads
+    for k in range(plan.query_offsets[query], plan.query_offsets[query + 1]):
+        entry = plan.query_rows[k]
+        z[q, entry] += rate * vz[q, entry]
+        vz[q, entry] *= decay
 
 
 @rare
