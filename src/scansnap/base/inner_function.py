@@ -116,11 +116,9 @@ def _without_collector() -> Iterator[None]:
 
 
 class _InnerLibrary(JITCodeLibrary):
-    """Code that is not run in this form, and so not translated unless it is asked for.
+    """Code that is not run in this form: it is optimized and translated with its caller, in a third less time."""
 
-    It is optimized as if it were: where sums may be reordered, code that is optimized twice rounds differently from
-    code that is optimized once, and results should not change with how they are compiled.
-    """
+    def _optimize_final_module(self) -> None: ...
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -130,10 +128,6 @@ class _InnerLibrary(JITCodeLibrary):
         self._ensure_finalized()
         return 0
 
-    def translated(self) -> bytes:
-        """Its machine code, as an object file."""
-        return self._codegen._tm.emit_object(self._final_module)
-
     @property
     def codegen(self) -> _InnerLibrary:
         return self
@@ -142,31 +136,31 @@ class _InnerLibrary(JITCodeLibrary):
         """Its caller's environment serves it, as for code that is read from disk."""
 
 
-class _NarrowedLibrary(_InnerLibrary):
-    """Code that is optimized together with its caller alone, in a third less time.
+class _KeptLibrary(_InnerLibrary):
+    """Code that is translated when it is asked for."""
 
-    The settings that remain add in an order of their own (`lanes.py`): tests see that they round the same.
-    """
+    def _optimize_final_module(self) -> None:
+        JITCodeLibrary._optimize_final_module(self)
 
-    def _optimize_final_module(self) -> None: ...
+    def translated(self) -> bytes:
+        """Its machine code, as an object file."""
+        return self._codegen._tm.emit_object(self._final_module)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InnerLowering(NativeLowering):
     _name = "scansnap_inner_lowering"
-    narrowed: type[_InnerLibrary] = _NarrowedLibrary
+    library: type[_InnerLibrary] = _InnerLibrary
 
     def run_pass(self, state: Any) -> bool:
-        is_general = state.func_id.func.__globals__.get("GENERAL", True)
-        library = _InnerLibrary if is_general else self.narrowed
-        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         return super().run_pass(state)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _KeptLowering(_InnerLowering):
     _name = "scansnap_kept_lowering"
-    narrowed = _InnerLibrary
+    library = _KeptLibrary
 
 
 NEEDLESS = {
