@@ -77,6 +77,8 @@ def _default(cls: type[Options], name: str, variants: Mapping[str, type[Options]
     if default is None or callable(default):
         return ""
     others = {variant: defaults_of(options).get(name, default) for variant, options in variants.items()}
+    if isinstance(default, bool):
+        return name.replace("_", "-") if default else f"no-{name.replace('_', '-')}"
     return "; ".join(
         [str(default), *(f"{variant}: {other}" for variant, other in others.items() if other not in (default, variant))]
     )

@@ -80,7 +80,7 @@ def command(
     missing += [name for name in ("lr_z", "times" if "times" in words else "steps") if name not in words]
     if missing:
         flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise InputError(f"{flags_missing} must be given, here or in a --config file.")
+        raise InputError(f"{flags_missing} must be given, here, by a --preset or in a --config file.")
     asked = {name: value for name, value in words.items() if name not in options_of(Execution)}
     grid = make_grid(settings, **asked)
     mapped = None if picture is None else _mapped(grid.axes)

@@ -29,7 +29,8 @@ def command(
     """Train the 1-layer transformer on sequence classes and watch its attention scan and snap.
 
     Options that are not given come from the preset (by default syn-small); with --classes alone, rates and steps must
-    be given.
+    be given. Several rates or seeds make several runs, side by side: the first with the first, and so on; `scansnap
+    sweep` takes every combination.
 
     The result is written during training: after an interruption, start the same command again and it continues to the
     same numbers.

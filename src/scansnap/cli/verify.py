@@ -196,9 +196,9 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
     if verdict.verdict == "assumptions not met":
         lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")
     broken = verdict.broken_assumptions
-    accepted = f"all met (ten times is taken for much larger; eta_Y/eta_Z = {setting.lr_y / setting.lr_z:.6g})"
+    accepted = f"all met (ten times is taken for much larger; η_Y/η_Z = {setting.lr_y / setting.lr_z:.6g})"
     lines.append("  the paper's assumptions: " + ("not met are" if broken else accepted))
-    lines += [f"    {assumption.statement}: {assumption.advice}" for assumption in broken]
+    lines += [readable(f"    {assumption.statement}: {assumption.advice}") for assumption in broken]
     error = "a flipped sign" if claim.wrong_factor < 0 else f"a wrong factor of {claim.wrong_factor:.10g}"
     noticed = not own_claim or verdict.notices_wrong_factor()
     lines.append(f"  {error} in the prediction would {'' if noticed else 'NOT '}be noticed")

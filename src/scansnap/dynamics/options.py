@@ -136,19 +136,17 @@ class RunOptions(Options):
     """What may differ from run to run."""
 
     lr_y: Rates = field(
-        metadata=option(
-            "Learning rate of the decoder Y, as 1 or 1,10; several make several runs.", RatesKind(), separator=""
-        )
+        metadata=option("Learning rate of the decoder Y, as 1, or as 1,10 for several runs.", RatesKind(), separator="")
     )
     lr_z: Rates = field(
         metadata=option(
-            "Learning rate of the attention logits Z; one for all runs, or as many as there are.",
+            "Learning rate of the attention logits Z, as 1, or as 1,10 for several runs.",
             RatesKind(),
             separator="",
         )
     )
     seeds: Seeds = field(
-        default=0, metadata=option("Seeds, as 0 or 0,1,2 or 0:10; one run each.", SeedsKind(), separator="")
+        default=0, metadata=option("Seeds, as 0, or as 0,1,2 or 0:10 for several runs.", SeedsKind(), separator="")
     )
 
     @property

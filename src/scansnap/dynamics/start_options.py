@@ -80,7 +80,9 @@ class StartOptions(Options):
     init: Init = field(
         default="zeros",
         metadata=option(
-            "Start: zeros, uniform (each entry of Y and Z in ±1/√M), or a pair of arrays.", InitKind(), listed=True
+            "Start: zeros, uniform (each entry of Y and Z in ±1/√M), or in Python a pair of arrays.",
+            InitKind(),
+            listed=True,
         ),
     )
     init_scale_z: float = field(default=1.0, metadata=option("Factor on the width of Z's uniform start.", least=0))
