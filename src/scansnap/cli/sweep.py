@@ -50,7 +50,8 @@ def command(
     """Train every combination of rates, seeds, classes and options, or with --times integrate their flows.
 
     The result is written shard by shard: after an interruption, start the same command again to run only what is
-    missing. Lists are written as 1,2,5.
+    missing. Lists are written as 1,2,5. Options that are not given are those of `scansnap train`, but only loss,
+    accuracy and entropy are recorded, and only at the start and at the end.
     """
     from scansnap.sweeps.config import read_sweep, settings_by_name
     from scansnap.sweeps.grid import make_grid, with_options
