@@ -187,9 +187,8 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
         for measurement in in_role:
             lines.append(
                 f"    {'ok ' if measurement.holds else 'NOT'} {readable(measurement.label)}: "
-                f"predicted {number_text(measurement.predicted, '.6g')}, measured "
-                f"{number_text(measurement.measured, '.6g')}, deviation {number_text(measurement.deviation, '.2g')} "
-                f"(allowed {measurement.allowed:.2g})"
+                f"predicted {measurement.predicted_text}, measured {measurement.measured_text}, "
+                f"deviation {number_text(measurement.deviation, '.2g')} (allowed {measurement.allowed:.2g})"
             )
     if setting != claim.setting():
         lines.append(f"  on your classes and rates, whatever its category, it is: {verdict.verdict}")

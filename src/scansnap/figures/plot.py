@@ -7,6 +7,7 @@ Each returns a matplotlib Figure, to show in a notebook or to save:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
@@ -47,3 +48,27 @@ def text(result: xr.Dataset) -> Figure:
     from scansnap.figures import text_over_time
 
     return text_over_time.draw(text_over_time.prepare(result))
+
+
+def words(
+    result: xr.Dataset, *, steps: Sequence[int] | None = None, layer: int = 0, head: int = 0, window: int = 0
+) -> Figure:
+    """Attention of a run of `train_text` with the words on both axes, at several steps: rows attend to columns.
+
+    Parameters
+    ----------
+    result : xarray.Dataset
+        What `train_text` returned.
+    steps : sequence of int, optional
+        Steps to show: the nearest that were recorded; by default four, evenly spaced.
+    layer, head, window : int
+        Which pattern, from 0; windows are those of the validation split.
+
+    Examples
+    --------
+    >>> run = ss.train_text(ss.read_corpus("example"), steps=4, width=8, feed_forward=8, record_every=1)
+    >>> figure = ss.plot.words(run, steps=[0, 4])
+    """
+    from scansnap.figures import word_attention
+
+    return word_attention.draw(word_attention.prepare(result, steps=steps, layer=layer, head=head, window=window))
