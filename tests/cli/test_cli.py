@@ -198,6 +198,17 @@ def test_help_is_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatc
             assert set(ss.PUBLISHED) <= set(text.split()), name
 
 
+def test_the_table_of_claims_fits_a_terminal(tmp_path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        'import scansnap as ss\n@ss.claim("One is positive, " * 9, where="here")\n'
+        'def one(check):\n    "Look."\n    check.positive("one", [1.0])\n'
+    )
+    rows = run("verify", "--from", str(file), cwd=tmp_path).stdout.splitlines()[:2]
+    assert max(map(len, rows)) <= 100
+    assert [row[-1] for row in rows] == ["…", "…"]
+
+
 def test_help_speaks_no_python() -> None:
     """Types, truth values and names of Greek letters are not what one types or reads."""
     groups = [typer.main.get_command(app)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,10 +89,11 @@ def command(
     table = not json and not names
     if table:
         check_rates(**rates)  # before the heading is printed
-        say(f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement")
+        heading = f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement"
+        say(_cut(heading))
 
     def show_row(verdict: Verdict) -> None:
-        say(_row(verdict, own_classes=own_classes is not None, width=width), color=COLORS.get(verdict.verdict))
+        say(_cut(_row(verdict, own_classes=own_classes is not None, width=width)), color=COLORS.get(verdict.verdict))
 
     verdicts = verify(
         *names,
@@ -132,6 +134,12 @@ def command(
             say(f"page: {page}")
     if strict and any(verdict.verdict == "fails" for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _cut(row: str) -> str:
+    """A row of the table, on a terminal in one line."""
+    columns = shutil.get_terminal_size((1000, 0)).columns
+    return row if len(row) <= columns else f"{row[: columns - 1].rstrip()}…"
 
 
 def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:

@@ -68,10 +68,12 @@ class PredictOptions(Options):
     steps: int | None = field(
         default=None,
         metadata=option(
-            f"Updates of the training, for `population`; of {YZTextOptions.batch_size} windows", least=1, most=10**12,
+            f"Updates of the training to predict, of {YZTextOptions.batch_size} windows each, for population",
+            least=1,
+            most=10**12,
             none="makes one pass over the text",
         ),
-    )  # fmt: skip
+    )
     window: int = field(
         default=YZModelOptions.window,
         metadata=option("Tokens in a window of the text; counts have their own.", least=3),
