@@ -142,6 +142,8 @@ def test_refusals() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2)
     with pytest.raises(ss.InputError, match="at least two records"):
         attention_over_time.prepare(ds.isel(step=[0]))
+    with pytest.raises(ss.InputError, match="give the whole result"):
+        ss.plot.attention(ds.isel(run=0))
     with pytest.raises(ss.InputError, match="there is no run 3"):
         attention_over_time.prepare(ds, run=3)
 

@@ -67,6 +67,8 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
     if missing:
         raise InputError(f"the picture needs {', '.join(missing)}, which this result did not record: record that too.")
+    if "run" not in dataset.dims:
+        raise InputError("this is one run of a result: give the whole result, and the run's number as run.")
     axis = record_dimension(dataset)
     if dataset.sizes[axis] < 2:
         raise InputError(
