@@ -1,6 +1,6 @@
 """Planted shortcuts: how many are found, and how many words are called shortcuts that are none.
 
-Texts have labels that say nothing about them.  Then artefacts are planted: words that occur nowhere else, each in a
+Texts have labels that say nothing about them.  Then artifacts are planted: words that occur nowhere else, each in a
 given number of texts, a given share of which (its purity) have one label.  Whatever else is reported is a false alarm.
 Three methods look at the same texts:
 
@@ -73,7 +73,7 @@ def wikitext(folder: str) -> list[list[str]]:
 def plant(
     texts: list[list[str]], rng: np.random.Generator
 ) -> tuple[list[str], list[str], dict[str, tuple[float, int]]]:
-    """Texts with artefacts, their labels, and the cell of each artefact."""
+    """Texts with artifacts, their labels, and the cell of each artifact."""
     label = rng.integers(2, size=len(texts))
     planted = [list(words) for words in texts]
     cell_of = {}
@@ -148,7 +148,7 @@ def evaluate(name: str, sources: list[list[list[str]]], seeds: int) -> tuple[dic
 def table(name: str, scores: dict[str, Score], sample: str, seeds: int) -> str:
     """Recall by cell, and false alarms, in Markdown."""
     lines = [
-        f"**{name}**: {sample}, one artefact of each kind in each. Recall of `shortcuts` / z alone / PMI:", "",
+        f"**{name}**: {sample}, one artifact of each kind in each. Recall of `shortcuts` / z alone / PMI:", "",
         "| purity | " + " | ".join(f"{count:,} texts" for count in OCCURRENCES) + " |",
         "| ---: |" + " ---: |" * len(OCCURRENCES),
     ]  # fmt: skip
@@ -162,14 +162,14 @@ def table(name: str, scores: dict[str, Score], sample: str, seeds: int) -> str:
     rows = {
         "false alarms in a data set, mean": [f"{statistics.mean(scores[m].false_alarms):,.2f}" for m in METHODS],
         "data sets with any": [f"{sum(map(bool, scores[m].false_alarms))} of {seeds}" for m in METHODS],
-        f"artefacts among the first {len(CELLS)} words": [f"{statistics.mean(scores[m].in_top):.0%}" for m in METHODS],
+        f"artifacts among the first {len(CELLS)} words": [f"{statistics.mean(scores[m].in_top):.0%}" for m in METHODS],
     }
     lines += [f"| {title} | " + " | ".join(values) + " |" for title, values in rows.items()]
     return "\n".join(lines)
 
 
 def attention(seeds: int) -> str:
-    """Which artefacts attention picks in generated texts, and when."""
+    """Which artifacts attention picks in generated texts, and when."""
     times: dict[tuple[float, int], list[float]] = {cell: [] for cell in CELLS}
     chance: list[float] = []
     num_chance = 0
@@ -186,10 +186,10 @@ def attention(seeds: int) -> str:
             elif finding.word not in cell_of and finding.gain is not None:
                 num_chance += 1
                 chance += [] if finding.picked_at is None else [finding.picked_at]
-        print(f"attention, seed {seed}: {sum(map(len, times.values()))} artefacts picked so far", flush=True)
+        print(f"attention, seed {seed}: {sum(map(len, times.values()))} artifacts picked so far", flush=True)
     lines = [
         f"**Attention**, trained on all {3 * 20_000 // 4:,} texts or so that are not held out, 20,000 updates, "
-        f"{seeds} data sets of 20,000 generated texts: how many of {seeds} artefacts it picks, and the median update:",
+        f"{seeds} data sets of 20,000 generated texts: how many of {seeds} artifacts it picks, and the median update:",
         "",
         "| purity | " + " | ".join(f"{count:,} texts" for count in OCCURRENCES) + " |",
         "| ---: |" + " ---: |" * len(OCCURRENCES),
@@ -209,7 +209,7 @@ def attention(seeds: int) -> str:
 
 
 def large(num_rows: int) -> str:
-    """Count a CSV file of so many rows of 12 Zipf words with one artefact: what it takes, and what is found."""
+    """Count a CSV file of so many rows of 12 Zipf words with one artifact: what it takes, and what is found."""
     rng = np.random.default_rng(0)
     size = 200_000
     probs = 1 / np.arange(1, size + 1) ** 1.05

@@ -23,7 +23,7 @@ import scansnap as ss
 
 assert inspect.signature(ss.train).parameters["patience"].default is None
 assert inspect.signature(ss.sweep).parameters["patience"].default is None
-assert "Steps without progress after which to wonder; none never wonders." in ss.train.__doc__
+assert "Steps without progress after which to wonder; None never wonders." in ss.train.__doc__
 help_text = subprocess.run(
     [sys.executable, "-c", "from scansnap.cli.app import main; main()", "train", "--help"],
     capture_output=True, text=True, check=True,

@@ -27,7 +27,9 @@ from sphinx.util.nodes import make_refnode
 import scansnap
 from _site.commands import all_commands
 from _site.public import MODULES, default_of, docstring, parameters
+from _site.types import short_types
 from scansnap import HeadQuantity, Quantity
+from scansnap.base.formulas import readable
 from scansnap.base.open_list import OpenList
 from scansnap.base.options import Options
 
@@ -91,8 +93,8 @@ def _complete(app: Sphinx, what: str, path: str, value: Any, options: Any, lines
 
 
 def _short(app: Sphinx, what: str, path: str, value: Any, options: Any, given: str | None, back: Any) -> Any:
-    """The signature, in which functions that are defaults and names of types are called by their names."""
-    return (re.sub(r"<function (\w+) at \w+>|TypeAliasForwardRef\('(\w+)'\)", r"\1\2", given), back) if given else None
+    """The signature and what is returned, with types as a reader knows them."""
+    return short_types(given) if given else given, short_types(back) if back else back
 
 
 def _with_default(cls: type, name: str, text: str) -> str:
@@ -106,10 +108,28 @@ def _plain(text: str) -> str:
 
 
 def _escape(app: Sphinx, what: str, path: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Read formulas as they stand: `z_` is no link, `|f|` no substitution, an indented line code."""
+    """Read formulas as they stand: `z_` is no link, `|f|` no substitution, an indented line code.
+
+    In the theory, letters that are called by their names become signs.
+    """
+    is_example = False
     for i, line in enumerate(lines):
-        if not line.lstrip().startswith((">>>", "...")):
-            lines[i] = re.sub(r"([|*])|(?<=\w)(_)(?=\W|$)", lambda match: f"\\{match[0]}", line)
+        is_example = line.lstrip().startswith(">>>") or (is_example and bool(line))
+        if is_example:
+            continue
+        if path.startswith("scansnap.theory") and not re.match(r"[\w, ]+ : ", line):  # which is a parameter's type
+            line = re.sub(r"`[^`]*`|[^`]+", lambda part: part[0] if part[0][0] == "`" else readable(part[0]), line)
+        lines[i] = re.sub(r"([|*])|(?<=\w)(_)(?=\W|$)", lambda match: f"\\{match[0]}", line)
+
+
+def _types(app: Sphinx, what: str, path: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Types of parameters as in the signature; what stands before a colon in the text of an attribute is none."""
+    for i, line in enumerate(lines):
+        if line.startswith(":type: "):
+            lines[0] = f"{lines.pop(i).removeprefix(':type: ')}: {lines[0]}"
+            break
+        if line.startswith(":type "):
+            lines[i] = short_types(line)
 
 
 class Links(SphinxPostTransform):
@@ -146,4 +166,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-signature", _short)
     app.connect("autodoc-process-docstring", _escape, priority=400)  # before sections are read
     app.connect("autodoc-process-docstring", _complete, priority=600)  # after that
+    app.connect("autodoc-process-docstring", _types, priority=700)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

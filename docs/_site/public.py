@@ -91,7 +91,7 @@ def _listed(text: str) -> dict[str, str]:
 
 def _fields(cls: type) -> dict[str, str]:
     if issubclass(cls, Options):
-        return {name: option.help for name, option in options_of(cls).items()}
+        return {name: option.python for name, option in options_of(cls).items()}
     said = {}
     for home in reversed(cls.__mro__):
         said.update(_comments(home) if is_dataclass(home) else {})

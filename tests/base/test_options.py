@@ -78,8 +78,9 @@ def test_kinds_follow_from_types() -> None:
 
 def test_what_is_said_of_a_field() -> None:
     stated = options_of(Dish)
-    assert stated["degrees"].help == "How hot."
-    assert stated["minutes"].help == "How long; none keeps it warm."
+    assert stated["degrees"].shell == stated["degrees"].python == "How hot."
+    assert stated["minutes"].shell == "How long; none keeps it warm."
+    assert stated["minutes"].python == "How long; None keeps it warm."
     assert (stated["minutes"].axis, stated["fan"].axis) == (False, True)
     assert (stated["sauce"].separator, stated["fan"].separator) == ("/", ",")
     assert required_of(Dish) == ["degrees"]

@@ -198,6 +198,28 @@ def test_help_is_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatc
             assert set(ss.PUBLISHED) <= set(text.split()), name
 
 
+def test_the_table_of_claims_fits_a_terminal(tmp_path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        'import scansnap as ss\n@ss.claim("One is positive, " * 9, where="here")\n'
+        'def one(check):\n    "Look."\n    check.positive("one", [1.0])\n'
+    )
+    rows = run("verify", "--from", str(file), cwd=tmp_path).stdout.splitlines()[:2]
+    assert max(map(len, rows)) <= 100
+    assert [row[-1] for row in rows] == ["…", "…"]
+
+
+def test_help_speaks_no_python() -> None:
+    """Types, truth values and names of Greek letters are not what one types or reads."""
+    groups = [typer.main.get_command(app)]
+    for group in groups:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                groups.append(command)
+            text = command.get_help(typer.Context(command, info_name=name))
+            assert not re.findall(r"list\[|default: (?:True|False|None)|\beta_|lambda_", text), name
+
+
 def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     (tmp_path / "sweep.toml").write_text(
         'classes = "syn-small"\nlr_z = [0.5, 1]\nlr_y_over_lr_z = [1, 2]\nsteps = 4\nseeds = "0:3"\nbatch_size = 8\n'
@@ -235,7 +257,7 @@ def test_verify_explains_a_claim(tmp_path) -> None:
     assert "\x1b" not in result.stdout  # colors are for terminals
     assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in result.stdout
     assert "category:   sharpened (true, and there is a better form), in its own setting" in result.stdout
-    assert "the paper's assumptions: all met (ten times is taken for much larger; eta_Y/eta_Z = 1000)" in result.stdout
+    assert "the paper's assumptions: all met (ten times is taken for much larger; η_Y/η_Z = 1000)" in result.stdout
     assert "a wrong factor of 1.000001 in the prediction would be noticed" in result.stdout
     assert (tmp_path / "results" / "lemma_6.png").stat().st_size > 10_000
 

@@ -73,7 +73,7 @@ def test_predictions_from_a_text_and_from_counts(run, tmp_path) -> None:
     assert (table[0][0], [len(row) for row in table]) == ("the", [5, 4, 4])
     out = run("corpus", "predict", "pets.txt", "--queries", "1", "--window", "8", "--method", "population",
               "--lr-z", "3", "--steps", "7")[1]  # fmt: skip
-    assert "after 7 updates at the rates eta_Y = 30 and eta_Z = 3." in out
+    assert "after 7 updates at the rates η_Y = 30 and η_Z = 3." in out
     assert "says more" not in out
     assert "exists" not in run("corpus", "predict", "pets.txt", "--window", "8", "--store", "p.zarr")[2]
     assert (tmp_path / "p.zarr").is_dir()

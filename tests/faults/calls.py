@@ -194,6 +194,8 @@ def result_calls(folder: Path) -> dict[str, Call]:
         },
         "measure.one_head": Call(measure.one_head, {"dataset": result, "layer": 0, "head": 0}),
         "measure.top_k_mass": Call(measure.top_k_mass, {"dataset": result, "k": 1}),
+        "plot.attention": Call(ss.plot.attention, {"result": result, "run": 0}),
+        "plot.claim": Call(ss.plot.claim, {"verdict": ss.verify("lemma_6")[0]}),
         "metrics.entropy": Call(metrics.entropy, {"weights": [0.5, 0.5]}),
         "metrics.top_k_mass": Call(metrics.top_k_mass, {"attention": [0.5, 0.5], "k": 1}),
         "metrics.sparsity": Call(metrics.sparsity, {"attention": [0.5, 0.5]}),

@@ -13,6 +13,7 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 from scansnap.base.errors import ScanSnapError
+from scansnap.figures import plot
 from scansnap.results import measure, metrics
 from tests.faults.calls import (
     Call,
@@ -121,7 +122,7 @@ def public_functions() -> dict[str, Callable[..., object]]:
     """Every function of the package's face that takes arguments."""
     face = {name: getattr(ss, name) for name in ss.__all__ if name not in SAME_AS}
     face |= {f"theory.{name}": value for name, value in vars(theory).items()}
-    for module in (measure, metrics):
+    for module in (measure, metrics, plot):
         face |= {f"{module.__name__}.{name}": value for name, value in vars(module).items()
                  if getattr(value, "__module__", "") == module.__name__ and name[0] != "_"}  # fmt: skip
     return {n: value for n, value in face.items() if inspect.isfunction(value) and inspect.signature(value).parameters}

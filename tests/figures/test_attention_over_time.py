@@ -10,6 +10,7 @@ import scansnap as ss
 from scansnap.figures import attention_over_time
 from scansnap.figures.published import published
 from scansnap.figures.style import honest_axis
+from scansnap.results.story import stories
 
 
 def test_prepare_takes_one_run_and_few_classes() -> None:
@@ -45,7 +46,26 @@ def test_several_heads_or_layers_have_a_panel_each(part: str, options: dict) -> 
     attention = prepared["attention"].isel({"class": 3}).values
     assert np.array_equal(attention, ds["attention"].isel({"run": 0, "class": 1, part: 1}).squeeze().values)
     titles = [axes.get_title(loc="left") for axes in attention_over_time.draw(prepared).axes]
-    assert titles[:2] == [f"next token 32, {part} {i}, query 30: no snap" for i in range(2)]
+    for i, title in enumerate(titles[:2]):
+        assert title.startswith(f"next token 32, {part} {i}, query 30: attends most to ")
+        assert title.endswith("; no snap")
+
+
+def test_it_marks_the_scan_and_names_the_winner() -> None:
+    ds = ss.train(ss.syn_small(), lr_y=5.0, lr_z=10.0, steps=60, momentum=0.9)
+    figure = ss.plot.attention(ds)
+    story = stories(ds)[0]
+    assert f"{story.scan}, dashed" in figure.get_suptitle()
+    for axes, winner in zip(figure.axes[:2], story.winners, strict=True):
+        assert f"attends most to {winner.token} ({winner.share:.0%});" in axes.get_title(loc="left")
+        dashed = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+        assert dashed == [story.scan_step]
+        colors = axes.collections[0].norm
+        assert colors(0.25 * colors.vmax) == pytest.approx(0.5)  # what common tokens lose can be seen
+    slow = ss.plot.attention(ss.train(ss.syn_small(), lr_y=0.1, lr_z=0.1, steps=4))
+    assert "dashed" not in slow.get_suptitle()
+    assert not [line for line in slow.axes[0].lines if line.get_linestyle() == "--"]
+    assert slow.axes[0].collections[0].norm(0.25 * slow.axes[0].collections[0].norm.vmax) == pytest.approx(0.25)
 
 
 def test_it_marks_the_snap_and_draws_the_other_runs() -> None:
@@ -80,7 +100,7 @@ def test_what_slid_back_is_said_to_have_slowed_on_an_axis_that_shows_it() -> Non
     assert "1 of 2 runs have snapped, at step" in figure.get_suptitle()
     assert "; 1 slowed at step" in figure.get_suptitle()
     for axes in figure.axes[:2]:
-        assert ": slowed at step" in axes.get_title(loc="left")
+        assert "; slowed at step" in axes.get_title(loc="left")
         assert axes.get_title(loc="left").endswith("% moved since")
         assert axes.get_xscale() == "log"
     assert ss.plot.attention(ds.sel(step=slice(40))).axes[0].get_xscale() == "linear"
@@ -122,6 +142,8 @@ def test_refusals() -> None:
     ds = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2)
     with pytest.raises(ss.InputError, match="at least two records"):
         attention_over_time.prepare(ds.isel(step=[0]))
+    with pytest.raises(ss.InputError, match="give the whole result"):
+        ss.plot.attention(ds.isel(run=0))
     with pytest.raises(ss.InputError, match="there is no run 3"):
         attention_over_time.prepare(ds, run=3)
 

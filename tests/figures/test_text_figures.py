@@ -201,9 +201,9 @@ def test_a_run_over_time(run: Path) -> None:
     assert np.isnan(dataset["rate"][0]).all()
     figure = text_over_time.draw(dataset)
     assert len(figure.axes[1].lines) == 4
-    assert figure.get_suptitle() == "a transformer on text; no pattern has frozen"
+    assert figure.get_suptitle() == "A transformer on text; no pattern has frozen"
     own_model = ss.load(run).expand_dims(query=2)
-    assert text_over_time.prepare(own_model).attrs["title"] == "the (Y, Z) model on text"
+    assert text_over_time.prepare(own_model).attrs["title"] == "The (Y, Z) model on text"
     marked = dataset.copy(deep=True)
     marked["snap_step"][0, 0] = 20.0
     assert "froze" in text_over_time.draw(marked).get_suptitle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,14 @@ def open_page(browser: Any) -> Iterator[Open]:
 def test_every_document_is_a_page() -> None:
     documents = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     assert [page for page in documents if not (SITE / page).with_suffix(".html").exists()] == []
+
+
+def test_the_reference_has_types_that_readers_know() -> None:
+    """Not how arguments are checked, nor what NumPy and typing call things inside."""
+    for page in (SITE / "reference").glob("*.html"):
+        text = html.unescape(re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8")))
+        internal = r"Annotated|_Buffer|Kind\(|ForwardRef|<function|<factory>|lr_y: Rates|seeds: Seeds|init: Init"
+        assert re.findall(internal, text) == [], page.name
 
 
 def test_no_page_loads_anything_from_elsewhere() -> None:

@@ -2,7 +2,8 @@
 
 An option is a field of a frozen dataclass: its type, its default and, in `option(...)`, what it means and how its value
 is checked and read.  Signatures and their documentation, flags of the command line, keys of TOML files, axes of sweeps
-and the attributes of results are derived from the field.
+and the attributes of results are derived from the field.  Where something is written differently in a shell and in
+Python, the meaning has both: "several make several runs, as <1,10|[1, 10]>".
 
     @dataclass(frozen=True, kw_only=True)
     class MyOptions(Options):
@@ -16,6 +17,7 @@ states the type and the default.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Self, TypeVar, get_args, get_type_hints
@@ -23,20 +25,32 @@ from typing import Any, Self, TypeVar, get_args, get_type_hints
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.kinds import NONE, InstanceKind, Kind, OptionalKind, kind_of
 
+DIFFERS = re.compile(r"<([^<>|]*)\|([^<>]*)>")
+
 
 @dataclass(frozen=True)
 class Option:
     """What a field states besides its type and its default."""
 
-    help: str
+    meaning: str  # with what differs between shell and Python as <shell|Python>
     kind: Kind
     axis: bool  # whether a sweep may take several values
     separator: str  # between several values on the command line; empty if one value is itself a list
     listed: bool  # whether a list of numbers, or of arrays, is one value
 
+    @property
+    def shell(self) -> str:
+        """What the option means, for the command line."""
+        return DIFFERS.sub(r"\1", self.meaning)
+
+    @property
+    def python(self) -> str:
+        """What the option means, for Python."""
+        return DIFFERS.sub(r"\2", self.meaning)
+
 
 def option(
-    help: str,
+    meaning: str,
     kind: Kind | None = None,
     *,
     axis: bool = True,
@@ -53,7 +67,7 @@ def option(
     `Literal`.  `none` says what None means, if the type allows it.  The rest is as in `Option`.
     """
     limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
-    return {"help": help, "kind": kind, "axis": axis, "separator": separator, "listed": listed, "limits": limits,
+    return {"meaning": meaning, "kind": kind, "axis": axis, "separator": separator, "listed": listed, "limits": limits,
             "none": none}  # fmt: skip
 
 
@@ -146,12 +160,12 @@ def _option(field: Field[Any], hint: Any) -> Option:
         raise TypeError(
             f"the type of the option {field.name} does not say how it is checked: give option(..., kind=...)"
         )
-    help_text = stated["help"]
+    meaning = stated["meaning"]
     if stated["none"]:
-        help_text = f"{help_text.removesuffix('.')}; none {stated['none']}."
+        meaning = f"{meaning.removesuffix('.')}; <none|None> {stated['none']}."
     if stated["kind"] and type(None) in get_args(hint):
         kind = OptionalKind(kind)
-    return Option(help_text, kind, stated["axis"], stated["separator"], stated["listed"])
+    return Option(meaning, kind, stated["axis"], stated["separator"], stated["listed"])
 
 
 def signature(own: inspect.Signature, cls: type[Options]) -> inspect.Signature:
@@ -175,7 +189,7 @@ def documented(text: str, cls: type[Options], more: str = "") -> str:
     """A docstring with `{options}` replaced by the list of options and `more` parameters."""
     lines = []
     for field in fields(cls):
-        lines += [f"{field.name} : {field.type}", f"    {options_of(cls)[field.name].help}"]
+        lines += [f"{field.name} : {field.type}", f"    {options_of(cls)[field.name].python}"]
     return inspect.cleandoc(text).replace("{options}", "\n".join([*lines, more]).rstrip())
 
 

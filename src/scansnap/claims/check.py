@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.base.checks import numbers
 from scansnap.base.errors import InputError, unknown
-from scansnap.base.printable import shortened
+from scansnap.base.printable import number_text, shortened
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
 from scansnap.theory.form import Form
@@ -35,7 +35,7 @@ Comparison = Literal["equal", "at most", "at least", "positive", "within"]
 
 ROLES: dict[Role, str] = {
     "assumed": "under its assumptions",
-    "beyond": "beyond them",
+    "beyond": "beyond its assumptions",
     "corrected": "as it should read",
     "contrast": "for comparison",
 }
@@ -140,7 +140,7 @@ class Measurement:
     @property
     def predicted_text(self) -> str:
         """The prediction in words: a number, a bound, or what holds of all values."""
-        number = f"{self.predicted:.4g}"
+        number = number_text(self.predicted, ".4g")
         words = {"at most": f"≤ {number}", "at least": f"≥ {number}", "positive": "all positive",
                  "within": f"≤ {number} of all outside"}  # fmt: skip
         return words.get(self.kind, number)
@@ -149,7 +149,7 @@ class Measurement:
     def measured_text(self) -> str:
         """What was measured in the same words."""
         words = {"positive": f"{100 * self.measured:.4g}% positive", "within": f"{self.measured:.4g} of all outside"}
-        return words.get(self.kind, f"{self.measured:.4g}")
+        return words.get(self.kind, number_text(self.measured, ".4g"))
 
 
 @dataclass(frozen=True)

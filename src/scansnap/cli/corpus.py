@@ -191,7 +191,7 @@ def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions
     """A table of tokens by query."""
     plan = options.plan(num_tokens)
     is_dynamic = options.method == POPULATION
-    rates = f"after {plan.steps:,} updates at the rates eta_Y = {plan.lr_y:g} and eta_Z = {plan.lr_z:g}"
+    rates = f"after {plan.steps:,} updates at the rates η_Y = {plan.lr_y:g} and η_Z = {plan.lr_z:g}"
     say(f"Tokens predicted to gain most attention in the (Y, Z) model, "
         f"{rates if is_dynamic else 'while attention is still even'}.\n"
         "It is no prediction for ordinary transformers: see docs/prediction.md.")  # fmt: skip

@@ -22,7 +22,7 @@ from scansnap.report.html import is_ours, write_page
 
 @with_flags(TrainOptions, leave_out=[name for name in options_of(TrainOptions) if name not in OPTIONS])
 def command(
-    file: Annotated[
+    classes: Annotated[
         str, typer.Argument(help=f"Sequence classes, by name or from a file: {common.CLASSES_HELP}.")
     ] = "syn-small",
     output: Annotated[
@@ -33,9 +33,10 @@ def command(
 ) -> None:
     """Open a page on which attention trains while you watch, change rates and data, and compare with theory.
 
-    The page is one file, which needs no server and no network.  Flags say where its controls begin.
+    The page is one file, which needs no server and no network. Flags say where its controls begin; it shows one
+    run, of one rate each and one seed.
     """
-    page = page_of(address_of(file, read_flags(flags, TrainOptions)))
+    page = page_of(address_of(classes, read_flags(flags, TrainOptions)))
     path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
     if path.exists() and not is_ours(path):
         raise StoreError(f"{path} exists and is no page of scansnap: give another name.")

@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Make a figure of the paper, one beyond it or your own from new runs, and test what it should show.
 
-    Figures made from a text train transformers, which can take hours on a CPU. Their runs are stored in results/text,
-    so that an interrupted figure can continue.
+    Figures that are made from a text train transformers on it, which can take hours on a CPU. Their runs are stored in
+    results/text, so that an interrupted figure can continue.
     """
     recipe = catalog.recipe(name) if file is None else catalog.recipe_from(file, name)
     values = {"num_seeds": num_seeds, "text": text, "steps": steps, "device": device, "precision": precision}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from scansnap.base.kinds import ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
+from scansnap.base.kinds import NONE, ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
 from scansnap.base.options import Option, Options, defaults_of, options_of
 
 Flag = str | bool | None
@@ -37,7 +37,13 @@ def with_flags(
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
         first = [p for p in own if p.name in ("preset", "config", "classes", "text")]
         stated = [
-            _parameter(cls, name, option, several=several, shown=_default(cls, name, variants) if defaults else "")
+            _parameter(
+                cls,
+                name,
+                option,
+                several=several,
+                shown=_default(cls, name, option, variants) if defaults else "",
+            )
             for cls in classes
             for name, option in options_of(cls).items()
             if name not in leave_out
@@ -55,7 +61,7 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
     flag = "--" + name.replace("_", "-")
     is_switch = isinstance(option.kind, FlagKind) and not several
     names = [f"{flag}/--no-{flag[2:]}"] if is_switch else [flag]
-    help_text = option.help
+    help_text = option.shell
     if several and option.axis and option.separator not in (None, "", ","):
         help_text += f" Separate several values with {option.separator}"
     if shown:
@@ -71,10 +77,18 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, info])
 
 
-def _default(cls: type[Options], name: str, variants: Mapping[str, type[Options]]) -> str:
+def _default(cls: type[Options], name: str, option: Option, variants: Mapping[str, type[Options]]) -> str:
     """The default of an option in words, and those of variants that have another; empty if it says nothing."""
-    default = defaults_of(cls).get(name)
-    if default is None or callable(default):
+    default = defaults_of(cls).get(name, "")
+    if default is None:
+        return NONE if f"<{NONE}|" in option.meaning else ""  # where the help says what none means
+    if isinstance(default, bool):
+        flag = name.replace("_", "-")
+        yes, no = (flag, f"no-{flag}") if isinstance(option.kind, FlagKind) else ("yes", "no")
+        return yes if default else no
+    if isinstance(default, tuple):
+        return ",".join(default)
+    if callable(default):
         return ""
     others = {variant: defaults_of(options).get(name, default) for variant, options in variants.items()}
     return "; ".join(

@@ -15,7 +15,7 @@ TIMES = "log:1:1e12:97"
 """The times that are recorded by default."""
 
 
-@with_flags(FlowOptions)
+@with_flags(FlowOptions, defaults=True)
 def command(
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     classes: Annotated[str | None, common.CLASSES_OPTION] = None,
@@ -27,7 +27,9 @@ def command(
 ) -> None:
     """Integrate the population dynamics in continuous time, up to 10^12 steps and beyond, at any rates.
 
-    One unit of time is one expected update with batch size 1 at T → ∞. By default times are log:1:1e12:97.
+    One unit of time is one expected update with batch size 1 at T → ∞. By default times are log:1:1e12:97,
+    and rates and classes come from the preset (by default syn-small). Several rates or seeds make several runs, side by
+    side.
     """
     common.check_picture(picture)
     common.run_parts(parts)

@@ -27,7 +27,9 @@ class SectionedCommand(TyperCommand):
             usual = f"{parameter.param_type_name.capitalize()}s"  # "Arguments" or "Options"
             record = parameter.get_help_record(ctx)
             if record is not None:
-                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+                name, text = record
+                entry = name.replace("<list[str]>", "<str>"), text  # that there may be several, its dots say
+                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(entry)
             if parameter.name == "preset":
                 from scansnap.dynamics.published import PUBLISHED
 

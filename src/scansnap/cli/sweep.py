@@ -50,7 +50,8 @@ def command(
     """Train every combination of rates, seeds, classes and options, or with --times integrate their flows.
 
     The result is written shard by shard: after an interruption, start the same command again to run only what is
-    missing. Lists are written as 1,2,5.
+    missing. Lists are written as 1,2,5. Options that are not given are those of `scansnap train`, but only loss,
+    accuracy and entropy are recorded, and only at the start and at the end.
     """
     from scansnap.sweeps.config import read_sweep, settings_by_name
     from scansnap.sweeps.grid import make_grid, with_options
@@ -80,7 +81,7 @@ def command(
     missing += [name for name in ("lr_z", "times" if "times" in words else "steps") if name not in words]
     if missing:
         flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise InputError(f"{flags_missing} must be given, here or in a --config file.")
+        raise InputError(f"{flags_missing} must be given, here, by a --preset or in a --config file.")
     asked = {name: value for name, value in words.items() if name not in options_of(Execution)}
     grid = make_grid(settings, **asked)
     mapped = None if picture is None else _mapped(grid.axes)

@@ -15,7 +15,7 @@ from scansnap.dynamics.options import TrainOptions
 from scansnap.results.quantities import RecordKind
 
 
-@with_flags(TrainOptions)
+@with_flags(TrainOptions, defaults=True)
 def command(
     preset: Annotated[str | None, common.PRESET_OPTION] = None,
     config: Annotated[Path | None, common.CONFIG_OPTION] = None,
@@ -28,8 +28,9 @@ def command(
 ) -> None:
     """Train the 1-layer transformer on sequence classes and watch its attention scan and snap.
 
-    Options that are not given come from the preset (by default syn-small); with --classes alone, rates and steps must
-    be given.
+    Options that are not given come from the preset (by default syn-small), and where it says nothing they are as shown
+    below; with --classes alone, rates and steps must be given. Several rates or seeds make several runs, side by side:
+    the first with the first, and so on; `scansnap sweep` takes every combination.
 
     The result is written during training: after an interruption, start the same command again and it continues to the
     same numbers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,10 +89,11 @@ def command(
     table = not json and not names
     if table:
         check_rates(**rates)  # before the heading is printed
-        say(f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement")
+        heading = f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement"
+        say(_cut(heading))
 
     def show_row(verdict: Verdict) -> None:
-        say(_row(verdict, own_classes=own_classes is not None, width=width), color=COLORS.get(verdict.verdict))
+        say(_cut(_row(verdict, own_classes=own_classes is not None, width=width)), color=COLORS.get(verdict.verdict))
 
     verdicts = verify(
         *names,
@@ -132,6 +134,12 @@ def command(
             say(f"page: {page}")
     if strict and any(verdict.verdict == "fails" for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _cut(row: str) -> str:
+    """A row of the table, on a terminal in one line."""
+    columns = shutil.get_terminal_size((1000, 0)).columns
+    return row if len(row) <= columns else f"{row[: columns - 1].rstrip()}…"
 
 
 def _row(verdict: Verdict, *, own_classes: bool, width: int = 19) -> str:
@@ -187,18 +195,17 @@ def _explanation(verdict: Verdict, *, own_claim: bool) -> str:
         for measurement in in_role:
             lines.append(
                 f"    {'ok ' if measurement.holds else 'NOT'} {readable(measurement.label)}: "
-                f"predicted {number_text(measurement.predicted, '.6g')}, measured "
-                f"{number_text(measurement.measured, '.6g')}, deviation {number_text(measurement.deviation, '.2g')} "
-                f"(allowed {measurement.allowed:.2g})"
+                f"predicted {measurement.predicted_text}, measured {measurement.measured_text}, "
+                f"deviation {number_text(measurement.deviation, '.2g')} (allowed {measurement.allowed:.2g})"
             )
     if setting != claim.setting():
         lines.append(f"  on your classes and rates, whatever its category, it is: {verdict.verdict}")
     if verdict.verdict == "assumptions not met":
         lines.append(f"  the claim promises nothing here: {', '.join(verdict.unmet)}")
     broken = verdict.broken_assumptions
-    accepted = f"all met (ten times is taken for much larger; eta_Y/eta_Z = {setting.lr_y / setting.lr_z:.6g})"
+    accepted = f"all met (ten times is taken for much larger; η_Y/η_Z = {setting.lr_y / setting.lr_z:.6g})"
     lines.append("  the paper's assumptions: " + ("not met are" if broken else accepted))
-    lines += [f"    {assumption.statement}: {assumption.advice}" for assumption in broken]
+    lines += [readable(f"    {assumption.statement}: {assumption.advice}") for assumption in broken]
     error = "a flipped sign" if claim.wrong_factor < 0 else f"a wrong factor of {claim.wrong_factor:.10g}"
     noticed = not own_claim or verdict.notices_wrong_factor()
     lines.append(f"  {error} in the prediction would {'' if noticed else 'NOT '}be noticed")

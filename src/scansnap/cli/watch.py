@@ -63,7 +63,9 @@ def checkpoints(
     probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each look.")],
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="Where to write the looks (zarr), and to go on; beside the folder if not stated."),
+        typer.Option(
+            "--store", help="Where to write the looks (zarr), and to continue from; beside the folder if not stated."
+        ),
     ] = None,
     page: Annotated[Path | None, PAGE_OPTION] = None,
     windows: Annotated[int, typer.Option("--windows", min=1, help="Windows of the text.")] = 8,

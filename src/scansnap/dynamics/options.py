@@ -137,18 +137,19 @@ class RunOptions(Options):
 
     lr_y: Rates = field(
         metadata=option(
-            "Learning rate of the decoder Y, as 1 or 1,10; several make several runs.", RatesKind(), separator=""
+            "Learning rate of the decoder Y; several make several runs, as <1,10|[1, 10]>.", RatesKind(), separator=""
         )
     )
     lr_z: Rates = field(
         metadata=option(
-            "Learning rate of the attention logits Z; one for all runs, or as many as there are.",
+            "Learning rate of the attention logits Z; several make several runs, as <1,10|[1, 10]>.",
             RatesKind(),
             separator="",
         )
     )
     seeds: Seeds = field(
-        default=0, metadata=option("Seeds, as 0 or 0,1,2 or 0:10; one run each.", SeedsKind(), separator="")
+        default=0,
+        metadata=option("Seeds; several make several runs, as <0,1,2 or 0:10|range(10)>.", SeedsKind(), separator=""),
     )
 
     @property
@@ -219,7 +220,8 @@ class StepOptions(Options):
     seq_len: float = field(
         default=128,
         metadata=option(
-            "Sequence length T: T - 1 contextual tokens and the query; inf replaces counts by P(l|n) (Lemma 2).",
+            "Sequence length T: T - 1 contextual tokens and the query; <inf|math.inf> replaces counts by P(l|n) "
+            "(Lemma 2).",
             LengthKind(),
         ),
     )
@@ -333,7 +335,7 @@ class TimeOptions(Options):
 
     times: Sequence[float] | NDArray[np.floating] = field(
         metadata=option(
-            "Times to record, in expected batch-1 steps, as 1,1e3,1e6 or log:FIRST:LAST:COUNT.",
+            "Times to record, in expected batch-1 steps, as <1,1e3,1e6 or log:FIRST:LAST:COUNT|[1, 1e3, 1e6]>.",
             TimesKind(),
             axis=False,
             separator="",

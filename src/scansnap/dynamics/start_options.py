@@ -80,14 +80,17 @@ class StartOptions(Options):
     init: Init = field(
         default="zeros",
         metadata=option(
-            "Start: zeros, uniform (each entry of Y and Z in ±1/√M), or a pair of arrays.", InitKind(), listed=True
+            "Start: <zeros, or|zeros,> uniform (each entry of Y and Z in ±1/√M)<|, or a pair of arrays>.",
+            InitKind(),
+            listed=True,
         ),
     )
     init_scale_z: float = field(default=1.0, metadata=option("Factor on the width of Z's uniform start.", least=0))
     attention_prior: Prior | None = field(
         default=None,
         metadata=option(
-            "Logits added to Z for tokens or kinds of tokens, as common=-2 or the=-1,cat=0.5.",
+            "Logits added to Z for tokens or kinds of tokens, as "
+            "<common=-2 or the=-1,cat=0.5|{'common': -2} or {'the': -1, 'cat': 0.5}>.",
             PriorKind(),
             separator="/",
             listed=True,
@@ -96,7 +99,8 @@ class StartOptions(Options):
     position_bias: PositionBias | None = field(
         default=None,
         metadata=option(
-            "Logits by bucket of positions, nearest first, as 0,-1,-2, or alibi=SLOPE; for classes with positions.",
+            "Logits by bucket of positions, nearest first, as "
+            "<0,-1,-2, or alibi=SLOPE|[0, -1, -2], or {'alibi': slope}>; for classes with positions.",
             BiasKind(),
             separator="/",
             listed=True,

@@ -1,9 +1,10 @@
 """Attention of each class over training: one panel per class, with the loss and the entropy beside them.
 
-A dotted line marks where a class's attention froze, or only slowed: its title says which, and how far attention moved
-since.  Other runs of the result are gray lines beside the one shown, and the title says when all of them snapped.
-Where a class has no distinct token, favored tokens take their place.  Time is logarithmic where it would be mostly
-after the snap otherwise.
+A dashed line marks from when on common tokens had lost attention, and a dotted one where a class's attention froze, or
+only slowed: its title says which, who won, and how far attention moved since.  Other runs of the result are gray lines
+beside the one shown, and the title says when all of them snapped.  Where a class has no distinct token, favored tokens
+take their place.  Time is logarithmic where it would be mostly after the snap otherwise, and colors follow the square
+root of attention where the winner has so much that what each common token loses could not be seen.
 
 Every command that trains draws it, so it is quick to draw: panels have fixed places, in inches, instead of those that a
 layout engine would find by drawing twice, titles do not look for theirs, and no text is typeset as mathematics.
@@ -16,6 +17,7 @@ import json
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
@@ -23,7 +25,7 @@ from scansnap.figures.heatmap import NAME, heatmap
 from scansnap.figures.plain_text import plain
 from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
-from scansnap.results.story import of_all_runs
+from scansnap.results.story import of_all_runs, stories
 
 MOST_CLASSES = 4
 """The most panels; of more classes the first few are shown, and the title says so."""
@@ -31,14 +33,21 @@ MOST_CLASSES = 4
 MOST_RUNS = 100
 """The most other runs of which lines are drawn."""
 
-WIDTH, PANEL, GAP, ABOVE, BELOW = 10.0, 1.7, 0.65, 0.8, 1.12
-"""Inches: of the picture, of a panel, between two, above the first one, and below the last, where the color bar is."""
+WIDTH, PANEL, GAP, ABOVE, LINE, BELOW = 10.0, 1.7, 0.65, 0.44, 0.18, 1.12
+"""Inches: of the picture, of a panel, between two, above the first one besides the lines of the title, of such a line,
+and below the last panel, where the color bar is."""
 
 EARLY = 0.25
 """A snap before this share of the steps makes time logarithmic, so that what came before it can be seen."""
 
+FAR_AHEAD = 4.0
+"""How many times the largest attention at the start a winner has if colors follow the square root."""
+
 CHARACTER = 0.065
 """Inches of a character in the names of tokens, at most."""
+
+LONG_TITLE = 105
+"""Characters of a panel's title from which on it takes smaller type, so that it does not run into the next one."""
 
 
 def has_attention(dataset: xr.Dataset) -> bool:
@@ -50,13 +59,16 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     """One run of a result of `train` or `flow`: attention, loss and entropy of its first few classes.
 
     `snap` is where the attention of a class slowed, NaN if it has not, `stays` whether it stayed there, and
-    `moved_since` how much of it moved since; `run_snap` is where all of each run had slowed, and `run_stays` whether
-    all stayed.
+    `moved_since` how much of it moved since; `winner` is the token that it attends to most at the end, and
+    `winner_share` how much.  `run_snap` is where all of each run had slowed, and `run_stays` whether all stayed.
+    `scan` is from when on common tokens of this run had lost attention, NaN if they have not.
     `other_loss` and `other_entropy`, the mean over classes, are those of the other runs.
     """
     missing = [name for name in ("attention", "loss", "entropy") if name not in dataset]
     if missing:
         raise InputError(f"the picture needs {', '.join(missing)}, which this result did not record: record that too.")
+    if "run" not in dataset.dims:
+        raise InputError("this is one run of a result: give the whole result, and the run's number as run.")
     axis = record_dimension(dataset)
     if dataset.sizes[axis] < 2:
         raise InputError(
@@ -80,9 +92,14 @@ def prepare(dataset: xr.Dataset, *, run: int = 0) -> xr.Dataset:
     others = told[["loss", "entropy"]].drop_isel(run=run).isel(run=slice(MOST_RUNS)).rename(run="other_run")
     measures["other_loss"] = others["loss"].reset_coords(drop=True)
     measures["other_entropy"] = others["entropy"].mean(("class", "layer", "head")).reset_coords(drop=True)
+    story = stories(dataset.isel(run=[run]))[0]
+    measures["scan"] = np.nan if story.scan_step is None else story.scan_step
+    last = measures["attention"].isel({axis: -1}, drop=True).fillna(0.0)  # nothing is left of a run that diverged
+    measures["winner"] = last["token_name"].isel(token=last.argmax("token")).reset_coords(drop=True)
+    measures["winner_share"] = last.max("token")
     return (
         measures.isel({"class": slice(MOST_CLASSES)})
-        .assign_attrs(num_classes=measures.sizes["class"], num_runs=dataset.sizes["run"], kind=kind)
+        .assign_attrs(num_classes=measures.sizes["class"], num_runs=dataset.sizes["run"], kind=kind, story=story.scan)
         .load()
     )
 
@@ -115,27 +132,30 @@ def draw(dataset: xr.Dataset) -> Figure:
     log = axis == "time" or bool(dataset["snap"].max() < EARLY * dataset[axis][-1])
     panels = dataset.sizes["class"]
     rows = max(panels, 2)
-    height = ABOVE + rows * (PANEL + GAP) - GAP + BELOW
+    title = _title(dataset, axis)
+    above = ABOVE + LINE * len(title)
+    height = above + rows * (PANEL + GAP) - GAP + BELOW
     figure = Figure(figsize=(WIDTH, height))
-    inside = {"top": 1 - ABOVE / height, "bottom": BELOW / height, "hspace": GAP / PANEL}
+    inside = {"top": 1 - above / height, "bottom": BELOW / height, "hspace": GAP / PANEL}
     left = (0.45 + CHARACTER * max(len(plain(name, NAME)) for name in dataset["token_name"].values)) / WIDTH
     right = 0.625
     maps = figure.add_gridspec(rows, 1, left=left, right=right, **inside)
     curves = figure.add_gridspec(rows, 1, left=0.76, right=0.985, **inside)
-    top = float(np.nanmax(dataset["attention"]))
+    start, top = float(dataset["attention"].isel({axis: 0}).max()), float(dataset["attention"].max())
+    norm = PowerNorm(0.5 if top > FAR_AHEAD * start else 1.0, 0.0, top)
     for i in range(panels):
         axes = figure.add_subplot(maps[i])
         of_class = dataset.isel({"class": i})
-        image = heatmap(axes, of_class["attention"], axis, top, log=log)
-        next_token, query = (plain(of_class[f"{role}_token_name"].values, 20) for role in ("next", "query"))
-        names = f"next token {next_token}, query {query}"
-        if np.isfinite(of_class["snap"]):
-            axes.axvline(float(of_class["snap"]), color="white", linestyle=":", linewidth=1.5)
-        axes.set_title(f"{names}: {_snap(of_class, axis)}", fontsize=9, loc="left", y=1.0)
+        image = heatmap(axes, of_class["attention"], axis, norm, log=log)
+        for mark, style in (("scan", "--"), ("snap", ":")):
+            if np.isfinite(of_class[mark]):
+                axes.axvline(float(of_class[mark]), color="white", linestyle=style, linewidth=1.5)
+        words = _panel_title(of_class, axis)
+        axes.set_title(words, fontsize=9 if len(words) < LONG_TITLE else 8, loc="left", y=1.0)
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
     below = figure.add_axes((left, 0.5 / height, right - left, 0.12 / height))
     bar = figure.colorbar(image, cax=below, orientation="horizontal")
-    bar.set_label("attention", fontsize=9)
+    bar.set_label("attention (share)", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     has_entropy = bool(dataset["entropy"].notnull().any())
     half = rows // 2 if has_entropy else rows
@@ -147,18 +167,26 @@ def draw(dataset: xr.Dataset) -> Figure:
         entropy = figure.add_subplot(curves[half:])
         _lines(entropy, dataset, axis, "entropy", f"entropy on {dataset.attrs['kind']} tokens", log)
         _legend_below(figure, entropy, 0.735, 0.66 / height)
+    figure.suptitle("\n".join(title), fontsize=11, y=1 - 0.12 / height)
+    return figure
+
+
+def _title(dataset: xr.Dataset, axis: str) -> list[str]:
+    """The setting, what became of common tokens, and what became of all runs, if there are several."""
     setting = f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}{_rule(dataset)}"
+    panels = dataset.sizes["class"]
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
     if str(dataset["status"].values) != "ok":
         shown += f"; {dataset['status'].values}"
     if dataset.attrs["num_runs"] > 1:
-        shown += f"; run {int(dataset['run'])}\n{_runs(dataset, axis)}"
-    elif not has_entropy:
-        shown += "\nno token tells the next tokens apart, so there is no entropy to show"
+        shown += f"; run {int(dataset['run'])}"
     what = "training" if axis == "step" else "time"
-    title = f"Attention over {what}: {setting}, seed {int(dataset['seed'])}{shown}"
-    figure.suptitle(title, fontsize=11, y=1 - 0.12 / height)
-    return figure
+    lines = [f"Attention over {what}: {setting}, seed {int(dataset['seed'])}{shown}", dataset.attrs["story"]]
+    if np.isfinite(dataset["scan"]):
+        lines[1] += ", dashed"
+    if not dataset["entropy"].notnull().any():
+        lines[1] = "no token tells the next tokens apart, so there is no entropy to show"
+    return [*lines, _runs(dataset, axis)] if dataset.attrs["num_runs"] > 1 else lines
 
 
 def _legend_below(figure: Figure, axes: Axes, left: float, top: float) -> None:
@@ -177,8 +205,16 @@ def _rule(dataset: xr.Dataset) -> str:
     return momentum if name == "sgd" else f", {plain(name, 20)}{momentum}"
 
 
+def _panel_title(of_class: xr.Dataset, axis: str) -> str:
+    """A class, its winner and its snap, in words."""
+    next_token, query = (plain(of_class[f"{role}_token_name"].values, 12) for role in ("next", "query"))
+    share = float(of_class["winner_share"])
+    winner = f"attends most to {plain(of_class['winner'].values, 12)} ({share:.0%}); " if share else ""
+    return f"next token {next_token}, query {query}: {winner}{_snap(of_class, axis)}"
+
+
 def _snap(of_class: xr.Dataset, axis: str) -> str:
-    """What became of one class, in words."""
+    """When the attention of one class snapped, in words."""
     if not np.isfinite(of_class["snap"]):
         return "no snap"
     verb = "snapped" if of_class["stays"] else "slowed"
@@ -190,7 +226,8 @@ def _runs(dataset: xr.Dataset, axis: str) -> str:
     """What became of all runs, in words."""
     count = dataset.attrs["num_runs"]
     drawn = dataset.sizes["other_run"]
-    gray = f"gray: the other {drawn}" if drawn == count - 1 else f"gray: {drawn} of the other {count - 1}"
+    others = "the other run" if count == 2 else f"the other {count - 1} runs"
+    gray = f"gray: {others}" if drawn == count - 1 else f"gray: {drawn} of {others}"
     return f"{gray}; {of_all_runs(dataset['run_snap'].values, dataset['run_stays'].values, axis)}"
 
 

@@ -72,7 +72,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     bar = figure.colorbar(image, ax=maps, location="right", fraction=0.05, aspect=25, pad=0.02)
     bar.set_label("attention $c_{l|n}$, first seed", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    runs = f"mean and sd of {dataset.sizes['seed']} runs, and how often a token has most (%)"
+    runs = f"mean and sd of {dataset.sizes['seed']} runs, and how often each token has the most (%)"
     figure.suptitle(f"Figure 5: Syn-Small, Adam, class 1. Below: {runs}", fontsize=11)
     return figure
 
@@ -83,7 +83,7 @@ def _final(axes: Axes, at_rate: xr.Dataset, color: str, *, first: bool) -> None:
     axes.bar(at_rate["token"], mean, yerr=spread, color=color, alpha=0.55, capsize=2)
     for token, share, height in zip(at_rate["token"].values, at_rate["won"].values, mean + spread, strict=True):
         if share > 0:
-            axes.text(token, height + 0.005, f"{share:.0%}", ha="center", fontsize=7, rotation=90)
+            axes.text(token, height + 0.01, f"{share:.0%}", ha="center", fontsize=7, rotation=90)
     axes.set_xticks(at_rate["token"].values)
     axes.set_ylim(0, 0.21)
     label(axes, x="distinct token", y="final attention (share)" if first else "")

@@ -107,7 +107,7 @@ def _scores(axes: Axes, dataset: xr.Dataset) -> None:
     axes.set_xticks([1.6, 5.6, 9.6, 13.6], [f"{lr_z:g}" for lr_z in dataset["lr_z"].values])
     axes.set_ylim(-5, 6)
     label(axes, x="$\\eta_Z$; within each, $\\eta_Y/\\eta_Z$ = 1, 2, 5, 10", y="ours less published (standard errors)",
-          title="against the published cells")  # fmt: skip
+          title="against the published cells; dotted: limits")  # fmt: skip
     axes.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
 
 

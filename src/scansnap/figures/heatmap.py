@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
+from matplotlib.colors import Normalize
 
 from scansnap.figures.plain_text import plain
 from scansnap.figures.style import label_powers
@@ -17,13 +18,19 @@ ABOVE = ("distinct", "favored")
 
 
 def heatmap(
-    axes: Axes, attention: xr.DataArray, axis: str, top: float, *, log: bool | None = None, name_kinds: bool = True
+    axes: Axes,
+    attention: xr.DataArray,
+    axis: str,
+    top: float | Normalize,
+    *,
+    log: bool | None = None,
+    name_kinds: bool = True,
 ) -> QuadMesh:
     """Draw the tokens of one class against time, common tokens below, distinct or favored ones above.
 
     `attention` has the dimensions `token` and `axis` and the coordinates `token_kind` and `token_name`; tokens without
-    attention are left out.  `top` is the value of the brightest color.  Time is logarithmic, and leaves out its zero,
-    in flows and where `log` says so.
+    attention are left out.  `top` is the value of the brightest color, or how values become colors.  Time is
+    logarithmic, and leaves out its zero, in flows and where `log` says so.
     """
     present = (attention > 0).any(axis).values
     order = np.lexsort((np.arange(attention.sizes["token"]), np.isin(attention["token_kind"].values, ABOVE)))
@@ -34,7 +41,8 @@ def heatmap(
         values, times = values[:, times > 0], times[times > 0]
         axes.set_xscale("log")
         label_powers(axes.xaxis, times)
-    image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", vmin=0.0, vmax=top, shading="nearest",
+    norm = Normalize(0.0, top) if isinstance(top, float) else top
+    image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", norm=norm, shading="nearest",
                             rasterized=True)  # fmt: skip
     kinds = attention["token_kind"].values[order]
     for kind in dict.fromkeys(kinds) if name_kinds else ():

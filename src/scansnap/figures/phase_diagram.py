@@ -79,7 +79,9 @@ def phase_diagram(result: xr.Dataset, *, x: str = "lr_y", y: str = "lr_z", color
     figure = Figure(figsize=(5.6, 4.2), layout="constrained")
     axes = figure.subplots()
     image = draw_map(axes, values)
-    figure.colorbar(image, ax=axes).set_label(LABELS.get(color, color), fontsize=9)
+    bar = figure.colorbar(image, ax=axes)
+    bar.set_label(LABELS.get(color, color), fontsize=9)
+    bar.ax.tick_params(labelsize=8)
     return figure
 
 

@@ -7,17 +7,23 @@ Each returns a matplotlib Figure, to show in a notebook or to save:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import xarray as xr
+
+from scansnap.base.door import door
+from scansnap.base.errors import InputError
+from scansnap.base.printable import shortened
 from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
 
 if TYPE_CHECKING:
-    import xarray as xr
     from matplotlib.figure import Figure
 
     from scansnap.claims.claim import Verdict
 
 
+@door
 def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
     """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped.
 
@@ -28,16 +34,21 @@ def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
     return attention_over_time.draw(attention_over_time.prepare(result, run=run))
 
 
+@door
 def claim(verdict: Verdict) -> Figure:
     """What a claim predicts and what exact dynamics give: of a verdict of `verify`.
 
     >>> figure = ss.plot.claim(ss.verify("lemma_6")[0])
     """
+    from scansnap.claims.claim import Verdict
     from scansnap.figures import claim as picture
 
+    if not isinstance(verdict, Verdict):
+        raise InputError(f"verdict is {shortened(verdict)}: give one of those that verify returns.")
     return picture.draw(picture.prepare(verdict))
 
 
+@door
 def text(result: xr.Dataset) -> Figure:
     """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves.
 
@@ -47,3 +58,28 @@ def text(result: xr.Dataset) -> Figure:
     from scansnap.figures import text_over_time
 
     return text_over_time.draw(text_over_time.prepare(result))
+
+
+@door
+def words(
+    result: xr.Dataset, *, steps: Sequence[int] | None = None, layer: int = 0, head: int = 0, window: int = 0
+) -> Figure:
+    """Attention of a run of `train_text` with the words on both axes, at several steps: rows attend to columns.
+
+    Parameters
+    ----------
+    result : xarray.Dataset
+        What `train_text` returned.
+    steps : sequence of int, optional
+        Steps to show: the nearest that were recorded; by default four, evenly spaced.
+    layer, head, window : int
+        Which pattern, from 0; windows are those of the validation split.
+
+    Examples
+    --------
+    >>> run = ss.train_text(ss.read_corpus("example"), steps=4, width=8, feed_forward=8, record_every=1)
+    >>> figure = ss.plot.words(run, steps=[0, 4])
+    """
+    from scansnap.figures import word_attention
+
+    return word_attention.draw(word_attention.prepare(result, steps=steps, layer=layer, head=head, window=window))

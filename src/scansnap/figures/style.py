@@ -40,7 +40,7 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.set_title(title, fontsize=9, loc="left")
-    axes.tick_params(labelsize=8)
+    axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3)
 
 
@@ -72,7 +72,7 @@ def log_if_wide(axes: Axes, values: ArrayLike) -> None:
 def plain_ticks(axis: Axis) -> None:
     """Write the ticks of a short logarithmic axis out: 0.2, 0.5, 1 and not 2 × 10⁻¹."""
     low, high = sorted(axis.get_view_interval())
-    if axis.get_scale() == "log" and high < 100 * low and low > 1e-3 and high < 1e4:
+    if axis.get_scale() == "log" and high < 100 * low and low > 1e-4 and high < 1e4:
         from matplotlib.ticker import LogLocator
 
         axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))

@@ -6,7 +6,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from scansnap.base.errors import InputError
-from scansnap.figures.style import honest_axis, label, legend, line
+from scansnap.figures.style import honest_axis, label, legend, line, plain_ticks
 from scansnap.results.measure import snaps
 
 PANELS = (
@@ -24,7 +24,7 @@ def prepare(run: xr.Dataset) -> xr.Dataset:
     dataset = measures[["loss", "valid_loss", "normalized_entropy"]].reset_coords(drop=True)
     dataset["rate"] = measures["moved"].reset_coords(drop=True) / measures["step"].diff("step")
     dataset = dataset.merge(snaps(run).isel(run=0)[["snap_step"]].reset_coords(drop=True))
-    return dataset.assign_attrs(title=f"{'the (Y, Z) model' if 'query' in run.sizes else 'a transformer'} on text")
+    return dataset.assign_attrs(title=f"{'The (Y, Z) model' if 'query' in run.sizes else 'A transformer'} on text")
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -45,6 +45,7 @@ def draw(dataset: xr.Dataset) -> Figure:
                 axes.axvline(float(of_head["snap_step"]), color=line(n)["color"], linestyle=":", linewidth=1)
         if name == "rate":
             axes.set_yscale("log")
+            plain_ticks(axes.yaxis)
         if name == "normalized_entropy" and len(heads) <= 12:
             legend(axes)
         label(axes, x="updates", y=words)

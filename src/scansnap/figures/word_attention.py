@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
@@ -16,7 +15,6 @@ from matplotlib.image import AxesImage
 from scansnap.base.errors import InputError
 from scansnap.figures.plain_text import plain
 from scansnap.results.store import load
-from scansnap.text.model.model_file import load_model, model_folder
 
 PANELS = 4
 """How many steps are shown unless they are given."""
@@ -47,6 +45,10 @@ def prepare(
 
 def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> xr.Dataset:
     """The same for the trained model that is stored beside a result, on a text of the user's, at the last step."""
+    import torch
+
+    from scansnap.text.model.model_file import load_model, model_folder
+
     status = str(load(result, partial=True)["status"].values[0])
     if status != "ok":
         raise InputError(

@@ -92,7 +92,8 @@ class Layer(Options):
     residual: bool | str | Addition = field(
         default=False,
         metadata=option(
-            "Whether to add the query to the attended tokens (Section 7): yes, no, or an addition of your own.",
+            "Whether to add the query to the attended tokens (Section 7): <yes, no|True, False>, or an addition of "
+            "your own.",
             ResidualKind(),
         ),
     )

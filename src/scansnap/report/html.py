@@ -45,12 +45,12 @@ def _shown(value: Any) -> Any:
 
 
 def short_name(claim: Claim) -> str:
-    """What a claim is called in a list: where the paper says it, or its id where the paper does not."""
+    """What a claim is called in a list: where the paper says it, or its id in words where the paper does not."""
     place, *more = claim.where.split(";")[0].split(", ")
     if claim.id.startswith("equation_"):
         return f"Eq. {claim.id.removeprefix('equation_')}"
     if claim.category == "added" or not any(letter.isdigit() for letter in place):
-        return claim.id
+        return claim.id.replace("_", " ").capitalize()
     return f"{place} ({more[0]})" if more and more[0][:1].islower() and not more[0].startswith("with ") else place
 
 

@@ -76,7 +76,7 @@ class Story:
     unit: str  # "step" or "time"
 
     def __str__(self) -> str:
-        return "; ".join([*self._kinds(), self._scan(), self._win(), self._snap()])
+        return "; ".join([*self._kinds(), self.scan, self._win(), self._snap()])
 
     def _kinds(self) -> list[str]:
         if not self.most_distinct:
@@ -84,7 +84,9 @@ class Story:
         names = [f"token {token} for next token {next_token} ({d:.2f})" for token, next_token, d in self.most_distinct]
         return [f"classes share every token, so none is distinct; the most distinct: {_listed(names)}"]
 
-    def _scan(self) -> str:
+    @property
+    def scan(self) -> str:
+        """When and how far the tokens that should lose did, in words."""
         if self.losers_first is None or self.losers_last is None:
             return f"no token is {'common to several next tokens' if self.losers == COMMON else 'favored by any class'}"
         shares = f"{self.losers_first:.0%} → {self.losers_last:.0%}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from scansnap.base.checks import numbers
 from scansnap.base.door import formula
+from scansnap.base.formulas import readable
 from scansnap.base.sequence_length import Length
 from scansnap.theory.concentration import frequency_radius
 from scansnap.theory.overlap import eigenvalues
@@ -88,7 +89,8 @@ class Assumptions:
         return tuple(assumption for assumption in self.all if not assumption.met)
 
     def __str__(self) -> str:
-        return "\n".join(f"{'met ' if each.met else 'NOT '} {each.statement}: {each.advice}" for each in self.all)
+        lines = (f"{'met ' if each.met else 'NOT '} {each.statement}: {each.advice}" for each in self.all)
+        return readable("\n".join(lines))
 
 
 @formula
@@ -134,7 +136,7 @@ def assumptions(
     entries.append(
         Assumption("plain_sgd", "plain SGD", float(momentum or 0), 0.0, plain,
                    "as assumed" if plain else f"{optimizer} with momentum {momentum or 0:g} is not covered; "
-                   "momentum mu acts like rates larger by 1/(1 - mu) once it has built up")
+                   "momentum μ acts like rates larger by 1/(1 - μ) once it has built up")
     )  # fmt: skip
     entries.append(
         Assumption("zero_start", "Y(0) = 0 and Z(0) = 0", 0.0, 0.0, init == "zeros",

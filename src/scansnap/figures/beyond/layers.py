@@ -78,7 +78,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, (axes, depth) in enumerate(zip(panels, dataset["depth"].values, strict=False)):
         for layer in range(depth):
             draw_band(axes, dataset["common_band"].sel(depth=depth).isel(layer=layer), layer, f"layer {layer + 1}")
-        axes.set_ylim(0.4, 0.66)
+        axes.set_ylim(0, 0.7)
         words = "one layer" if depth == 1 else f"{depth} layers"
         label(axes, x="updates", y="attention on common tokens (share)" if i == 0 else "", title=words)
         legend(axes, loc="lower left")
@@ -86,7 +86,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, depth in enumerate(dataset["depth"].values):
         layers = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
         axes.errorbar(layers["layer"], layers["moment_mean"], layers["moment_error"], **line(i), marker=MARKERS[i],
-                      capsize=2, markersize=5, label=f"of {depth}")  # fmt: skip
+                      capsize=2, markersize=5, label="1 layer" if depth == 1 else f"{depth} layers")  # fmt: skip
     axes.set_xticks(dataset["layer"].values)
     axes.set_ylim(0, None)
     label(axes, x="layer (the last reads the query)", y="updates to half of what is lost", title="a layer's moment")

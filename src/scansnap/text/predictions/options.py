@@ -54,19 +54,26 @@ class PredictOptions(Options):
     lr_y: float = field(
         default=30.0,
         metadata=option(
-            "eta_Y of the training, for `population` and the times of scan and snap.", least=1e-12, most=1e12
+            "Learning rate of Y in the training to predict, for population and the times of scan and snap.",
+            least=1e-12,
+            most=1e12,
         ),
     )
     lr_z: float | None = field(
-        default=None, metadata=option("eta_Z of the training, for `population`", least=1e-12, most=1e12, none="is lr_y")
+        default=None,
+        metadata=option(
+            "Learning rate of Z in the training to predict, for population", least=1e-12, most=1e12, none="is lr_y"
+        ),
     )
     steps: int | None = field(
         default=None,
         metadata=option(
-            f"Updates of the training, for `population`; of {YZTextOptions.batch_size} windows", least=1, most=10**12,
+            f"Updates of the training to predict, of {YZTextOptions.batch_size} windows each, for population",
+            least=1,
+            most=10**12,
             none="makes one pass over the text",
         ),
-    )  # fmt: skip
+    )
     window: int = field(
         default=YZModelOptions.window,
         metadata=option("Tokens in a window of the text; counts have their own.", least=3),

@@ -1,6 +1,6 @@
 """Which words attention picks, and when: the exact (Y, Z) dynamics with the label as the next token.
 
-A labelled text is a sequence of the paper's: its words are the contextual tokens, one query token asks for the label,
+A labeled text is a sequence of the paper's: its words are the contextual tokens, one query token asks for the label,
 and the label is the next token.  A class is a label, P(l|k) the share of word l among the words of texts with label k.
 The model reads S of the words; the others are left out of the texts.
 

@@ -1,4 +1,4 @@
-"""Counting labelled rows: how many texts of each label and each fold have each word, and the same with shuffled labels.
+"""Counting labeled rows: how many texts of each label and each fold have each word, and the same with shuffled labels.
 
 Two passes.  The first finds the labels and the rows that can be used; the second counts words.  Each text belongs to
 one of `FOLDS` folds by a hash of the text itself, so that copies of a text are never on both sides of a split.  The

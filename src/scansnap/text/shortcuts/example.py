@@ -1,6 +1,6 @@
 """The data set `example`: short film reviews, made up, with shortcuts of every kind in them.
 
-Reviews have words that the task is about (wonderful, dull), names of people that say nothing, and three artefacts: the
+Reviews have words that the task is about (wonderful, dull), names of people that say nothing, and three artifacts: the
 word `imported` in 150 reviews, 95% of them negative; the word `stars` in 600, 70% of them positive; and one
 advertisement with the word `voucher`, copied 40 times, always positive.  Some rows have no label.
 """

@@ -114,7 +114,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """Shortcuts in labelled text.
+    """Shortcuts in labeled text.
 
     >>> found = ss.shortcuts("example", text="review", label="sentiment", attention=False)
     >>> found.num_words

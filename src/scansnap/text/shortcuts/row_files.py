@@ -1,4 +1,4 @@
-"""Where labelled rows come from: CSV, JSON lines, Parquet and Hugging Face data sets, read row by row.
+"""Where labeled rows come from: CSV, JSON lines, Parquet and Hugging Face data sets, read row by row.
 
 A source can be read several times, always in the same order, and holds few rows in memory at once.
 """

@@ -1,4 +1,4 @@
-"""Labelled rows: a text and its label, and what is wrong with rows that have no such thing.
+"""Labeled rows: a text and its label, and what is wrong with rows that have no such thing.
 
 A row that cannot be used is left out, counted under its reason, and reported with its number, or the line of its file;
 a row that can be used with a doubt is used and noted.  Nothing is dropped in silence.

@@ -1,4 +1,4 @@
-"""The words of a labelled text: words and signs in lower case, so that punctuation can be a shortcut too.
+"""The words of a labeled text: words and signs in lower case, so that punctuation can be a shortcut too.
 
 A text is the *set* of its words: how often a word is repeated does not matter.
 """
