@@ -143,9 +143,9 @@ def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -
 
         2 (e^x - 1 - x)/(x (e^x - 1)) G(s)  <=  c(s)  <=  2 (e^x - 1 - x)/x^2 G(s),        x = eta_Y,
 
-    which is (1 - eta_Y/6) G and (1 + eta_Y/3) G to first order.  The differences lose all digits for small x and overflow
-    for large x.  Kummer's function 1F1(1; 3; x) = 2 (e^x - 1 - x)/x^2 = e^x 1F1(2; 3; -x) does not: the factors are
-    1F1(2; 3; -x) x/(1 - e^-x) and 1F1(1; 3; x).  Hence
+    which is (1 - eta_Y/6) G and (1 + eta_Y/3) G to first order.  The differences lose all digits for small x, and both
+    overflow for large x.  Kummer's function 1F1(1; 3; x) = 2 (e^x - 1 - x)/x^2 = e^x 1F1(2; 3; -x) keeps them: the
+    factors are 1F1(2; 3; -x) x/(1 - e^-x) and 1F1(1; 3; x).  Hence
 
     - up to s = ln M/eta_Y, where e^(M h) is about 0.567 M (v = e^-v), c is about 1/2 ln 1.567 = 0.22 whatever M;
     - late R is about M eta_Y s, so that c grows like 1/2 ln(eta_Y s), without limit.
