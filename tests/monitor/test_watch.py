@@ -350,7 +350,7 @@ def test_a_look_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None
         gc.set_debug(gc.DEBUG_SAVEALL)
         watch.step()
         gc.collect()
-        assert not [thing for thing in gc.garbage if isinstance(thing, Tensor)]
+        assert not [tensor for tensor in gc.garbage if isinstance(tensor, Tensor)]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

@@ -273,7 +273,7 @@ class _Work:
         plan, result = self.plan, self.folder / RESULT
         tokens = np.arange(plan.vocab_size, dtype=np.int32)
         texts = [{**vars(text)} for text in (*plan.counted, *plan.texts)]
-        info = {
+        description = {
             "kind": KIND, "format": FORMAT, "window": plan.window, "least": plan.least, "vocab_size": plan.vocab_size,
             "texts": texts, "tokenizer": corpus.tokenizer.name, "cuts": plan.cuts, "origin": provenance(),
         }  # fmt: skip
@@ -286,7 +286,7 @@ class _Work:
             corpus.tokenizer.save(result / TOKENIZER)
             files = list_files(result, leave_out={*COLUMNS, INFO})
             sync([result, result / TOKENIZER, *(result / name for name in files)])
-            replace_file(result / INFO, sealed({**info, "files": files}))
+            replace_file(result / INFO, sealed({**description, "files": files}))
             if self.output.exists():
                 self.output.rename(self.folder / REPLACED)
             else:
