@@ -90,7 +90,7 @@ def compare(source: str, tokens: int | None, repeats: int) -> None:
     del loop
     for _ in range(repeats):
         count()
-    assert all(found == expected for _, _, found, _ in ours), (expected, ours)
+    assert all(sizes == expected for _, _, sizes, _ in ours), (expected, ours)
     processor, elapsed = statistics.median(row[0] for row in ours), statistics.median(row[1] for row in ours)
     print(f"{len(ids):,} tokens, {corpus.vocab_size:,} types, {expected[0]:,} triples of {expected[1]:,} events")
     print(f"plain loop: {loop_processor:.1f} s of processor time, {loop_elapsed:.1f} s elapsed")

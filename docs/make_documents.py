@@ -42,7 +42,7 @@ def opened(text: str, reproduction: Reproduction) -> str:
     return OPENING.sub(lambda match: f"{match[1]}{summary(headline(reproduction))}\n{match[2]}", text)
 
 
-def summary(found: Headline) -> str:
+def summary(opening: Headline) -> str:
     """The headline in Markdown, with its pictures."""
     places = make_theory.claim_places({page: page.read_text() for page in sorted(make_theory.PAGES.glob("*.md"))})
 
@@ -52,26 +52,26 @@ def summary(found: Headline) -> str:
     def listed(groups: Mapping[str, Sequence[Verdict]], words: Callable[[str, int], str]) -> str:
         return "; ".join(f"{words(name, len(group))}: {linked(group)}" for name, group in groups.items())
 
-    doubtful = ", ".join(f"{each.label} ({each.holding} of {len(each.trends)} hold)" for each in found.doubtful)
-    failing = ", ".join(f"{name}: {len(group)}" for name, group in found.failing.items())
-    corrected = f"{found.mended} of {found.claims['fails']} are corrected, and the correction holds."
+    doubtful = ", ".join(f"{each.label} ({each.holding} of {len(each.trends)} hold)" for each in opening.doubtful)
+    failing = ", ".join(f"{name}: {len(group)}" for name, group in opening.failing.items())
+    corrected = f"{opening.mended} of {opening.claims['fails']} are corrected, and the correction holds."
     lines = [
-        *(f"**{question}** {answer}\n" for question, answer in found.answers),
-        f"By new, exact runs: {found.reproduced}.",
+        *(f"**{question}** {answer}\n" for question, answer in opening.answers),
+        f"By new, exact runs: {opening.reproduced}.",
         "",
-        f"- **Statements:** {_counts(found.claims)}. **Tests of figures:** {_counts(found.trends)}.",
-        f"- **Theorems and corollaries.** {listed(found.theorems, together)}.",
+        f"- **Statements:** {_counts(opening.claims)}. **Tests of figures:** {_counts(opening.trends)}.",
+        f"- **Theorems and corollaries.** {listed(opening.theorems, together)}.",
         f"- **Fails as printed.** {failing}. {corrected}",
         f"- **Figures that do not show all they are said to show** (tests of each). {doubtful}.",
         "",
         "<details><summary>Which statements fail as printed</summary>",
         "",
-        *(f"- {name}: {linked(group)}" for name, group in found.failing.items()),
+        *(f"- {name}: {linked(group)}" for name, group in opening.failing.items()),
         "",
         "</details>",
         "",
     ]
-    for highlight in found.highlights:
+    for highlight in opening.highlights:
         assert highlight.figure is not None  # all figures were made
         recipe = highlight.figure.recipe
         said = " ".join(

@@ -104,7 +104,7 @@ def write(data: Path, page: Path, images: Path, story: Path) -> None:
     options = json.loads(dataset.attrs["options"])
     seconds = float(dataset["seconds"].sum())
     recipe = figure.FIGURE
-    made = (
+    origin = (
         f"{options['passes']} pass{'es' * (options['passes'] > 1)} over {options['corpus']}: "
         f"{int(dataset['seconds'].notnull().sum())} runs on one {dataset.attrs['hardware']} in {seconds:.0f} s, "
         f"after {len(figure.METHODS)} predictions with "
@@ -113,7 +113,7 @@ def write(data: Path, page: Path, images: Path, story: Path) -> None:
     )
     parts = [
         OPENING,
-        f"![{recipe.title}](images/text/figure_prediction.png)\n\n{recipe.setting}. {made}.\n\n",
+        f"![{recipe.title}](images/text/figure_prediction.png)\n\n{recipe.setting}. {origin}.\n\n",
         "## (Y, Z) itself\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == YZ)), _beside(dataset),
         "## Regular transformers\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == REGULAR)),
         f"## The ladder\n\n{LADDER_WORDS}", _scores(dataset, figure.ladder(dataset)),

@@ -171,13 +171,13 @@ def write() -> None:
         heading = f"Figure {number}: {recipe.title}" if number.isdigit() else recipe.title
         options = json.loads(dataset.attrs["options"])
         at_once = f", {dataset.attrs['workers']} runs at once" if "workers" in dataset.attrs else ""
-        made = (
+        origin = (
             f"{options['steps']:,} updates, {seeds(dataset)}, on one {dataset.attrs['hardware']} in "
             f"{dataset.attrs.get('training_seconds', dataset.attrs['seconds']):.0f} s{at_once}; "
             f"numbers in [figure_{number}.json](data/figure_{number}.json)"
         )
         text += f"## {heading}\n\n{recipe.statement}\n\n![{heading}](images/text/figure_{number}.png)\n\n"
-        text += f"{recipe.setting}. {made}.\n\n"
+        text += f"{recipe.setting}. {origin}.\n\n"
         if number == "snap":
             text += snap_table(dataset)
         text += table(recipe.trends(dataset))
@@ -204,15 +204,16 @@ def snap_table(dataset: xr.Dataset) -> str:
         at_batch.isel(cell=at_batch["schedule"].values == name) for name in ("constant", fig_snap.FALLING)
     )
     for i in range(constant.sizes["cell"]):
-        one, other = constant.isel(cell=i), falling.isel(cell=i)
-        late = np.exp(np.log(one["late"].clip(min=fig_snap.LEAST).values).mean())
+        steady, slowing = constant.isel(cell=i), falling.isel(cell=i)
+        late = np.exp(np.log(steady["late"].clip(min=fig_snap.LEAST).values).mean())
         froze = [
-            int(np.isfinite(values).sum()) for values in (one["snap_step"], other["snap_step"], other["snap_by_rate"])
+            int(np.isfinite(values).sum())
+            for values in (steady["snap_step"], slowing["snap_step"], slowing["snap_by_rate"])
         ]
         text += (
-            f"| {fig_snap.NAMES[one['model'].item()]} | {one['size'].item():,} | {one['lr'].item():g} "
-            f"| {one['loss'].mean().item():.2g} | {late:.2g} | {froze[0]} "
-            f"| {other['loss'].mean().item():.2g} | {froze[1]} | {froze[2]} |\n"
+            f"| {fig_snap.NAMES[steady['model'].item()]} | {steady['size'].item():,} | {steady['lr'].item():g} "
+            f"| {steady['loss'].mean().item():.2g} | {late:.2g} | {froze[0]} "
+            f"| {slowing['loss'].mean().item():.2g} | {froze[1]} | {froze[2]} |\n"
         )
     return text + "\n"
 

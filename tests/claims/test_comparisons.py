@@ -20,6 +20,15 @@ def test_a_zero_is_not_positive() -> None:
     assert (least.holds, least.deviation) == (True, 0.0)
 
 
+@pytest.mark.parametrize("measured", [-2.0, -1.0, 0.0, 1.0, 2.0, np.nan])
+@pytest.mark.parametrize("bound", [-1.5, -1.0, 0.0, 1.0, 1.5, np.nan])
+def test_bounds_of_any_sign_can_be_broken(measured: float, bound: float) -> None:
+    check = Check(Setting(ss.syn_small()))
+    check.at_most("", [0.0 if bound >= 0 else -9.0, measured], bound)
+    check.at_least("", [9.0, measured], bound)
+    assert [entry.holds for entry in check.measurements] == [measured <= bound, measured >= bound]
+
+
 MEASURED = np.array([0.5, 1.0, 2.0])
 COMPARISONS: dict[str, Callable[[Check, float], None]] = {
     "equal": lambda check, f: check.equal("", f * MEASURED, MEASURED, tolerance=0.05),

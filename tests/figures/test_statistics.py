@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scansnap.figures.statistics import Family, band, exact, holm, positive, rise, standard_error
+from scansnap.figures.statistics import Family, band, exact, holm, majority, positive, rise, standard_error
 from scansnap.figures.trend import Trend
 
 
@@ -49,6 +49,17 @@ def test_a_family_holds_fails_or_is_not_settled() -> None:
     assert failed.verdict == "fails"
     assert failed.note.index("c2: -1") < failed.note.index("c1:")  # what is reversed comes first
     assert failed.p_value == 1.0
+    assert "; 1 reversed, 1 not settled; exceptions" in failed.note
+    error = standard_error(family(1.0, 0.0, -1.0).differences)[2]
+    assert f"c2: -1 ± {error:.2g} (reversed)" in failed.note
+
+
+def test_a_majority_is_a_binomial_test() -> None:
+    """15 of 20: the chance of as many under one half is 21,700/2^20."""
+    trend = majority("s", np.arange(20) < 15, "cases")
+    assert trend.p_value == pytest.approx(21_700 / 2**20)
+    assert (trend.measured, trend.standard_error) == pytest.approx((0.75, np.sqrt(0.75 * 0.25 / 20)))
+    assert (trend.verdict, majority("s", np.arange(20) < 14, "cases").holds) == ("holds", False)
 
 
 def test_many_exceptions_are_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 
 import scansnap as ss
 from scansnap.monitor.checkpoints import find_checkpoints, watch_checkpoints
+from scansnap.monitor.store import read_looks
+from scansnap.results.sealed_folder import SealedFolder
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -65,6 +68,31 @@ def test_later_checkpoints_are_added(series, tmp_path) -> None:
         looks = watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr")
         assert looks["step"].values.tolist() == [0, 5, 10]
         assert not looks["entropy"].isnull().any()
+
+
+def test_a_store_that_was_begun_without_a_look_is_filled(series, tmp_path, monkeypatch) -> None:
+    """A disk that is full at the first look leaves one."""
+    folder, _ = series
+
+    def full(self: SealedFolder) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SealedFolder, "write_list", full)
+        with pytest.raises(ss.StoreError, match="No space left"):
+            watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr")
+    assert read_looks(tmp_path / "a.zarr").sizes["step"] == 0
+    assert watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr")["step"].values.tolist() == [0, 5, 10]
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_said(series, tmp_path) -> None:
+    folder, _ = series
+    (tmp_path / "step-5").symlink_to(folder / "checkpoint-5")
+    (tmp_path / "tokenizer.json").write_text("no tokenizer")
+    said: list[str] = []
+    watch_checkpoints(tmp_path, TEXT, on_note=said.append)
+    assert said[0].startswith(f"the tokenizer in {tmp_path} cannot be loaded (")
+    assert said[0].endswith("): each byte of the text stands for the token of its number.")
 
 
 def test_its_own_tokenizer_is_used(series, tmp_path) -> None:

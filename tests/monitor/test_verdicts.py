@@ -13,6 +13,7 @@ from scansnap.monitor.verdicts import (
     HeadHistory,
     HeadVerdict,
     beyond_even,
+    by_kind,
     head_verdict,
     judge_heads,
     unjudged_verdicts,
@@ -169,6 +170,15 @@ def test_the_most_pressing_first() -> None:
     severities = [v.severity for v in judge_heads(mixed)]
     assert severities == sorted(severities, key=["alarm", "notice", "pattern"].index)
     assert [v.severity for v in judge_heads(mixed, ["previous-token"])] == ["pattern"]
+
+
+def test_layers_may_have_fewer_heads_than_others() -> None:
+    looks = look(0, np.array([[first(16, 0.9)] * 3] * 2))
+    for name in set(looks.data_vars) - {"pattern"}:
+        looks[name][0, 1, 2] = np.nan  # the second layer has two heads
+    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, all 3 heads", "layer 1, all 2 heads"]
+    looks["first_token"][0, 0, 1] = 0.0  # a head that is none is still a head
+    assert [layer.where for layer in by_kind(looks)["sink"]] == ["layer 0, heads 0, 2", "layer 1, all 2 heads"]
 
 
 def test_random_heads_raise_no_alarm() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import subprocess
 import sys
 import timeit
 import warnings
+import weakref
 from collections.abc import Callable
 from operator import attrgetter, methodcaller
 from pathlib import Path
@@ -309,8 +311,9 @@ def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
     def late(rows: Any) -> Tensor:
         return rows.nothing if fails else rows.entropy
 
-    with pytest.raises(InputError, match=r"the quantity 'slip' fails \(AttributeError: .*wieghts"):
+    with pytest.raises(InputError, match=r"the quantity 'slip' fails \(AttributeError: .*wieghts") as refused:
         ss.watch(model(), probe=ids(), record=("entropy", slip))
+    assert "return rows.wieghts.amax(-1)" in refused.value.__notes__[0]
     with pytest.raises(InputError, match=rf"'small' gives a tensor of 3: return .* here 3 x 2 x {LENGTH}"):
         ss.watch(model(), probe=ids(), record=(small,))
     watch = ss.watch(model(), probe=ids(), record=("entropy", late), every=1)
@@ -322,6 +325,50 @@ def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
     assert np.isfinite(looks["entropy"].values).all()
     assert np.isnan(looks["late"].values[1:]).all()
     assert looks["status"].values.tolist() == ["ok"] * 3
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("fails", ["nothing", "the model", "the memory", "a quantity"])
+def test_a_look_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None:
+    """Those of a look that failed would be in the way of the next one; nor does its error keep them."""
+    looked_at: list[weakref.ref[Tensor]] = []
+    is_broken = False
+
+    @ss.head_quantity(long_name="fails when told")
+    def fragile(rows: Any) -> Tensor:
+        looked_at.append(weakref.ref(rows.weights))
+        if is_broken:
+            raise MemoryError if fails == "the memory" else ValueError("told to fail")
+        return rows.entropy
+
+    faulty = Faulty()
+    watch = ss.watch(faulty, probe=ids(8), every=1, record=("entropy", "moved", fragile))
+    is_broken, faulty.most = fails in ("the memory", "a quantity"), 3 if fails == "the model" else 100
+    gc.collect()
+    gc.disable()
+    try:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        watch.step()
+        gc.collect()
+        assert not [tensor for tensor in gc.garbage if isinstance(tensor, Tensor)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert looked_at
+    assert not any(weights() is not None for weights in looked_at)
+
+
+def test_a_refusal_that_is_said_twice_is_not_the_same_object() -> None:
+    """It would gather the frames of all who were told it, and keep what they hold."""
+    watch = ss.watch(nn.Linear(4, 4), probe=torch.randn(2, 7, 4))
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(InputError, match="no attention was seen") as refused:
+            watch.step()
+        refusals.append(refused.value)
+    assert refusals[0] is not refusals[1]
+    assert len(refused.traceback) == 3
 
 
 def test_attention_by_hand_beside_seen_attention_is_said() -> None:

@@ -51,7 +51,7 @@ def test_a_pattern_must_be_seen_at_rest_for_long_enough() -> None:
     assert str(brief).endswith("at most 10% of that over the last 15% of the steps only, needed: 20%")
     assert str(find_snap(STEPS, moved(*[0.3] * 18, 0.001))).endswith("for the last 2 records only, needed: 3")
     assert str(find_snap(STEPS, moved(*[0.3] * 19, 0.001))).endswith("for the last record only, needed: 3")
-    assert find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4]).status == "too short"
+    assert str(find_snap(STEPS[:4], moved(0.3, 0.001, 0.001)[:4])) == "too short to tell: changes seen: 3, needed: 4"
     assert find_snap(STEPS[:1], [np.nan]).status == "too short"
 
 
@@ -71,6 +71,22 @@ def test_a_last_record_that_came_early_does_not_undo_a_snap() -> None:
     values[8:] = 0.2
     assert find_snap(steps, values).status == "not yet"
     assert find_snap(steps, values).later_rate == 0.2 / 184
+
+
+@pytest.mark.parametrize(("last", "status"), [(1950, "not yet"), (1949, "frozen")])
+def test_a_last_record_counts_from_half_an_interval_on(last: int, status: str) -> None:
+    steps = np.append(STEPS[:20], last)
+    values = moved(0.2, 0.4, 0.01)
+    values[-1] = 0.1
+    assert find_snap(steps, values).status == status
+
+
+def test_the_first_record_after_a_snap_is_after_it() -> None:
+    """It goes further than any before it, and is the fastest of those that are quiet."""
+    place = np.array([0, 0.2, 0.4, 0.419, *[0.41] * 17])
+    snap = find_snap(STEPS, np.append(np.nan, np.abs(np.diff(place))), np.stack([place, 1 - place], -1))
+    assert (snap.step, snap.until, snap.since) == (200, pytest.approx(0.4), pytest.approx(0.019))
+    assert snap.later_rate == pytest.approx(0.00019)
 
 
 def test_what_never_moved_has_not_frozen() -> None:

@@ -67,6 +67,20 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, result, monkeypatch) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["r.zarr"]
 
 
+def test_an_old_result_that_cannot_be_removed_is_replaced_all_the_same(tmp_path, result, monkeypatch) -> None:
+    path = ss.save(result, tmp_path / "r.zarr")
+    rmtree = shutil.rmtree
+
+    def refuses_the_old(folder, ignore_errors=False):
+        if str(folder).endswith(".old") and not ignore_errors:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        rmtree(folder, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", refuses_the_old)
+    ss.save(result.isel(run=[0]), path, overwrite=True)
+    assert ss.load(path).sizes["run"] == 1
+
+
 def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
     """The run stops with a sentence, keeps its last checkpoint, and goes on from there when there is room again."""
     from scansnap.dynamics import train as training

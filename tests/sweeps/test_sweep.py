@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -113,6 +114,23 @@ def test_an_interrupted_sweep_runs_only_what_is_missing(tmp_path, monkeypatch) -
     result = ss.sweep(ss.syn_small(), **SMALL, store=tmp_path / "s.zarr", shard_size=5)
     assert sorted(seen + again) == [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(result["loss"], whole["loss"])
+
+
+def test_the_arrays_of_a_shard_that_failed_are_freed(monkeypatch) -> None:
+    real, arrays = shards_module.run_shard, []
+
+    def failing(shard):
+        if shard.index == 0:
+            state = np.zeros(3)
+            arrays.append(weakref.ref(state))
+            raise MemoryError("out of memory")
+        assert shard.index < 2 or arrays[0]() is None
+        return real(shard)
+
+    monkeypatch.setattr(shards_module, "run_shard", failing)
+    with pytest.warns(RuntimeWarning, match="shard 0 .* failed: MemoryError"):
+        result = ss.sweep(ss.syn_small(), **SMALL, shard_size=8, retries=0)
+    assert (result["status"].values.ravel()[8:] == "ok").all()
 
 
 def test_a_shard_that_fails_is_tried_again_and_the_others_are_kept(tmp_path, monkeypatch) -> None:

@@ -204,6 +204,7 @@ def test_late_times_are_when_gamma_outgrows_the_constant() -> None:
         assert 2 * 10 / (0.5 / 0.05) * log_time**2 == pytest.approx(constant, rel=1e-12)
     published = theory.late_time(**SETTING, lr_z=0.05, form="published")
     assert published == pytest.approx(np.exp(1 / np.sqrt(2 * 10)) / (1000 * 0.5), rel=1e-14)
+    assert theory.late_time(**SETTING, lr_z=1e-6, constant=1e3) == np.inf
 
 
 def test_phases_begin_and_end_where_they_are_said_to() -> None:

@@ -12,6 +12,7 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 from scansnap.base.errors import InputError
+from scansnap.theory import integration
 from scansnap.theory.symmetric import DecoderGradient
 
 SIZE = 2000
@@ -128,6 +129,17 @@ def test_what_cannot_be_integrated_is_refused() -> None:
     for tau in ([1.0, 1.0], [101.0]):
         with pytest.raises(InputError, match="tau must be increasing numbers of at most 100"):
             theory.lagged_attention(tau, probs=[[0.5, 0.5, 0], [0.5, 0, 0.5]], query=[5, 5])
+
+
+def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are nearly dependent make B a million times f, and the equations as stiff."""
+    monkeypatch.setattr(integration, "MOST_EVALUATIONS", 5000)
+    alike = {"probs": [[0.5, 0.5 - 1e-6, 1e-6, 0.0], [0.5, 0.5 - 1e-6, 0.0, 1e-6]], "query": [5, 5]}
+    with pytest.raises(
+        InputError, match="more than 5,000 evaluations: give a smaller tau, or classes that overlap less"
+    ):
+        theory.lagged_attention([1.0, 100.0], **alike)
+    assert theory.lagged_attention([1e-6, 1e-5], **alike).attention_logits.shape == (2, 1, 4)
 
 
 @pytest.mark.parametrize("probs", [[[0.3, 0.7]], [[0.3, 0.7, 0.0, 0.0], [0.0, 0.0, 0.4, 0.6]]])

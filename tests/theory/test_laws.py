@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,19 @@ def test_the_shift_grows_without_limit_and_is_small_before_the_crossing() -> Non
     for size in (1e2, 1e5, 1e9):
         h = theory.decoder_growth(math.log(size) / 1e-3, vocab_size=size, lr_y=1e-3)
         assert theory.shift_bounds(h, vocab_size=size, lr_y=1e-3).most == pytest.approx(0.2246, rel=0.03)
+
+
+@pytest.mark.parametrize("rate", [1e-17, 1e-8, 0.3, 700.0, 2000.0])
+def test_the_bounds_of_the_shift_keep_their_digits(rate: float) -> None:
+    """Against the formulas as they are derived, in 50 digits; the upper bound is beyond all numbers at last."""
+    bounds = theory.shift_bounds(0.002, vocab_size=1000, lr_y=rate)
+    with mpmath.workdps(50):
+        x = mpmath.mpf(rate)
+        ahead = mpmath.log((999 + mpmath.e ** (1000 * mpmath.mpf(0.002))) / 1000) / 2
+        excess = 2 * (mpmath.expm1(x) - x) / x
+        least, most = float(excess / mpmath.expm1(x) * ahead), float(excess / x * ahead)
+    assert bounds.least == pytest.approx(least, rel=1e-14)
+    assert bounds.most == pytest.approx(most, rel=1e-14)
 
 
 @two_hundred

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -26,6 +27,27 @@ def test_spurious_share_by_exhaustion() -> None:
                 expected[n] += chance * sum(probs[n, token] for token in stored[n] - stored[1 - n] if token in (0, 1))
     share = theory.spurious_share(probs, weights=weights, seq_len=3, num_sequences=2)
     np.testing.assert_allclose(share, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rare", [1e-3, 1e-9, 1e-18])
+@pytest.mark.parametrize("num_sequences", [1, 16, 10**6])
+def test_rare_tokens_keep_their_digits(rare: float, num_sequences: int) -> None:
+    """Against the two powers, in 60 digits: their difference is as small as the token is rare."""
+    weights = [0.25, 0.75]
+    with mpmath.workdps(60):
+        lacks = [(1 - mpmath.mpf(p)) ** 7 for p in (rare, 3 * rare)]
+        nowhere = sum(mpmath.mpf(w) * q for w, q in zip(weights, lacks, strict=True))
+        nowhere_else = [nowhere + w * (1 - q) for w, q in zip(weights, lacks, strict=True)]
+        expected = [float(p * (q**num_sequences - nowhere**num_sequences))
+                    for p, q in zip((rare, 3 * rare), nowhere_else, strict=True)]  # fmt: skip
+    share = theory.spurious_share([[rare], [3 * rare]], weights=weights, seq_len=8, num_sequences=num_sequences)
+    np.testing.assert_allclose(share, expected, rtol=1e-11)
+
+
+def test_certain_tokens_and_empty_contexts() -> None:
+    everywhere = {"weights": [0.25, 0.75], "num_sequences": 2}
+    assert theory.spurious_share([[1.0], [1.0]], seq_len=5, **everywhere).tolist() == [0.0625, 0.5625]
+    assert theory.spurious_share([[1.0], [1.0]], seq_len=1, **everywhere).tolist() == [0, 0]
 
 
 def test_without_common_tokens_nothing_is_spurious() -> None:

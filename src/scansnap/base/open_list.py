@@ -18,7 +18,7 @@ from scansnap.base.own_code import code_digest, is_own
 from scansnap.base.printable import shortened
 
 Member = TypeVar("Member")
-Made = TypeVar("Made")
+Defined = TypeVar("Defined")
 
 
 class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
@@ -37,7 +37,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         self._methods = methods
         self._makers: dict[str, Callable[[], Member]] = {}
 
-    def register(self, name: str) -> Callable[[Made], Made]:
+    def register(self, name: str) -> Callable[[Defined], Defined]:
         """A decorator that adds a member under a name: a class or function that makes it without arguments, or itself.
 
         The same definition, run again, replaces what it added before, as it must in a notebook.
@@ -45,29 +45,29 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
             raise InputError(f"the name of the {self._kind} is {shortened(name)}: use letters, digits, _ and -.")
 
-        def add(made: Made) -> Made:
-            maker = self._maker(name, made)
+        def add(defined: Defined) -> Defined:
+            maker = self._maker(name, defined)
             known = self._makers.get(name, maker)
             if known is not maker and _definition(known) != _definition(maker):
                 raise InputError(f"the {self._kind} '{name}' exists already: give yours another name.")
             self._makers[name] = maker
-            return made
+            return defined
 
         return add
 
-    def _maker(self, name: str, made: Any) -> Callable[[], Member]:
-        if not isinstance(made, type) and not self._missing(made) and (self._methods or not callable(made)):
-            return functools.wraps(made)(lambda: made)
+    def _maker(self, name: str, defined: Any) -> Callable[[], Member]:
+        if not isinstance(defined, type) and not self._missing(defined) and (self._methods or not callable(defined)):
+            return functools.wraps(defined)(lambda: defined)
         try:
-            inspect.signature(made).bind()
+            inspect.signature(defined).bind()
         except ValueError:
             pass  # Python does not know the signature
         except TypeError as error:
             raise InputError(
-                f"the {self._kind} '{name}' cannot be made from {shortened(made)} ({error}): register an object, or a "
-                "class whose settings all have defaults."
+                f"the {self._kind} '{name}' cannot be made from {shortened(defined)} ({error}): register an object, "
+                "or a class whose settings all have defaults."
             ) from None
-        return cast(Callable[[], Member], made)
+        return cast(Callable[[], Member], defined)
 
     def member(self, value: str | Member) -> Member:
         """The member with this name, or the object itself."""

@@ -16,14 +16,19 @@ states the type and the default.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, Self, TypeVar, get_args, get_type_hints
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args, get_type_hints
 
 from scansnap.base.errors import InputError, unknown
 from scansnap.base.kinds import NONE, InstanceKind, Kind, OptionalKind, kind_of
+
+P = ParamSpec("P")
+First = TypeVar("First")
+Result = TypeVar("Result")
 
 DIFFERS = re.compile(r"<([^<>|]*)\|([^<>]*)>")
 
@@ -191,6 +196,26 @@ def documented(text: str, cls: type[Options], more: str = "") -> str:
     for field in fields(cls):
         lines += [f"{field.name} : {field.type}", f"    {options_of(cls)[field.name].python}"]
     return inspect.cleandoc(text).replace("{options}", "\n".join([*lines, more]).rstrip())
+
+
+def called_as(
+    call: Callable[P, object], *classes: type[Options]
+) -> Callable[[Callable[Concatenate[First, ...], Result]], Callable[Concatenate[First, P], Result]]:
+    """A decorator for a function that takes options as `**words`: their signature and documentation, in this order.
+
+    Type checkers see the constructor of `call`, a class with the fields of all `classes` and the function's keywords.
+    """
+
+    def decorate(function: Callable[Concatenate[First, ...], Result]) -> Callable[Concatenate[First, P], Result]:
+        own = inspect.signature(function)
+        named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__signature__ = functools.reduce(signature, reversed(classes), own.replace(parameters=named))  # type: ignore[attr-defined]
+        for cls in classes[:-1]:
+            function.__doc__ = documented(function.__doc__ or "", cls, "{options}")
+        function.__doc__ = documented(function.__doc__ or "", classes[-1])
+        return function
+
+    return decorate
 
 
 def plain(value: Any) -> Any:

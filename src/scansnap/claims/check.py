@@ -248,18 +248,14 @@ class Check:
     def at_most(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
         """No measured entry exceeds its bound, except by rounding."""
         m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        used, used_if_wrong = (
-            np.where(m <= 0, 0.0, m / np.maximum(b / factor, 1e-300)) for factor in (1.0, self.wrong_factor)
-        )
+        used, used_if_wrong = (_share_used(m, b / factor) for factor in (1.0, self.wrong_factor))
         worst = np.unravel_index(int(np.argmax(used)), used.shape)
         self._add("at most", label, role, b[worst], m[worst], used[worst], used_if_wrong.max(), 1 + 1e-9)
 
     def at_least(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
-        """No measured entry falls short of its positive bound, except by rounding."""
+        """No measured entry falls short of its bound, except by rounding."""
         m, b = np.broadcast_arrays(np.asarray(measured, np.float64), np.asarray(bound, np.float64))
-        used, used_if_wrong = (
-            np.where(factor * b <= 0, 0.0, factor * b / np.maximum(m, 1e-300)) for factor in (1.0, self.wrong_factor)
-        )
+        used, used_if_wrong = (_share_used(factor * b, m) for factor in (1.0, self.wrong_factor))
         worst = np.unravel_index(int(np.argmax(used)), used.shape)
         self._add("at least", label, role, b[worst], m[worst], used[worst], used_if_wrong.max(), 1 + 1e-9)
 
@@ -304,3 +300,10 @@ class Check:
                 notices=holds and not holds_if_wrong, kind=kind,
             )
         )  # fmt: skip
+
+
+def _share_used(amount: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How much of a bound is used up; of one that is not positive nothing, or infinitely much if it is exceeded."""
+    share = np.where(amount <= bound, 0.0, np.inf)
+    with np.errstate(over="ignore"):
+        return np.divide(np.maximum(amount, 0.0), bound, out=share, where=bound > 0)

@@ -66,7 +66,7 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
         help_text += f" Separate several values with {option.separator}"
     if shown:
         help_text += f"  [default: {shown}]"
-    info = typer.Option(
+    declared = typer.Option(
         *names,
         help=help_text,
         metavar=None if is_switch else _metavar(option, several=several and option.axis),
@@ -74,7 +74,7 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
         rich_help_panel=_panel(cls, name),
     )
     kind = bool | None if is_switch else str | None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, info])
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, declared])
 
 
 def _default(cls: type[Options], name: str, option: Option, variants: Mapping[str, type[Options]]) -> str:

@@ -120,7 +120,8 @@ def _words(file: Path) -> list[str]:
     try:
         return [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--allow is '{file}', which cannot be read ({error}): give a text file in UTF-8.") from None
+        why = error.strerror if isinstance(error, OSError) else error.reason
+        raise InputError(f"--allow is '{file}', which cannot be read ({why}): give a text file in UTF-8.") from None
 
 
 def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:

@@ -147,11 +147,12 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
     from scansnap.monitor.terminal import view
 
     console = Console()
-    with Live(console=console, auto_refresh=False, screen=True) if console.is_terminal else nullcontext() as live:
+    has_screen = console.is_terminal and not quiet
+    with Live(console=console, auto_refresh=False, screen=True) if has_screen else nullcontext() as live:
 
         def show_look(step: int, loss: float, watching: Watch) -> None:
             heading = f"step {step:,} of {steps:,}: loss {loss:.2f}"
-            if live is not None and not quiet:
+            if live is not None:
                 live.update(view(watching.dataset, "prefix_matching", heading), refresh=True)
             elif not quiet and step % 100 < watching.every:
                 last = watching.dataset["prefix_matching"].values[-1, -1]

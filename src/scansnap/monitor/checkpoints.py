@@ -55,7 +55,7 @@ def watch_checkpoints(
     series = find_checkpoints(folder)
     steps = list(series)
     if store is not None and Path(store).exists():
-        done = int(read_looks(store)["step"].values[-1])
+        done = max(read_looks(store)["step"].values.tolist(), default=-1)
         steps = [step for step in steps if step > done] or steps[-1:]
     with _quiet():
         model = _load(series[steps[0]], allow_pickles).to(device)
@@ -139,11 +139,12 @@ def _encoded(
     text: str, path: Path, folder: Path, model: Any, windows: int, length: int
 ) -> tuple[Tensor, Callable[[int], str], str]:
     """Windows of token ids, what a token is called, and what is to be said if there is no tokenizer."""
-    tokenizer, note = _tokenizer(path, folder), ""
+    tokenizer, why_not = _tokenizer(path, folder)
+    note = ""
     vocab = int(model.config.get_text_config().vocab_size)
     if tokenizer is None:
         ids = [byte % vocab for byte in text.encode()]
-        note = f"{folder} has no tokenizer: each byte of the text stands for the token of its number" + (
+        note = f"{why_not}: each byte of the text stands for the token of its number" + (
             f", modulo {vocab}." if vocab < 256 else "."
         )
     else:
@@ -160,15 +161,17 @@ def _encoded(
     return torch.tensor(ids[: count * size]).reshape(count, size), word, note
 
 
-def _tokenizer(*places: Path) -> Any:
-    """The tokenizer that lies at one of the places, or None."""
+def _tokenizer(*places: Path) -> tuple[Any, str]:
+    """The tokenizer that lies at one of the places, or None and why there is none."""
+    why_not = f"{places[-1]} has no tokenizer"
     for place in places:
         if any(place.glob("*tokenizer*")) or (place / "vocab.txt").exists():
-            with contextlib.suppress(Exception):
-                return _transformers().AutoTokenizer.from_pretrained(
-                    place, local_files_only=True, trust_remote_code=False
-                )
-    return None
+            try:
+                options = {"local_files_only": True, "trust_remote_code": False}
+                return _transformers().AutoTokenizer.from_pretrained(place, **options), ""
+            except Exception as error:  # the package raises many kinds
+                why_not = f"the tokenizer in {place} cannot be loaded ({brief(error)})"
+    return None, why_not
 
 
 def _transformers() -> Any:

@@ -95,20 +95,24 @@ def make_dataset(
     )
 
 
+def of_heads(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
+    """What a Dataset has a number of for each look, layer and head, by name."""
+    return {str(name): values for name, values in dataset.data_vars.items() if values.dims == HEADS}
+
+
 def looks_of(dataset: xr.Dataset) -> list[Look]:
     """The looks that a Dataset holds, without their patterns."""
-    names = [str(name) for name, values in dataset.data_vars.items() if values.dims == HEADS]
-    values = {name: dataset[name].values for name in names}
+    arrays = {name: values.values for name, values in of_heads(dataset).items()}
     texts = [dataset[name].values.tolist() for name in ("step", "status", "reason")]
     return [
-        Look(step, {} if status == "missing" else {name: values[name][i] for name in names}, reason=reason)
+        Look(step, {} if status == "missing" else {name: a[i] for name, a in arrays.items()}, reason=reason)
         for i, (step, status, reason) in enumerate(zip(*texts, strict=True))
     ]
 
 
 def quantities_of(dataset: xr.Dataset) -> list[str]:
     """The quantities that a Dataset has, in the order in which they were asked for."""
-    names = [str(name) for name, values in dataset.data_vars.items() if values.dims == HEADS and name != FINITE]
+    names = [name for name in of_heads(dataset) if name != FINITE]
     asked = json.loads(dataset.attrs.get("options", "{}")).get("record", [])
     return sorted(names, key=lambda name: asked.index(name) if name in asked else len(asked))
 

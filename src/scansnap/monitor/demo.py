@@ -10,8 +10,7 @@ suddenly, and the loss falls with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import xarray as xr
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from scansnap.base.threads import one_tensor_thread
 from scansnap.monitor.verdicts import MOST
 from scansnap.monitor.watch import Watch, watch
 
@@ -54,7 +54,7 @@ def train_demo(
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses: dict[int, float] = {}
     recent: list[float] = []
-    with one_thread():
+    with watching, one_tensor_thread():  # products as small as these take longer on several threads
         for step in range(1, steps + 1):
             ids = verses(32, texts)
             loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -67,19 +67,7 @@ def train_demo(
                 losses[step] = math.fsum(recent) / len(recent)
                 recent.clear()
                 on_look(step, losses[step], watching)
-    watching.close()
     return watching, losses
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Products as small as these take longer on several threads than on one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def most_inductive(looks: xr.Dataset) -> tuple[int, int]:

@@ -227,8 +227,7 @@ class Observer:
                     free_gathered(self._model)
                     if any_failed(tally.failure is not None, self.probe.device) and tally.failure is None:
                         tally.failure = RuntimeError("the look failed in another process")
-                if tally.failure is not None:
-                    raise tally.failure
+                tally.raise_failure()
         return trace
 
     def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Measured:
@@ -279,7 +278,7 @@ class Observer:
                     try:
                         numbers = quantity.of(stacked, shape, torch.float64, stacked.query.device)
                     except QuantityError as error:
-                        failures[quantity.name] = error
+                        failures[quantity.name] = error.without_frames()
                         continue
                     projected += [(slice(place, place + 1), i, numbers[None, k]) for k, (i, _) in enumerate(layers)]
         return projected

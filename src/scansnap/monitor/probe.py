@@ -291,24 +291,30 @@ def _in_words(name: str, value: Tensor) -> str:
 def _map(
     call: tuple[tuple[Any, ...], dict[str, Any]], change: Callable[[str, Tensor], Tensor], of: Callable[[Tensor], bool]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call with some of its tensors changed, each once however often it is given."""
     done: dict[tuple[int, bool], Tensor] = {}
 
-    def changed(name: str, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            key = id(value), name == "labels"  # which are shifted
-            if of(value) and key not in done:
-                done[key] = change(name, value)
-            return done.get(key, value)
-        if isinstance(value, MutableMapping):
-            filled = copy.copy(value)
-            filled.update({key: changed(str(key), item) for key, item in value.items()})
-            return filled
-        if isinstance(value, list | tuple):
-            items = [changed(str(i), item) for i, item in enumerate(value)]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        return value
+    def change_once(name: str, value: Tensor) -> Tensor:
+        key = id(value), name == "labels"  # which are shifted
+        if of(value) and key not in done:
+            done[key] = change(name, value)
+        return done.get(key, value)
 
-    return changed("", call[0]), changed("", call[1])
+    return _map_leaves("", call[0], change_once), _map_leaves("", call[1], change_once)
+
+
+def _map_leaves(name: str, value: Any, change: Callable[[str, Tensor], Tensor]) -> Any:
+    """The value with every tensor in it changed; `name` is that of the value, or its place."""
+    if isinstance(value, Tensor):
+        return change(name, value)
+    if isinstance(value, MutableMapping):
+        filled = copy.copy(value)
+        filled.update({key: _map_leaves(str(key), item, change) for key, item in value.items()})
+        return filled
+    if isinstance(value, list | tuple):
+        items = [_map_leaves(str(i), item, change) for i, item in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
 
 
 def _spread_order(count: int) -> NDArray[np.int64]:

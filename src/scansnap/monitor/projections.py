@@ -82,13 +82,13 @@ def largest_singular_values(projections: Projections) -> Tensor:
         a, b = query @ query.mT, key @ key.mT
         b = b.repeat_interleave(a.shape[-3] // b.shape[-3], -3)
         m = a @ b
-        power = m
+        power, tiny = m, torch.finfo(m.dtype).tiny  # W_QK may be 0, as where training starts with W_Q = 0
         for _ in range(SQUARINGS):
-            power = power / torch.linalg.matrix_norm(power, keepdim=True).clamp(min=torch.finfo(power.dtype).tiny)
+            power = power / torch.linalg.matrix_norm(power, keepdim=True).clamp(min=tiny)
             power = power @ power
         longest = power.square().sum(-2, keepdim=True).argmax(-1, keepdim=True)
-        v = power.take_along_dim(longest, -1)  # all columns lie along the eigenvector; the longest is surely not zero
-        squared = (v.mT @ (b @ (m @ v))) / (v.mT @ (b @ v))
+        v = power.take_along_dim(longest, -1)  # all columns lie along the eigenvector; the longest is 0 if M is
+        squared = (v.mT @ (b @ (m @ v))) / (v.mT @ (b @ v)).clamp(min=tiny)
     return squared[..., 0, 0].clamp(min=0).sqrt()
 
 

@@ -14,6 +14,7 @@ key has no choice, so it does not count; the weight on the k largest keys counts
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,6 +107,13 @@ def _largest(weights: Tensor, count: int) -> Tensor:
 
 class QuantityError(InputError):
     """A quantity that cannot be computed as its function says."""
+
+    def without_frames(self) -> QuantityError:
+        """This, to be kept: the frames it came through would keep the tensors of a look; their lines stay as a note."""
+        if self.__cause__ is not None:
+            self.add_note("".join(traceback.format_exception(self.__cause__)))
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
 
 
 TAKEN = ("pattern", "finite")

@@ -85,13 +85,13 @@ class Sight(TorchFunctionMode):
         self._calls: dict[str, int] = {}
         self._is_busy = False
         self._hooks = ExitStack()
-        self._views: dict[Any, Callable[..., Any]] = {
-            functional.scaled_dot_product_attention: self._see_fused,
-            functional.multi_head_attention_forward: self._see_multi_head,
-            FLEX: self._see_flex,
+        self._views: dict[Any, Callable[..., Any]] = {  # methods of the class: bound ones would hold this sight
+            functional.scaled_dot_product_attention: Sight._see_fused,
+            functional.multi_head_attention_forward: Sight._see_multi_head,
+            FLEX: Sight._see_flex,
         }
         if self._by_softmax or receiver.learns:
-            self._views |= dict.fromkeys(SOFTMAX, self._see_softmax)
+            self._views |= dict.fromkeys(SOFTMAX, Sight._see_softmax)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -100,7 +100,7 @@ class Sight(TorchFunctionMode):
         view = None if self._is_busy else self._views.get(func)
         if view is None or (self._by_input and any(id(m) in self._by_input for m in self._modules())):
             return func(*args, **kwargs)
-        return view(func, args, kwargs)
+        return view(self, func, args, kwargs)
 
     def __enter__(self) -> Sight:
         for announced in self._announced:

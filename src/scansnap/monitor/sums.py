@@ -131,7 +131,7 @@ class Sums:
             try:
                 return quantity.of(rows, nothing.shape, nothing.dtype, nothing.device)
             except QuantityError as error:
-                self.failures[quantity.name] = error
+                self.failures[quantity.name] = error.without_frames()
         return torch.full_like(nothing, math.nan)
 
     def values(self) -> Tensor:

@@ -140,6 +140,19 @@ class Tally:
         except Exception as error:
             self.failure = error
 
+    def raise_failure(self) -> None:
+        """Raise what has failed, if anything.
+
+        It is not kept: a failure holds the frames that it came through, and these hold this tally and the tensors of
+        the pass, which would wait together for Python's collector of cycles, while a smaller piece needs their memory.
+        """
+        failure, self.failure = self.failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure
+
     def is_complete(self) -> bool:
         """Whether this pass has seen all that it is for."""
         return self.ends_early and not self.learns and len(self._seen) == len(self.layers)

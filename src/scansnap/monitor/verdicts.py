@@ -32,7 +32,7 @@ from scansnap.base.door import door
 from scansnap.base.errors import InputError, brief, unknown
 from scansnap.base.open_list import OpenList
 from scansnap.base.printable import shortened
-from scansnap.monitor.dataset import FINITE, HEADS, split_looks
+from scansnap.monitor.dataset import FINITE, HEADS, of_heads, split_looks
 from scansnap.results.snap import find_snap
 
 Severity = Literal["alarm", "notice", "pattern"]
@@ -227,9 +227,16 @@ class LayerVerdict:
 def by_kind(dataset: xr.Dataset) -> dict[str, list[LayerVerdict]]:
     """The verdicts by name, most pressing first, those of one layer together."""
     kinds: dict[str, list[LayerVerdict]] = {}
-    for (name, _), heads in groupby(judge_heads(dataset), lambda verdict: (verdict.name, verdict.layer)):
-        kinds.setdefault(name, []).append(LayerVerdict(tuple(heads), dataset.sizes["head"]))
+    sizes = _heads_of_layers(dataset)
+    for (name, layer), heads in groupby(judge_heads(dataset), lambda verdict: (verdict.name, verdict.layer)):
+        kinds.setdefault(name, []).append(LayerVerdict(tuple(heads), sizes[layer]))
     return kinds
+
+
+def _heads_of_layers(dataset: xr.Dataset) -> dict[int, int]:
+    """How many heads each layer has: a layer with fewer than others has no numbers for the rest, at any look."""
+    has_numbers = [np.isfinite(values.values).any(0) for values in of_heads(dataset).values()]
+    return dict(zip(dataset["layer"].values.tolist(), np.any(has_numbers, 0).sum(1).tolist(), strict=True))
 
 
 def in_words(kinds: Mapping[str, Sequence[LayerVerdict]]) -> str:
@@ -277,8 +284,7 @@ def _histories(dataset: xr.Dataset) -> Iterator[HeadHistory]:
     looks, _ = split_looks(dataset)
     if not looks.sizes["step"]:
         return
-    names = [str(name) for name, values in looks.data_vars.items() if values.dims == HEADS]
-    values = {name: looks[name].values for name in names}
+    values = {name: quantity.values for name, quantity in of_heads(looks).items()}
     for i, layer in enumerate(looks["layer"].values.tolist()):
         module = str(looks["module"].values[i]) if "module" in looks.coords else ""
         for j, head in enumerate(looks["head"].values.tolist()):

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -215,7 +216,7 @@ class Watch:
         times `scale`, 1/sqrt(d) by default.
         """
         if isinstance(self._to_say, InputError) and not isinstance(self._to_say, NothingSeen):
-            raise self._to_say
+            raise copy(self._to_say)
         if self._step != self._start:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
         self._record()
@@ -230,7 +231,7 @@ class Watch:
     def seen(self) -> tuple[str, ...]:
         """The names of the modules whose attention is seen, in the order of a forward pass."""
         if isinstance(self._to_say, NothingSeen):
-            raise self._to_say
+            raise copy(self._to_say)
         return tuple(self._observer.layers)
 
     @property
@@ -271,7 +272,7 @@ class Watch:
         """Refuse what cannot be done, or say once what the first looks have shown."""
         words, self._to_say = self._to_say, self._to_say if isinstance(self._to_say, InputError) else None
         if isinstance(words, InputError):
-            raise words
+            raise copy(words)
         _warn(str(words))
 
     def _checked(self, step: int) -> int:
@@ -313,8 +314,10 @@ class Watch:
         try:
             self._observer.learn()
         except NothingSeen as refusal:
-            self._to_say = refusal
+            self._to_say = copy(refusal)  # without the frames that it came through, and their tensors
             return
+        except ScanSnapError:
+            raise
         except Exception as error:
             raise self._unfit(error) from error
         labels = self._labels
@@ -339,10 +342,8 @@ class Watch:
                 return
         self._add(look)
 
-    def _unfit(self, error: Exception) -> Exception:
+    def _unfit(self, error: Exception) -> InputError:
         """What to say of a probe on which the model fails before the first step."""
-        if isinstance(error, ScanSnapError):
-            return error
         name = type(self._model).__name__
         if any(parameter.is_meta for parameter in self._model.parameters()):
             return InputError(f"{name} is on the meta device, without values: load its weights first.")
@@ -395,6 +396,8 @@ class Watch:
         try:
             measured = read().check() if self._raises else read()
         except Exception as error:
+            if is_first and isinstance(error, ScanSnapError):
+                raise
             if is_first and not lacks_memory(error):
                 raise self._unfit(error) from error
             return self._missing(step, error)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scansnap.base.errors import StoreError
+from scansnap.base.files import replace_file
 from scansnap.base.formulas import readable, typeset
 from scansnap.base.printable import printable
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, UNMET, Claim, Verdict
@@ -91,15 +92,16 @@ def small_png(picture: bytes) -> str:
 
 def is_ours(page: Path) -> bool:
     """Whether scansnap wrote the page."""
-    return page.is_file() and GENERATOR in page.read_text(encoding="utf-8", errors="replace")[:1000]
+    if not page.is_file():
+        return False
+    with page.open(encoding="utf-8", errors="replace") as file:
+        return GENERATOR in file.read(1000)
 
 
 def write_page(page: Path, text: str) -> None:
     """Write a page, all of it or nothing."""
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        draft = page.with_name(page.name + ".new")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(page)
+        replace_file(page, text.encode())
     except OSError as error:
         raise StoreError(f"cannot write {page}: {error.strerror or error}.") from None

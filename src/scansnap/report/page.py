@@ -69,9 +69,9 @@ def reproduce(
     folder = Path(folder)
     _check_folder(folder)
     began = time.perf_counter()
-    kept = KeptFigures(folder)
+    unfinished = KeptFigures(folder)
     try:
-        kept.begin()
+        unfinished.begin()
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror or error}.") from None
     tell = on_step or (lambda what, share: None)
@@ -88,7 +88,7 @@ def reproduce(
         def make() -> xr.Dataset:
             return recipe.make(**taken, **({"runs": shared()} if recipe.takes("runs") else {}))
 
-        dataset = kept.made(recipe, described, make)
+        dataset = unfinished.made(recipe, described, make)
         result = FigureResult(recipe, recipe.trends(dataset), dataset.attrs["seconds"])
         drawn = recipe.draw(dataset)
         pictures[result.anchor] = html.png(drawn)
@@ -119,7 +119,7 @@ def reproduce(
     reproduction = Reproduction(results, verdicts, time.perf_counter() - began, "scansnap reproduce")
     page = folder / "index.html"
     html.write_page(page, render(reproduction, pictures))
-    kept.clear()
+    unfinished.clear()
     return page
 
 

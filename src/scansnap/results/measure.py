@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
@@ -225,7 +226,9 @@ def _attention(dataset: xr.Dataset) -> xr.DataArray:
     return dataset["attention"]
 
 
-def _reduce(function, attention: xr.DataArray, label: str, units: str, **options: int) -> xr.DataArray:  # type: ignore[no-untyped-def]
+def _reduce(
+    function: Callable[..., NDArray[np.float64]], attention: xr.DataArray, label: str, units: str, **options: int
+) -> xr.DataArray:
     reduced = xr.apply_ufunc(function, attention, input_core_dims=[["token"]], kwargs=options)
     reduced.attrs = {"long_name": label, "units": units}
     return reduced.rename(function.__name__).astype(np.float64)

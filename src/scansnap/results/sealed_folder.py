@@ -166,19 +166,21 @@ class SealedFolder:
 
     def discard(self) -> None:
         """Forget what was written since the last commit, which may have come as far as its list."""
-        self.metadata = {}
-        if (self.root / LIST).exists():
-            self._read_list()
-        for name, value in self._waiting.items():
-            if value is None or (self.sums or {}).get(name) != value:
-                self._new(name).unlink(missing_ok=True)
-        self._waiting = {}
+        with _TURN:  # zarr may still be writing other chunks
+            self.metadata = {}
+            if (self.root / LIST).exists():
+                self._read_list()
+            for name, value in self._waiting.items():
+                if value is None or (self.sums or {}).get(name) != value:
+                    self._new(name).unlink(missing_ok=True)
+            self._waiting = {}
 
     def remove(self, name: str) -> None:
         """Remove a file; it is gone after the next commit."""
-        self._new(name).unlink(missing_ok=True)
-        self._waiting[name] = None
-        self.metadata.pop(name, None)
+        with _TURN:
+            self._new(name).unlink(missing_ok=True)
+            self._waiting[name] = None
+            self.metadata.pop(name, None)
 
     def commit(self) -> None:
         """Let everything written since the last commit count."""

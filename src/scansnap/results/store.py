@@ -89,6 +89,7 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
     A damaged result and an unfinished run are refused unless `partial` is true: then missing records and numbers that
     were damaged are NaN, and other variables that were damaged are left out.  With `lazy` the arrays stay on disk until
     they are used, and are checked then; by default this holds for results over `EAGER_BYTES`.
+
     >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "opened.zarr")
     >>> ss.load(path).sizes["step"]
     6
@@ -459,7 +460,7 @@ def _beside(path: Path) -> Iterator[Path]:
                 old.rename(path)
                 raise
             sync([path.parent])  # before the old one is gone
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)  # the new one is in place, whatever becomes of it
         else:
             draft.rename(path)
             sync([path.parent])

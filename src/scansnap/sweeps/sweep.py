@@ -99,13 +99,14 @@ def sweep(
             outcomes = in_process(missing, how.retries)
         else:
             outcomes = on_ray(ray, missing, how.retries, uses_gpu=grid.subject.uses_gpu(grid.options))
-        done, failed = len(grid) - sum(map(len, missing)), []
+        done = len(grid) - sum(map(len, missing))
+        failed: list[tuple[Shard, str]] = []  # in words: the errors would keep the arrays of their shards
         with progress_of.recorder, progress_bar(f"sweeping {len(grid):,} runs", len(grid), progress) as show:
             show(done)
             try:
                 for shard, outcome in outcomes:
                     if isinstance(outcome, Exception):
-                        failed.append((shard, outcome))
+                        failed.append((shard, described_error(outcome)))
                     else:
                         progress_of.put(shard, outcome)
                     done += len(shard)
@@ -234,18 +235,19 @@ class _Progress:
                 {name: values[part].reshape(*block, *values.shape[1:]) for name, values in arrays.items()}, place
             )
 
-    def finish(self, failed: list[tuple[Shard, Exception]]) -> xr.Dataset:
+    def finish(self, failed: list[tuple[Shard, str]]) -> xr.Dataset:
+        """The result, with the shards that failed and why; with a store, they are refused instead."""
         if failed and self.recorder.store is not None:
             self.commit()
-            shard, error = failed[0]
+            shard, reason = failed[0]
             more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
             raise ScanSnapError(
-                f"{shard}{more} failed: {described_error(error)}; the others are kept in {self.recorder.store.path}: "
-                "start the same sweep again to retry the missing runs."
+                f"{shard}{more} failed: {reason}; the others are kept in {self.recorder.store.path}: start the same "
+                "sweep again to retry the missing runs."
             )
         if self.recorder.store is not None and not self._done.all():
             raise AssertionError("a sweep is complete only when every run is done")
-        for shard, error in failed:
+        for shard, reason in failed:
             self._write(shard, {"status": np.full(len(shard), "failed", "U8")})
-            warnings.warn(f"{shard} failed: {described_error(error)}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{shard} failed: {reason}", RuntimeWarning, stacklevel=3)
         return self.recorder.finish({})

@@ -27,7 +27,7 @@ def in_process(shards: Iterable[Shard], retries: int) -> Iterator[Outcome]:
             try:
                 yield shard, shards_module.run_shard(shard)
                 break
-            except (InputError, KeyboardInterrupt):
+            except InputError:
                 raise  # trying again would not help
             except Exception as error:
                 if attempt == retries:

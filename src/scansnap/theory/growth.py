@@ -143,7 +143,9 @@ def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -
 
         2 (e^x - 1 - x)/(x (e^x - 1)) G(s)  <=  c(s)  <=  2 (e^x - 1 - x)/x^2 G(s),        x = eta_Y,
 
-    which is (1 - eta_Y/6) G and (1 + eta_Y/3) G to first order.  Hence
+    which is (1 - eta_Y/6) G and (1 + eta_Y/3) G to first order.  The differences lose all digits for small x, and both
+    overflow for large x.  Kummer's function 1F1(1; 3; x) = 2 (e^x - 1 - x)/x^2 = e^x 1F1(2; 3; -x) keeps them: the
+    factors are 1F1(2; 3; -x) x/(1 - e^-x) and 1F1(1; 3; x).  Hence
 
     - up to s = ln M/eta_Y, where e^(M h) is about 0.567 M (v = e^-v), c is about 1/2 ln 1.567 = 0.22 whatever M;
     - late R is about M eta_Y s, so that c grows like 1/2 ln(eta_Y s), without limit.
@@ -152,10 +154,12 @@ def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -
     >>> print(lower.round(2), upper.round(2))
     0.0 0.04
     """
+    from scipy.special import hyp1f1  # takes long to import
+
     size, rate = sizes("vocab_size", vocab_size, least=2), numbers("lr_y", lr_y, above=0)
     ahead = np.log1p(np.expm1(size * numbers("growth", growth, least=0)) / size) / 2
-    excess = 2 * (np.expm1(rate) - rate) / rate
-    return ShiftRange((excess / np.expm1(rate) * ahead)[()], (excess / rate * ahead)[()])
+    least = hyp1f1(2, 3, -rate) * rate / -np.expm1(-rate) * ahead
+    return ShiftRange(least[()], (hyp1f1(1, 3, rate) * ahead)[()])
 
 
 class GrowthCrossings(NamedTuple):

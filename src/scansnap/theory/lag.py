@@ -45,6 +45,7 @@ from scansnap.base.errors import InputError
 from scansnap.base.kinds import Ids
 from scansnap.theory.attention import token_kinds
 from scansnap.theory.growth import growth_time
+from scansnap.theory.integration import integrate
 from scansnap.theory.overlap import directions
 
 MOST = 100.0
@@ -77,8 +78,6 @@ def lagged_attention(tau: ArrayLike, *, probs: ArrayLike, query: Ids) -> LaggedA
     [[-0.138  0.069  0.069]
      [-0.343  0.171  0.171]]
     """
-    from scipy.integrate import solve_ivp  # takes long to import
-
     p, when = matrix("probs", probs), vector("tau", tau, least=0)
     if (np.diff(when) <= 0).any() or when[-1] > MOST:
         raise InputError(f"tau must be increasing numbers of at most {MOST:g}, such as [0.1, 1, 10].")
@@ -95,17 +94,15 @@ def lagged_attention(tau: ArrayLike, *, probs: ArrayLike, query: Ids) -> LaggedA
         z, past = state[: rows * width].reshape(rows, width), state[rows * width :].reshape(count, width)
         return z, directions(p, z[row]), past
 
-    def velocity(tau: float, state: FloatArray) -> FloatArray:
+    def velocity(now: float, state: FloatArray) -> FloatArray:
         _, f, past = parts(state)
         turn = f * (past - f * (f * past).sum(axis=1, keepdims=True))
         return np.concatenate([(in_row @ turn).ravel(), np.linalg.solve(f @ f.T, f).ravel()])
 
-    start = np.zeros((rows + count) * width)
-    solution = solve_ivp(
-        velocity, (0.0, max(when[-1], 1e-12)), start, method="DOP853", t_eval=when, rtol=1e-9, atol=1e-12
-    )
+    start, advice = np.zeros((rows + count) * width), "give a smaller tau, or classes that overlap less"
+    states = integrate(velocity, start, when, rtol=1e-9, atol=1e-12, advice=advice)
     logits, drives = [], []
-    for state in solution.y.T:
+    for state in states:
         z, f, past = parts(state)
         logits.append(z)
         share = np.divide(past, f, out=np.full_like(f, np.nan), where=f > 0)

@@ -120,8 +120,7 @@ def accumulated_speed(
     """
     size, classes = sizes("vocab_size", vocab_size, least=2), sizes("num_classes", num_classes, least=1)
     h = decoder_growth(_per_class(t, classes), vocab_size=size, lr_y=lr_y)
-    ratio = numbers("lr_z", lr_z, least=0) / numbers("lr_y", lr_y, above=0)
-    return (ratio * classes * (size - 1) ** 2 * h**2 / 2)[()]
+    return _accumulated(h, size, classes, numbers("lr_y", lr_y, above=0), numbers("lr_z", lr_z, least=0))[()]
 
 
 @formula
@@ -177,8 +176,7 @@ def growth_bound_phases(
     early = rate * time / size
     late = np.log(np.maximum(size * rate * time, 1)) / size
     h = np.where(time < first, early, np.where(time >= second, late, np.nan))
-    total = numbers("lr_z", lr_z, least=0) / rate * classes * (size - 1) ** 2 * h**2 / 2
-    return _bound(total, c, form)
+    return _bound(_accumulated(h, size, classes, rate, numbers("lr_z", lr_z, least=0)), c, form)
 
 
 @formula
@@ -239,7 +237,8 @@ def late_time(
     if form == "published":
         return (np.exp(1 / np.sqrt(2 * ratio)) / (size * rate))[()]
     root = np.sqrt(ratio * numbers("constant", constant, above=0) / (2 * classes))
-    return (classes / (size * rate) * np.exp(root))[()]
+    with np.errstate(over="ignore"):  # beyond all times
+        return (classes / (size * rate) * np.exp(root))[()]
 
 
 @formula
@@ -309,6 +308,13 @@ def phase_constant(overlap: ArrayLike, *, num_classes: ArrayLike, form: Constant
     classes = sizes("num_classes", num_classes, least=2)
     terms = classes - (form != "published")
     return ((1 + (terms * o if form == "initial" else 0.0)) / (terms * o**2))[()]
+
+
+def _accumulated(
+    h: FloatArray, size: FloatArray, classes: FloatArray, lr_y: FloatArray, lr_z: FloatArray
+) -> FloatArray:
+    """Gamma = eta_Z/eta_Y K (M - 1)^2 h^2/2 (Eq. 128)."""
+    return lr_z / lr_y * classes * (size - 1) ** 2 * h**2 / 2
 
 
 def _bound(accumulated: FloatArray, constant: FloatArray, form: GrowthForm) -> FloatArray:

@@ -1,18 +1,20 @@
 """Common tokens that look distinct in a small data set (Section 9), by counting.
 
-Each of N sequences belongs to class k with probability P(k) and then lacks token l with probability
-q_kl = (1 - P(l|k))^(T-1).  So in all N sequences
+Each of N sequences belongs to class k with probability P(k) and then has token l with probability
+p_kl = 1 - (1 - P(l|k))^(T-1).  So in all N sequences
 
-    l occurs in no sequence of a class other than n   with probability   (P(n) + sum_{k != n} P(k) q_kl)^N,
-    l occurs in no sequence at all                    with probability   (sum_k P(k) q_kl)^N,
+    l occurs in no sequence of a class other than n   with probability   (1 - b)^N,      b = sum_{k != n} P(k) p_kl,
+    l occurs in no sequence at all                    with probability   (1 - a - b)^N,  a = P(n) p_nl,
 
-and the difference is the probability that in the data class n has l and no other class does.  Weighted by P(l|n) and
-summed over the tokens that more than one class really has, it is the share of class n's attention that, before any
-training, seems to be on distinct tokens and is not.
+and the difference, (1 - b)^N (1 - (1 - a/(1 - b))^N), is the probability that in the data class n has l and no other
+class does.  Weighted by P(l|n) and summed over the tokens that more than one class really has, it is the share of class
+n's attention that, before any training, seems to be on distinct tokens and is not.  Probabilities of rare tokens are
+all small differences from one, which exponentials and logarithms near one keep.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.base.checks import FloatArray, matrix, numbers
@@ -32,7 +34,14 @@ def spurious_share(probs: ArrayLike, *, weights: ArrayLike, seq_len: int, num_se
     w = numbers("weights", weights, above=0)
     common = (p > 0).sum(axis=0) > 1
     p = p[:, common]
-    absent = (1 - p) ** (seq_len - 1)  # (K, L)
-    nowhere = w @ absent  # (L,)
-    nowhere_else = nowhere + w[:, None] * (1 - absent)  # (K, L): sequences of class n may have it
-    return (p * (nowhere_else**num_sequences - nowhere**num_sequences)).sum(axis=1)
+    own = w[:, None] * _complement_of_power(p, seq_len - 1)  # (K, L): a
+    others = own.sum(axis=0) - own  # b
+    seen = _complement_of_power(np.minimum(own / (1 - others), 1.0), num_sequences)
+    return (p * np.exp(num_sequences * np.log1p(-others)) * seen).sum(axis=1)
+
+
+def _complement_of_power(x: FloatArray, power: int) -> FloatArray:
+    """1 - (1 - x)^power, also for x = 1."""
+    from scipy.special import xlog1py  # takes long to import
+
+    return -np.expm1(xlog1py(power, -x))

@@ -31,7 +31,6 @@ common f^2, x = 1/(1 - o), y = -o x/(1 + (K-1) o).
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -42,13 +41,11 @@ from scansnap.base.checks import FloatArray, numbers, sizes, vector
 from scansnap.base.door import formula
 from scansnap.base.errors import InputError
 from scansnap.base.kinds import NumberKind
+from scansnap.theory.integration import integrate
 
 DecoderGradient = Literal["true", "modified"]
 
 Tolerance = Annotated[float, NumberKind({"least": 1e-30, "most": 0.1})]
-
-MOST_EVALUATIONS = 200_000
-"""The equations are given up after this many evaluations: some thirty times what the figures need."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,6 @@ def symmetric_flow(
     >>> print(flow.common_logits.round(3).ravel())
     [-0.529 -0.916]
     """
-    from scipy.integrate import solve_ivp  # takes long to import
-
     system = _System(
         vector("distinct_probs", distinct_probs, above=0),
         vector("common_probs", common_probs, above=0),
@@ -114,28 +109,15 @@ def symmetric_flow(
     # The state changes with the logarithm of t: with t = s (e^x - 1) the rates stay bounded, as in `scansnap.flow`.
     scale = 1 / max(system.lr_y, system.lr_z)
     ends = np.log1p(when / scale)
-    evaluations = itertools.count()
-
-    def velocity(x: float, state: FloatArray) -> FloatArray:
-        if next(evaluations) == MOST_EVALUATIONS:
-            raise InputError(f"the equations take more than {MOST_EVALUATIONS:,} evaluations: lower lr_z, raise rtol, "
-                             "or ask for earlier times.")  # fmt: skip
-        return system.velocity(state) * scale * np.exp(x)
-
-    solution = solve_ivp(
-        velocity,
-        (0.0, max(ends[-1], 1e-12)),
+    states = integrate(
+        lambda x, state: system.velocity(state) * scale * np.exp(x),
         np.zeros(3 * len(system.p) + 2 * len(system.q)),
-        method="DOP853",
-        t_eval=ends,
+        ends,
         rtol=rtol,
         atol=atol,
+        advice="lower lr_z, raise rtol, or ask for earlier times",
     )
-    reached = len(solution.t)  # `y` is no array where the first step fails
-    if reached < len(when):
-        last = when[reached - 1] if reached else 0.0
-        raise InputError(f"the equations cannot be integrated beyond step {last:g}: lower lr_z or raise rtol.")
-    observed = [system.observe(state) for state in solution.y.T]
+    observed = [system.observe(state) for state in states]
     return SymmetricTrajectory(when, *(np.array(values) for values in zip(*observed, strict=True)))
 
 

@@ -103,7 +103,10 @@ def test_scores_of_a_perfect_and_of_a_random_prediction() -> None:
     for name in ("rank", "partial", "winners"):
         errors = random[name].std() / math.sqrt(random[name].sizes["run"] * 40)
         assert abs(float(summary[name].sel(explanation="prediction"))) < 5 * float(errors)
-    assert "rank_spread" in summary
+    signs = random["rank"].sel(explanation="prediction").mean("run") > 0
+    assert 5 < int(signs.sum()) < 35
+    assert int(summary["rank_positive"].sel(explanation="prediction")) == int(signs.sum())
+    np.testing.assert_allclose(summary["rank_spread"], random["rank"].mean("query").std("run", ddof=1))
     reversed_ = ss.score_prediction(prediction, -gain).sel(explanation="prediction")
     np.testing.assert_allclose(reversed_["rank"], -1.0)
 

@@ -224,6 +224,7 @@ def test_counts_give_the_drives_if_windows_say_no_more(tmp_path, monkeypatch) ->
     y, alpha = torch.randn(size, size), torch.full((size,), 1 / size)
     np.testing.assert_allclose(exact.attention_drive(y, alpha), torch.zeros(2, size), atol=1e-6)  # no competition
     np.testing.assert_array_equal(counted.pair_counts(), exact.pair_counts())
+    assert counted.pair_counts().dtype == exact.pair_counts().dtype == torch.int64  # exact beyond 2^24 too
     np.testing.assert_allclose(counted.mean_squares(), ratio * exact.mean_squares(), atol=1e-7)
     # one contextual token has all attention whatever its logit, and |k| of counts is right if logits are equal
     logits = torch.tensor([[3.0], [-2.0]]).expand(2, size)

@@ -113,6 +113,18 @@ def test_a_prior_is_in_the_logits(words: ReadWords, texts: Texts) -> None:
     assert outcomes[0].on_unproven == 0
 
 
+def test_logits_may_be_as_far_apart_as_a_prior_puts_them() -> None:
+    """Beside a word at 900, exp(z) of the others is 0 in any floating-point number: a text may have no other."""
+    texts = Texts(np.array([[1, 1, 0, 0], [0, 1, 1, 0]], np.int32), np.array([0, 1]))
+    logits = np.array([900.0, 0.0, math.log(3.0), -900.0])
+    assert texts.attention(logits) == pytest.approx(np.array([[1, 0, 0, 0], [0, 0.25, 0.75, 0]]))
+    (gains,) = texts.gains(logits[None], np.array([0, 1, 1, 0]))
+    assert gains[:3] == pytest.approx([2.0, 0.5, 1.5])
+    loss, accuracy = texts.measure(logits, np.eye(4, 3), 4)
+    assert math.isfinite(loss)
+    assert accuracy == 1.0
+
+
 def test_when_a_word_is_picked() -> None:
     gains = np.array([[1.0, 1.0, 1.0], [2.5, 1.9, np.nan], [1.5, PICKED, np.nan], [1.0, 4.0, np.nan]])
     course = Course(np.array([0.0, 10, 20, 30]), gains)

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import scansnap as ss
+from scansnap.base.writer_lock import WriterLock
 from scansnap.text.shortcuts import counting, tally
 from scansnap.text.shortcuts.counting import FOLDS, HELD_OUT, LabelCounts
 from scansnap.text.shortcuts.words import words_of
@@ -123,6 +124,14 @@ def test_interrupted_work_goes_on(tmp_path: Path, monkeypatch) -> None:
     assert list((tmp_path / "cache" / "shortcuts").glob("*/state.json"))
     read.clear()
     monkeypatch.setattr(counting, "words_of", stop_after(10**6))
+    (unfinished,) = (tmp_path / "cache" / "shortcuts").glob("*/")
+    lock = WriterLock(unfinished)
+    lock.acquire()
+    assert_same(counted(path), whole)  # beside another process that has the unfinished work, from the first row on
+    assert len(read) > 400
+    assert (unfinished / "state.json").exists()
+    lock.release()
+    read.clear()
     assert_same(counted(path), whole)
     assert 0 < len(read) < 400  # not those that were counted before
 

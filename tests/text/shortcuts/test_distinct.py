@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from scansnap.text.shortcuts.counting import FOLDS, HELD_OUT
 from scansnap.text.shortcuts.distinct import (
     distinctness,
     number_of_tests,
@@ -14,7 +15,10 @@ from scansnap.text.shortcuts.distinct import (
     upper_tail,
     z_statistic,
 )
+from scansnap.text.shortcuts.judge import judge
+from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.stability import is_gone, rows_to_tell, stability
+from tests.text.shortcuts.labelled_rows import counted, rows
 
 
 @pytest.mark.parametrize(
@@ -91,3 +95,12 @@ def test_rows_to_tell() -> None:
     texts = 40 * rows / 10_000
     z = (0.7 - 0.5) * np.sqrt(texts / 0.25)
     assert stats.norm.sf(z) == pytest.approx(needed)
+
+
+def test_words_look_distinct_from_two_standard_deviations_on() -> None:
+    """In the rows that are not held out; words that are beyond chance in all rows do so anyway."""
+    counts = counted(rows(600, magic=(40, 1.0)))
+    judged = judge(counts, ShortcutOptions())
+    z = z_statistic(counts.in_folds(range(HELD_OUT, FOLDS)), counts.rows[HELD_OUT:].sum(axis=0)).max(axis=1)
+    assert ((z >= 2) & (z < 3)).sum() > 3
+    assert set(judged.word.tolist()) == {*np.flatnonzero(z >= 2).tolist(), counts.words.index("magic")}

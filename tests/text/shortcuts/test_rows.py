@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,21 @@ def test_csv(tmp_path: Path, name: str) -> None:
     content = text.encode(encoding)
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert read(path) == (PLAIN, Remarks())
+
+
+def test_reading_leaves_no_file_open_and_no_smaller_limit(tmp_path: Path) -> None:
+    """A limit that the program has set for its own CSV files stays."""
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"text,label\nx,a\ny,b\n"))
+    before = csv.field_size_limit(2**30)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", ResourceWarning)
+            read(path)
+        assert not said
+        assert csv.field_size_limit() == 2**30
+    finally:
+        csv.field_size_limit(before)
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])

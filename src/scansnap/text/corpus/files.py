@@ -296,9 +296,9 @@ def _raw_pieces(section: Section) -> Iterator[bytes]:
 
 def _last_cut(raw: bytes) -> int:
     """The last place for a cut before whitespace, or else before a character; never at the start."""
-    space = max(raw.rfind(space) for space in SPACES)
-    if space > 0:
-        return space
+    last_space = max(raw.rfind(space) for space in SPACES)
+    if last_space > 0:
+        return last_space
     lead = len(raw) - 1
     while lead > max(0, len(raw) - 4) and raw[lead] & 0xC0 == 0x80:
         lead -= 1

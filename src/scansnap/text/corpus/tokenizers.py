@@ -77,8 +77,8 @@ class Tokenizer(ABC):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         kind = self._write(folder)
-        info = {"format": FORMAT, "kind": kind, "name": self.name, "fingerprint": self.fingerprint}
-        (folder / INFO).write_text(json.dumps(info, indent=1) + "\n", encoding="utf-8")
+        description = {"format": FORMAT, "kind": kind, "name": self.name, "fingerprint": self.fingerprint}
+        (folder / INFO).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
 
 @final
@@ -196,20 +196,20 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     """The tokenizer that `save` wrote to a folder."""
     folder = Path(folder)
     try:
-        info = json.loads((folder / INFO).read_text(encoding="utf-8"))
-        if info["format"] != FORMAT:
+        description = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        if description["format"] != FORMAT:
             raise InputError(
-                f"the tokenizer in {folder} has format {info['format']}, but this version of scansnap reads format "
-                f"{FORMAT}: use the version that wrote it."
+                f"the tokenizer in {folder} has format {description['format']}, but this version of scansnap reads "
+                f"format {FORMAT}: use the version that wrote it."
             )
         tokenizer: Tokenizer
-        if info["kind"] in SPLITS:
+        if description["kind"] in SPLITS:
             words = (folder / WORDS_FILE).read_text(encoding="utf-8").split("\n")[:-1]
-            tokenizer = WordTokenizer(words, info["kind"])
+            tokenizer = WordTokenizer(words, description["kind"])
         else:
             tokenizer = HuggingFaceTokenizer.find(folder)
-            tokenizer.name = info["name"]
-        is_intact = tokenizer.fingerprint == info["fingerprint"]
+            tokenizer.name = description["name"]
+        is_intact = tokenizer.fingerprint == description["fingerprint"]
     except FileNotFoundError as error:
         raise InputError(
             f"{folder} contains no saved tokenizer ({error.filename} is missing): give another folder."

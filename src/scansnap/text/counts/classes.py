@@ -92,7 +92,7 @@ def classes_from_counts(
     has_context = kept_rows.any(1)
     if not has_context.any():
         raise InputError("no token precedes these queries: give other queries.")
-    kept = Kept(
+    shares = Kept(
         occurrences=float(occurrences[has_context].sum() / counts.vocabulary["query_count"].sum()),
         contexts=float(kept_rows.sum() / rows.sum()),
     )
@@ -107,7 +107,7 @@ def classes_from_counts(
         weights=weights, token_names=counts.tokenizer.words(names),
     )  # fmt: skip
     assert isinstance(classes, TextClasses)
-    object.__setattr__(classes, "kept", kept)
+    object.__setattr__(classes, "kept", shares)
     return classes
 
 

@@ -6,13 +6,12 @@ itself is always complete: the result takes its place in the end.  The same comm
 
 from __future__ import annotations
 
-import inspect
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from scansnap.base.door import door
 from scansnap.base.errors import InputError, StoreError
 from scansnap.base.files import DamagedFile, list_files, replace_file, sealed, sync
-from scansnap.base.options import documented, from_names, options_of, signature
+from scansnap.base.options import called_as, from_names, options_of
 from scansnap.base.progress import progress_bar
 from scansnap.base.writer_lock import WriterLock
 from scansnap.results.provenance import provenance
@@ -32,8 +31,6 @@ from scansnap.text.counts.options import ALL, CountExecution, CountOptions
 from scansnap.text.counts.pieces import count_piece, merge_piece, runner
 from scansnap.text.counts.plan import Plan, Text, cut_queries, cut_texts, describe, margins, take
 from scansnap.text.counts.tables import COLUMNS, is_written, remove_drafts, write_columns
-
-P = ParamSpec("P")
 
 PLAN, COUNTED, RESULT, REPLACED = "plan.json", "counted", "result", "replaced"
 
@@ -47,23 +44,7 @@ class CountCall(CountOptions, CountExecution):
     progress: bool | None = None
 
 
-def _called_as(
-    call: Callable[P, CountCall],
-) -> Callable[[Callable[..., Counts]], Callable[Concatenate[Corpus | str | Path, P], Counts]]:
-    """A decorator that gives a function the options as typed keywords, and their documentation."""
-
-    def decorate(function: Callable[..., Counts]) -> Callable[Concatenate[Corpus | str | Path, P], Counts]:
-        own = inspect.signature(function)
-        named = [parameter for parameter in own.parameters.values() if parameter.name != "words"]
-        stated = signature(signature(own.replace(parameters=named), CountExecution), CountOptions)
-        function.__signature__ = stated  # type: ignore[attr-defined]
-        function.__doc__ = documented(documented(function.__doc__ or "", CountOptions, "{options}"), CountExecution)
-        return function
-
-    return decorate
-
-
-@_called_as(CountCall)
+@called_as(CountCall, CountOptions, CountExecution)
 @door
 def count_corpus(
     corpus: Corpus | str | Path,
@@ -273,7 +254,7 @@ class _Work:
         plan, result = self.plan, self.folder / RESULT
         tokens = np.arange(plan.vocab_size, dtype=np.int32)
         texts = [{**vars(text)} for text in (*plan.counted, *plan.texts)]
-        info = {
+        description = {
             "kind": KIND, "format": FORMAT, "window": plan.window, "least": plan.least, "vocab_size": plan.vocab_size,
             "texts": texts, "tokenizer": corpus.tokenizer.name, "cuts": plan.cuts, "origin": provenance(),
         }  # fmt: skip
@@ -286,7 +267,7 @@ class _Work:
             corpus.tokenizer.save(result / TOKENIZER)
             files = list_files(result, leave_out={*COLUMNS, INFO})
             sync([result, result / TOKENIZER, *(result / name for name in files)])
-            replace_file(result / INFO, sealed({**info, "files": files}))
+            replace_file(result / INFO, sealed({**description, "files": files}))
             if self.output.exists():
                 self.output.rename(self.folder / REPLACED)
             else:

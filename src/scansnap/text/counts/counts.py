@@ -167,10 +167,12 @@ def read_counts(path: str | Path) -> Counts:
     if not path.is_dir():
         raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
     try:
-        info = _info(path)
-        version = info["format"]
-        texts = tuple(Text(**entry) for entry in info["texts"])
-        counts = Counts(path, info["window"], info["least"], texts, tuple(info["cuts"]), info["origin"])
+        description = _description(path)
+        version = description["format"]
+        texts = tuple(Text(**entry) for entry in description["texts"])
+        counts = Counts(
+            path, description["window"], description["least"], texts, tuple(description["cuts"]), description["origin"]
+        )
     except DamagedFile:
         raise StoreError(
             f"{path} is damaged: {INFO} has other bytes than were written; count the text again."
@@ -181,7 +183,7 @@ def read_counts(path: str | Path) -> Counts:
         raise StoreError(
             f"{path} has format {version}, and this version of scansnap reads format {FORMAT}: count the text again."
         )
-    for name in _damaged_files(path, info.get("files", {})):
+    for name in _damaged_files(path, description.get("files", {})):
         raise StoreError(
             f"{path} is damaged: {name} is missing or has other bytes than were written; count the text again."
         )
@@ -192,34 +194,34 @@ def check_counts(path: str | Path) -> Condition:
     """Read every file of counts, and say which tables are intact."""
     path = Path(path)
     try:
-        info = _info(path)
+        description = _description(path)
     except (OSError, KeyError, TypeError, ValueError, DamagedFile):
         return Condition(True, True, {INFO: [INFO]})
-    damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, info.get("files", {}))}
+    damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, description.get("files", {}))}
     for table in COLUMNS:
-        parts = [part for part in range(len(info["cuts"]) - 1) if not is_intact(path, table, part)]
+        parts = [part for part in range(len(description["cuts"]) - 1) if not is_intact(path, table, part)]
         damaged[table] = [part_file(path, table, part).relative_to(path).as_posix() for part in parts]
-    return Condition(info["format"] >= FORMAT, True, damaged)
+    return Condition(description["format"] >= FORMAT, True, damaged)
 
 
-def _info(path: Path) -> dict[str, Any]:
+def _description(path: Path) -> dict[str, Any]:
     """What the folder says of itself; before format 2 without a seal."""
     data = (path / INFO).read_bytes()
     try:
-        info = unsealed(data)
+        description = unsealed(data)
     except DamagedFile:
-        info = json.loads(data)
-        if info["format"] >= FORMAT:
+        description = json.loads(data)
+        if description["format"] >= FORMAT:
             raise
-    if info["kind"] != KIND:
+    if description["kind"] != KIND:
         raise KeyError(KIND)
-    whole("window", info["window"], least=1)
-    whole("least", info["least"], least=1)
-    cuts, origin, files = (info.get(name, {}) for name in ("cuts", "origin", "files"))
+    whole("window", description["window"], least=1)
+    whole("least", description["least"], least=1)
+    cuts, origin, files = (description.get(name, {}) for name in ("cuts", "origin", "files"))
     is_cut = isinstance(cuts, list) and len(cuts) > 1 and all(type(cut) is int for cut in cuts)
     if not is_cut or cuts != sorted(cuts) or not isinstance(origin, dict) or not is_list_of_sums(files):
         raise ValueError(f"{INFO} is none that scansnap wrote")
-    return info
+    return description
 
 
 def _damaged_files(path: Path, listed: dict[str, Sum]) -> list[str]:

@@ -92,7 +92,7 @@ def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
     frequency = reading.next_shares.double().cpu().numpy()
     tokens = np.argsort(-frequency, kind="stable")[: options.tokens]
     queries = reading.queries.cpu().numpy()
-    counts = reading.pair_counts().cpu().numpy()[:, tokens].astype(np.int64)
+    counts = reading.pair_counts().cpu().numpy()[:, tokens]
     method = PREDICTORS.member(options.method)
     is_ranked = counts >= options.least
 

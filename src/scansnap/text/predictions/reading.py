@@ -64,7 +64,7 @@ class Reading(Protocol):
         """E[dz_m(l)] (Q, M) at Y = `decoder` if the prediction is `alpha` (M,) everywhere."""
 
     def pair_counts(self) -> Tensor:
-        """c(l, m) (Q, M): how often a token precedes a query."""
+        """c(l, m) (Q, M), whole numbers: how often a token precedes a query."""
 
     def class_shares(self) -> Tensor:
         """P(m, n) (Q,) for the most frequent next token n of each query m."""
@@ -115,7 +115,7 @@ class WindowReading:
         return drive.view(len(self.queries), -1) / self.occurrences
 
     def pair_counts(self) -> Tensor:
-        counts = torch.zeros(len(self.queries) * self.vocab_size, device=self._windows.device)
+        counts = self._no_counts()
         for ids, _ in self._parts():
             slot, window, position = self._asked(ids)
             before = torch.arange(ids.shape[1], device=ids.device) < position[:, None]
@@ -124,11 +124,16 @@ class WindowReading:
         return counts.view(len(self.queries), -1)
 
     def class_shares(self) -> Tensor:
-        counts = torch.zeros(len(self.queries) * self.vocab_size, device=self._windows.device)
+        counts = self._no_counts()
         for ids, next_tokens in self._parts():
             slot, window, position = self._asked(ids)
             counts += (slot * self.vocab_size + next_tokens[window, position]).bincount(minlength=len(counts))
         return counts.view(len(self.queries), -1).amax(1) / self.occurrences
+
+    def _no_counts(self) -> Tensor:
+        """(Q M,) zeros to add counts to: whole numbers, of which float32 has those up to 2^24 only."""
+        size = len(self.queries) * self.vocab_size
+        return torch.zeros(size, dtype=torch.int64, device=self._windows.device)
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         for part in self._windows.split(WINDOWS_AT_ONCE):
@@ -229,7 +234,7 @@ class CountReading:
 
     def pair_counts(self) -> Tensor:
         rows = [self._counts.of(query).token_counts for query in self.queries.tolist()]
-        return torch.as_tensor(np.array(rows, np.float32), device=self._device)
+        return torch.as_tensor(np.array(rows, np.int64), device=self._device)
 
     def class_shares(self) -> Tensor:
         largest = [self._counts.of(query).next_counts.max() for query in self.queries.tolist()]

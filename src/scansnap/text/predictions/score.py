@@ -138,11 +138,11 @@ def _without(ranks: NDArray[np.float64], usual: NDArray[np.float64]) -> NDArray[
     return ranks - ranks.mean() - usual * float(ranks @ usual) / max(float(usual @ usual), 1e-300)
 
 
-def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Pearson's correlation; NaN where one side does not vary beyond rounding."""
-    one, other = one - one.mean(), other - other.mean()
-    lengths = np.linalg.norm(one), np.linalg.norm(other)
-    return float(one @ other / (lengths[0] * lengths[1])) if min(lengths) > 1e-9 * len(one) else np.nan
+    x, y = x - x.mean(), y - y.mean()
+    lengths = np.linalg.norm(x), np.linalg.norm(y)
+    return float(x @ y / (lengths[0] * lengths[1])) if min(lengths) > 1e-9 * len(x) else np.nan
 
 
 def _winners(said: NDArray[np.float64], target: NDArray[np.float64], top: int) -> float:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import xarray as xr
@@ -85,7 +86,7 @@ class ReadWords:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts that the model reads."""
+    """Texts that the model reads; each has some of its words."""
 
     has_word: NDArray[np.int32]  # (N, S)
     label: IntArray  # (N,)
@@ -96,28 +97,42 @@ class Texts:
     def __getitem__(self, part: slice) -> Texts:
         return Texts(self.has_word[part], self.label[part])
 
+    @cached_property
+    def _occurrences(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The text and the word of every occurrence of a word, text by text, and the first one of each text."""
+        text, word = np.nonzero(self.has_word)
+        return text, word, np.flatnonzero(np.diff(text, prepend=-1))
+
+    def _weights(self, logits: FloatArray) -> FloatArray:
+        """The attention on every occurrence, from logits z (S,).
+
+        Exponents are relative to the largest of the text's own: a prior may put words so far above those of another
+        text that relative to it all of these would be 0.
+        """
+        text, word, first = self._occurrences
+        exponents = logits[word]
+        powers = np.exp(exponents - np.maximum.reduceat(exponents, first)[text])
+        return powers / np.add.reduceat(powers, first)[text]
+
     def attention(self, logits: FloatArray) -> FloatArray:
         """(N, S) the attention of each text, from logits z (S,)."""
-        weights = self.has_word * np.exp(logits - logits.max())
-        return weights / weights.sum(axis=1, keepdims=True)
+        text, word, _ = self._occurrences
+        attention = np.zeros(self.has_word.shape)
+        attention[text, word] = self._weights(logits)
+        return attention
 
     def gains(self, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
         """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
 
-        Since a word occurs once in a text, this is e^{z_l} times the mean of |x|/Σ_{l' in x} e^{z_l'} over the texts;
-        NaN where there are none.
+        NaN for a word that none of these texts has.
         """
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        has_word = self.has_word.astype(np.float64)
-        spread = has_word.sum(axis=1) / (weights @ has_word.T)  # (n, N)
-        result = np.full(logits.shape, np.nan)
-        for k in np.unique(speaks_for):
-            own, of_label = speaks_for == k, self.label == k
-            in_label = has_word[of_label][:, own]
-            texts = in_label.sum(axis=0)
-            with np.errstate(invalid="ignore"):  # no text at all
-                result[:, own] = weights[:, own] * (spread[:, of_label] @ in_label) / texts
-        return result
+        text, word, _ = self._occurrences
+        is_own = self.label[text] == speaks_for[word]
+        length, own_word = np.bincount(text)[text[is_own]], word[is_own]
+        size = logits.shape[1]
+        sums = [np.bincount(own_word, length * self._weights(record)[is_own], size) for record in logits]
+        with np.errstate(invalid="ignore"):  # 0/0
+            return np.array(sums) / np.bincount(own_word, minlength=size)
 
     def measure(self, logits: FloatArray, columns: FloatArray, num_words: int) -> tuple[float, float]:
         """Loss and accuracy, from z (S,) and Y's columns of the labels and of any word (S, K + 1)."""

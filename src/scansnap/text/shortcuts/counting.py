@@ -20,9 +20,9 @@ import heapq
 import json
 import shutil
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,9 @@ from scipy import sparse
 
 from scansnap.base.cache_folder import cache_folder
 from scansnap.base.errors import InputError, StoreError
+from scansnap.base.files import replace_file
 from scansnap.base.progress import progress_bar
+from scansnap.base.writer_lock import WriterLock
 from scansnap.text.shortcuts.copies import Copies, TextsSeen, text_hash
 from scansnap.text.shortcuts.options import ShortcutOptions
 from scansnap.text.shortcuts.row_files import RowSource
@@ -106,11 +108,10 @@ def count_rows(
     source: RowSource, reader: RowReader, options: ShortcutOptions, progress: bool | None = None
 ) -> LabelCounts:
     """Count the rows of a source; started again after an interruption, it goes on."""
-    folder = _work_folder(source, reader, options)
     label_rows, copies = _count_labels(source, reader, progress)
-    work = _Work(label_rows, copies, Remarks(unit=source.unit), options, folder)
-    work.resume()
-    try:
+    with _work_folder(source, reader, options) as folder:
+        work = _Work(label_rows, copies, Remarks(unit=source.unit), options, folder)
+        work.resume()
         with progress_bar("counting words", int(label_rows.total()), progress) as show:
             for last, block in _blocks(source, reader, work):
                 work.add(block)
@@ -118,9 +119,6 @@ def count_rows(
                 show(work.rows_done)
                 work.save_if_due()
         return work.finish()
-    finally:
-        if source.fingerprint is None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -> tuple[Counter[str], Copies]:
@@ -249,8 +247,8 @@ class _Work:
             self._num_runs += 1
             self._saved_at = self.rows_done
             sample = {str(held_out): heap for held_out, heap in self._samples.items()}
-            _write(self._folder / SAMPLE, sample)
-            _write(self._folder / STATE, self._state())  # last: what it names is there
+            replace_file(self._folder / SAMPLE, json.dumps(sample).encode())
+            replace_file(self._folder / STATE, json.dumps(self._state()).encode())  # last: what it names is there
         except OSError as error:
             raise StoreError(f"cannot write unfinished work to {self._folder}: {error.strerror or error}.") from None
 
@@ -301,16 +299,26 @@ class _Work:
         )  # fmt: skip
 
 
-def _write(path: Path, content: Any) -> None:
-    draft = path.with_name(f"{path.name}.draft")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    draft.replace(path)
+@contextmanager
+def _work_folder(source: RowSource, reader: RowReader, options: ShortcutOptions) -> Iterator[Path]:
+    """Where unfinished work on these rows with these options waits, for one process at a time.
 
-
-def _work_folder(source: RowSource, reader: RowReader, options: ShortcutOptions) -> Path:
-    """Where unfinished work on these rows with these options waits; rows that cannot be recognized begin anew."""
-    if source.fingerprint is None:
-        return Path(tempfile.gettempdir()) / f"scansnap-shortcuts-{uuid.uuid4().hex}"
-    settings = [FORMAT, options.seed, options.least, options.sample]
-    key = json.dumps([source.fingerprint, reader.text, reader.label, settings])
-    return cache_folder() / "shortcuts" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    Rows that cannot be recognized begin anew, and so does a process beside the one that has the folder.
+    """
+    if source.fingerprint is not None:
+        settings = [FORMAT, options.seed, options.least, options.sample]
+        key = json.dumps([source.fingerprint, reader.text, reader.label, settings])
+        folder = cache_folder() / "shortcuts" / hashlib.sha256(key.encode()).hexdigest()[:16]
+        lock = WriterLock(folder)
+        try:
+            lock.acquire()
+        except StoreError:  # or the cache cannot be written
+            pass
+        else:
+            try:
+                yield folder
+            finally:
+                lock.release()
+            return
+    with tempfile.TemporaryDirectory(prefix="scansnap-shortcuts-") as passing:
+        yield Path(passing)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 from scansnap.base.door import door
 from scansnap.base.errors import InputError
-from scansnap.base.options import documented, from_names, signature
+from scansnap.base.options import called_as, from_names
 from scansnap.text.shortcuts.attend import Attention, attend
 from scansnap.text.shortcuts.counting import HELD_OUT, LabelCounts, count_rows
 from scansnap.text.shortcuts.judge import Judged, control, judge
@@ -19,8 +18,6 @@ from scansnap.text.shortcuts.row_files import open_rows
 from scansnap.text.shortcuts.rows import RowReader
 from scansnap.text.shortcuts.stability import rows_to_tell
 from scansnap.theory.spurious import spurious_share
-
-P = ParamSpec("P")
 
 SIZES = (0.25, 1.0, 4.0, 16.0)
 """Numbers of rows, over those there are, for which `spurious_share` is computed."""
@@ -36,22 +33,7 @@ class ShortcutCall(ShortcutOptions):
     progress: bool | None = None
 
 
-def _called_as(
-    call: Callable[P, ShortcutCall],
-) -> Callable[[Callable[..., Shortcuts]], Callable[Concatenate[object, P], Shortcuts]]:
-    """A decorator that gives a function the options as typed keywords, and their documentation."""
-
-    def decorate(function: Callable[..., Shortcuts]) -> Callable[Concatenate[object, P], Shortcuts]:
-        own = inspect.signature(function)
-        named = [parameter for parameter in own.parameters.values() if parameter.name != "words"]
-        function.__signature__ = signature(own.replace(parameters=named), ShortcutOptions)  # type: ignore[attr-defined]
-        function.__doc__ = documented(function.__doc__ or "", ShortcutOptions)
-        return function
-
-    return decorate
-
-
-@_called_as(ShortcutCall)
+@called_as(ShortcutCall, ShortcutOptions)
 @door
 def shortcuts(
     source: object,

@@ -117,7 +117,7 @@ class FileRows(RowSource):
 
     def _marked(self) -> str:
         """The encoding that the file's first bytes state, or show by their zeros; else UTF-8."""
-        with self._bytes(self._open()) as file:
+        with self._open() as raw, self._bytes(raw) as file:
             first = _first_bytes(file)
         marked = next((name for mark, name in BYTE_ORDER_MARKS.items() if first.startswith(mark)), None)
         return marked or UNMARKED.get(tuple(byte == 0 for byte in first), "utf-8")
@@ -171,7 +171,6 @@ class CsvRows(FileRows):
 
     def __init__(self, path: Path, columns: tuple[str, str], encoding: str | None) -> None:
         super().__init__(path, encoding)
-        csv.field_size_limit(LONGEST_FIELD)
         try:
             heading = next(self._lines(), "")
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -206,7 +205,7 @@ class CsvRows(FileRows):
             own.clear()
             self._line = num_read + 1
             try:
-                fields = next(reader)
+                fields = _next_row(reader)
                 reason = "" if len(fields) in (0, width) else f"not the {width} fields that the first line names"
             except StopIteration:
                 return
@@ -223,8 +222,16 @@ class CsvRows(FileRows):
 
 def _split(line: str, delimiter: str) -> list[str]:
     """The names in the first line of a CSV file."""
-    fields = next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter), [])
-    return [field.strip() for field in fields]
+    return [field.strip() for field in _next_row(csv.reader([line.rstrip("\r\n")], delimiter=delimiter))]
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str]:
+    """The next row, whose fields may be as long as `LONGEST_FIELD`; the limit of the program's own readers stays."""
+    before = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        return next(reader)
+    finally:
+        csv.field_size_limit(before)
 
 
 class JsonRows(FileRows):

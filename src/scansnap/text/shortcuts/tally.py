@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from scansnap.base.files import sync
+
 MOST_KEYS = 2**22
 """Different (word, cell) in memory before a run is written: 16 bytes each, and as much again while adding up."""
 
@@ -103,6 +105,7 @@ class WordTally:
             arrays[f"counts_{d}"] = counts[chosen]
         draft = path.with_name(f"{path.name}.draft.npz")
         np.savez_compressed(draft, **arrays)  # type: ignore[arg-type]  # NumPy's stub mistakes names for a switch
+        sync([draft])
         draft.replace(path)
         self._start()
 
