@@ -25,7 +25,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 PAGE = Path(__file__).parent / "theory" / "stability.md"
 SEEDS = range(1, 10)
 SAME, EXCUSED = "same", {UNMET, INAPPLICABLE}
-NO_ROOM, UNUSED = "no room", "not used"
+NO_ROOM, SAME_NUMBERS = "no room", "same numbers"
 NOTHING = "nothing is drawn"
 
 INTRODUCTION = """\
@@ -38,11 +38,11 @@ Whether a verdict depends on the seed or on the numbers of a claim's own setting
 every claim that draws random numbers with ten seeds, and every claim with η_Y, η_Z and M twice and half as large, one
 at a time, and writes this page. A test repeats a part of it.
 
-*same* is the verdict of the claim's own setting, with every correction borne out; *not used* is where the claim does
-not depend on what was changed, so that every number is the same; *assumptions not met* is where the change breaks an
-assumption without which the claim promises nothing; *no room* is where M cannot be halved because the tokens that occur
-need it, or where tokens depend on their positions. Where a verdict changes, the cell says what it becomes, and the
-claim's conditions say what decides.
+*same* is the verdict of the claim's own setting, with every correction borne out; *same numbers* is where every number
+is the same too, as where a claim does not use what was changed, or counts what all cases do; *assumptions not met* is
+where the change breaks an assumption without which the claim promises nothing; *no room* is where M cannot be halved
+because the tokens that occur need it, or where tokens depend on their positions. Where a verdict changes, the cell says
+what it becomes, and the claim's conditions say what decides.
 
 What is not varied here: the classes themselves. Most settings are of symmetric classes; what unequal ones do to
 Theorems 2 and 3 is measured in [`theorem_2`](attention.md#theorem-2-fates-of-tokens) and
@@ -92,11 +92,11 @@ class Row:
     @property
     def stable(self) -> bool:
         by_seed = not self.seeds or self.seeds == f"{SAME} 10 of 10"
-        return by_seed and all(cell in {SAME, NO_ROOM, UNUSED, *EXCUSED} for cell in self.cells.values())
+        return by_seed and all(cell in {SAME, NO_ROOM, SAME_NUMBERS, *EXCUSED} for cell in self.cells.values())
 
 
 def outcome(claim: Claim, own: Verdict, setting: Setting | None, seed: int = 0) -> str:
-    """The verdict in another setting or at another seed, or `same`; `not used` where it changes no number."""
+    """The verdict in another setting or at another seed, `same`, or `same numbers`."""
     if setting is None:
         return NO_ROOM
     try:
@@ -104,7 +104,7 @@ def outcome(claim: Claim, own: Verdict, setting: Setting | None, seed: int = 0) 
     except InputError:
         return INAPPLICABLE
     if setting != own.setting and _numbers(verdict) == _numbers(own):
-        return UNUSED
+        return SAME_NUMBERS
     failed = [m.label for m in verdict.measurements if m.role == "corrected" and not m.holds]
     if verdict.verdict != own.verdict:
         return verdict.verdict

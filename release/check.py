@@ -75,11 +75,12 @@ def check(folder: Path, pythons: Iterable[str], *, collects: bool) -> None:
     if collects:
         with step("collecting the tests of the sdist"):
             collect(sdist, folder)
-    for python in pythons:
-        version = version_of(python)
-        if version is None:
-            print(f"{python} is not on this machine: left out", flush=True)
+    for name in pythons:
+        python = located(name)
+        if python is None:
+            print(f"{name} is not on this machine: left out", flush=True)
             continue
+        version = version_of(python)
         with step(f"trying the wheel with Python {version}"):
             is_own = version == version_of(sys.executable)
             try_wheel(python, wheel, folder / f"python-{version}", commit, with_torch=is_own)
@@ -177,6 +178,12 @@ def version_of(python: str) -> str | None:
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def located(python: str) -> str | None:
+    """The Python of that name that can be started, or one of pyenv's, whose own commands start those chosen alone."""
+    installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/*/bin/{python}")
+    return next((path for path in (python, *map(str, sorted(installed))) if version_of(path)), None)
 
 
 def try_wheel(python: str, wheel: Path, folder: Path, commit: str, *, with_torch: bool) -> None:

@@ -29,7 +29,7 @@ def test_every_claim_has_its_row_and_keeps_its_verdict() -> None:
     for name, row in TABLE.items():
         assert re.search(rf"^\| \[`{name}`\].*\| {row.verdict} \|$", index, re.MULTILINE), name
         assert row.seeds in ("", "same 10 of 10"), name
-        assert set(row.cells.values()) <= {"same", "not used", "no room", "assumptions not met", "does not apply"}, name
+        assert set(row.cells.values()) <= {"same", "same numbers", "no room", "assumptions not met", "does not apply"}, name
         assert row.stable
     assert PROGRAM["page"](list(TABLE.values())) == PAGE
 
@@ -63,7 +63,7 @@ def test_what_flips_is_noticed() -> None:
     assert row.verdict == "holds"
     assert row.seeds == "same 6 of 10; holds under its assumptions only"
     assert row.cells == {"2 η_Y": "fails", "η_Y/2": "same", "2 η_Z": "not as corrected: rate of attention",
-                         "η_Z/2": "same", "2 M": "not used", "M/2": "no room"}  # fmt: skip
+                         "η_Z/2": "same", "2 M": "same numbers", "M/2": "no room"}  # fmt: skip
     assert not row.stable
     excused = PROGRAM["checked"](own_claim(assumes=("decoder_rate",)))
     assert excused.cells["2 η_Y"] == "assumptions not met"
