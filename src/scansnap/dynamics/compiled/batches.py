@@ -27,7 +27,7 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
     for n in range(num_classes + 1):
         firsts[n] = 0
     for b in range(weights.shape[0]):
-        if pooled > 0:
+        if GENERAL and pooled > 0:
             n = pool.class_index[u, _pick(pool, seed, t, b)]
         elif rule.batch_size > 0:
             n = draw_class(sequence_key(seed, t, b), plan.class_thresholds)
@@ -50,10 +50,10 @@ def draw_batch(plan, rule, pool, scratch, u, seed, t, s):
         b = order[row]
         n = class_index[b]
         size, key = plan.size[n], sequence_key(seed, t, b)
-        pick = _pick(pool, seed, t, b) if pooled > 0 else b
+        pick = _pick(pool, seed, t, b) if GENERAL and pooled > 0 else b
         if GENERAL and has_portions:
             give_portions(plan, pool, scratch, u, pick, n, layer, row)
-        elif pooled > 0:
+        elif GENERAL and pooled > 0:
             for w in range(size):
                 weights[row, w] = pool.counts[u, pick, w]
         elif rule.length > 0:

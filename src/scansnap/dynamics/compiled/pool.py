@@ -46,6 +46,11 @@ class Pools:
             self._fixed = self._pool([Draw(empty, np.empty(0, np.int64))], start=0, stride=0, chosen=False)
 
     @property
+    def are_empty(self) -> bool:
+        """Whether the kernel draws all sequences itself."""
+        return self._fixed is not None and self._fixed.class_index.shape[1] == 0
+
+    @property
     def steps_at_once(self) -> int | None:
         """For how many updates to ask at once; None for any number."""
         if self._fixed is not None:

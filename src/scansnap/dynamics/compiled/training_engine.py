@@ -121,7 +121,7 @@ class KernelEngine:
             epsilon=adam.epsilon,
             modified=options.decoder_gradient == "modified",
         )
-        self._kernel = advance_basic if _is_basic(self._plan, self._rule) else advance
+        self._kernel = advance_basic if _is_basic(self._plan, self._rule, self._pools) else advance
         self._layout = layout
         biases = np.tile(np.empty(0) if bias is None or not is_learned else bias, (len(runs), 1))
         self.place(start.decoder, start.attention_logits, biases)
@@ -247,8 +247,8 @@ class KernelEngine:
             array[...] = state[name]
 
 
-def _is_basic(plan: KernelPlan, rule: KernelRule) -> bool:
-    """Whether the kernel without switches serves: one head, Eq. 5 alone, SGD, counts that are counted."""
+def _is_basic(plan: KernelPlan, rule: KernelRule, pools: Pools) -> bool:
+    """Whether the kernel without switches serves: one head, Eq. 5 alone, SGD, sequences that it draws by counting."""
     return (
         plan.heads == 1
         and not plan.residual
@@ -257,6 +257,7 @@ def _is_basic(plan: KernelPlan, rule: KernelRule) -> bool:
         and not rule.modified
         and not rule.balanced
         and len(plan.bucket) == 0
+        and pools.are_empty
         and rule.length <= COUNTING_LIMIT
         and int(plan.size.max()) <= WIDE
     )
