@@ -44,11 +44,11 @@ explorer: $(WEB)
 docs: $(READY)
 	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs build/site
 
-## What would be published, built, looked into, and used with this Python alone as by one who installs it.
+## What would be published, built, looked into, and used as by one who installs it, with the Pythons on this machine.
 wheel-check: $(READY)
 	$(BIN)/python release/check.py --short
 
-## The same with Python 3.11, 3.12 and 3.13, where they are on this machine; dist/ is then what to publish.
+## The same with more commands and all tests collected; dist/ is then what to publish.
 release-check: $(READY)
 	$(BIN)/python release/check.py
 

@@ -9,7 +9,8 @@
 4. In a fresh environment for each Python, outside of the source tree, the wheel is installed with the versions of
    `constraints.txt`, and the commands of SMOKE run.  A Python that is not on this machine is left out, and named.
 
-`--short` uses the Python that runs it alone, and leaves out 3.  The files of `dist/` are what to publish.
+`--short` leaves out 3, and all but the first commands with Pythons other than the one that runs it.  The files of
+`dist/` are what to publish.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from pathlib import Path
 from packaging.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[1]
-PYTHONS = ("python3.11", "python3.12", "python3.13")
+OWN = "python{}.{}".format(*sys.version_info[:2])
+PYTHONS = (sys.executable, *sorted({"python3.11", "python3.12", "python3.13"} - {OWN}))
 ADDED = {"PKG-INFO", "setup.cfg", "src/scansnap/origin.json"}
 """What an sdist holds beside the files of the repository."""
 
@@ -44,6 +46,9 @@ SMOKE = (
     ("reproduce --figures 9 --claims lemma_6,theorem_4", "page: reproduction/index.html"),
 )
 """Commands, and what each must say."""
+
+FIRST = 3
+"""How many of them are tried in short."""
 
 SMOKE_TORCH = (("text train example --model yz --lr-z 30 --steps 40", "validation loss"),)
 """The same for what needs PyTorch, on the Python that runs this program: for others it may be very large."""
@@ -56,23 +61,23 @@ class Failed(Exception):
 def main() -> None:
     """Do all of it."""
     parser = argparse.ArgumentParser(description="Build, check and try what would be published.")
-    parser.add_argument("--short", action="store_true", help="try the wheel with this Python alone, collect no tests")
+    parser.add_argument("--short", action="store_true", help="try little with other Pythons, collect no tests")
     parser.add_argument("--pythons", nargs="+", default=PYTHONS, help="the Pythons to try the wheel with")
     words = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="scansnap-release-") as folder:
-            check(Path(folder), [sys.executable] if words.short else words.pythons, collects=not words.short)
+            check(Path(folder), words.pythons, short=words.short)
     except Failed as failure:
         sys.exit(f"release check: {failure}")
 
 
-def check(folder: Path, pythons: Iterable[str], *, collects: bool) -> None:
+def check(folder: Path, pythons: Iterable[str], *, short: bool) -> None:
     """All checks, with a folder to work in."""
     with step("building"):
         sdist, wheel = build()
     with step("checking what is in them"):
         commit = check_contents(sdist, wheel)
-    if collects:
+    if not short:
         with step("collecting the tests of the sdist"):
             collect(sdist, folder)
     for name in pythons:
@@ -82,8 +87,9 @@ def check(folder: Path, pythons: Iterable[str], *, collects: bool) -> None:
             continue
         version = version_of(python)
         with step(f"trying the wheel with Python {version}"):
-            is_own = version == version_of(sys.executable)
-            try_wheel(python, wheel, folder / f"python-{version}", commit, with_torch=is_own)
+            is_own = name == sys.executable
+            commands = SMOKE[:FIRST] if short and not is_own else SMOKE
+            try_wheel(python, wheel, folder / f"python-{version}", commit, commands, with_torch=is_own)
     print(f"ready to publish: {sdist.name} and {wheel.name} in {sdist.parent}")
 
 
@@ -186,7 +192,9 @@ def located(python: str) -> str | None:
     return next((path for path in (python, *map(str, sorted(installed))) if version_of(path)), None)
 
 
-def try_wheel(python: str, wheel: Path, folder: Path, commit: str, *, with_torch: bool) -> None:
+def try_wheel(
+    python: str, wheel: Path, folder: Path, commit: str, commands: Iterable[tuple[str, str]], *, with_torch: bool
+) -> None:
     """Install the wheel into a fresh environment and run commands there."""
     run(python, "-m", "venv", folder / "venv")
     own_python = folder / "venv" / "bin" / "python"
@@ -199,7 +207,7 @@ def try_wheel(python: str, wheel: Path, folder: Path, commit: str, *, with_torch
     where = run(own_python, "-c", "import scansnap; print(scansnap.__file__)", cwd=folder).strip()
     if not Path(where).is_relative_to(folder):
         raise Failed(f"{where} was imported in place of what was installed")
-    use(folder, SMOKE, commit)
+    use(folder, commands, commit)
     if with_torch:
         install(f"{wheel}[torch]")
         use(folder, SMOKE_TORCH, commit)
