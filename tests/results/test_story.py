@@ -33,7 +33,7 @@ def test_it_says_when_common_tokens_began_to_lose_and_who_won() -> None:
     assert story.winners[0].share == pytest.approx(0.8)
     assert story.snap_step is None
     assert str(story).startswith(
-        "common tokens had lost 1% of attention by step 6 (50% → 10%); most attended: token b for next token end "
+        "common tokens had lost 1% of attention by step 6 (50% → 10% in all); most attended: token b for next token end "
         "(distinct, 80%); no snap (not yet: "
     )
 
@@ -87,7 +87,7 @@ def test_without_common_tokens_it_says_so() -> None:
 
 def test_common_tokens_that_gain_did_not_lose() -> None:
     story = stories(_result([[0.5, 0.5], [0.6, 0.4]], ["common", "distinct"]))[0]
-    assert "common tokens lost less than 1% of attention (50% → 60%)" in str(story)
+    assert "common tokens lost less than 1% of attention (50% → 60% in all)" in str(story)
 
 
 def test_a_real_run_scans_and_snaps() -> None:

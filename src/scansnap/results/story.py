@@ -89,7 +89,7 @@ class Story:
         """When and how far the tokens that should lose did, in words."""
         if self.losers_first is None or self.losers_last is None:
             return f"no token is {'common to several next tokens' if self.losers == COMMON else 'favored by any class'}"
-        shares = f"{self.losers_first:.0%} → {self.losers_last:.0%}"
+        shares = f"{self.losers_first:.0%} → {self.losers_last:.0%} in all"
         if self.scan_step is None:
             return f"{self.losers} lost less than {LOST:.0%} of attention ({shares})"
         return f"{self.losers} had lost {LOST:.0%} of attention by {self.unit} {self.scan_step:,.6g} ({shares})"
