@@ -33,8 +33,8 @@ def test_it_says_when_common_tokens_began_to_lose_and_who_won() -> None:
     assert story.winners[0].share == pytest.approx(0.8)
     assert story.snap_step is None
     assert str(story).startswith(
-        "common tokens had lost 1% of attention by step 6 (50% → 10% in all); most attended: token b for next token end "
-        "(distinct, 80%); no snap (not yet: "
+        "common tokens had lost 1% of attention by step 6 (50% → 10% in all); most attended: token b for next token "
+        "end (distinct, 80%); no snap (not yet: "
     )
 
 
