@@ -116,7 +116,7 @@ def _without_collector() -> Iterator[None]:
 
 
 class _InnerLibrary(JITCodeLibrary):
-    """Code that is not run in this form: it is optimized and translated with its caller, in a third less time."""
+    """Code that is not run in this form: it is optimized once, with its caller, in two thirds of the time of twice."""
 
     def _optimize_final_module(self) -> None: ...
 

@@ -48,9 +48,8 @@ CHUNK = 512
 """Columns of the residuals of eight sequences that stay in the first cache while all rows of a class pass by."""
 
 hot = inner(fastmath=FAST, error_model="numpy", forceinline=True)
-"""For code in the innermost loops, always inlined: a separate function is optimized alone in the process that compiles
-it, but together with its caller in one that reads it from disk, and where sums may be reordered the two may round
-differently."""
+"""For code in the innermost loops, always inlined.  Its sums may be reordered, but always in the same way: it is
+optimized once, with the caller that it is inlined into (`inner_function.py`)."""
 
 rare = inner(error_model="numpy")
 """For code that few settings run: a function of its own, which compiles faster.  Its sums keep their order."""

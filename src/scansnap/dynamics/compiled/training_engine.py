@@ -92,7 +92,7 @@ class KernelEngine:
         return available_threads() * float(work.batch) * (3 * work.start_layout.support.shape[1] + 2)
 
     def __init__(self, work: Work, start: Start, runs: Runs, *, stream: int = 0, balanced: bool = False) -> None:
-        """A fixed set is the first sequences of batch number `stream`."""
+        """A fixed set is the first sequences of batch number `stream`; `balanced` is as in `KernelRule`."""
         self.step = 0
         self._runs = runs
         options, rule, layout = work.options, work.options.rule, start.layout
