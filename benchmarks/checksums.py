@@ -19,9 +19,8 @@ import numpy as np
 import xarray as xr
 
 import scansnap as ss
-from scansnap.base import files
-from scansnap.results import sealed_folder, store
-from scansnap.results.sealed_folder import LIST
+from scansnap.storage import files, sealed_folder, store
+from scansnap.storage.sealed_folder import LIST
 
 REPETITIONS = 7
 

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import scansnap as ss
-from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.corpus.tokenizers import WordTokenizer
+from scansnap.corpus.corpus import Corpus
+from scansnap.corpus.tokenizers import WordTokenizer
 
 WINDOW = 35
 TYPES = 50_000

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
 import scansnap as ss
-from scansnap.base.threads import available_threads, one_thread
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.flow_engine import FlowWork
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.runtime.threads import available_threads, one_thread
 
 TIMES = np.geomspace(1, 1e12, 97)
 MOST_EVALUATIONS = 100_000

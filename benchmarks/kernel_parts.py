@@ -24,10 +24,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 import scansnap as ss
-from scansnap.base.borrowed import Borrowed
 from scansnap.dynamics.compiled import batches, loops, readout, training, training_engine
 from scansnap.dynamics.compiled.plan import apart
 from scansnap.dynamics.engine import Work
+from scansnap.runtime.borrowed import Borrowed
 
 GROUPS = (2, 4, 6, 8)
 PER_SEQUENCE = ("attention", "softmax")

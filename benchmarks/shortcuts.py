@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 
 import scansnap as ss
-from scansnap.text.corpus.corpus import read_corpus
-from scansnap.text.shortcuts.words import words_of
+from scansnap.corpus.corpus import read_corpus
+from scansnap.shortcuts.words import words_of
 
 PURITIES = (0.6, 0.7, 0.8, 0.9, 1.0)
 OCCURRENCES = (20, 50, 200, 500, 2000)

@@ -9,14 +9,14 @@ import sys
 
 import torch
 
-from scansnap.base.options import from_names
-from scansnap.text.corpus.corpus import read_corpus
+from scansnap.corpus.corpus import read_corpus
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training.options import TextOptions
 from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.windows import Columns
+from scansnap.validation.options import from_names
 
 STEPS = 200
 

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scansnap.base.options import from_names
-from scansnap.text.corpus.corpus import Corpus, read_corpus
+from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.position_codes import sinusoidal
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
@@ -32,6 +31,7 @@ from scansnap.text.training.ranks import Ranks
 from scansnap.text.training.updates import Updates
 from scansnap.text.training.watch import Watch
 from scansnap.text.training.windows import Columns, consecutive, spread
+from scansnap.validation.options import from_names
 
 BATCH, LR, CLIP = TextOptions.batch_size, TextOptions.lr_y, TextOptions.clip
 COMPARED = 5

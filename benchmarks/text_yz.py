@@ -20,7 +20,7 @@ from typing import Literal
 
 import torch
 
-from scansnap.text.corpus.corpus import Corpus, read_corpus
+from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.text.model.shape import TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.model.yz import YZText

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from scansnap.corpus.corpus import read_corpus
+from scansnap.corpus.excerpt import excerpt
 from scansnap.figures.beyond import prediction as figure
-from scansnap.text.corpus.corpus import read_corpus
-from scansnap.text.corpus.excerpt import excerpt
 from scansnap.text.predictions.trials import GROUPS, REGULAR, YZ, run_trials
 from scansnap.theory.phases import snap_start
 

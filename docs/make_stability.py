@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scansnap.base.errors import InputError
-from scansnap.base.progress import progress_bar
 from scansnap.claims import Claim, Setting, Verdict, claims
 from scansnap.claims.claim import INAPPLICABLE, UNMET
 from scansnap.claims.verify import select
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.progress import progress_bar
 
 PAGE = Path(__file__).parent / "theory" / "stability.md"
 SEEDS = range(1, 10)

@@ -20,12 +20,12 @@ import numpy as np
 import xarray as xr
 from make_figures import table
 
+from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures import catalog
 from scansnap.figures.beyond import snap as fig_snap
 from scansnap.figures.beyond import tokens as fig_tokens
 from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
-from scansnap.text.corpus.corpus import Corpus, read_corpus
 
 HERE = Path(__file__).parent
 DATA, IMAGES = HERE / "data", HERE / "images" / "text"

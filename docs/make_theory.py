@@ -18,11 +18,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from scansnap.base.formulas import readable
 from scansnap.claims import Claim, Setting, Verdict, claims, verify
 from scansnap.claims.check import classes_in_words
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
+from scansnap.runtime.formulas import readable
 
 HERE = Path(__file__).parent
 PAGES = HERE / "theory"

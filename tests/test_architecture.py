@@ -13,9 +13,24 @@ import scansnap
 
 SOURCE = Path(scansnap.__file__).parent
 ORDER = (
-    "base", "theory", "data", "model", "results", "dynamics", "claims", "sweeps", "monitor", "text", "figures",
-    "explorer", "report", "cli",
-)  # fmt: skip
+    "runtime",
+    "validation",
+    "storage",
+    "theory",
+    "data",
+    "systems",
+    "results",
+    "dynamics",
+    "claims",
+    "corpus",
+    "shortcuts",
+    "monitor",
+    "text",
+    "figures",
+    "explorer",
+    "report",
+    "cli",
+)
 
 
 def modules() -> list[Path]:

@@ -29,9 +29,9 @@ from _site.commands import all_commands
 from _site.public import MODULES, default_of, docstring, parameters
 from _site.types import short_types
 from scansnap import HeadQuantity, Quantity
-from scansnap.base.formulas import readable
-from scansnap.base.open_list import OpenList
-from scansnap.base.options import Options
+from scansnap.runtime.formulas import readable
+from scansnap.validation.options import Options
+from scansnap.validation.registry import OpenList
 
 for _name in MODULES:  # autodoc looks for them where they are seen, which is not always where they live
     sys.modules.setdefault(f"scansnap.{_name}", getattr(scansnap, _name))

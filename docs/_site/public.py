@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import scansnap
-from scansnap.base.options import Options, options_of
+from scansnap.validation.options import Options, options_of
 
 TABLE = Path(__file__).parents[1] / "reference" / "parameters.toml"
 MODULES = tuple(name for name in scansnap.__all__ if inspect.ismodule(getattr(scansnap, name)))

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.base.formulas import readable
 from scansnap.claims import Setting, Verdict, claims
 from scansnap.claims.check import Check
 from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, INAPPLICABLE
 from scansnap.claims.population import State
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.dynamics.train import train
+from scansnap.runtime.formulas import readable
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "index.md"
 IDS = [claim.id for claim in claims()]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from scansnap.claims.plain_gradient import plain_gradients
-from scansnap.model.layer import YZTransformer
+from scansnap.systems.yz.layer import YZTransformer
 
 
 def test_complex_steps_agree_with_autograd() -> None:

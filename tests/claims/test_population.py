@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from scansnap import theory
-from scansnap.base.errors import InputError
 from scansnap.claims import population
 from scansnap.claims.population import State, trajectory
+from scansnap.runtime.errors import InputError
 from tests.theory.test_finite_length import uneven_classes
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from scansnap.base.formulas import readable
 from scansnap.claims import Verdict, claims
 from scansnap.claims.check import classes_in_words
+from scansnap.runtime.formulas import readable
 
 PAGES = "".join(page.read_text() for page in sorted((Path(__file__).parents[2] / "docs" / "theory").glob("*.md")))
 ROUNDING = 1e-6

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from scansnap.cli.app import main
-from tests.text.shortcuts.labelled_rows import rows, write_csv
+from tests.shortcuts.labelled_rows import rows, write_csv
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from scansnap.dynamics.gradients import directions, population_batch, token_weig
 from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
 from scansnap.dynamics.tensor_engine import TensorEngine
 from scansnap.dynamics.update_rules import SGD
-from scansnap.model.attention import Softmax
-from scansnap.model.compact import CompactLayout
-from scansnap.model.normalization import L2Normalization
+from scansnap.systems.yz.attention import Softmax
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.normalization import L2Normalization
 from tests.dynamics.reference import autograd, decoder_of, engine_of, logits_of, relative, start_of, work_of
 from tests.strategies import sequence_classes
 

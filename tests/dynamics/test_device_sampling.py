@@ -12,7 +12,7 @@ from scansnap.dynamics.batches import HostSampler, Request
 from scansnap.dynamics.gradients import LayoutTensors
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
-from scansnap.model.compact import CompactLayout
+from scansnap.systems.yz.compact import CompactLayout
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
 

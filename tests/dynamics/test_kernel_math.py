@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from scansnap.dynamics.compiled.loops import CHUNK, add_outer_products, largest, move_row, scaled_exp, weighted_sums
-from scansnap.model.compact import LANES
+from scansnap.systems.yz.compact import LANES
 
 
 @njit

@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from scansnap.dynamics.compiled.layer_loops import TILE, activate, add_transposed_product, product, transpose, weigh
-from scansnap.model.lanes import LANES
+from scansnap.systems.yz.lanes import LANES
 
 TYPES = pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 1e-5), (np.float64, 1e-14)])
 

@@ -16,7 +16,7 @@ from scansnap.dynamics.compiled.layers_engine import LayeredKernelEngine
 from scansnap.dynamics.layered_engine import LayeredEngine, feature_tokens
 from scansnap.dynamics.tensor_engine import TensorEngine
 from scansnap.dynamics.update_rules import Adam
-from scansnap.model.compact import CompactLayout
+from scansnap.systems.yz.compact import CompactLayout
 from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import engine_of, logits_of, relative, work_of
 from tests.strategies import sequence_classes

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.dynamics.gradients import LayoutTensors, directions, population_batch, token_weights
-from scansnap.model.architecture import Layer
-from scansnap.model.attention import attention_of_classes
-from scansnap.model.compact import CompactLayout
-from scansnap.model.layer import attend
-from scansnap.model.layered import layered_logits
+from scansnap.systems.yz.architecture import Layer
+from scansnap.systems.yz.attention import attention_of_classes
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.layer import attend
+from scansnap.systems.yz.layered import layered_logits
 from tests.strategies import sequence_classes
 
 

@@ -11,8 +11,8 @@ import torch
 import scansnap as ss
 from scansnap.dynamics.gradients import Batch, LayoutTensors, gradients
 from scansnap.dynamics.products import DenseProducts
-from scansnap.model.architecture import Layer
-from scansnap.model.compact import CompactLayout
+from scansnap.systems.yz.architecture import Layer
+from scansnap.systems.yz.compact import CompactLayout
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.base.writer_lock import WriterLock
 from scansnap.dynamics import train as training
+from scansnap.storage.lock import WriterLock
 
 BASE: dict[str, Any] = {
     "lr_y": 1.0, "lr_z": 1.0, "steps": 24, "batch_size": 16, "seq_len": 32, "momentum": 0.9, "record_every": 4,

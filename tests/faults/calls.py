@@ -14,8 +14,8 @@ import torch
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import InputError
 from scansnap.results import measure, metrics
+from scansnap.runtime.errors import InputError
 from tests.monitor.small_models import GPT
 from tests.small_text import SMALL, small_corpus
 
@@ -304,7 +304,7 @@ def _never(*_: object, **__: object) -> None:
 def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only small runs start: the rest of their arguments were good, and they would take hours."""
     from scansnap.dynamics import flow, train
-    from scansnap.sweeps import subject, sweep
+    from scansnap.dynamics.sweeps import subject, sweep
     from scansnap.text.training.train import TextTraining
     from scansnap.theory import integration
 

@@ -9,9 +9,9 @@ import numpy as np
 import typer
 from typer.testing import CliRunner
 
-from scansnap.base.errors import ScanSnapError
-from scansnap.base.user_file import user_mistake
 from scansnap.cli.app import COMMANDS, GROUPS, app
+from scansnap.runtime.errors import ScanSnapError
+from scansnap.validation.user_file import user_mistake
 from tests.faults.values import HOSTILE_NAMES
 
 WORDS = (

@@ -12,9 +12,9 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import ScanSnapError
 from scansnap.figures import plot
 from scansnap.results import measure, metrics
+from scansnap.runtime.errors import ScanSnapError
 from tests.faults.calls import (
     Call,
     data_calls,

@@ -13,7 +13,7 @@ import pytest
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from scansnap.sweeps import local_ray, shards
+from scansnap.runtime import local_ray, shards
 real, mode = shards.run_shard, sys.argv.pop(1)
 
 def run_shard(shard):

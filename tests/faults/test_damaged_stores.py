@@ -14,15 +14,15 @@ import pytest
 
 import scansnap as ss
 from scansnap.cli.app import main
+from scansnap.corpus.counts.counts import check_counts
 from scansnap.dynamics import train as training
 from scansnap.monitor.store import read_looks
 from scansnap.results.store import RunStore
-from scansnap.text.counts.counts import check_counts
 from scansnap.text.model.model_file import check_model, load_model, save_model
+from tests.corpus.counts.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.faults.damage import identical, outcomes
 from tests.monitor.test_store import looks, write
 from tests.small_text import small_corpus
-from tests.text.counts.slow_counts import corpus_of, stored_tables, zipf_ids
 
 SMALL: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 8, "seq_len": 16}
 GRID = {**SMALL, "lr_y": [1.0, 2.0], "seeds": range(8), "steps": 4}
@@ -47,7 +47,7 @@ def unfinished(path: Path, make: Callable[[], object], checkpoints: int) -> None
         patch.setattr(RunStore, "write_checkpoint", dies)
         patch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
         patch.setattr(training, "FIRST_PIECE", 1)
-        patch.setattr("scansnap.sweeps.sweep.COMMIT_SECONDS", -1.0)
+        patch.setattr("scansnap.dynamics.sweeps.sweep.COMMIT_SECONDS", -1.0)
         with pytest.raises(Killed):
             make()
 
@@ -100,7 +100,7 @@ def cases(folder: Path) -> dict[str, tuple[Path, Callable[[Path], Any], Callable
 
 
 def small_model() -> Any:
-    from scansnap.text.corpus.tokenizers import WordTokenizer
+    from scansnap.corpus.tokenizers import WordTokenizer
     from scansnap.text.model.shape import TextShape
     from scansnap.text.model.transformer import TextTransformer
 

@@ -14,8 +14,8 @@ import pytest
 import tomli_w
 
 import scansnap as ss
-from scansnap.base.errors import InputError, ScanSnapError
-from scansnap.sweeps.grid import make_grid
+from scansnap.dynamics.sweeps.grid import make_grid
+from scansnap.runtime.errors import InputError, ScanSnapError
 from tests.faults.values import HOSTILE_NAMES
 
 CLASSES: dict[str, Any] = {

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.base import files
-from scansnap.base.files import DamagedFile, checksum, unsealed
 from scansnap.dynamics import train as training
-from scansnap.results.sealed_folder import LIST, SealedFolder
-from scansnap.sweeps import sweep as sweeping
+from scansnap.dynamics.sweeps import sweep as sweeping
+from scansnap.storage import files
+from scansnap.storage.files import DamagedFile, checksum, unsealed
+from scansnap.storage.sealed_folder import LIST, SealedFolder
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 8, "seq_len": 16, "steps": 10, "record": "loss"}
 

@@ -16,13 +16,13 @@ import pytest
 
 import scansnap as ss
 from scansnap.dynamics import train as training
+from scansnap.dynamics.sweeps import sweep as sweeping
 from scansnap.monitor.store import read_looks
-from scansnap.sweeps import sweep as sweeping
 from scansnap.text.model.model_file import load_model, model_folder
+from tests.corpus.counts.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.faults.power_cut import cuts, write_tree
 from tests.monitor.test_store import looks, write
 from tests.small_text import SMALL, small_corpus
-from tests.text.counts.slow_counts import corpus_of, stored_tables, zipf_ids
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 4, "seq_len": 8, "record": "loss"}
 
@@ -78,7 +78,7 @@ def _many_checkpoints(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(training, "PIECE_SECONDS", 0.0)
     monkeypatch.setattr(sweeping, "COMMIT_SECONDS", -1.0)
     monkeypatch.setattr("scansnap.text.training.train.CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr("scansnap.text.counts.plan.PART_EVENTS", 400)
+    monkeypatch.setattr("scansnap.corpus.counts.plan.PART_EVENTS", 400)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text").mkdir()
 

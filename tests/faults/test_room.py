@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.corpus.counts import disk
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.engine import Work, engine_for
-from scansnap.text.counts import disk
+from tests.corpus.counts.slow_counts import corpus_of, zipf_ids
 from tests.small_text import small_corpus
-from tests.text.counts.slow_counts import corpus_of, zipf_ids
 
 RATES: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "batch_size": 4, "seq_len": 8}
 
@@ -22,7 +22,7 @@ RATES: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "batch_size": 4, 
 def room(monkeypatch) -> Any:
     """Sets how many bytes are free."""
     return lambda free: monkeypatch.setattr(
-        "scansnap.base.files.shutil.disk_usage", lambda folder: type("Usage", (), {"free": free})
+        "scansnap.storage.files.shutil.disk_usage", lambda folder: type("Usage", (), {"free": free})
     )
 
 

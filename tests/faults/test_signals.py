@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 import scansnap as ss
 from scansnap.claims.verify import select
 from scansnap.cli.app import main
+from scansnap.corpus.counts import counting
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import train as training
+from scansnap.dynamics.sweeps import shards
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import page
-from scansnap.sweeps import shards
-from scansnap.text.counts import counting
 from scansnap.text.training.train import TextTraining
 from tests.small_text import small_corpus
 
@@ -116,7 +116,7 @@ def test_training_on_text_says_how_far_it_came(tmp_path, monkeypatch) -> None:
 
 
 def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("scansnap.text.counts.plan.PART_EVENTS", 10**5)
+    monkeypatch.setattr("scansnap.corpus.counts.plan.PART_EVENTS", 10**5)
     show = _signaling(lambda done: None, 4, signal.SIGTERM)  # as a part is done
     with monkeypatch.context() as patch:
         patch.setattr(counting, "progress_bar", lambda *words: nullcontext(show))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Check, Curve, Setting
 from scansnap.claims.claim import Verdict
 from scansnap.claims.gradients import lemma_3
 from scansnap.figures import claim
 from scansnap.figures.style import COLORS, mathtext
+from scansnap.runtime.formulas import readable
 
 
 def test_a_picture_shows_every_line_and_mark() -> None:

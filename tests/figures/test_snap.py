@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.base.errors import InputError
 from scansnap.figures.beyond import snap
+from scansnap.runtime.errors import InputError
 from scansnap.text.training.windows import Columns, consecutive
 
 STEPS = 200

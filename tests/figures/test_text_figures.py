@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.base.errors import InputError
 from scansnap.figures import fig_7, fig_10, text_over_time, text_runs, word_attention
 from scansnap.figures.beyond import prediction, snap, tokens
+from scansnap.runtime.errors import InputError
 from scansnap.text.predictions import trials
 from tests.small_text import SMALL, small_corpus
 

@@ -12,7 +12,7 @@ import torch
 import scansnap as ss
 from scansnap.monitor.checkpoints import find_checkpoints, watch_checkpoints
 from scansnap.monitor.store import read_looks
-from scansnap.results.sealed_folder import SealedFolder
+from scansnap.storage.sealed_folder import SealedFolder
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 

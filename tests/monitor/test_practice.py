@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.base.errors import InputError
 from scansnap.monitor import store
+from scansnap.runtime.errors import InputError
 from tests.monitor.small_models import GPT, ids
 from tests.monitor.test_sight import ByHand
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import scansnap as ss
-from scansnap.base.errors import InputError
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import HEAD_QUANTITIES, IN_BLOCKS, Rows, head_quantity
+from scansnap.runtime.errors import InputError
 from tests.monitor.small_models import GPT, ids
 
 LENGTH, WINDOWS, HEADS = 12, 3, 2

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor import calls, tally
 from scansnap.monitor.observer import BegunLook, Measured
 from scansnap.monitor.watch import Watch
+from scansnap.runtime.errors import InputError, ScanSnapError
 from tests.monitor.small_models import GPT, LENGTH, TOKENS, ids
 from tests.monitor.test_sight import ByHand
 

@@ -13,7 +13,7 @@ import scansnap as ss
 from scansnap.report.shortcuts_page import render_shortcuts, write_shortcuts_page
 from scansnap.report.shortcuts_words import visible
 from tests.browser import in_browser
-from tests.text.shortcuts.labelled_rows import rows
+from tests.shortcuts.labelled_rows import rows
 
 HOSTILE = ("</title><script>document.title='taken'</script>", "<img src=x onerror=alert(1)>", "\u202eevil", "{{ 7*7 }}",
            "&lt;b&gt;", "x" * 500)  # fmt: skip

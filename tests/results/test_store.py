@@ -14,9 +14,9 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.base.options import Options
 from scansnap.results import store
-from scansnap.results.sealed_folder import SealedFolder
+from scansnap.storage.sealed_folder import SealedFolder
+from scansnap.validation.options import Options
 from tests.small_text import SMALL, small_corpus
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import scansnap as ss
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.text.token_choice import count_tokens, rank_correlations
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from scansnap import theory
-from scansnap.base import checks
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.theory.growth import growth_crossings
+from scansnap.validation import checks
 from tests.theory.test_defaults import ROWS
 
 TINY = 5e-324

@@ -8,7 +8,7 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.theory.assumptions import Assumption
 
 RATES = {"lr_y": 0.5, "lr_z": 0.0005}

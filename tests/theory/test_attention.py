@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from tests.dynamics.reference import population_gradients
 
 

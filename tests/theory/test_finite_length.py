@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 
 
 def uneven_classes() -> ss.SequenceClasses:

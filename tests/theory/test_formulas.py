@@ -7,7 +7,7 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from tests.dynamics.reference import population_gradients
 from tests.theory.test_attention import state
 from tests.theory.test_finite_length import uneven_classes

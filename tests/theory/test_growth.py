@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.theory import growth
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.theory import integration
 from scansnap.theory.symmetric import DecoderGradient
 

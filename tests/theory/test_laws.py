@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 
 two_hundred = settings(max_examples=200, deadline=None)
 sizes = st.integers(4, 10**6)

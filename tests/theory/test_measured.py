@@ -9,8 +9,8 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.base.errors import InputError
 from scansnap.claims.symmetry import symmetric_arguments
+from scansnap.runtime.errors import InputError
 from tests.dynamics.reference import population_gradients
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 
 
 def random_directions(seed: int, classes: int, tokens: int, shared: float) -> np.ndarray:

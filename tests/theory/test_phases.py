@@ -8,7 +8,7 @@ from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 
 from scansnap import theory
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 
 SETTING = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
 

@@ -21,14 +21,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.base.checks import numbers
-from scansnap.base.errors import InputError, unknown
-from scansnap.base.printable import number_text, shortened
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.runtime.printable import number_text, shortened
 from scansnap.theory.form import Form
 from scansnap.theory.overlap import directions, overlaps
 from scansnap.theory.symmetric import DecoderGradient
+from scansnap.validation.checks import numbers
 
 Role = Literal["assumed", "beyond", "corrected", "contrast"]
 Comparison = Literal["equal", "at most", "at least", "positive", "within"]

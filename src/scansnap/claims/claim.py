@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any, Final, Literal, get_args
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, unknown
-from scansnap.base.formulas import readable
-from scansnap.base.kinds import Kind, SequenceKind
-from scansnap.base.printable import shortened
-from scansnap.base.threads import one_thread
 from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, WatchedSetting, assumed_setting
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.runtime.formulas import readable
+from scansnap.runtime.printable import shortened
+from scansnap.runtime.threads import one_thread
 from scansnap.theory import Assumption, assumptions
 from scansnap.theory.assumptions import AssumptionId
+from scansnap.validation.argument_types import Kind, SequenceKind
+from scansnap.validation.validate import door
 
 NAMES = SequenceKind(Kind())
 Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.printable import shortened
-from scansnap.base.user_file import run_user_file
 from scansnap.claims.claim import Claim
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.printable import shortened
+from scansnap.validation.user_file import run_user_file
+from scansnap.validation.validate import door
 
 
 def claims_of(module: ModuleType) -> list[Claim]:

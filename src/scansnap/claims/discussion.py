@@ -9,7 +9,6 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap import theory
-from scansnap.base.errors import InputError
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray
@@ -19,6 +18,7 @@ from scansnap.data.synthetic import syn_medium, synthetic
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
+from scansnap.runtime.errors import InputError
 
 
 def widened(classes: SequenceClasses, vocab_size: int) -> SequenceClasses:

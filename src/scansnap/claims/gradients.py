@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from scansnap import theory
-from scansnap.base.errors import InputError
 from scansnap.claims.check import FORM_ROLES, Check, Curve, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.plain_gradient import plain_gradients
@@ -15,6 +14,7 @@ from scansnap.data.synthetic import single_common, syn_medium
 from scansnap.dynamics.compiled.gradient_at import first_gradient
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.options import TrainOptions
+from scansnap.runtime.errors import InputError
 
 MOST_DENSE_TOKENS = 2000
 """The largest vocabulary for which a check holds whole M x M matrices."""

@@ -20,7 +20,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray
@@ -28,6 +27,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
+from scansnap.runtime.errors import InputError
 
 TIMES = np.geomspace(1, 1e5, 21)
 STARTS = 40

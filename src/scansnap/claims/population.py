@@ -9,16 +9,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.memory import physical_memory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.compiled.gradient_at import first_gradient
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
-from scansnap.model.compact import CompactLayout
 from scansnap.results.measure import one_head
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.memory import physical_memory
+from scansnap.systems.yz.compact import CompactLayout
 from scansnap.theory import MeasuredGradient, directions, measured_gradient
 from scansnap.theory.symmetric import DecoderGradient
 

@@ -9,7 +9,6 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from scansnap import theory
-from scansnap.base.errors import InputError
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray
@@ -18,6 +17,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
+from scansnap.runtime.errors import InputError
 
 TIMES = np.geomspace(1, 1e5, 21)
 

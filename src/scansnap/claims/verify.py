@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, ScanSnapError, unknown
-from scansnap.base.kinds import SequenceKind
-from scansnap.base.printable import shortened
-from scansnap.base.progress import progress_bar
-from scansnap.base.user_file import called, described_error
 from scansnap.claims import paper
 from scansnap.claims.check import Setting, check_rates
 from scansnap.claims.claim import Claim, Verdict
 from scansnap.claims.collect import by_id
 from scansnap.data.named_classes import Data, as_source
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.runtime.errors import InputError, ScanSnapError, unknown
+from scansnap.runtime.printable import shortened
+from scansnap.runtime.progress import progress_bar
+from scansnap.validation.argument_types import SequenceKind
+from scansnap.validation.user_file import called, described_error
+from scansnap.validation.validate import door
 
 
 @door

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from scansnap.base.errors import ScanSnapError
-from scansnap.base.needs_torch import needs_torch
-from scansnap.base.threads import let_waiting_threads_sleep
-from scansnap.base.user_file import user_mistake
 from scansnap.cli.lazy import group_of
 from scansnap.cli.say import say
 from scansnap.cli.sections import WIDTH
 from scansnap.cli.stopping import Stopped, stopping_on_signals
+from scansnap.runtime.errors import ScanSnapError
+from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.threads import let_waiting_threads_sleep
+from scansnap.validation.user_file import user_mistake
 
 COMMANDS = {
     "train": "train:command",

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from scansnap.base.errors import StoreError
-from scansnap.base.progress import progress_bar
 from scansnap.cli import common
 from scansnap.cli.say import say
-from scansnap.results.sealed_folder import LIST
 from scansnap.results.store import Condition, check_store
+from scansnap.runtime.errors import StoreError
+from scansnap.runtime.progress import progress_bar
+from scansnap.storage.sealed_folder import LIST
 
 
 def command(
@@ -40,7 +40,7 @@ def command(
 def _condition(store: Path) -> Condition:
     if (store / LIST).exists() or not store.exists():
         return check_store(store)
-    from scansnap.text.counts.counts import INFO, check_counts
+    from scansnap.corpus.counts.counts import INFO, check_counts
     from scansnap.text.model.model_file import SHAPE, check_model
 
     if (store / INFO).exists():

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from scansnap.base import checks
-from scansnap.base.errors import InputError, unknown
-from scansnap.base.options import Options, required_of
-from scansnap.base.user_file import run_user_file
 from scansnap.cli.say import say
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.published import PUBLISHED, Experiment
 from scansnap.figures.picture import save_picture
 from scansnap.results.provenance import store_name
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.validation import checks
+from scansnap.validation.options import Options, required_of
+from scansnap.validation.user_file import run_user_file
 
 if TYPE_CHECKING:
     import xarray as xr

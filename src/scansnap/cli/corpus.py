@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.base import checks
-from scansnap.base.errors import InputError
-from scansnap.base.options import from_names
-from scansnap.base.printable import printable
-from scansnap.base.progress import progress_bar
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION, read_text
-from scansnap.text.counts.options import CountExecution, CountOptions
+from scansnap.corpus.counts.options import CountExecution, CountOptions
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.printable import printable
+from scansnap.runtime.progress import progress_bar
 from scansnap.text.predictions.options import PredictOptions, QueriesKind
+from scansnap.validation import checks
+from scansnap.validation.options import from_names
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scansnap.text.counts.evidence import ContextToken, Evidence
+    from scansnap.corpus.counts.evidence import ContextToken, Evidence
 
 NUMBERS = ("gain", "control", "count")
 """What is told of a token that is predicted to win."""
@@ -53,7 +53,7 @@ def count(
     The counts are exact for a text of any size, in Parquet tables that DuckDB and Polars open. Start the same command
     again after an interruption and it goes on. Look at a word with scansnap corpus show.
     """
-    from scansnap.text.counts.counting import count_corpus
+    from scansnap.corpus.counts.counting import count_corpus
 
     began = time.perf_counter()
     # counts that are there have their vocabulary
@@ -91,8 +91,8 @@ def show(
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Show what precedes and follows a word: which tokens tell what comes next, and which are there anyway."""
-    from scansnap.text.counts.counts import read_counts
-    from scansnap.text.counts.evidence import evidence
+    from scansnap.corpus.counts.counts import read_counts
+    from scansnap.corpus.counts.evidence import evidence
 
     shown = evidence(read_counts(counts), query, top=top, least=least)
     if json:
@@ -112,9 +112,9 @@ def classes(
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
+    from scansnap.corpus.counts.classes import classes_from_counts
+    from scansnap.corpus.counts.counts import read_counts
     from scansnap.data.classes_file import write_classes
-    from scansnap.text.counts.classes import classes_from_counts
-    from scansnap.text.counts.counts import read_counts
 
     wanted = QueriesKind().read("--queries", queries)
     classes = classes_from_counts(read_counts(counts), queries=wanted, next_tokens=next_tokens, tokens=tokens)
@@ -150,8 +150,8 @@ def predict(
     """
     options = from_names(PredictOptions, read_flags(flags, PredictOptions))
 
+    from scansnap.corpus.counts.counts import INFO, Counts, read_counts
     from scansnap.results.store import load
-    from scansnap.text.counts.counts import INFO, Counts, read_counts
     from scansnap.text.predictions.predict import predict as predict_gains
 
     run = None if compare is None else load(compare)

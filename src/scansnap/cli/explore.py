@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from scansnap.base.errors import StoreError
-from scansnap.base.options import options_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
 from scansnap.dynamics.options import TrainOptions
 from scansnap.explorer.page import OPTIONS, address_of, page_of
 from scansnap.report.html import is_ours, write_page
+from scansnap.runtime.errors import StoreError
+from scansnap.validation.options import options_of
 
 
 @with_flags(TrainOptions, leave_out=[name for name in options_of(TrainOptions) if name not in OPTIONS])

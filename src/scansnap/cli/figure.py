@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.base.errors import InputError
-from scansnap.base.progress import progress_bar
 from scansnap.cli import common
 from scansnap.cli.say import say
 from scansnap.cli.text import TEXT_HELP
 from scansnap.figures import catalog
 from scansnap.figures.picture import save_picture
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.progress import progress_bar
 
 if TYPE_CHECKING:
     import xarray as xr

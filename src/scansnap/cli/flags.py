@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from scansnap.base.kinds import NONE, ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
-from scansnap.base.options import Option, Options, defaults_of, options_of
+from scansnap.validation.argument_types import NONE, ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
+from scansnap.validation.options import Option, Options, defaults_of, options_of
 
 Flag = str | bool | None
 

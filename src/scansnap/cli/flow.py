@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from scansnap.base.options import from_names, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.dynamics.options import FlowOptions, TimesKind
+from scansnap.validation.options import from_names, values_of
 
 TIMES = "log:1:1e12:97"
 """The times that are recorded by default."""

@@ -38,10 +38,10 @@ def command(
 
     The page is one file: open it in a browser, without a network.
     """
-    from scansnap.base.needs_torch import has_torch
-    from scansnap.base.progress import progress_bar
     from scansnap.claims.verify import select
     from scansnap.report.page import NUM_SEEDS, reproduce
+    from scansnap.runtime.optional import has_torch
+    from scansnap.runtime.progress import progress_bar
 
     names = [part.strip() for part in figures.split(",")] if figures else None
     claim_ids = [part.strip() for part in claims.split(",")] if claims else []

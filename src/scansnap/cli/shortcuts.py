@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scansnap.base.errors import InputError, unknown
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
-from scansnap.text.shortcuts.options import ShortcutOptions
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.shortcuts.options import ShortcutOptions
 
 if TYPE_CHECKING:
-    from scansnap.text.shortcuts.result import Finding, Shortcuts
+    from scansnap.shortcuts.result import Finding, Shortcuts
 
 FAILURES = {
     "shortcut": "words that tell a label beyond chance",
@@ -71,8 +71,8 @@ def command(
     counted and reported. The status is 0, or 1 if --fail-on applies, or 2 if the command cannot be carried out. Start
     the same command again after an interruption and it goes on.
     """
-    from scansnap.text.shortcuts.find import shortcuts
-    from scansnap.text.shortcuts.result import check_table
+    from scansnap.shortcuts.find import shortcuts
+    from scansnap.shortcuts.result import check_table
 
     options = read_flags(flags, ShortcutOptions)
     failures = _failures(fail_on)

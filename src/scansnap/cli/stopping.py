@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from scansnap.base.errors import ScanSnapError
+from scansnap.runtime.errors import ScanSnapError
 
 GRACE = 1.0
 AGAIN = 0.02

@@ -12,14 +12,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.options import options_of, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
 from scansnap.dynamics.options import RatesKind, TimeOptions, TrainOptions
+from scansnap.dynamics.sweeps.execution import Execution
 from scansnap.figures.picture import save_picture
-from scansnap.sweeps.execution import Execution
+from scansnap.runtime.errors import InputError
+from scansnap.validation.options import options_of, values_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -53,9 +53,9 @@ def command(
     missing. Lists are written as 1,2,5. Options that are not given are those of `scansnap train`, but only loss,
     accuracy and entropy are recorded, and only at the start and at the end.
     """
-    from scansnap.sweeps.config import read_sweep, settings_by_name
-    from scansnap.sweeps.grid import make_grid, with_options
-    from scansnap.sweeps.sweep import runs_in_store, sweep
+    from scansnap.dynamics.sweeps.config import read_sweep, settings_by_name
+    from scansnap.dynamics.sweeps.grid import make_grid, with_options
+    from scansnap.dynamics.sweeps.sweep import runs_in_store, sweep
 
     common.check_picture(picture)
     common.run_parts(parts)
@@ -111,7 +111,7 @@ def _mapped(axes: Mapping[str, NDArray[Any]]) -> tuple[str, str]:
 
 
 def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, seconds: float, as_json: bool) -> None:
-    from scansnap.sweeps.cells import MEASURED, cells
+    from scansnap.dynamics.sweeps.cells import MEASURED, cells
 
     table, runs = cells(result), result["status"].size
     if as_json:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import WholeKind
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
+from scansnap.runtime.errors import InputError
 from scansnap.text.training.options import AnyTextOptions, YZTextOptions, text_options
+from scansnap.validation.argument_types import WholeKind
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scansnap.text.corpus.corpus import Corpus
+    from scansnap.corpus.corpus import Corpus
 
 TEXT_HELP = (
     "A text file, a folder of text files (with train, valid and test files, or any), or a name: example, wikitext-2, "
@@ -37,7 +37,7 @@ MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
 
 def read_text(text: str, tokenizer: str, min_count: int, *, quiet: bool) -> Corpus:
     """A text, and on the error stream what is doubtful about it."""
-    from scansnap.text.corpus.corpus import read_corpus
+    from scansnap.corpus.corpus import read_corpus
 
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
@@ -113,8 +113,8 @@ def show(
     common.check_picture(picture)
 
     from scansnap.figures import word_attention
-    from scansnap.results.sealed_folder import SealedFolder
     from scansnap.results.store import load
+    from scansnap.storage.sealed_folder import SealedFolder
 
     at = None if steps is None else [WholeKind({}).read("--steps", part.strip()) for part in steps.split(",")]
     SealedFolder(result).refuse_damage()

@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from scansnap.base.errors import InputError
-from scansnap.base.options import from_names, values_of
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
 from scansnap.results.quantities import RecordKind
+from scansnap.runtime.errors import InputError
+from scansnap.validation.options import from_names, values_of
 
 
 @with_flags(TrainOptions, defaults=True)
@@ -61,7 +61,7 @@ def _setting(preset: str | None, config: Path | None, classes: str | None) -> tu
         return name, source, values_of(experiment.options) if experiment is not None else {}
     if preset is not None:
         raise InputError("both --preset and --config are given: choose one source of options.")
-    from scansnap.sweeps.config import read_experiment
+    from scansnap.dynamics.sweeps.config import read_experiment
 
     file_source, options = read_experiment(config)
     return config.stem, common.classes_of(classes) if classes else file_source, values_of(options)

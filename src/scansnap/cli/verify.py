@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scansnap.base.errors import InputError
-from scansnap.base.formulas import readable
-from scansnap.base.printable import number_text
 from scansnap.cli import common
 from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.formulas import readable
+from scansnap.runtime.printable import number_text
 
 if TYPE_CHECKING:
     from scansnap.claims.claim import Verdict, VerdictWord

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scansnap.base.errors import InputError
 from scansnap.cli import common
 from scansnap.cli.say import say
+from scansnap.runtime.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -81,8 +81,8 @@ def checkpoints(
 
     Weights are read from safetensors, and no code of a checkpoint is run.
     """
-    from scansnap.base.progress import progress_bar
     from scansnap.monitor.checkpoints import find_checkpoints, step_of, watch_checkpoints
+    from scansnap.runtime.progress import progress_bar
 
     try:
         text = probe.read_text(encoding="utf-8", errors="replace")

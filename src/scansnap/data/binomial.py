@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from scansnap.base.inner_function import inner
 from scansnap.data.random_stream import uniform
+from scansnap.runtime.inner_function import inner
 
 INVERSION_MEAN = 10.0
 """Below this mean, inversion is cheaper and BTRS is not valid."""

@@ -24,11 +24,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scansnap.base import checks
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, brief, unknown
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.runtime.errors import InputError, brief, unknown
+from scansnap.validation import checks
+from scansnap.validation.validate import door
 
 FILE_KEYS = ("vocab_size", "token_names", "positions", "class")
 CLASS_KEYS = ("query", "next_token", "tokens", "probs", "weight")

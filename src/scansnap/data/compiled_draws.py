@@ -7,11 +7,11 @@ from numba import int32, types, uint32, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from scansnap.base.inner_function import GENERAL, inner
 from scansnap.data import sampling_tables
 from scansnap.data.binomial import binomial
 from scansnap.data.random_stream import uniform, word
 from scansnap.data.sampling_tables import BLOCK, COUNTING_LIMIT, NEVER, ROW, WIDE
+from scansnap.runtime.inner_function import GENERAL, inner
 
 padded_length = inner(forceinline=True)(sampling_tables.padded_length)
 

@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, unknown
-from scansnap.base.kinds import Kind
-from scansnap.base.open_list import OpenList
 from scansnap.data.classes_file import SUFFIXES, read_classes
 from scansnap.data.positioned_classes import near_distinct
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.validation.argument_types import Kind
+from scansnap.validation.registry import OpenList
+from scansnap.validation.validate import door
 
 NAMED: OpenList[DataSource] = OpenList("class setting", "draw")
 """Data by name: `train(name, ...)` and `--classes`.

@@ -10,12 +10,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from scansnap.base.source_stamp import source_stamp
 from scansnap.data.compiled_draws import draw_class, fill_words, find_places_of_one
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.random_stream import sequence_key
 from scansnap.data.sampling_tables import ROW, bucket_of, thresholds_by_distance
 from scansnap.data.source import Draw
+from scansnap.runtime.source_stamp import source_stamp
 
 
 def _compile(stamp: int):  # type: ignore[no-untyped-def]

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base import checks
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Ids
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
 from scansnap.data.source import Draw
 from scansnap.data.synthetic import synthetic
+from scansnap.runtime.errors import InputError
+from scansnap.validation import checks
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.validate import door
 
 MOST_POSITIONS = 10_000
 """The longest sequence of which every position has a distribution of its own."""

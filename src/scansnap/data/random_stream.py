@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import uint64
 
-from scansnap.base.inner_function import inner
+from scansnap.runtime.inner_function import inner
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

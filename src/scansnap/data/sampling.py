@@ -18,18 +18,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from scansnap.base import checks
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Seed
-from scansnap.base.memory import gibibytes, physical_memory
-from scansnap.base.sequence_length import contextual_length
-from scansnap.base.source_stamp import source_stamp
 from scansnap.data.compiled_draws import draw_class, draw_counts, fill_draws, find, padded_length
 from scansnap.data.random_stream import sequence_key
 from scansnap.data.sampling_tables import COUNTING_LIMIT, SamplingTables
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.memory import gibibytes, physical_memory
+from scansnap.runtime.source_stamp import source_stamp
+from scansnap.validation import checks
+from scansnap.validation.argument_types import Seed
+from scansnap.validation.sequence_length import contextual_length
+from scansnap.validation.validate import door
 
 
 def _compile(stamp: int):

@@ -20,10 +20,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.base import checks
-from scansnap.base.errors import InputError
-from scansnap.base.own_code import code_digest, is_own
 from scansnap.data.source import DataSource, Draw
+from scansnap.runtime.errors import InputError
+from scansnap.validation import checks
+from scansnap.validation.user_code import code_digest, is_own
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.own_code import code_digest, identified, is_own
+from scansnap.runtime.errors import InputError
+from scansnap.validation.user_code import code_digest, identified, is_own
 
 if TYPE_CHECKING:
     from scansnap.data.sequence_classes import SequenceClasses

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scansnap.base import checks
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import MOST_TOKENS, SequenceClasses
+from scansnap.runtime.errors import InputError
+from scansnap.validation import checks
+from scansnap.validation.validate import door
 
 
 @door

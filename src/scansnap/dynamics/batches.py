@@ -17,7 +17,7 @@ from torch import Tensor
 from scansnap.data.source import DataSource, check_draw
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
 from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.model.compact import CompactLayout
+from scansnap.systems.yz.compact import CompactLayout
 
 
 class Sampler(Protocol):

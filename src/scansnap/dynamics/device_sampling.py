@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.devices import has_triton
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sampling_tables import SamplingTables, padded_length, position_thresholds
 from scansnap.data.source import DataSource
 from scansnap.dynamics.gradients import Batch, LayoutTensors
 from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.dynamics.random_entries import CHOICE_STREAM
-from scansnap.model.compact import CompactLayout
+from scansnap.runtime.devices import has_triton
+from scansnap.systems.yz.compact import CompactLayout
 
 LONGEST, WIDEST = 1023, 256
 """One warp draws a sequence of at most this many contextual tokens, from a class of at most this many tokens."""

@@ -17,15 +17,15 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.memory import check_memory
-from scansnap.base.needs_torch import needs_torch
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions
 from scansnap.dynamics.start import Start, make_start, start_layout
-from scansnap.model.architecture import Layer
-from scansnap.model.compact import CompactLayout
 from scansnap.results.snapshot import Parts
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.memory import check_memory
+from scansnap.runtime.optional import needs_torch
+from scansnap.systems.yz.architecture import Layer
+from scansnap.systems.yz.compact import CompactLayout
 
 Array = NDArray[np.generic]
 

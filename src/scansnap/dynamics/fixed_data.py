@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.devices import has_triton
 from scansnap.data.source import DataSource
 from scansnap.dynamics.batches import HostSampler, Request
 from scansnap.dynamics.engine import Work
@@ -19,8 +18,9 @@ from scansnap.dynamics.fresh_data import FRESH_STREAM, NUM_FRESH
 from scansnap.dynamics.gradients import Batch, LayoutTensors, measures
 from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
-from scansnap.model.compact import CompactLayout
 from scansnap.results.snapshot import Parts
+from scansnap.runtime.devices import has_triton
+from scansnap.systems.yz.compact import CompactLayout
 
 
 class FixedSampler:

@@ -21,7 +21,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.progress import progress_bar
 from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.flow_engine import FlowWork, Solution, flow_engine_for
 from scansnap.dynamics.options import FlowOptions, Runs
@@ -37,6 +36,7 @@ from scansnap.results.dataset import (
 )
 from scansnap.results.recorder import Recorder
 from scansnap.results.snapshot import Parts, Snapshot
+from scansnap.runtime.progress import progress_bar
 
 TITLE = "population dynamics of a 1-layer (Y, Z) transformer"
 

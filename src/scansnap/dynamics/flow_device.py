@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.devices import find_device, has_triton
-from scansnap.base.errors import InputError
 from scansnap.dynamics.collocation import tableau
 from scansnap.dynamics.compiled.flow_engine import KernelFlow
 from scansnap.dynamics.flow_engine import FloatArray, FlowWork
 from scansnap.dynamics.options import Runs
-from scansnap.model.compact import CompactLayout
+from scansnap.runtime.devices import find_device, has_triton
+from scansnap.runtime.errors import InputError
+from scansnap.systems.yz.compact import CompactLayout
 
 WIDEST, LARGEST = 128, 2**14
 """What a program holds in registers at most: the logits of a query, squared; the entries of y that a class reads."""

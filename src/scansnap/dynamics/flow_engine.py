@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.memory import check_memory
-from scansnap.base.needs_torch import needs_torch
 from scansnap.dynamics.engine import Task, matrix_entries, needs_decoder
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
-from scansnap.model.architecture import BASIC
+from scansnap.runtime.memory import check_memory
+from scansnap.runtime.optional import needs_torch
+from scansnap.systems.yz.architecture import BASIC
 
 FloatArray = NDArray[np.float64]
 

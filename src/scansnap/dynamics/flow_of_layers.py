@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.threads import one_thread
 from scansnap.dynamics.collocation import integrate, tableau
 from scansnap.dynamics.flow_engine import FloatArray, FlowWork, Solution
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
+from scansnap.runtime.threads import one_thread
 
 SMALL_STATE = 200_000
 """A run with at most this many entries of (y, z) is integrated on one thread."""

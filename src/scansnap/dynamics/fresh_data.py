@@ -7,13 +7,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.needs_torch import needs_torch
 from scansnap.dynamics.compiled.gradient_at import GradientAt
 from scansnap.dynamics.compiled.training_engine import KernelEngine
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.results.snapshot import Parts
+from scansnap.runtime.optional import needs_torch
 
 NUM_FRESH = 1024
 """Fresh sequences that a run is tested on."""

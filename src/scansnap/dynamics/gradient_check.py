@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Seed
-from scansnap.base.options import from_names
 from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.gradients import LayoutTensors, population_batch
-from scansnap.model.architecture import Addition, Layer
-from scansnap.model.attention import AttentionMap
-from scansnap.model.compact import CompactLayout
-from scansnap.model.normalization import Normalization
+from scansnap.runtime.errors import InputError
+from scansnap.systems.yz.architecture import Addition, Layer
+from scansnap.systems.yz.attention import AttentionMap
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.normalization import Normalization
+from scansnap.validation.argument_types import Seed
+from scansnap.validation.options import from_names
+from scansnap.validation.validate import door
 
 
 @door

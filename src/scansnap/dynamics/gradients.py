@@ -28,12 +28,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.errors import InputError
 from scansnap.dynamics.biased_counts import bias_gradient, biased_counts
 from scansnap.dynamics.engine import SINGULAR
 from scansnap.dynamics.products import DenseProducts, Products
 from scansnap.dynamics.readout import Directions, Readout
-from scansnap.model.compact import CompactLayout
+from scansnap.runtime.errors import InputError
+from scansnap.systems.yz.compact import CompactLayout
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The engine for several layers: the tensor path's batches and update rules, with gradients by autograd.
 
-Autograd differentiates `model/layered.py`, which needs only the tokens of each sequence's class.  With one layer it
-agrees with other engines.
+Autograd differentiates `systems/yz/layered.py`, which needs only the tokens of each sequence's class.  With one layer
+it agrees with other engines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.devices import find_device
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch, softmax_residual
@@ -22,9 +21,10 @@ from scansnap.dynamics.random_entries import uniform_entries
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import memory_of
-from scansnap.model.compact import CompactLayout
-from scansnap.model.layered import layered_logits
 from scansnap.results.snapshot import Parts
+from scansnap.runtime.devices import find_device
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.layered import layered_logits
 
 LAYER_STREAM = 2**61
 """Step numbers that no update has: the random streams of the layers' starts, one for each matrix."""

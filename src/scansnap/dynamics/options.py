@@ -1,6 +1,6 @@
 """The options of `train` and `flow`, each stated once.
 
-Options of one concept are stated beside it: the layer in `model/architecture.py`, the start in
+Options of one concept are stated beside it: the layer in `systems/yz/architecture.py`, the start in
 `dynamics/start_options.py`.  This module combines them with those of training itself, and checks them against each
 other and against the data.
 """
@@ -16,19 +16,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base import checks
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Kind, MemberKind, read_numbers
-from scansnap.base.options import Options, option
-from scansnap.base.own_code import is_own
-from scansnap.base.sequence_length import LengthKind
 from scansnap.data.source import DataSource
 from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
 from scansnap.dynamics.start_options import StartOptions
 from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule, check_rule
-from scansnap.model.architecture import Depth, Layer, check_depth
 from scansnap.results.quantities import QUANTITIES, RECORDED, Quantity, RecordKind, quantities
+from scansnap.runtime.errors import InputError
+from scansnap.systems.yz.architecture import Depth, Layer, check_depth
+from scansnap.validation import checks
+from scansnap.validation.argument_types import Kind, MemberKind, read_numbers
+from scansnap.validation.options import Options, option
+from scansnap.validation.sequence_length import LengthKind
+from scansnap.validation.user_code import is_own
 
 MOST_RECORDS = 10**7
 """More records than this would fill memory with their steps alone."""

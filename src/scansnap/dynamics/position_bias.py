@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base import checks
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Kind
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.runtime.errors import InputError
+from scansnap.validation import checks
+from scansnap.validation.argument_types import Kind
 
 PositionBias = Mapping[str, float] | Sequence[float] | NDArray[np.floating]
 

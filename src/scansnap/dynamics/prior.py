@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base import checks
-from scansnap.base.errors import InputError, unknown
-from scansnap.base.kinds import Kind
 from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.validation import checks
+from scansnap.validation.argument_types import Kind
 
 Prior = Mapping[str, float] | Mapping[int, float] | Sequence[float] | NDArray[np.floating]
 

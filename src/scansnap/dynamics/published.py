@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from scansnap.base.errors import InputError
 from scansnap.data.named_classes import named_classes
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.options import FlowOptions, TrainOptions
 from scansnap.dynamics.update_rules import SGD
+from scansnap.runtime.errors import InputError
 
 
 @dataclass(frozen=True)

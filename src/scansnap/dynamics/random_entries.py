@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from scansnap.base.source_stamp import source_stamp
 from scansnap.data.random_stream import sequence_key, uniform
+from scansnap.runtime.source_stamp import source_stamp
 
 CHOICE_STREAM = 2**62
 """Step numbers that no update has: the random stream for choosing from a fixed set begins here."""

@@ -1,11 +1,11 @@
 """From attention logits to the direction that the decoder reads, and the gradient back.
 
 The logits z of a sequence's query and its token counts a become attention c over contextual tokens
-(`model/attention.py`), and attention becomes the direction v over all rows of Y:
+(`systems/yz/attention.py`), and attention becomes the direction v over all rows of Y:
 
     u = LN(c),      v = u, or with the residual connection v = LN(u + e_m)                  (Section 7, in (Y, Z) form)
 
-with LN one of `model/normalization.py`.  Sums over tokens count a row that stands for nu tokens nu times.
+with LN one of `systems/yz/normalization.py`.  Sums over tokens count a row that stands for nu tokens nu times.
 
 For the softmax and the built-in normalizations the gradient is in closed form.  After LN's own projection the softmax
 requires one more, dz = c o (dJ/dc - c . dJ/dc).  It has no effect, as in the proof of Lemma 1: LN(s x) is LN(x) for
@@ -27,11 +27,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scansnap.model.architecture import ADD_QUERY, Addition
-from scansnap.model.attention import SOFTMAX, AttentionMap, ClosedFormMap
-from scansnap.model.compact import CompactLayout
-from scansnap.model.normalization import ClosedFormNormalization, Normalization
-from scansnap.model.rows import TokenRows
+from scansnap.systems.yz.architecture import ADD_QUERY, Addition
+from scansnap.systems.yz.attention import SOFTMAX, AttentionMap, ClosedFormMap
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.normalization import ClosedFormNormalization, Normalization
+from scansnap.systems.yz.rows import TokenRows
 
 
 class Directions(Protocol):

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.memory import check_memory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
 from scansnap.dynamics.start_options import StartArrays, StartOptions
-from scansnap.model.architecture import BASIC, Layer
-from scansnap.model.compact import CompactLayout
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.memory import check_memory
+from scansnap.systems.yz.architecture import BASIC, Layer
+from scansnap.systems.yz.compact import CompactLayout
 
 DECODER_STREAM, ATTENTION_STREAM = np.uint64(2**64 - 1), np.uint64(2**64 - 2)
 """Steps -1 and -2: the random streams of the start, separate from those of any batch."""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.base import checks
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Kind
-from scansnap.base.options import Options, option
 from scansnap.dynamics.position_bias import BiasKind, PositionBias
 from scansnap.dynamics.prior import Prior, PriorKind
+from scansnap.runtime.errors import InputError
+from scansnap.validation import checks
+from scansnap.validation.argument_types import Kind
+from scansnap.validation.options import Options, option
 
 STARTS = ("zeros", "uniform")
 

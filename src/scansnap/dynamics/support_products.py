@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.base.devices import has_triton
 from scansnap.dynamics.options import StepOptions
-from scansnap.model.compact import CompactLayout
+from scansnap.runtime.devices import has_triton
+from scansnap.systems.yz.compact import CompactLayout
 
 WORTH_IT = 3
 """Products over a class's rows alone pay if all rows are at least this many times as many."""

@@ -17,8 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.cuda_graph import capture
-from scansnap.base.devices import find_device, has_triton
 from scansnap.dynamics import support_products
 from scansnap.dynamics.batches import make_sampler
 from scansnap.dynamics.engine import Work, matrix_entries, needs_decoder
@@ -28,6 +26,8 @@ from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.snapshot import Parts
+from scansnap.runtime.cuda_graph import capture
+from scansnap.runtime.devices import find_device, has_triton
 
 SETTINGS = 256
 """How many shapes and settings a process compiles the step for; beyond that, PyTorch runs it uncompiled."""

@@ -12,8 +12,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.progress import progress_bar
-from scansnap.base.threads import one_tensor_thread
 from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.engine import Engine, Work, engine_for
 from scansnap.dynamics.options import Runs, TrainOptions
@@ -30,6 +28,8 @@ from scansnap.results.dataset import (
 from scansnap.results.quantities import Quantity
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.snapshot import Parts, Snapshot
+from scansnap.runtime.progress import progress_bar
+from scansnap.runtime.threads import one_tensor_thread
 
 PIECE_SECONDS = 0.5
 """The engine gets work in pieces of about this duration, to allow for progress reports and interruption."""

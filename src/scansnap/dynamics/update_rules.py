@@ -1,8 +1,9 @@
 """How a gradient moves its matrix: SGD with momentum, Adam, sign-SGD, normalized SGD, or a rule of your own.
 
 A rule sees g, the gradient of J by each entry of the whole matrix.  For merged columns and rows the engine holds the
-gradient of a group of k entries, which is k times that of each entry (`model/compact.py`); multiplying by `share` = 1/k
-gives g.  All entries of a group have equal gradients and so move together under every rule that treats entries alike.
+gradient of a group of k entries, which is k times that of each entry (`systems/yz/compact.py`);
+multiplying by `share` = 1/k gives g.  All entries of a group have equal gradients and so move together under every
+rule that treats entries alike.
 
     sgd               v <- mu v + g,   X <- X + eta v                                   (mu = 0 without momentum)
     adam              Kingma and Ba's, with its usual constants
@@ -19,12 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.needs_torch import needs_torch
-from scansnap.base.open_list import OpenList
-from scansnap.base.printable import shortened
-from scansnap.base.user_file import called
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.printable import shortened
+from scansnap.validation.registry import OpenList
+from scansnap.validation.user_file import called
+from scansnap.validation.validate import door
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.options import Options, documented, from_names, required_of, signature
+from scansnap.runtime.errors import InputError
+from scansnap.validation.options import Options, documented, from_names, required_of, signature
+from scansnap.validation.validate import door
 
 if TYPE_CHECKING:
     import xarray as xr

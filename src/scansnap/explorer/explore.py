@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Protocol
 
-from scansnap.base import checks
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
 from scansnap.explorer.page import address_of, page_of
+from scansnap.runtime.errors import InputError, ScanSnapError
+from scansnap.validation import checks
+from scansnap.validation.validate import door
 
 SCRIPT = """
 export default {

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from scansnap.base.errors import InputError
-from scansnap.base.options import from_names, options_of
-from scansnap.base.printable import shortened
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.named_classes import as_source
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.printable import shortened
+from scansnap.validation.options import from_names, options_of
 
 PAGE = Path(__file__).with_name("explorer.html")
 

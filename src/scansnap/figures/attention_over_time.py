@@ -20,12 +20,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from scansnap.base.errors import InputError
 from scansnap.figures.heatmap import NAME, heatmap
 from scansnap.figures.plain_text import plain
 from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
 from scansnap.results.story import of_all_runs, stories
+from scansnap.runtime.errors import InputError
 
 MOST_CLASSES = 4
 """The most panels; of more classes the first few are shown, and the title says so."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scansnap.base.errors import InputError, unknown
-from scansnap.base.user_file import run_user_file
 from scansnap.figures.picture import save_picture
 from scansnap.figures.recipe import FigureRecipe
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.validation.user_file import run_user_file
 
 if TYPE_CHECKING:
     import xarray as xr

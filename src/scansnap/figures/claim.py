@@ -15,12 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.formulas import readable
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
 from scansnap.figures.plain_text import plain
 from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, mathtext, plain_ticks, wrapped
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.formulas import readable
 
 MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
@@ -17,7 +18,6 @@ from scansnap.figures.statistics import Family
 from scansnap.figures.style import label, line, log_axis
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
-from scansnap.text.corpus.corpus import Corpus
 
 RATES = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 PASSES = 3

@@ -16,6 +16,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
@@ -25,7 +26,6 @@ from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
 from scansnap.figures.word_attention import color_bar, draw_words
 from scansnap.results.snap import find_snap
-from scansnap.text.corpus.corpus import Corpus
 
 LAYERS = (1, 3)
 STEPS = 1500

@@ -17,10 +17,10 @@ import numpy as np
 import xarray as xr
 
 from scansnap import theory
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, unknown
 from scansnap.figures.style import honest_span, label
 from scansnap.results import measure
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.validation.validate import door
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.printable import shortened
 from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.printable import shortened
+from scansnap.validation.validate import door
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

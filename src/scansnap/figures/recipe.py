@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING
 
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -17,8 +17,8 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from scansnap.base.checks import whole
 from scansnap.figures.trend import Trend
+from scansnap.validation.checks import whole
 
 LEVEL = 0.05
 """The significance level of every test."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scansnap.base.formulas import RAISED, SYMBOL, readable, unwrapped
+from scansnap.runtime.formulas import RAISED, SYMBOL, readable, unwrapped
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -5,9 +5,9 @@ from __future__ import annotations
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.base.errors import InputError
 from scansnap.figures.style import honest_axis, label, legend, line, plain_ticks
 from scansnap.results.measure import snaps
+from scansnap.runtime.errors import InputError
 
 PANELS = (
     ("loss", "loss (nats)"),

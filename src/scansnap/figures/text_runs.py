@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.base.errors import InputError
+from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures.statistics import enough_seeds
 from scansnap.results.provenance import store_name
-from scansnap.text.corpus.corpus import Corpus, read_corpus
+from scansnap.runtime.errors import InputError
 from scansnap.text.model.shape import TextShape
 from scansnap.text.training.options import TextOptions, text_options
 from scansnap.text.training.ranks import processes

@@ -12,9 +12,9 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 
-from scansnap.base.errors import InputError
 from scansnap.figures.plain_text import plain
 from scansnap.results.store import load
+from scansnap.runtime.errors import InputError
 
 PANELS = 4
 """How many steps are shown unless they are given."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import xarray as xr
 
-from scansnap.base.errors import InputError, brief
 from scansnap.monitor.store import read_looks
 from scansnap.monitor.watch import watch
+from scansnap.runtime.errors import InputError, brief
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from scansnap.base.errors import InputError
 from scansnap.monitor.watch import Watch, WatchOptions, watch
+from scansnap.runtime.errors import InputError
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

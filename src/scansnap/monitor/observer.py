@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from scansnap.base.errors import InputError, ScanSnapError
 from scansnap.monitor.hugging_face import seen_by
 from scansnap.monitor.look import Trace, uncompiled, undisturbed
 from scansnap.monitor.probe import Piece, Probe
@@ -23,6 +22,7 @@ from scansnap.monitor.replay import Replay, has_hooks
 from scansnap.monitor.sight import AllSeen, Announced, Sight
 from scansnap.monitor.sums import groups_of
 from scansnap.monitor.tally import SeenLayer, Tally
+from scansnap.runtime.errors import InputError, ScanSnapError
 
 Result = TypeVar("Result")
 

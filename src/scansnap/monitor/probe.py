@@ -27,8 +27,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from scansnap.base.errors import InputError
 from scansnap.monitor.chosen_rows import ChosenRows
+from scansnap.runtime.errors import InputError
 
 PER_REPEATED = 8
 """Windows of the probe for each window of repeated tokens."""

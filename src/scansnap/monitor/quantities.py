@@ -23,11 +23,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, brief
-from scansnap.base.open_list import OpenList
-from scansnap.base.printable import shortened
 from scansnap.monitor.projections import Projections, largest_singular_values
+from scansnap.runtime.errors import InputError, brief
+from scansnap.runtime.printable import shortened
+from scansnap.validation.registry import OpenList
+from scansnap.validation.validate import door
 
 Reduction = Literal["mean", "max"]
 Sample = Literal["probe", "followed", "repeated", "projections"]

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.base.errors import InputError
 from scansnap.monitor.dataset import quantities_of, split_looks
 from scansnap.monitor.verdicts import count_verdicts
+from scansnap.runtime.errors import InputError
 
 Sink = Callable[[int, Mapping[str, float]], None]
 

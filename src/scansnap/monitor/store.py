@@ -6,7 +6,7 @@ lie in chunks of `BLOCK` looks, not compressed, into which the numbers of a look
 has a chunk of its own.
 
 What is there is what `.zmetadata` says, the file in which zarr consolidates the shapes of all arrays and which
-`xarray.open_zarr` reads; it also lists the checksum of every file (`results/sealed_folder.py`), of a chunk that is not
+`xarray.open_zarr` reads; it also lists the checksum of every file (`storage/sealed_folder.py`), of a chunk that is not
 full that of its first bytes, which the next look continues.  It is replaced last and in one move, when the look is on
 the disk, so a reader sees whole looks only, and a look that a kill or a power cut cut short was never there: the next
 one is written over it.
@@ -24,13 +24,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.door import door
-from scansnap.base.errors import StoreError, brief
-from scansnap.base.files import checksum, sync
-from scansnap.base.printable import shortened
-from scansnap.base.writer_lock import WriterLock
-from scansnap.results.sealed_folder import SealedFolder
 from scansnap.results.store import LOOKS, open_folder, save
+from scansnap.runtime.errors import StoreError, brief
+from scansnap.runtime.printable import shortened
+from scansnap.storage.files import checksum, sync
+from scansnap.storage.lock import WriterLock
+from scansnap.storage.sealed_folder import SealedFolder
+from scansnap.validation.validate import door
 
 BLOCK = 64
 """Looks in a chunk of a quantity: few files to read, and little to write again with each look."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from scansnap.base.errors import ScanSnapError
 from scansnap.monitor.aside import Aside
 from scansnap.monitor.calls import AttentionCall, Kind
 from scansnap.monitor.chosen_rows import ChosenRows
@@ -21,6 +20,7 @@ from scansnap.monitor.probe import SHOWN, Piece, Probe
 from scansnap.monitor.quantities import Rows, Sample
 from scansnap.monitor.sight import Expected
 from scansnap.monitor.sums import Group, Portion, Sums
+from scansnap.runtime.errors import ScanSnapError
 
 FOLLOWED = 1 << 25
 """The most weights of all layers that are kept from look to look to see what moved: 128 MiB in float32.  Where the

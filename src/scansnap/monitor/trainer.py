@@ -9,8 +9,8 @@ from typing import Unpack
 
 from torch import nn
 
-from scansnap.base.errors import InputError
 from scansnap.monitor.watch import Watch, WatchOptions, watch
+from scansnap.runtime.errors import InputError
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments

@@ -28,12 +28,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, brief, unknown
-from scansnap.base.open_list import OpenList
-from scansnap.base.printable import shortened
 from scansnap.monitor.dataset import FINITE, HEADS, of_heads, split_looks
 from scansnap.results.snap import find_snap
+from scansnap.runtime.errors import InputError, brief, unknown
+from scansnap.runtime.printable import shortened
+from scansnap.validation.registry import OpenList
+from scansnap.validation.validate import door
 
 Severity = Literal["alarm", "notice", "pattern"]
 """What a verdict asks for, most pressing first: look now, look when you can, or nothing: it says what the head does."""

@@ -18,10 +18,6 @@ import torch
 import xarray as xr
 from torch import nn
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, ScanSnapError, brief
-from scansnap.base.kinds import InstanceKind, OptionalKind, WholeKind
-from scansnap.base.printable import shortened
 from scansnap.monitor.continuing import is_another
 from scansnap.monitor.dataset import FINITE, Labels, Look, describe, looks_of, make_dataset
 from scansnap.monitor.observer import BegunLook, Measured, NothingSeen, Observer
@@ -33,6 +29,10 @@ from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
 from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
+from scansnap.runtime.errors import InputError, ScanSnapError, brief
+from scansnap.runtime.printable import shortened
+from scansnap.validation.argument_types import InstanceKind, OptionalKind, WholeKind
+from scansnap.validation.validate import door
 
 CLOSED = "the watch is closed: make another one to look again."
 

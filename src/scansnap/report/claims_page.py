@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from scansnap.base.errors import InputError, StoreError
 from scansnap.claims.check import ROLES
 from scansnap.claims.claim import Verdict
 from scansnap.figures import claim as picture
 from scansnap.report import html
 from scansnap.report.citations import Citations
 from scansnap.results.provenance import provenance
+from scansnap.runtime.errors import InputError, StoreError
 
 
 def check_page(page: Path) -> None:

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scansnap.base.formulas import readable
 from scansnap.claims import Verdict, claims
 from scansnap.claims.claim import CATEGORIES, FAILS, Category
 from scansnap.figures import catalog, fig_2
 from scansnap.report import html
 from scansnap.report.reproduction import FigureResult, Reproduction
+from scansnap.runtime.formulas import readable
 
 MATTERS = (
     ("Scan", "2", {

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scansnap.base.errors import StoreError
-from scansnap.base.files import replace_file
-from scansnap.base.formulas import readable, typeset
-from scansnap.base.printable import printable
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, UNMET, Claim, Verdict
+from scansnap.runtime.errors import StoreError
+from scansnap.runtime.formulas import readable, typeset
+from scansnap.runtime.printable import printable
+from scansnap.storage.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,12 +10,12 @@ from typing import Any
 
 import xarray as xr
 
-from scansnap.base.errors import StoreError
-from scansnap.base.source_stamp import source_stamp
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.results.provenance import store_name
 from scansnap.results.store import load, save
+from scansnap.runtime.errors import StoreError
+from scansnap.runtime.source_stamp import source_stamp
 
 
 class KeptFigures:

@@ -11,11 +11,10 @@ from pathlib import Path
 import xarray as xr
 
 from scansnap import theory
-from scansnap.base.errors import StoreError
-from scansnap.base.needs_torch import has_torch
 from scansnap.claims import Verdict, verify
 from scansnap.claims.check import ROLES
 from scansnap.claims.verify import select
+from scansnap.corpus.corpus import read_corpus
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
 from scansnap.explorer.page import address_of, page_of
@@ -27,7 +26,8 @@ from scansnap.report.citations import Citations
 from scansnap.report.headline import headline
 from scansnap.report.kept_figures import KeptFigures
 from scansnap.report.reproduction import FigureResult, Reproduction
-from scansnap.text.corpus.corpus import read_corpus
+from scansnap.runtime.errors import StoreError
+from scansnap.runtime.optional import has_torch
 
 NUM_SEEDS = 40
 """Seeds in each cell of Syn-Medium: four times the published number, so that trends stand out from noise."""

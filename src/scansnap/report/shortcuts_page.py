@@ -17,10 +17,10 @@ from scansnap.report import html
 from scansnap.report.claims_page import check_page
 from scansnap.report.shortcuts_words import accuracy, more_data, summary, visible
 from scansnap.results.provenance import provenance
-from scansnap.text.shortcuts.attention import PICKED
-from scansnap.text.shortcuts.distinct import LEAST_Z
-from scansnap.text.shortcuts.judge import LOOKS
-from scansnap.text.shortcuts.result import REASONS, Finding, Shortcuts
+from scansnap.shortcuts.attention import PICKED
+from scansnap.shortcuts.distinct import LEAST_Z
+from scansnap.shortcuts.judge import LOOKS
+from scansnap.shortcuts.result import REASONS, Finding, Shortcuts
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 240, 34, 8, 8, 28
 """Sizes of a chart and of its margins, in points of a phone's width."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
-from scansnap.text.shortcuts.attention import Outcome
-from scansnap.text.shortcuts.result import Finding, Shortcuts
+from scansnap.shortcuts.attention import Outcome
+from scansnap.shortcuts.result import Finding, Shortcuts
 
 ABOUT_SHORTCUTS = "Shortcuts: words that tell a label beyond chance"
 ABOUT_UNPROVEN = (

@@ -13,12 +13,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
 from scansnap.monitor.dataset import quantities_of, split_looks
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
 from scansnap.report.claims_page import check_page
+from scansnap.runtime.errors import InputError
+from scansnap.validation.validate import door
 
 SHOWN_LOOKS = 400
 """Looks on the page; of more, so many evenly spread ones."""

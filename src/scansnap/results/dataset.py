@@ -17,15 +17,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
 from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
-from scansnap.model.compact import CompactLayout
 from scansnap.results.provenance import FORMAT, provenance
 from scansnap.results.quantities import Quantity
 from scansnap.results.recorder import block_of
 from scansnap.results.store import Variable
+from scansnap.runtime.errors import InputError
+from scansnap.systems.yz.compact import CompactLayout
 
 UNITS = {"units": "steps", "long_name": "updates with one sampled class, or their expectation"}
 

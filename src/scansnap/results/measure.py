@@ -9,12 +9,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
 from scansnap.data import classes_file
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.results import metrics
 from scansnap.results.snap import find_snap
+from scansnap.runtime.errors import InputError
+from scansnap.validation.validate import door
 
 
 @door

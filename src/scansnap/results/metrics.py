@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.base.door import formula
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Values
+from scansnap.runtime.errors import InputError
+from scansnap.validation.argument_types import Values
+from scansnap.validation.validate import formula
 
 
 @formula

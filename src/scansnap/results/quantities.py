@@ -18,15 +18,15 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.base.checks import is_iterable
-from scansnap.base.door import door
-from scansnap.base.errors import InputError, unknown
-from scansnap.base.kinds import EitherKind, Kind, SequenceKind
-from scansnap.base.open_list import OpenList
-from scansnap.base.own_code import code_digest, is_own
-from scansnap.base.printable import shortened
 from scansnap.results.metrics import entropy as entropy_of
 from scansnap.results.snapshot import Need, Snapshot
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.runtime.printable import shortened
+from scansnap.validation.argument_types import EitherKind, Kind, SequenceKind
+from scansnap.validation.checks import is_iterable
+from scansnap.validation.registry import OpenList
+from scansnap.validation.user_code import code_digest, is_own
+from scansnap.validation.validate import door
 
 LABELED = ("layer", "head", "class", "query", "token", "output", "bucket")
 """Dimensions that every result has coordinates for."""

@@ -15,10 +15,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.files import check_room
-from scansnap.base.memory import check_memory
 from scansnap.results.store import RunStore, Variable, inner, load
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.memory import check_memory
+from scansnap.storage.files import check_room
 
 Arrays = Mapping[str, NDArray[np.generic]]
 

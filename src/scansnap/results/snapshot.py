@@ -15,10 +15,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.model.attention import attention_of_classes
-from scansnap.model.compact import CompactLayout
+from scansnap.runtime.errors import InputError
+from scansnap.systems.yz.attention import attention_of_classes
+from scansnap.systems.yz.compact import CompactLayout
 
 FloatArray = NDArray[np.floating]
 Array = TypeVar("Array", bound=FloatArray)

@@ -27,12 +27,12 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.door import door
-from scansnap.base.errors import StoreError, brief
-from scansnap.base.files import sync
-from scansnap.base.writer_lock import WriterLock
 from scansnap.results.provenance import FORMAT
-from scansnap.results.sealed_folder import LIST, SealedFolder, advice, is_metadata, variable_of
+from scansnap.runtime.errors import StoreError, brief
+from scansnap.storage.files import sync
+from scansnap.storage.lock import WriterLock
+from scansnap.storage.sealed_folder import LIST, SealedFolder, advice, is_metadata, variable_of
+from scansnap.validation.validate import door
 
 EAGER_BYTES = 2 * 2**30
 """Results up to this size are read when they are opened, so that damage shows immediately."""
@@ -480,6 +480,6 @@ def _zarr() -> ModuleType:
 
 def _files(folder: SealedFolder, *, read_only: bool = False, left_out: Collection[str] = ()) -> Any:
     _zarr()
-    from scansnap.results.zarr_files import ZarrFiles
+    from scansnap.storage.zarr_files import ZarrFiles
 
     return ZarrFiles(folder, read_only=read_only, left_out=left_out)

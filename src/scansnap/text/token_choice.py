@@ -1,7 +1,7 @@
 """Does attention learned from text choose the tokens that the theory says?
 
 For a query token m and contextual tokens l, the learned attention logit z_m(l) is compared with the quantities of
-Theorems 2 and 3, counted in the training text (`text/counts/contexts.py`): distinctness D(l|m), how much l says about
+Theorems 2 and 3, counted in the training text (`corpus/counts/contexts.py`): distinctness D(l|m), how much l says about
 the token after m, and co-occurrence P(l|m).  It is also compared with the raw frequency of l, which does not depend on
 m.
 
@@ -22,9 +22,9 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from scansnap.base.errors import InputError
-from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.counts.contexts import occurrences_of
+from scansnap.corpus.corpus import Corpus
+from scansnap.corpus.counts.contexts import occurrences_of
+from scansnap.runtime.errors import InputError
 
 SHUFFLES = 3
 LEAST_COUNT = 50

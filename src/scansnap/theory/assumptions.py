@@ -10,12 +10,12 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.checks import numbers
-from scansnap.base.door import formula
-from scansnap.base.formulas import readable
-from scansnap.base.sequence_length import Length
+from scansnap.runtime.formulas import readable
 from scansnap.theory.concentration import frequency_radius
 from scansnap.theory.overlap import eigenvalues
+from scansnap.validation.checks import numbers
+from scansnap.validation.sequence_length import Length
+from scansnap.validation.validate import formula
 
 MUCH = 10.0
 """How many times larger counts as "much larger", where the paper writes >>."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.base.checks import FloatArray, matrix, numbers, square
-from scansnap.base.door import formula
-from scansnap.base.kinds import Ids
 from scansnap.theory.form import Form
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.checks import FloatArray, matrix, numbers, square
+from scansnap.validation.validate import formula
 
 
 @formula

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, numbers, probability, sizes
-from scansnap.base.door import formula
 from scansnap.theory.growth import decoder_growth, growth_crossings
+from scansnap.validation.checks import FloatArray, numbers, probability, sizes
+from scansnap.validation.validate import formula
 
 CountForm = Literal["exact", "loose", "remark"]
 DeviationForm = Literal["exact", "published", "proved"]

@@ -37,12 +37,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix, numbers, sizes, square
-from scansnap.base.door import formula
-from scansnap.base.kinds import Ids
 from scansnap.theory.form import Form
 from scansnap.theory.growth import decoder_growth, growth_time, residual_size
 from scansnap.theory.overlap import inverse_overlaps, overlaps
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.checks import FloatArray, matrix, numbers, sizes, square
+from scansnap.validation.validate import formula
 
 
 @formula

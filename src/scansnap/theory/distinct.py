@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, numbers, vector
-from scansnap.base.door import formula
+from scansnap.validation.checks import FloatArray, numbers, vector
+from scansnap.validation.validate import formula
 
 
 @formula

@@ -31,10 +31,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.base.checks import FloatArray, numbers, sizes
-from scansnap.base.door import formula
-from scansnap.base.kinds import Ids
 from scansnap.theory.overlap import directions
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.checks import FloatArray, numbers, sizes
+from scansnap.validation.validate import formula
 
 ROUNDING = 1e-9
 

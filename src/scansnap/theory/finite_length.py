@@ -23,12 +23,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix, numbers, sizes
-from scansnap.base.door import formula
-from scansnap.base.kinds import Ids
-from scansnap.base.sequence_length import Length
 from scansnap.theory.distinctness import early_drive
 from scansnap.theory.overlap import directions
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.checks import FloatArray, matrix, numbers, sizes
+from scansnap.validation.sequence_length import Length
+from scansnap.validation.validate import formula
 
 
 @formula

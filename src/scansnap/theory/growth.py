@@ -27,10 +27,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, numbers, sizes
-from scansnap.base.door import formula
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.theory.form import Form
+from scansnap.validation.checks import FloatArray, numbers, sizes
+from scansnap.validation.validate import formula
 
 
 @formula

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scansnap.base.checks import FloatArray
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
+from scansnap.validation.checks import FloatArray
 
 MOST_EVALUATIONS = 200_000
 """Equations are given up after this many evaluations: some thirty times what the figures need."""

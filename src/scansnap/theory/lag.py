@@ -39,14 +39,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix, numbers, sizes, vector
-from scansnap.base.door import formula
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Ids
+from scansnap.runtime.errors import InputError
 from scansnap.theory.attention import token_kinds
 from scansnap.theory.growth import growth_time
 from scansnap.theory.integration import integrate
 from scansnap.theory.overlap import directions
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.checks import FloatArray, matrix, numbers, sizes, vector
+from scansnap.validation.validate import formula
 
 MOST = 100.0
 """The largest tau: it takes K/(M eta_Y) 10^43 steps at eta_Y = eta_Z."""

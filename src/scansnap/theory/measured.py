@@ -31,10 +31,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix, numbers
-from scansnap.base.door import formula
-from scansnap.base.kinds import Ids
 from scansnap.theory.decoder import centered_products
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.checks import FloatArray, matrix, numbers
+from scansnap.validation.validate import formula
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix, numbers, sizes, square
-from scansnap.base.door import formula
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.theory.form import Form
+from scansnap.validation.checks import FloatArray, matrix, numbers, sizes, square
+from scansnap.validation.validate import formula
 
 
 @formula

@@ -27,10 +27,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, numbers, sizes
-from scansnap.base.door import formula
 from scansnap.theory.form import Form
 from scansnap.theory.growth import decoder_growth, growth_crossings, growth_time, residual_size
+from scansnap.validation.checks import FloatArray, numbers, sizes
+from scansnap.validation.validate import formula
 
 GrowthForm = Literal["exact", "published", "poster"]
 ConstantForm = Literal["leading", "initial", "published"]

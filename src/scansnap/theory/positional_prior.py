@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, numbers
-from scansnap.base.door import formula
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
+from scansnap.validation.checks import FloatArray, numbers
+from scansnap.validation.validate import formula
 
 
 @formula

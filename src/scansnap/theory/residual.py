@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix, numbers, shortened
-from scansnap.base.door import formula
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Ids
+from scansnap.runtime.errors import InputError
 from scansnap.theory.decoder import backpropagated_gradient
 from scansnap.theory.form import Form
 from scansnap.theory.overlap import overlaps
+from scansnap.validation.argument_types import Ids
+from scansnap.validation.checks import FloatArray, matrix, numbers, shortened
+from scansnap.validation.validate import formula
 
 
 @formula

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix, numbers
-from scansnap.base.door import formula
+from scansnap.validation.checks import FloatArray, matrix, numbers
+from scansnap.validation.validate import formula
 
 
 @formula

@@ -37,11 +37,11 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, numbers, sizes, vector
-from scansnap.base.door import formula
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import NumberKind
+from scansnap.runtime.errors import InputError
 from scansnap.theory.integration import integrate
+from scansnap.validation.argument_types import NumberKind
+from scansnap.validation.checks import FloatArray, numbers, sizes, vector
+from scansnap.validation.validate import formula
 
 DecoderGradient = Literal["true", "modified"]
 

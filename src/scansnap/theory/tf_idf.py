@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.base.checks import FloatArray, matrix
-from scansnap.base.door import formula
+from scansnap.validation.checks import FloatArray, matrix
+from scansnap.validation.validate import formula
 
 
 @formula

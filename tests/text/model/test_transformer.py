@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.text.model import transformer as text_transformer
 from scansnap.text.model.position_codes import BUCKETS, RelativeBias, alibi, buckets, by_bucket, sinusoidal
 from scansnap.text.model.shape import TextShape

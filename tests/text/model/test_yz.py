@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scansnap.model.layer import YZTransformer
+from scansnap.systems.yz.layer import YZTransformer
 from scansnap.text.model import yz
 from scansnap.text.model.shape import YZShape
 from scansnap.text.model.yz import YZText

@@ -11,7 +11,7 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.text.predictions.score import summarize_score
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.corpus.corpus import Corpus
 from tests.small_text import small_corpus
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.corpus.corpus import Corpus
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy
 from scansnap.text.model.shape import TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer

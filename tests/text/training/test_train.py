@@ -17,8 +17,8 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.base.errors import InputError, StoreError
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.corpus.corpus import Corpus
+from scansnap.runtime.errors import InputError, StoreError
 from scansnap.text.model.model_file import load_model, model_folder
 from scansnap.text.model.shape import TextShape
 from scansnap.text.training import train as module

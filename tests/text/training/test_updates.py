@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from scansnap.base.errors import InputError
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.corpus.corpus import Corpus
+from scansnap.runtime.errors import InputError
 from scansnap.text.model.position_codes import sinusoidal
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.corpus.corpus import Corpus
 from scansnap.text.model.shape import TextShape
 from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.training import watch as module

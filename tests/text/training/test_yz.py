@@ -13,9 +13,9 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.base.errors import InputError, StoreError
-from scansnap.model.layer import YZTransformer
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.corpus.corpus import Corpus
+from scansnap.runtime.errors import InputError, StoreError
+from scansnap.systems.yz.layer import YZTransformer
 from scansnap.text.model.model_file import load_model, model_folder
 from scansnap.text.model.yz import YZText
 from scansnap.text.training import train as module

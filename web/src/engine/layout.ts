@@ -1,5 +1,5 @@
 /**
- * The part of (Y, Z) that can ever matter (the library's `model/compact.py`, which derives it).
+ * The part of (Y, Z) that can ever matter (the library's `systems/yz/compact.py`, which derives it).
  *
  * Rows of Y are those of contextual tokens, then of queries that are not contextual where a residual connection reads
  * them, then, where LayerNorm gives every token an entry, one row for the nu tokens that have no row of their own and so

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scansnap.base.inner_function import GENERAL, inner
 from scansnap.data.compiled_draws import draw_class, draw_counts
 from scansnap.data.random_stream import sequence_key, uniform
 from scansnap.dynamics.compiled.portions import draw_portions, give_portions, weigh_portions
 from scansnap.dynamics.random_entries import CHOICE_STREAM
+from scansnap.runtime.inner_function import GENERAL, inner
 
 
 @inner(forceinline=True)

@@ -41,11 +41,11 @@ from numba.core import types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from scansnap.base.inner_function import inner
-from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.collocation import INLINED, curvature, integrate, velocity
 from scansnap.dynamics.compiled.loops import FAST
 from scansnap.dynamics.compiled.plan import ROOM
+from scansnap.runtime.inner_function import inner
+from scansnap.runtime.source_stamp import source_stamp
 
 
 class BasicSystem(NamedTuple):

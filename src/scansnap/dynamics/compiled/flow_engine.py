@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.threads import available_threads
 from scansnap.dynamics.collocation import tableau
 from scansnap.dynamics.compiled.flow import BasicSystem, solve
 from scansnap.dynamics.flow_engine import FloatArray, FlowWork, Solution
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
-from scansnap.model.compact import CompactLayout
+from scansnap.runtime.threads import available_threads
+from scansnap.systems.yz.compact import CompactLayout
 
 
 class KernelFlow:

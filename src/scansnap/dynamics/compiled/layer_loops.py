@@ -12,7 +12,6 @@ import math
 from numba import types
 from numba.extending import overload
 
-from scansnap.base.inner_function import inner
 from scansnap.dynamics.compiled.lanes import (
     add,
     add_to_listed,
@@ -39,7 +38,8 @@ from scansnap.dynamics.compiled.lanes import (
     zero_unless_above,
 )
 from scansnap.dynamics.compiled.loops import FAST, inner_product
-from scansnap.model.lanes import LANES
+from scansnap.runtime.inner_function import inner
+from scansnap.systems.yz.lanes import LANES
 
 TILE = 8
 """Rows of a product that are computed together, each in registers of its own."""

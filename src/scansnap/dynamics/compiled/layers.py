@@ -1,4 +1,4 @@
-"""The gradient of several layers on the CPU, in compiled code: the forward and backward of `model/layered.py`.
+"""The gradient of several layers on the CPU, in compiled code: the forward and backward of `systems/yz/layered.py`.
 
 A sequence with W distinct tokens has m = W + 1 rows of features x_i: those of its tokens, then that of its query.
 Write X for the rows of the tokens and P_u = I - u u^T.  A layer goes forward by
@@ -37,7 +37,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from scansnap.base.source_stamp import source_stamp
 from scansnap.dynamics.compiled.layer_loops import (
     REORDERED,
     TILE,
@@ -63,6 +62,7 @@ from scansnap.dynamics.compiled.layer_loops import (
     weigh,
 )
 from scansnap.dynamics.compiled.loops import exclude, inner_product, softmax_residual
+from scansnap.runtime.source_stamp import source_stamp
 
 GROUP = TILE
 """Sequences whose last layer is computed together."""
@@ -352,7 +352,7 @@ def _last_layer_back(plan, first, count, room, at, dz, dy):
 
 @jit
 def _see(plan, s, room, capacity, top, seen):
-    """The attention of every layer as the output sees it (`model/layered.py`), from the last one down."""
+    """The attention of every layer as the output sees it (`systems/yz/layered.py`), from the last one down."""
     size = plan.size[room.kind[s]]
     for w in range(size):
         seen[top, w] = room.c[top * capacity + s, w]

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.threads import available_threads, one_tensor_thread
 from scansnap.dynamics.compiled.layers import (
     LayeredBatch,
     LayeredMatrices,
@@ -29,8 +28,9 @@ from scansnap.dynamics.layered_engine import LayeredEngine, Measures, feature_to
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.update_rules import memory_of
-from scansnap.model.compact import CompactLayout
-from scansnap.model.lanes import LANES
+from scansnap.runtime.threads import available_threads, one_tensor_thread
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.lanes import LANES
 
 
 class LayeredKernelEngine(LayeredEngine):

@@ -16,7 +16,6 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from scansnap.base.inner_function import inner
 from scansnap.dynamics.compiled.lanes import (
     add,
     highest,
@@ -39,7 +38,8 @@ from scansnap.dynamics.compiled.lanes import (
     zero_each,
     zero_unless_above,
 )
-from scansnap.model.lanes import LANES
+from scansnap.runtime.inner_function import inner
+from scansnap.systems.yz.lanes import LANES
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be reordered and multiply-adds fused; NaN and infinity keep their meaning, since they mark divergence."""

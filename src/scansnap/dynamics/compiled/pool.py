@@ -9,7 +9,7 @@ from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.source import DataSource, Draw, check_draw
 from scansnap.dynamics.compiled.plan import KernelPool
 from scansnap.dynamics.engine import Work
-from scansnap.model.compact import CompactLayout
+from scansnap.systems.yz.compact import CompactLayout
 
 DRAWN_AT_ONCE = 2**18
 """Numbers drawn ahead for all seeds: few enough to be in the cache when they are read."""

@@ -43,7 +43,6 @@ import math
 
 import numpy as np
 
-from scansnap.base.inner_function import GENERAL
 from scansnap.dynamics.compiled.lanes import (
     add,
     divide,
@@ -61,6 +60,7 @@ from scansnap.dynamics.compiled.lanes import (
 )
 from scansnap.dynamics.compiled.loops import hot, inner_product, largest, rare, scaled_exp
 from scansnap.dynamics.compiled.plan import ENTRY, GROUP, LENGTH, MEAN, ROWS, SCALE
+from scansnap.runtime.inner_function import GENERAL
 
 SQUARE, LINEAR, OWN = range(3)
 """Rows of `bends` for each head; there are as many as of `shape`."""

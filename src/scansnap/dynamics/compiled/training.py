@@ -23,7 +23,6 @@ import math
 
 import numpy as np
 
-from scansnap.base.inner_function import GENERAL, kept, narrowed
 from scansnap.dynamics.compiled.batches import draw_batch
 from scansnap.dynamics.compiled.lanes import load, multiply, multiply_add, store, total
 from scansnap.dynamics.compiled.loops import (
@@ -51,6 +50,7 @@ from scansnap.dynamics.compiled.readout import (
     mark_moving,
 )
 from scansnap.dynamics.compiled.rules import move_all, move_touched, moves_at_once, touch_query, touch_rows
+from scansnap.runtime.inner_function import GENERAL, kept, narrowed
 
 
 @hot

@@ -9,9 +9,6 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.kept_code import KeptFunction, Packed
-from scansnap.base.threads import available_threads
 from scansnap.data.sampling_tables import (
     COUNTING_LIMIT,
     ROW,
@@ -42,12 +39,15 @@ from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, need
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.update_rules import SGD, Adam, NormalizedSGD, SignSGD
-from scansnap.model.architecture import ADD_QUERY
-from scansnap.model.attention import SOFTMAX
-from scansnap.model.compact import CompactLayout
-from scansnap.model.lanes import LANES
-from scansnap.model.normalization import L2Normalization, LayerNormalization
 from scansnap.results.snapshot import Parts
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.kept_code import KeptFunction, Packed
+from scansnap.runtime.threads import available_threads
+from scansnap.systems.yz.architecture import ADD_QUERY
+from scansnap.systems.yz.attention import SOFTMAX
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.lanes import LANES
+from scansnap.systems.yz.normalization import L2Normalization, LayerNormalization
 
 advance, advance_basic = (
     KeptFunction("scansnap.dynamics.compiled.training", name) for name in ("advance", "advance_basic")

@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.dynamics.published import PUBLISHED
+from scansnap.dynamics.sweeps.sweep import sweep
 from scansnap.figures.described import configuration, described
 from scansnap.figures.phase_diagram import LABELS, draw_map, map_of
 from scansnap.figures.recipe import FigureRecipe
@@ -22,7 +23,6 @@ from scansnap.figures.style import label, legend, line
 from scansnap.figures.trend import Trend
 from scansnap.results.quantities import quantity
 from scansnap.results.snapshot import Snapshot
-from scansnap.sweeps.sweep import sweep
 from scansnap.theory import snap_start
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import majority
 from scansnap.figures.style import COLORS, MARKERS, label, legend, line, log_axis
 from scansnap.figures.trend import Trend
-from scansnap.text.corpus.corpus import Corpus
 from scansnap.text.predictions import trials
 from scansnap.text.predictions.methods import Settled
 from scansnap.text.predictions.predict import predict

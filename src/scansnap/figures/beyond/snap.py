@@ -33,7 +33,8 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 from scipy import stats
 
-from scansnap.base.checks import whole
+from scansnap.corpus.corpus import Corpus
+from scansnap.corpus.excerpt import excerpt
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
@@ -42,11 +43,10 @@ from scansnap.figures.style import COLORS, MARKERS, log_axis
 from scansnap.figures.text_runs import mean_over_heads
 from scansnap.figures.trend import Trend
 from scansnap.results.snap import FROZEN, find_snap, late_share
-from scansnap.text.corpus.corpus import Corpus
-from scansnap.text.corpus.excerpt import excerpt
 from scansnap.text.model.shape import ModelOptions
 from scansnap.text.training.schedules import rate_shares
 from scansnap.text.training.windows import Columns
+from scansnap.validation.checks import whole
 
 SIZES = (2_000, 8_000)
 RATES = {"transformer": (1.0, 2.0, 5.0), "yz": (100.0, 300.0, 1000.0)}

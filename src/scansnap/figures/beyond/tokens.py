@@ -18,18 +18,18 @@ import xarray as xr
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from scansnap.base.checks import whole
-from scansnap.base.errors import InputError
+from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import rise
 from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
 from scansnap.figures.trend import Trend
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.runtime.errors import InputError
 from scansnap.text.model.model_file import TextModel
 from scansnap.text.model.shape import TextShape
 from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
+from scansnap.validation.checks import whole
 
 LR_Y = 5.0
 RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scansnap.base.options import Options, option
 from scansnap.text.model.position_codes import sinusoidal
+from scansnap.validation.options import Options, option
 
 SHARED = 1 / 30
 """The rate of LayerNorm and feed-forward over eta_Y: all tokens move them at once, and at eta_Y itself they diverge."""

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
-from scansnap.base.errors import StoreError, brief
-from scansnap.base.files import (
+from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer
+from scansnap.results.store import Condition
+from scansnap.runtime.errors import StoreError, brief
+from scansnap.storage.files import (
     SEAL,
     DamagedFile,
     file_checksum,
@@ -26,8 +28,6 @@ from scansnap.base.files import (
     sync_tree,
     unsealed,
 )
-from scansnap.results.store import Condition
-from scansnap.text.corpus.tokenizers import Tokenizer, load_tokenizer
 from scansnap.text.model.shape import TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer
 from scansnap.text.model.yz import YZText

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scansnap.base.errors import InputError
-from scansnap.base.options import Options, option
+from scansnap.runtime.errors import InputError
+from scansnap.validation.options import Options, option
 
 PER_WEIGHT = 2000
 """Operations to measure one attention weight: softmax, entropy, the search for the largest."""

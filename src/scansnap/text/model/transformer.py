@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 from scansnap.text.model.dropout import drop
 from scansnap.text.model.position_codes import RelativeBias, alibi, sinusoidal
 from scansnap.text.model.rows import rows

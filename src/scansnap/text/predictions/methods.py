@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from scansnap.base.open_list import OpenList
 from scansnap.text.predictions.mean_field import ROWS_AT_ONCE, advance
+from scansnap.validation.registry import OpenList
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from scansnap.base.checks import is_list, whole
-from scansnap.base.kinds import Kind, MemberKind, SequenceKind, read_number
-from scansnap.base.options import Options, option
 from scansnap.text.model.shape import YZModelOptions
 from scansnap.text.predictions.methods import PREDICTORS, Predictor
 from scansnap.text.predictions.plan import Plan
 from scansnap.text.training.options import YZTextOptions
+from scansnap.validation.argument_types import Kind, MemberKind, SequenceKind, read_number
+from scansnap.validation.checks import is_list, whole
+from scansnap.validation.options import Options, option
 
 WORDS = SequenceKind(Kind(), "words")
 

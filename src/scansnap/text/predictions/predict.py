@@ -9,13 +9,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.memory import gibibytes, physical_memory
+from scansnap.corpus.corpus import Corpus, read_corpus
+from scansnap.corpus.counts.counts import Counts
+from scansnap.corpus.tokenizers import token_of
 from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import attributes
-from scansnap.text.corpus.corpus import Corpus, read_corpus
-from scansnap.text.corpus.tokenizers import token_of
-from scansnap.text.counts.counts import Counts
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.memory import gibibytes, physical_memory
 from scansnap.text.predictions.methods import PREDICTORS
 from scansnap.text.predictions.options import PredictOptions
 from scansnap.text.predictions.reading import CountReading, Reading, WindowReading
@@ -153,7 +153,7 @@ def _queries(text: Corpus | Counts, queries: int | tuple[str, ...]) -> NDArray[n
         )
     if isinstance(text, Corpus):
         return text.frequent_words(queries)
-    from scansnap.text.counts.classes import frequent_queries
+    from scansnap.corpus.counts.classes import frequent_queries
 
     return frequent_queries(text, queries)
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from scansnap.text.counts.counts import Counts
+    from scansnap.corpus.counts.counts import Counts
     from scansnap.text.predictions.plan import Plan
 
 WINDOWS_AT_ONCE = 2048

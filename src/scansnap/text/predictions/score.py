@@ -21,10 +21,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
-from scansnap.base.checks import whole
-from scansnap.base.door import door
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import Values
+from scansnap.runtime.errors import InputError
+from scansnap.validation.argument_types import Values
+from scansnap.validation.checks import whole
+from scansnap.validation.validate import door
 
 TOP = 10
 GROUPS = 10

@@ -17,9 +17,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.checks import whole
-from scansnap.base.errors import unknown
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.corpus.corpus import Corpus
+from scansnap.runtime.errors import unknown
 from scansnap.text.model.ladder import LadderModel, Rung
 from scansnap.text.model.shape import YZShape
 from scansnap.text.model.yz import YZText
@@ -27,6 +26,7 @@ from scansnap.text.training.options import TextOptions, YZTextOptions
 from scansnap.text.training.passes import train_in_passes
 from scansnap.text.training.train import text_training
 from scansnap.text.training.windows import Columns, every_window
+from scansnap.validation.checks import whole
 
 RATIOS = (1.0, 10.0, 100.0)
 RATIO = 10.0

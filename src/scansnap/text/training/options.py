@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.base.checks import one_of
-from scansnap.base.errors import InputError
-from scansnap.base.kinds import MemberKind
-from scansnap.base.options import from_names, option, options_of
+from scansnap.runtime.errors import InputError
 from scansnap.text.model.shape import ModelOptions, Shape, WindowOptions, YZModelOptions
 from scansnap.text.training.schedules import SCHEDULES, Schedule
+from scansnap.validation.argument_types import MemberKind
+from scansnap.validation.checks import one_of
+from scansnap.validation.options import from_names, option, options_of
 
 MEASURING = 0.0125
 """Operations to measure attention per operation of training.  The share of time is up to twice that: its products are

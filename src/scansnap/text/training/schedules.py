@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from scansnap.base.errors import InputError
-from scansnap.base.open_list import OpenList
+from scansnap.runtime.errors import InputError
+from scansnap.validation.registry import OpenList
 
 
 class Schedule(Protocol):

@@ -15,16 +15,16 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.base.errors import InputError
-from scansnap.base.memory import gibibytes, physical_memory
-from scansnap.base.needs_torch import needs_torch
-from scansnap.base.progress import progress_bar
-from scansnap.base.threads import one_thread
+from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.verb import Call, verb
 from scansnap.monitor.observer import FailedLook
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
-from scansnap.text.corpus.corpus import Corpus
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.memory import gibibytes, physical_memory
+from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.progress import progress_bar
+from scansnap.runtime.threads import one_thread
 from scansnap.text.model.model_file import TextModel, load_model, model_folder, save_model
 from scansnap.text.model.shape import Shape, TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer

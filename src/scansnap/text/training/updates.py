@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from scansnap.base.cuda_graph import capture
+from scansnap.runtime.cuda_graph import capture
 from scansnap.text.model.blocked_cross_entropy import BlockedCrossEntropy
 from scansnap.text.model.fused_cross_entropy import FusedCrossEntropy, fused_kernels_run
 from scansnap.text.model.rows import rows

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.errors import InputError
+from scansnap.runtime.errors import InputError
 
 Tokens = NDArray[np.integer]
 Windows = TypeVar("Windows", Tensor, NDArray[np.integer])

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.base.cuda_graph import capture
-from scansnap.base.errors import InputError
+from scansnap.runtime.cuda_graph import capture
+from scansnap.runtime.errors import InputError
 from scansnap.text.model.yz import YZText
 from scansnap.text.training.batch_graph import BatchGraph
 from scansnap.text.training.options import YZTextOptions

@@ -1,1 +1,0 @@
-"""Shared foundations: errors, checks, options, memory, threads, devices, progress, compiled code."""

@@ -1,0 +1,1 @@
+"""Texts, tokenizers, and the counts of tokens that occur together."""

@@ -1,0 +1,1 @@
+"""Which tokens occur together in a text of any size."""

@@ -1,0 +1,288 @@
+"""How text becomes tokens: words, as in the published runs, words of prose, or any Hugging Face tokenizer.
+
+*words* stand between white space, which suits text that is split already, as WikiText is.  Ordinary prose has commas at
+its words; *prose* splits them off (`corpus/word_signs.py`).
+
+A tokenizer is saved as plain files in a folder: its kind and name in `tokenizer_info.json`, and its vocabulary in
+`words.txt` (one word per line, in order of ids) or in Hugging Face's own `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from io import StringIO
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.corpus.word_signs import words_and_signs
+from scansnap.runtime.errors import InputError, brief
+from scansnap.validation.checks import expanded, whole
+
+LINE_END = "<eos>"
+UNKNOWN = "<unk>"
+WORDS, PROSE = "words", "prose"
+"""The names of the tokenizations into words: between white space, and with signs split off."""
+
+MUCH_GLUED = 0.1
+"""The share of types with a sign at their end from which a text seems to be prose; WikiText-2 has 0.003."""
+
+FORMAT = 1
+INFO, WORDS_FILE, HUGGING_FACE_FILE = "tokenizer_info.json", "words.txt", "tokenizer.json"
+BLOCK_CHARACTERS = 2**18
+"""How much text is encoded at once."""
+
+
+class Tokenizer(ABC):
+    """Turns text into token ids 0, ..., `vocab_size` − 1."""
+
+    name: str
+    fingerprint: str
+    """A hash of everything that determines the ids."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+
+    @abstractmethod
+    def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
+        """The ids of text in pieces, block by block; a piece that ends a line ends in a newline."""
+
+    @abstractmethod
+    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        """Each token as readable text."""
+
+    @abstractmethod
+    def _write(self, folder: Path) -> str:
+        """Write the vocabulary and return the kind of tokenizer."""
+
+    @final
+    def encode(self, text: str | Iterable[str]) -> NDArray[np.int32]:
+        """The ids of a text, whole or in pieces."""
+        pieces = StringIO(text.replace("\r\n", "\n")) if isinstance(text, str) else text
+        return np.concatenate([np.empty(0, np.int32), *self.encode_blocks(pieces)])
+
+    @final
+    def save(self, folder: str | Path) -> None:
+        """Write the tokenizer to a folder, from which `load_tokenizer` reads it."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        kind = self._write(folder)
+        description = {"format": FORMAT, "kind": kind, "name": self.name, "fingerprint": self.fingerprint}
+        (folder / INFO).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+
+
+@final
+class WordTokenizer(Tokenizer):
+    """Lowercase words, split by the rule of this name, and `<eos>` at each line end; unknown words are `<unk>`."""
+
+    def __init__(self, vocabulary: Sequence[str], name: str = WORDS) -> None:
+        self.name = name
+        self._split = SPLITS[name]
+        self.vocabulary = tuple(vocabulary)
+        self.fingerprint = _hash(name, *self.vocabulary)
+        self._ids = _Ids({word: i for i, word in enumerate(self.vocabulary)})
+        if len(self._ids) != len(self.vocabulary) or not {LINE_END, UNKNOWN} <= set(self.vocabulary):
+            raise InputError(
+                f"a vocabulary must contain {LINE_END} and {UNKNOWN}, and no word twice: give another one."
+            )
+        self._ids.unknown = self._ids[UNKNOWN]
+
+    @classmethod
+    def count(cls, pieces: Iterable[str], min_count: int = 1, name: str = WORDS) -> WordTokenizer:
+        """The words that occur at least `min_count` times, by decreasing count and then alphabetically."""
+        counts: Counter[str] = Counter()
+        for piece in pieces:
+            counts.update(SPLITS[name](piece))
+        rare = [word for word, count in counts.items() if count < min_count and word not in (LINE_END, UNKNOWN)]
+        counts[LINE_END] += 0
+        counts[UNKNOWN] += sum(counts.pop(word) for word in rare)
+        return cls(sorted(counts, key=lambda word: (-counts[word], word)), name)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocabulary)
+
+    def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
+        for block in _blocks(pieces):
+            ids = [i for piece in block for i in map(self._ids.__getitem__, self._split(piece))]
+            yield np.array(ids, np.int32)
+
+    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        return [self.vocabulary[i] for i in _checked_ids(ids, self.vocab_size)]
+
+    def _write(self, folder: Path) -> str:
+        (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in self.vocabulary), "utf-8", newline="\n")
+        return self.name
+
+    def glued(self) -> tuple[float, str]:
+        """The share of types that are words with a sign at their end, and the most frequent of these."""
+        glued = [word for word in self.vocabulary if GLUED.search(word) and word not in (LINE_END, UNKNOWN)]
+        return len(glued) / self.vocab_size, next(iter(glued), "")
+
+
+@final
+class HuggingFaceTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` package, used without special tokens, line by line."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self.name = name
+        self.fingerprint = _hash("hugging-face", tokenizer.to_str())
+        self._tokenizer = tokenizer
+        # ids may have gaps, so this is not the number of entries
+        self._vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    @classmethod
+    def find(cls, source: str | Path) -> HuggingFaceTokenizer:
+        """From a tokenizer.json file, a folder with one, or the name of a model on the Hugging Face hub."""
+        try:
+            from tokenizers import Tokenizer as Fast
+        except ImportError:
+            raise InputError(
+                f"the tokenizer '{source}' needs Hugging Face tokenizers, which is not installed: "
+                f"pip install 'scansnap[text]', or choose '{WORDS}'."
+            ) from None
+        path = expanded("tokenizer", source)
+        file = path / HUGGING_FACE_FILE if path.is_dir() else path
+        allowed = f"choose '{WORDS}', '{PROSE}', a tokenizer.json file, a folder with one, or a model's name on the hub"
+        if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
+            raise InputError(f"there is no tokenizer at {file}: {allowed}.")
+        try:
+            if file.is_file():
+                return cls(Fast.from_file(str(file)), path.name if path.is_dir() else path.stem)
+            return cls(Fast.from_pretrained(str(source)), str(source))
+        except Exception as error:  # the package raises plain Exceptions, and the hub many kinds
+            raise InputError(f"cannot load the tokenizer '{source}' ({brief(error)}): {allowed}.") from None
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def encode_blocks(self, pieces: Iterable[str]) -> Iterator[NDArray[np.int32]]:
+        for block in _blocks(pieces):
+            try:
+                encoded = self._tokenizer.encode_batch(block, add_special_tokens=False)
+            except Exception as error:  # the package raises nothing more specific
+                raise InputError(
+                    f"the tokenizer {self.name} cannot encode this text ({brief(error)}): choose another."
+                ) from None
+            yield np.array([i for line in encoded for i in line.ids], np.int32)
+
+    def words(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        return [self._word(i) for i in _checked_ids(ids, self.vocab_size)]
+
+    def _word(self, token: int) -> str:
+        text = self._tokenizer.decode([token], skip_special_tokens=False)
+        # part of a character, or a token that decodes to nothing, is shown as its entry in the vocabulary
+        return text if text and "\ufffd" not in text else self._tokenizer.id_to_token(token) or f"<{token}>"
+
+    def _write(self, folder: Path) -> str:
+        (folder / HUGGING_FACE_FILE).write_text(self._tokenizer.to_str(pretty=True), "utf-8", newline="\n")
+        return "hugging-face"
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokenizer that `save` wrote to a folder."""
+    folder = Path(folder)
+    try:
+        description = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        if description["format"] != FORMAT:
+            raise InputError(
+                f"the tokenizer in {folder} has format {description['format']}, but this version of scansnap reads "
+                f"format {FORMAT}: use the version that wrote it."
+            )
+        tokenizer: Tokenizer
+        if description["kind"] in SPLITS:
+            words = (folder / WORDS_FILE).read_text(encoding="utf-8").split("\n")[:-1]
+            tokenizer = WordTokenizer(words, description["kind"])
+        else:
+            tokenizer = HuggingFaceTokenizer.find(folder)
+            tokenizer.name = description["name"]
+        is_intact = tokenizer.fingerprint == description["fingerprint"]
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder} contains no saved tokenizer ({error.filename} is missing): give another folder."
+        ) from None
+    except OSError as error:
+        raise InputError(f"cannot read the tokenizer in {folder} ({error.strerror or error}): give another.") from None
+    except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
+        is_intact = False
+    if not is_intact:
+        raise InputError(f"the tokenizer in {folder} is damaged: save it again.")
+    return tokenizer
+
+
+def find_tokenizer(source: str | Path) -> Tokenizer:
+    """A saved tokenizer, or a Hugging Face tokenizer."""
+    if (Path(source) / INFO).is_file():
+        return load_tokenizer(source)
+    return HuggingFaceTokenizer.find(source)
+
+
+def token_of(tokenizer: Tokenizer, word: str, source: str) -> int:
+    """The id of a word that is one token of the text `source`."""
+    ids = tokenizer.encode(word)
+    if len(ids) != 1:
+        pieces = ", ".join(f"'{piece}'" for piece in tokenizer.words(ids))
+        raise InputError(f"'{word}' is {len(ids)} tokens{f' ({pieces})' if pieces else ''}: give a single one.")
+    if tokenizer.words(ids) == [UNKNOWN] and word != UNKNOWN:
+        known = tokenizer.vocabulary if isinstance(tokenizer, WordTokenizer) else ()
+        nearest = get_close_matches(word.lower(), known, n=1)
+        hint = f"did you mean '{nearest[0]}'?" if nearest else "give a word of the text."
+        raise InputError(f"'{word}' does not occur in {source}: {hint}")
+    return int(ids[0])
+
+
+class _Ids(dict[str, int]):
+    """Words and their ids; every other word has the id of `<unk>`."""
+
+    unknown: int
+
+    def __missing__(self, word: str) -> int:
+        return self.unknown
+
+
+def _words(piece: str) -> list[str]:
+    return piece.lower().replace("\n", f" {LINE_END} ").split()
+
+
+def _prose(piece: str) -> list[str]:
+    return [word for run in _words(piece) for word in ([run] if run in (LINE_END, UNKNOWN) else words_and_signs(run))]
+
+
+SPLITS: dict[str, Callable[[str], list[str]]] = {WORDS: _words, PROSE: _prose}
+GLUED = re.compile(r"\w\W+$")
+
+
+def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:
+    block, size = [], 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece)
+        if size >= BLOCK_CHARACTERS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _checked_ids(ids: Iterable[int] | NDArray[np.integer[Any]], vocab_size: int) -> list[int]:
+    listed = [int(i) for i in ids]
+    for extreme in (min(listed), max(listed)) if listed else ():
+        whole("a token id", extreme, most=vocab_size - 1)
+    return listed
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.blake2b("\n".join(parts).encode("utf-8"), digest_size=16).hexdigest()

@@ -1,0 +1,160 @@
+"""Experiments and sweeps as small TOML files, with the words of `train` and `sweep`:
+
+classes = ["syn-medium-1", "syn-medium-3"]      # names, or .toml and .json files beside this one
+lr_z = [0.5, 1, 2, 3]
+lr_y_over_lr_z = [1, 2, 5, 10]
+seeds = "0:10"                                  # or a list
+steps = 100
+momentum = 0.9
+init = "uniform"
+seq_len = [128, inf]
+batch_size = "none"                             # the expected update
+
+With times = "log:1:1e12:97", or a list of times, in place of steps, and the words of `flow`, flows are swept.  A file
+whose options have one value each is an experiment, which `train` takes too.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from scansnap.data.named_classes import named_classes
+from scansnap.data.source import DataSource
+from scansnap.dynamics.options import SeedsKind, TimesKind, TrainOptions
+from scansnap.dynamics.sweeps.grid import NEEDED
+from scansnap.dynamics.sweeps.subject import STATED, subject_of
+from scansnap.runtime.errors import InputError, StoreError, brief, unknown
+from scansnap.validation.argument_types import Kind
+from scansnap.validation.checks import described, shortened
+from scansnap.validation.options import defaults_of, from_names, from_plain, options_of, plain, required_of
+from scansnap.validation.validate import door
+
+KEYS = ("classes", "lr_y_over_lr_z", *STATED, "memory", "shard_size", "retries")
+
+
+@door
+def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
+    r"""The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`.
+
+    >>> from pathlib import Path
+    >>> _ = Path("sweep.toml").write_text('classes = "syn-small"\nlr_y = [1, 10]\nlr_z = 1\nsteps = 5\n')
+    >>> classes, options = ss.read_sweep("sweep.toml")
+    >>> sorted(options)
+    ['lr_y', 'lr_z', 'steps']
+    """
+    words = _read(Path(path))
+    try:
+        subject = subject_of({name: value for name, value in words.items() if name in STATED})
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    for name in ("classes", *required_of(subject.options)):
+        if name not in words and name != "lr_y":
+            raise InputError(f"{path} has no {name}: a sweep needs {NEEDED}.")
+    return words.pop("classes"), words
+
+
+@door
+def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
+    """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`.
+
+    >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=5)
+    >>> path = ss.write_experiment("syn-small", options, "read_experiment.toml")
+    >>> classes, again = ss.read_experiment(path)
+    >>> again == options
+    True
+    """
+    words = _read(Path(path))
+    settings = words.pop("classes", {})
+    if len(settings) != 1:
+        raise InputError(f"{path} names no classes, or several: an experiment has one setting under 'classes'.")
+    (classes,) = settings.values()
+    try:
+        return classes, from_names(TrainOptions, words)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class NameKind(Kind):
+    """The name of classes, or of their file."""
+
+    def check(self, name: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise InputError(f"{name} is {described(value)}: give their name, or a file made with write_classes.")
+        return super().check(name, value)
+
+
+@door
+def write_experiment(classes: Annotated[str, NameKind()], options: TrainOptions, path: str | Path) -> Path:
+    """Write a new .toml file that `read_experiment` reads: the name of the classes, and the non-default options.
+
+    >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=5)
+    >>> print(ss.write_experiment("syn-small", options, "experiment.toml").read_text().splitlines()[0])
+    classes = "syn-small"
+    """
+    import tomli_w
+
+    path = Path(path)
+    named_classes(classes, path.parent)  # refuses a name that could not be read back
+    stated, defaults = options_of(TrainOptions), defaults_of(TrainOptions)
+    words: dict[str, Any] = {"classes": classes}
+    for name, option in stated.items():
+        value = getattr(options, name)
+        if name in defaults and value == option.kind.check(name, defaults[name]):
+            continue
+        words[name] = value if isinstance(value, float) else plain(option.kind.plain(value))
+        if not _is_read_back(option.kind, name, words[name], value):
+            raise InputError(f"{name} is {shortened(value)}, which a file cannot hold: give it to train.")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(tomli_w.dumps(words))
+    except FileExistsError:
+        raise InputError(f"{path} exists already: give another name, or remove it first.") from None
+    except OSError as error:
+        raise StoreError(f"cannot write the experiment to {path}: {error.strerror or error}.") from None
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file's keys and values, with names of classes and seeds replaced by what they mean."""
+    try:
+        content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a valid TOML file: {brief(error)}.") from None
+    for name in content:
+        if name not in KEYS:
+            raise InputError(f"{path}: {unknown('key', name, KEYS)}")
+    words = {name: from_plain(value) for name, value in content.items()}
+    try:
+        if "classes" in words:
+            listed = words["classes"] if isinstance(words["classes"], list) else [words["classes"]]
+            words["classes"] = settings_by_name([str(name) for name in listed], path.parent)
+        if isinstance(words.get("seeds"), str):
+            words["seeds"] = SeedsKind().read("seeds", words["seeds"])
+        if isinstance(words.get("times"), str):
+            words["times"] = TimesKind().read("times", words["times"])
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return words
+
+
+def _is_read_back(kind: Kind, name: str, word: Any, value: Any) -> bool:
+    try:
+        return bool(kind.check(name, from_plain(word)) == value)
+    except InputError:
+        return False
+
+
+def settings_by_name(names: list[str], folder: Path | None = None) -> dict[str, DataSource]:
+    """Class settings by name; files by their stem, or by their path if stems repeat."""
+    stems = [Path(name).stem for name in names]
+    keys = stems if len(set(stems)) == len(stems) else names
+    if len(set(keys)) < len(keys):
+        raise InputError(f"classes names {next(k for k in keys if keys.count(k) > 1)} twice: give each setting once.")
+    return {key: named_classes(name, folder) for key, name in zip(keys, names, strict=True)}

@@ -1,1 +1,0 @@
-"""The map from a sequence to logits: the (Y, Z) layer, the regular parameterization, the compact layout."""

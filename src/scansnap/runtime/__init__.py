@@ -1,0 +1,1 @@
+"""Errors, threads, memory, devices, progress, optional dependencies and compiled code."""

@@ -1,0 +1,75 @@
+"""The few kinds of error scansnap raises.
+
+Every message is one or two sentences in the user's words: what was given, what is allowed, what to do.  The command
+line prints only the message; Python code can tell the kinds apart.  Whatever names a message quotes, it is one line of
+printable text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from scansnap.runtime.printable import printable, shortened
+
+LONGEST = 4000
+"""Characters of a message."""
+
+
+class ScanSnapError(Exception):
+    """Anything scansnap refuses to do; the message says why and what to do instead.
+
+    >>> try:
+    ...     ss.load("nowhere.zarr")
+    ... except ss.ScanSnapError as error:
+    ...     print(type(error).__name__)
+    StoreError
+    """
+
+    def __init__(self, sentence: object = "") -> None:
+        super().__init__(printable(str(sentence), LONGEST))
+
+
+class InputError(ScanSnapError, ValueError):
+    """An argument, a file or a combination of options that cannot be used as given.
+
+    >>> try:
+    ...     ss.train("syn-small", lr_y=-1.0, lr_z=1.0, steps=5)
+    ... except ss.InputError as error:
+    ...     print(error)
+    lr_y is -1.0: give a finite learning rate of at least 0, or a sequence of them, one per run.
+    """
+
+
+class StoreError(ScanSnapError):
+    """A result on disk that cannot be written, opened or continued.
+
+    >>> try:
+    ...     ss.load("nowhere.zarr")
+    ... except ss.StoreError as error:
+    ...     print(error)
+    nowhere.zarr does not exist: give the folder that a run was written to.
+    """
+
+
+def brief(error: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:160]
+
+
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
+    """The error for a name that is not one of `allowed`, with the nearest allowed name."""
+    names = [str(option) for option in allowed]
+    word = printable(name, 60) if isinstance(name, str) else shortened(name)
+    nearest = [
+        match for match in get_close_matches(word, names, n=1, cutoff=0.5)
+        if _unnumbered(match) != _unnumbered(word) or word.startswith(match)  # theorem_99 is no misspelled theorem_5
+    ]  # fmt: skip
+    hint = f"did you mean '{nearest[0]}'? " if nearest else ""
+    return InputError(f"unknown {kind} '{word}': {hint}choose one of {', '.join(names)}.")
+
+
+def _unnumbered(name: str) -> str:
+    """A name without the number that it ends in after an underscore."""
+    return re.sub(r"_\d+$", "_", name)

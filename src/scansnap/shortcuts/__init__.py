@@ -1,0 +1,1 @@
+"""Shortcuts in labeled text: words that give the label away."""

@@ -1,0 +1,254 @@
+"""Which words attention picks, and when: the exact (Y, Z) dynamics with the label as the next token.
+
+A labeled text is a sequence of the paper's: its words are the contextual tokens, one query token asks for the label,
+and the label is the next token.  A class is a label, P(l|k) the share of word l among the words of texts with label k.
+The model reads S of the words; the others are left out of the texts.
+
+- *Estimated classes*: the population dynamics (`flow`) of P(l|k) = d(l, k)/Σ_l' d(l', k), d being the texts with word
+  and label.  This is training on endless long texts that have these shares.
+- *The data themselves*: `train` on a fixed set of the real texts, in batches, by true SGD.
+
+**Gain.**  In a text of |x| words, even attention gives each word 1/|x|.  The gain of a word is how much more it gets,
+
+    |x| e^{z_l} / Σ_{l' in x} e^{z_l'},
+
+on average over the texts of its label that have it; in the population e^{z_l}/Σ_l' P(l'|k) e^{z_l'}.  Attention
+*picks* a word at the first record at which its gain is at least `PICKED`.  It may let go of it later, when the word's
+texts are learned and the residual of others drives attention on.
+
+Word columns of Y are never the next token and start equal, so they stay equal: loss and accuracy need the K columns of
+the labels and one more, S + 1 times (the words and the query).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.data.sequence_classes import SequenceClasses
+from scansnap.data.source import DataSource, Draw
+from scansnap.dynamics.flow import flow
+from scansnap.dynamics.train import train
+from scansnap.results.quantities import Quantity
+from scansnap.results.snapshot import Snapshot
+from scansnap.shortcuts.counting import SampledText
+from scansnap.shortcuts.distinct import FloatArray, IntArray
+from scansnap.shortcuts.options import AttentionOptions
+
+PICKED = 2.0
+QUERY = "label?"
+RECORDS = 40
+LAST_TIME = 1e6
+"""The end of the population dynamics, in updates."""
+
+
+@dataclass(frozen=True)
+class ReadWords:
+    """The words that the model reads: S words, K labels."""
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    counts: IntArray  # (S, K) texts with each word
+    rows: IntArray  # (K,) texts
+    speaks_for: IntArray  # (S,) the label that each word is most distinct for
+
+    def classes(self, *, everywhere: bool = False) -> SequenceClasses:
+        """The estimated classes; with `everywhere` each word is also in classes that never had it, half a time."""
+        counts = self.counts.T + (0.5 if everywhere else 0.0)
+        size = len(self.words)
+        probs = np.zeros((len(self.labels), size + 1 + len(self.labels)))
+        probs[:, :size] = counts / counts.sum(axis=1, keepdims=True)
+        return SequenceClasses(
+            probs=probs,
+            query=np.full(len(self.labels), size),
+            next_token=size + 1 + np.arange(len(self.labels)),
+            vocab_size=probs.shape[1],
+            weights=self.rows / self.rows.sum(),
+            token_names=(*self.words, QUERY, *self.labels),
+        )
+
+    def read(self, texts: list[SampledText], labels: tuple[str, ...]) -> Texts:
+        """Sampled texts as far as the model reads them; `labels` are those that the texts number."""
+        place = {word: i for i, word in enumerate(self.words)}
+        index = {label: k for k, label in enumerate(self.labels)}
+        has_word = np.zeros((len(texts), len(self.words)), np.int32)
+        label_of = np.array([index.get(labels[text.label], -1) for text in texts], np.int64)
+        for i, text in enumerate(texts):
+            has_word[i, [place[word] for word in text.words if word in place]] = 1
+        usable = (label_of >= 0) & has_word.any(axis=1)
+        return Texts(has_word[usable], label_of[usable])
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts that the model reads; each has some of its words."""
+
+    has_word: NDArray[np.int32]  # (N, S)
+    label: IntArray  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __getitem__(self, part: slice) -> Texts:
+        return Texts(self.has_word[part], self.label[part])
+
+    @cached_property
+    def _occurrences(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The text and the word of every occurrence of a word, text by text, and the first one of each text."""
+        text, word = np.nonzero(self.has_word)
+        return text, word, np.flatnonzero(np.diff(text, prepend=-1))
+
+    def _weights(self, logits: FloatArray) -> FloatArray:
+        """The attention on every occurrence, from logits z (S,).
+
+        Exponents are relative to the largest of the text's own: a prior may put words so far above those of another
+        text that relative to it all of these would be 0.
+        """
+        text, word, first = self._occurrences
+        exponents = logits[word]
+        powers = np.exp(exponents - np.maximum.reduceat(exponents, first)[text])
+        return powers / np.add.reduceat(powers, first)[text]
+
+    def attention(self, logits: FloatArray) -> FloatArray:
+        """(N, S) the attention of each text, from logits z (S,)."""
+        text, word, _ = self._occurrences
+        attention = np.zeros(self.has_word.shape)
+        attention[text, word] = self._weights(logits)
+        return attention
+
+    def gains(self, logits: FloatArray, speaks_for: IntArray) -> FloatArray:
+        """(n, S) how much more than even attention each word gets in texts of its label, from n records of z (n, S).
+
+        NaN for a word that none of these texts has.
+        """
+        text, word, _ = self._occurrences
+        is_own = self.label[text] == speaks_for[word]
+        length, own_word = np.bincount(text)[text[is_own]], word[is_own]
+        size = logits.shape[1]
+        sums = [np.bincount(own_word, length * self._weights(record)[is_own], size) for record in logits]
+        with np.errstate(invalid="ignore"):  # 0/0
+            return np.array(sums) / np.bincount(own_word, minlength=size)
+
+    def measure(self, logits: FloatArray, columns: FloatArray, num_words: int) -> tuple[float, float]:
+        """Loss and accuracy, from z (S,) and Y's columns of the labels and of any word (S, K + 1)."""
+        attention = self.attention(logits)
+        read = attention / np.linalg.norm(attention, axis=1, keepdims=True) @ columns
+        labels, word = read[:, :-1], read[:, -1:]
+        exponents = np.concatenate([labels, word + math.log(num_words + 1)], axis=1)
+        top = exponents.max(axis=1, keepdims=True)
+        log_sum = np.log(np.exp(exponents - top).sum(axis=1)) + top[:, 0]
+        loss = log_sum - labels[np.arange(len(self)), self.label]
+        return float(loss.mean()), float((labels.argmax(axis=1) == self.label).mean())
+
+
+class LabeledTexts(DataSource):
+    """A fixed set of real texts for `train`."""
+
+    def __init__(self, classes: SequenceClasses, texts: Texts) -> None:
+        self._classes, self._texts = classes, texts
+
+    @property
+    def classes(self) -> SequenceClasses:
+        """Classes that all have all words, so that any text can be one of any class; their P(l|k) are not read."""
+        return self._classes
+
+    def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
+        """The texts, the same for every seed."""
+        runs = len(seeds)
+        return Draw(np.tile(self._texts.label, (runs, 1)), np.tile(self._texts.has_word, (runs, 1, 1)))
+
+
+@dataclass(frozen=True)
+class Course:
+    """Gains of words in the course of training."""
+
+    times: FloatArray  # (n,) updates
+    gains: FloatArray  # (n, S)
+
+    def largest(self) -> FloatArray:
+        """(S,) the largest gain of each word; NaN for words that no text has."""
+        return self.gains.max(axis=0)
+
+    def picked_at(self) -> FloatArray:
+        """(S,) the first record at which the gain is at least `PICKED`; NaN for words that are not picked."""
+        is_picked = self.gains >= PICKED
+        return np.where(is_picked.any(axis=0), self.times[is_picked.argmax(axis=0)], np.nan)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a model has become by the end of training, on held-out texts."""
+
+    name: str
+    texts: int
+    loss: float
+    accuracy: float
+    accuracy_error: float  # standard error: √(a (1 − a)/n) on n held-out texts
+    on_shortcuts: float  # attention
+    on_unproven: float
+
+
+def population_course(words: ReadWords, options: AttentionOptions) -> Course:
+    """The population dynamics of the estimated classes."""
+    times = np.geomspace(1.0, LAST_TIME, RECORDS)
+    result = flow(words.classes(), lr_y=options.lr_y, lr_z=options.lr_z, times=times, record="attention_logits",
+                  rtol=1e-6, atol=1e-8, progress=False)  # fmt: skip
+    logits = result["attention_logits"].values.reshape(len(times), -1).astype(np.float64)
+    probs = (words.counts / words.counts.sum(axis=0)).T  # (K, S)
+    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return Course(times, exponents / (exponents @ probs.T)[:, words.speaks_for])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training on texts."""
+
+    course: Course
+    logits: FloatArray  # (S,) z in the end, with the prior
+    columns: FloatArray  # (S, K + 1) Y's columns of the labels and of a word
+
+    def outcome(self, name: str, num_texts: int, held_out: Texts, kinds: dict[str, NDArray[np.bool_]]) -> Outcome:
+        """What it does on held-out texts."""
+        loss, accuracy = held_out.measure(self.logits, self.columns, len(self.logits))
+        attention = held_out.attention(self.logits).mean(axis=0)
+        on = {kind: float(attention[chosen].sum()) for kind, chosen in kinds.items()}
+        error = math.sqrt(accuracy * (1 - accuracy) / len(held_out))
+        return Outcome(name, num_texts, loss, accuracy, error, on["shortcut"], on["unproven"])
+
+
+def train_on(words: ReadWords, texts: Texts, options: AttentionOptions, seed: int, prior: FloatArray | None) -> Trained:
+    """Train on texts by SGD, from zero; `prior` (S,) is added to the attention logits."""
+    size = len(words.words)
+    added = np.zeros(size) if prior is None else prior
+    result = train(
+        LabeledTexts(words.classes(everywhere=True), texts), lr_y=options.lr_y, lr_z=options.lr_z,
+        steps=options.updates, batch_size=min(options.batch_size, len(texts)), num_sequences=len(texts),
+        seq_len=1 + max(1, int(texts.has_word.sum(axis=1).max())), seeds=seed,
+        attention_prior=np.append(added, np.zeros(1 + len(words.labels))),
+        record=("attention_logits", _columns(size, len(words.labels))),
+        record_every=max(1, options.updates // RECORDS), progress=False,
+    )  # fmt: skip
+    logits = _flat(result, "attention_logits") + added
+    gains = texts.gains(logits, words.speaks_for)
+    columns = result["columns"].values[0, -1].astype(np.float64)
+    return Trained(Course(result["step"].values.astype(np.float64), gains), logits[-1], columns)
+
+
+def _flat(result: xr.Dataset, name: str) -> FloatArray:
+    values = result[name].values
+    return values.reshape(values.shape[1], -1).astype(np.float64)
+
+
+def _columns(num_words: int, num_labels: int) -> Quantity:
+    """Y's columns of the labels, and that of the first word, which all words have."""
+    outputs = [*range(num_words + 1, num_words + 1 + num_labels), 0]
+
+    def columns(now: Snapshot) -> ArrayLike:
+        return now.decoder[:, 0, 0][:, :, outputs]
+
+    return Quantity("columns", ("token", "answer"), columns, ("decoder",), coords={"answer": list(range(len(outputs)))})

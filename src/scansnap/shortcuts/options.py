@@ -1,0 +1,60 @@
+"""The options of `shortcuts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scansnap.validation.options import Options, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(Options):
+    """Which rows are read."""
+
+    split: str | None = field(default=None, metadata=option("The split of a Hugging Face data set", none="for files"))
+    encoding: str | None = field(
+        default=None,
+        metadata=option("The encoding of a CSV or JSON file", none="takes what the file states, else UTF-8"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceOptions(Options):
+    """What counts as evidence."""
+
+    level: float = field(
+        default=0.05,
+        metadata=option(
+            "The chance that any word at all is called distinct where none is, over all words and labels.",
+            least=1e-12, most=0.5,
+        ),
+    )  # fmt: skip
+    least: int = field(default=5, metadata=option("In how many texts a word must be to be looked at.", least=2))
+    seed: int = field(default=0, metadata=option("Seed of the split, the shuffle and the resampling.", least=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions(Options):
+    """How attention is trained."""
+
+    attention: bool = field(default=True, metadata=option("Whether to train at all, or to count only."))
+    updates: int = field(default=5000, metadata=option("Updates of Y and Z.", least=1, most=10**7))
+    lr_y: float = field(default=1.0, metadata=option("Learning rate of the decoder Y.", least=1e-6, most=1e3))
+    lr_z: float = field(default=1.0, metadata=option("Learning rate of the attention logits Z.", least=1e-6, most=1e3))
+    batch_size: int = field(default=32, metadata=option("Texts in an update.", least=1, most=10**6))
+    vocabulary: int = field(
+        default=400,
+        metadata=option("Words that it reads: those that look distinct, then frequent ones.", least=2, most=10**5),
+    )
+    sample: int = field(
+        default=4000,
+        metadata=option("Texts to train on; a quarter as many to test on.", least=8, most=10**6),
+    )
+    prior: float = field(
+        default=-4.0, metadata=option("The logit that a prior would add to words to be ignored.", least=-1e3, most=1e3)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortcutOptions(AttentionOptions, EvidenceOptions, RowOptions):
+    """The options of `shortcuts`."""

@@ -1,1 +1,0 @@
-"""Many runs at once: on one tensor axis, then on a cluster."""

@@ -1,0 +1,1 @@
+"""The paper's system: decoder Y and attention logits Z."""

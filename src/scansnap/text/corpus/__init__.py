@@ -1,1 +1,0 @@
-"""Text: where it comes from, how it becomes tokens, and which tokens occur together."""

@@ -1,0 +1,1 @@
+"""Options stated once, argument types, and registries that users extend."""

@@ -1,0 +1,335 @@
+"""Kinds of arguments: what each takes, how a word of the command line is read as it, and how it is written to a file.
+
+The kind of an argument follows from its annotation (`kind_of`), for fields of options and for parameters of functions
+alike.  Where the type alone does not say enough, it is annotated with its kind:
+
+    Seed = Annotated[int, WholeKind({"most": 2**63 - 1})]
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+
+from numpy.typing import ArrayLike
+
+from scansnap.runtime.errors import InputError
+from scansnap.validation import checks
+from scansnap.validation.registry import OpenList
+
+Member = TypeVar("Member")
+Number = TypeVar("Number", int, float)
+
+NONE = "none"
+"""None in files and on the command line."""
+
+NO_LIMITS: Mapping[str, Any] = types.MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The values that an argument takes; by default any text."""
+
+    @property
+    def wanted(self) -> str:
+        """What to give, in the words of an error."""
+        return "text"
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value in plain form, or an `InputError`."""
+        return checks.text(name, value)
+
+    def read(self, name: str, text: str) -> Any:
+        """The value that a word of the command line stands for, not yet checked."""
+        return text
+
+    def plain(self, value: Any) -> Any:
+        """The value as JSON and TOML can hold it."""
+        return value
+
+    def code(self, value: Any) -> dict[str, str]:
+        """The user's code in the value: what it is, with its digest."""
+        return {}
+
+
+@dataclass(frozen=True)
+class WholeKind(Kind):
+    """A whole number."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    wanted = "a whole number"
+
+    def check(self, name: str, value: Any) -> int:
+        return checks.whole(name, value, **self.limits)
+
+    def read(self, name: str, text: str) -> int:
+        return read_number(name, text, int, "a whole number")
+
+
+@dataclass(frozen=True)
+class NumberKind(Kind):
+    """A finite number."""
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    wanted = "a number"
+
+    def check(self, name: str, value: Any) -> float:
+        return checks.number(name, value, **self.limits)
+
+    def read(self, name: str, text: str) -> float:
+        return read_number(name, text, float, "a number")
+
+
+@dataclass(frozen=True)
+class FlagKind(Kind):
+    """True or False."""
+
+    wanted = "True or False"
+
+    def check(self, name: str, value: Any) -> Any:
+        return checks.flag(name, value)
+
+    def read(self, name: str, text: str) -> bool:
+        words = {"yes": True, "true": True, "no": False, "false": False}
+        if text.lower() not in words:
+            raise InputError(f"{name} is '{text}': give yes or no.")
+        return words[text.lower()]
+
+
+@dataclass(frozen=True)
+class ChoiceKind(Kind):
+    """One of a closed list of names."""
+
+    names: tuple[str, ...]
+
+    @property
+    def wanted(self) -> str:
+        return f"one of {', '.join(self.names)}"
+
+    def check(self, name: str, value: Any) -> str:
+        return checks.one_of(name, value, self.names)
+
+
+@dataclass(frozen=True)
+class OptionalKind(Kind):
+    """None, or a value of another kind."""
+
+    inner: Kind
+
+    @property
+    def wanted(self) -> str:
+        return f"None or {self.inner.wanted}"
+
+    def check(self, name: str, value: Any) -> Any:
+        return None if value is None else self.inner.check(name, value)
+
+    def read(self, name: str, text: str) -> Any:
+        return None if text.lower() == NONE else self.inner.read(name, text)
+
+    def plain(self, value: Any) -> Any:
+        return None if value is None else self.inner.plain(value)
+
+    def code(self, value: Any) -> dict[str, str]:
+        return {} if value is None else self.inner.code(value)
+
+
+@dataclass(frozen=True)
+class MemberKind(Kind, Generic[Member]):
+    """A member of an open list: its name, or an object."""
+
+    members: OpenList[Member]
+
+    def check(self, name: str, value: Any) -> Any:
+        self.members.member(value)
+        return value
+
+    def plain(self, value: Any) -> str:
+        return self.members.label(value)
+
+    def code(self, value: Any) -> dict[str, str]:
+        return self.members.code(value)
+
+
+@dataclass(frozen=True)
+class NumbersKind(Kind):
+    """A number or an array of numbers, as float64; NaN and infinity are among them unless all must be finite."""
+
+    finite: bool = True
+
+    wanted = "a number or an array of numbers"
+
+    def check(self, name: str, value: Any) -> Any:
+        if type(value) is float and math.isfinite(value):
+            return value
+        return checks.numbers(name, value) if self.finite else checks.any_numbers(name, value)
+
+
+@dataclass(frozen=True)
+class IdsKind(Kind):
+    """Ids of tokens."""
+
+    wanted = "ids of tokens"
+
+    def check(self, name: str, value: Any) -> Any:
+        return checks.ids(name, value)
+
+
+Values = Annotated[ArrayLike, NumbersKind(finite=False)]
+Ids = Annotated[ArrayLike, IdsKind()]
+Seed = Annotated[int, WholeKind({"most": checks.MOST_SEED})]
+
+
+@dataclass(frozen=True)
+class PathKind(Kind):
+    """The path of a file or a folder."""
+
+    wanted = "a path"
+
+    def check(self, name: str, value: Any) -> Any:
+        return checks.path(name, value)
+
+
+@dataclass(frozen=True)
+class InstanceKind(Kind):
+    """An object of one class.
+
+    Where the class's name says little, a sentence has other words: `words`, or its `in_a_sentence`.
+    """
+
+    cls: type
+    words: str = ""
+
+    @property
+    def wanted(self) -> str:
+        return self.words or str(getattr(self.cls, "in_a_sentence", self.cls.__name__))
+
+    def check(self, name: str, value: Any) -> Any:
+        if not isinstance(value, self.cls):
+            raise InputError(f"{name} is {checks.described(value)}: give {self.wanted}.")
+        return value
+
+
+@dataclass(frozen=True)
+class FunctionKind(Kind):
+    """A function, or anything that can be called."""
+
+    wanted = "a function"
+
+    def check(self, name: str, value: Any) -> Any:
+        if not callable(value):
+            raise InputError(f"{name} is {checks.shortened(value)}: give a function.")
+        return value
+
+
+@dataclass(frozen=True)
+class SequenceKind(Kind):
+    """Several values of one kind; of any, if that is None."""
+
+    inner: Kind | None
+    words: str = "values"
+
+    @property
+    def wanted(self) -> str:
+        return f"a list of {self.inner.wanted if self.inner else self.words}"
+
+    def check(self, name: str, value: Any) -> Any:
+        if isinstance(value, str | bytes | Mapping) or not checks.is_iterable(value):
+            raise InputError(f"{name} is {checks.shortened(value)}: give {self.wanted}.")
+        if self.inner is None:
+            return tuple(value)
+        return tuple(self.inner.check(f"{name} entry", entry) for entry in value)
+
+
+@dataclass(frozen=True)
+class EitherKind(Kind):
+    """A value of the first of several kinds that takes it."""
+
+    kinds: tuple[Kind, ...]
+
+    @property
+    def wanted(self) -> str:
+        return " or ".join(kind.wanted for kind in self.kinds)
+
+    def check(self, name: str, value: Any) -> Any:
+        for kind in self.kinds:
+            try:
+                return kind.check(name, value)
+            except InputError:
+                continue
+        raise InputError(f"{name} is {checks.shortened(value)}: give {self.wanted}.")
+
+
+def _unnamed(hint: Any) -> Any:
+    """The type that a name stands for (`type Numbers = ...`), which may be a name again."""
+    while hasattr(hint, "__value__"):
+        hint = hint.__value__
+    return hint
+
+
+def _union_parts(hint: Any) -> list[Any]:
+    """The types of which a union is made, also those of unions with a name in it."""
+    hint = _unnamed(hint)
+    if get_origin(hint) not in (Union, types.UnionType):
+        return [hint]
+    return [part for member in get_args(hint) for part in _union_parts(member)]
+
+
+ARRAYS = frozenset(_union_parts(ArrayLike))
+
+
+def kind_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Kind | None:
+    """The kind that follows from a type, with limits if it is a number; None if any value will do."""
+    hint = _unnamed(hint)
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return next(part for part in hint.__metadata__ if isinstance(part, Kind))
+    if origin in (Union, types.UnionType):
+        parts = tuple(_union_parts(hint))
+        kind = _either([part for part in parts if part is not type(None)], limits)
+        return OptionalKind(kind) if kind is not None and type(None) in parts else kind
+    if origin is Literal:
+        return ChoiceKind(parts)
+    if origin in (Sequence, Collection, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
+        return SequenceKind(kind_of(parts[0]))
+    if origin in (Mapping, dict):
+        return InstanceKind(Mapping)
+    if origin is Callable:
+        return FunctionKind()
+    simple: dict[Any, Kind | None] = {
+        bool: FlagKind(), str: Kind(), int: WholeKind(limits), float: NumberKind(limits), Path: PathKind(), object: None
+    }  # fmt: skip
+    if hint in simple:
+        return simple[hint]
+    checkable = isinstance(hint, type) and hint is not Any and getattr(hint, "_is_runtime_protocol", True)
+    return InstanceKind(hint) if checkable else None
+
+
+def _either(parts: list[Any], limits: Mapping[str, Any]) -> Kind | None:
+    """The kind of a union; None if one of its parts takes any value."""
+    if set(parts) >= ARRAYS:
+        return NumbersKind()
+    if {str, Path} <= set(parts):
+        parts = [part for part in parts if part is not str]
+    kinds = [kind_of(part, limits) for part in parts]
+    return kinds[0] if len(kinds) == 1 else None if None in kinds else EitherKind(tuple(filter(None, kinds)))
+
+
+def read_number(name: str, text: str, number: Callable[[str], Number], wanted: str) -> Number:
+    """The number that a text spells."""
+    return read_numbers(name, text, number, wanted, separator=None)[0]
+
+
+def read_numbers(
+    name: str, text: str, number: Callable[[str], Number], wanted: str, separator: str | None = ","
+) -> list[Number]:
+    """The numbers that a text lists."""
+    try:
+        return [number(part) for part in (text.split(separator) if separator else [text])]
+    except ValueError:
+        raise InputError(f"{name} is '{text}': give {wanted}.") from None

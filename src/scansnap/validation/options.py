@@ -1,0 +1,238 @@
+"""Options, each stated once.
+
+An option is a field of a frozen dataclass: its type, its default and, in `option(...)`, what it means and how its value
+is checked and read.  Signatures and their documentation, flags of the command line, keys of TOML files, axes of sweeps
+and the attributes of results are derived from the field.  Where something is written differently in a shell and in
+Python, the meaning has both: "several make several runs, as <1,10|[1, 10]>".
+
+    @dataclass(frozen=True, kw_only=True)
+    class MyOptions(Options):
+        steps: int = field(metadata=option("Updates.", least=0))
+        device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
+
+Values are checked when the object is made, so any object that exists is usable.  A subclass that only changes a default
+states the type and the default.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args, get_type_hints
+
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.validation.argument_types import NONE, InstanceKind, Kind, OptionalKind, kind_of
+
+P = ParamSpec("P")
+First = TypeVar("First")
+Result = TypeVar("Result")
+
+DIFFERS = re.compile(r"<([^<>|]*)\|([^<>]*)>")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a field states besides its type and its default."""
+
+    meaning: str  # with what differs between shell and Python as <shell|Python>
+    kind: Kind
+    axis: bool  # whether a sweep may take several values
+    separator: str  # between several values on the command line; empty if one value is itself a list
+    listed: bool  # whether a list of numbers, or of arrays, is one value
+
+    @property
+    def shell(self) -> str:
+        """What the option means, for the command line."""
+        return DIFFERS.sub(r"\1", self.meaning)
+
+    @property
+    def python(self) -> str:
+        """What the option means, for Python."""
+        return DIFFERS.sub(r"\2", self.meaning)
+
+
+def option(
+    meaning: str,
+    kind: Kind | None = None,
+    *,
+    axis: bool = True,
+    separator: str = ",",
+    listed: bool = False,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    none: str = "",
+) -> dict[str, Any]:
+    """The metadata of a field that is an option.
+
+    By default `kind` follows from the field's type: numbers (within the limits), True and False, or the names of a
+    `Literal`.  `none` says what None means, if the type allows it.  The rest is as in `Option`.
+    """
+    limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
+    return {"meaning": meaning, "kind": kind, "axis": axis, "separator": separator, "listed": listed, "limits": limits,
+            "none": none}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of one verb: a dataclass whose fields are made with `option`."""
+
+    def __post_init__(self) -> None:
+        for name, stated in options_of(type(self)).items():
+            object.__setattr__(self, name, stated.kind.check(name, getattr(self, name)))
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Refuse values that contradict each other."""
+
+    def described(self) -> dict[str, Any]:
+        """Every option as plain data, and digests of the user's code that they hold, if any, under "code"."""
+        stated = options_of(type(self))
+        plain = {name: option.kind.plain(getattr(self, name)) for name, option in stated.items()}
+        code = {part: digest for name, option in stated.items()
+                for part, digest in option.kind.code(getattr(self, name)).items()}  # fmt: skip
+        return {**plain, "code": code} if code else plain
+
+    @classmethod
+    def described_defaults(cls) -> dict[str, Any]:
+        """What `described` has for options that are not given: what they were before they existed."""
+        return {name: options_of(cls)[name].kind.plain(value) for name, value in defaults_of(cls).items()}
+
+    def part(self, base: type[Part]) -> Part:
+        """The part of these options that one of their base classes states."""
+        return base(**{name: getattr(self, name) for name in options_of(base)})
+
+    @classmethod
+    def of(cls, other: Options, **more: Any) -> Self:
+        """These options with values taken from `other` where it has them, and from `more`."""
+        shared = {name: getattr(other, name) for name in options_of(cls) if name in options_of(type(other))}
+        return cls(**{**shared, **more})
+
+
+Part = TypeVar("Part", bound=Options)
+
+
+_STATED: dict[type[Options], dict[str, Option]] = {}
+
+
+def options_of(cls: type[Options]) -> dict[str, Option]:
+    """The options of a class by name, in the order of their statement."""
+    if cls not in _STATED:
+        hints = get_type_hints(cls)
+        _STATED[cls] = {field.name: _option(_stated(cls, field), hints[field.name]) for field in fields(cls)}
+    return _STATED[cls]
+
+
+def _stated(cls: type[Options], field: Field[Any]) -> Field[Any]:
+    """The field with the metadata of this option, where a subclass gave it another default only."""
+    versions = (vars(base).get("__dataclass_fields__", {}).get(field.name) for base in cls.__mro__)
+    return next(version for version in versions if version is not None and version.metadata)
+
+
+def values_of(options: Options) -> dict[str, Any]:
+    """The values of options by name."""
+    return {name: getattr(options, name) for name in options_of(type(options))}
+
+
+def defaults_of(cls: type[Options]) -> dict[str, Any]:
+    """The options that have a default, with their defaults."""
+    return {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+
+
+def required_of(cls: type[Options]) -> list[str]:
+    """The options that have no default."""
+    return [field.name for field in fields(cls) if field.default is MISSING]
+
+
+def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
+    """Options from the names in a file or a call; an unknown or missing name raises an `InputError`."""
+    for name in values:
+        if name not in options_of(cls):
+            raise unknown("option", name, options_of(cls))
+    missing = [name for name in required_of(cls) if name not in values]
+    if missing:
+        raise InputError(f"{', '.join(missing)} must be given.")
+    return cls(**values)
+
+
+def _option(field: Field[Any], hint: Any) -> Option:
+    stated = field.metadata
+    kind = stated["kind"] or kind_of(hint, stated["limits"])
+    if kind is None or isinstance(kind, InstanceKind):
+        raise TypeError(
+            f"the type of the option {field.name} does not say how it is checked: give option(..., kind=...)"
+        )
+    meaning = stated["meaning"]
+    if stated["none"]:
+        meaning = f"{meaning.removesuffix('.')}; <none|None> {stated['none']}."
+    if stated["kind"] and type(None) in get_args(hint):
+        kind = OptionalKind(kind)
+    return Option(meaning, kind, stated["axis"], stated["separator"], stated["listed"])
+
+
+def signature(own: inspect.Signature, cls: type[Options]) -> inspect.Signature:
+    """A signature with every option as a keyword between its positional arguments and its own keywords."""
+    stated = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in fields(cls)
+    ]
+    parameters = own.parameters.values()
+    first = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    last = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    return own.replace(parameters=[*first, *stated, *last])
+
+
+def documented(text: str, cls: type[Options], more: str = "") -> str:
+    """A docstring with `{options}` replaced by the list of options and `more` parameters."""
+    lines = []
+    for field in fields(cls):
+        lines += [f"{field.name} : {field.type}", f"    {options_of(cls)[field.name].python}"]
+    return inspect.cleandoc(text).replace("{options}", "\n".join([*lines, more]).rstrip())
+
+
+def called_as(
+    call: Callable[P, object], *classes: type[Options]
+) -> Callable[[Callable[Concatenate[First, ...], Result]], Callable[Concatenate[First, P], Result]]:
+    """A decorator for a function that takes options as `**words`: their signature and documentation, in this order.
+
+    Type checkers see the constructor of `call`, a class with the fields of all `classes` and the function's keywords.
+    """
+
+    def decorate(function: Callable[Concatenate[First, ...], Result]) -> Callable[Concatenate[First, P], Result]:
+        own = inspect.signature(function)
+        named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__signature__ = functools.reduce(signature, reversed(classes), own.replace(parameters=named))  # type: ignore[attr-defined]
+        for cls in classes[:-1]:
+            function.__doc__ = documented(function.__doc__ or "", cls, "{options}")
+        function.__doc__ = documented(function.__doc__ or "", classes[-1])
+        return function
+
+    return decorate
+
+
+def plain(value: Any) -> Any:
+    """A value in TOML form: None becomes a word, tuples become lists."""
+    if value is None:
+        return NONE
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def from_plain(value: Any) -> Any:
+    """The inverse of `plain`."""
+    if isinstance(value, Mapping):
+        return {key: from_plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [from_plain(inner) for inner in value]
+    return None if isinstance(value, str) and value.lower() == NONE else value

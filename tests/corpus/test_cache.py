@@ -1,0 +1,139 @@
+"""A cached folder is complete or written again, even with other processes at work."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import scansnap as ss
+from scansnap.storage import cache as module
+from scansnap.storage.cache import cached_folder
+from scansnap.storage.cache_folder import cache_folder
+
+
+class Filler:
+    """Writes two files, and counts how often it is called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, folder: Path) -> None:
+        self.calls += 1
+        (folder / "a.bin").write_bytes(b"0123456789")
+        (folder / "inner").mkdir()
+        (folder / "inner" / "b.txt").write_text("text")
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("SCANSNAP_CACHE")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    for platform, variable, expected in [
+        ("linux", "", tmp_path / ".cache"),
+        ("linux", str(tmp_path / "xdg"), tmp_path / "xdg"),
+        ("darwin", "", tmp_path / "Library" / "Caches"),
+        ("win32", "", tmp_path / "AppData" / "Local"),
+    ]:
+        monkeypatch.setattr("sys.platform", platform)
+        monkeypatch.setenv("XDG_CACHE_HOME", variable)
+        assert cache_folder() == expected / "scansnap"
+
+
+def test_a_folder_is_written_once(cache: Path) -> None:
+    fill = Filler()
+    folder = cached_folder("kind", "key", fill)
+    assert folder == cache / "kind" / "key"
+    assert cached_folder("kind", "key", fill) == folder
+    assert fill.calls == 1
+    cached_folder("kind", "other", fill)
+    assert fill.calls == 2
+
+
+def truncate(folder: Path) -> None:
+    (folder / "a.bin").write_bytes(b"01234")
+
+
+def flip(folder: Path) -> None:
+    (folder / "a.bin").write_bytes(b"0123456780")
+
+
+def remove(folder: Path) -> None:
+    (folder / "inner" / "b.txt").unlink()
+
+
+def forget(folder: Path) -> None:
+    (folder / "files.json").unlink()
+
+
+def cut_list(folder: Path) -> None:
+    (folder / "files.json").write_text("{")
+
+
+def replace_by_file(folder: Path) -> None:
+    folder.rename(folder.with_name("away"))
+    folder.write_text("not a folder")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, remove, forget, cut_list, replace_by_file])
+def test_damage_is_noticed_and_repaired(cache: Path, damage) -> None:
+    fill = Filler()
+    folder = cached_folder("kind", "key", fill)
+    damage(folder)
+    assert cached_folder("kind", "key", fill) == folder
+    assert fill.calls == 2
+    assert (folder / "a.bin").read_bytes() == b"0123456789"
+    assert (folder / "inner" / "b.txt").read_text() == "text"
+    assert not list(folder.parent.glob(".draft-*"))
+
+
+def test_a_failure_leaves_nothing_behind(cache: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("made")
+        raise ss.InputError("no")
+
+    with pytest.raises(ss.InputError, match="no"):
+        cached_folder("kind", "key", fail)
+    assert list((cache / "kind").iterdir()) == []
+
+
+def test_of_many_writers_the_first_wins_and_all_get_the_same(cache: Path) -> None:
+    def fill(folder: Path) -> None:
+        time.sleep(0.02)
+        Filler()(folder)
+
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: cached_folder("kind", "key", fill), range(8)))
+    assert set(folders) == {cache / "kind" / "key"}
+    assert module.is_intact(folders[0])
+    assert [path.name for path in (cache / "kind").iterdir()] == ["key"]
+
+
+def test_drafts_of_killed_processes_are_removed_after_a_day(cache: Path) -> None:
+    for name, age in (("old", 2 * 24 * 3600), ("new", 60)):
+        draft = cache / "kind" / f".draft-{name}"
+        draft.mkdir(parents=True)
+        (draft / "half").write_text("made")
+        for path in (draft / "half", draft):
+            os.utime(path, (time.time() - age,) * 2)
+    cached_folder("kind", "key", Filler())
+    assert sorted(path.name for path in (cache / "kind").iterdir()) == [".draft-new", "key"]
+
+
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ss.StoreError, match=r"to the cache \(.+\): set \$SCANSNAP_CACHE to a writable folder"):
+        cached_folder("kind", "key", Filler())
+
+    def run_out_of_space(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path))
+    with pytest.raises(ss.StoreError, match=r"\(No space left on device\): set \$SCANSNAP_CACHE"):
+        cached_folder("kind", "key", run_out_of_space)

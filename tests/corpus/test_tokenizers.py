@@ -1,0 +1,189 @@
+"""The ids of words and of Hugging Face tokens, and tokenizers saved and loaded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers as hugging_face
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.corpus import tokenizers
+from scansnap.corpus.tokenizers import HuggingFaceTokenizer, WordTokenizer, find_tokenizer, load_tokenizer
+
+FastTokenizer = hugging_face.Tokenizer
+STORY = ["The cat saw the dog .\n", "\n", "the dog ran\n"]
+
+
+def byte_pairs() -> hugging_face.Tokenizer:
+    """A tiny byte-level tokenizer that reproduces any text."""
+    tokenizer = FastTokenizer(hugging_face.models.BPE())
+    tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = hugging_face.decoders.ByteLevel()
+    alphabet = hugging_face.pre_tokenizers.ByteLevel.alphabet()
+    trainer = hugging_face.trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(STORY * 5, trainer)
+    return tokenizer
+
+
+def test_words_are_ordered_by_count_and_then_alphabetically() -> None:
+    tokenizer = WordTokenizer.count(STORY)
+    assert tokenizer.vocabulary == ("<eos>", "the", "dog", ".", "cat", "ran", "saw", "<unk>")
+    assert tokenizer.encode(STORY).tolist() == [1, 4, 6, 1, 2, 3, 0, 0, 1, 2, 5, 0]
+    assert tokenizer.vocab_size == 8
+
+
+def test_rare_words_become_and_count_as_unknown() -> None:
+    tokenizer = WordTokenizer.count([*STORY, "<unk>\n"], min_count=2)
+    # four rare words and one <unk> in the text itself
+    assert tokenizer.vocabulary == ("<unk>", "<eos>", "the", "dog")
+    assert tokenizer.words(tokenizer.encode("The zebra RAN\n")) == ["the", "<unk>", "<unk>", "<eos>"]
+
+
+def test_only_a_line_end_is_the_end_of_a_line() -> None:
+    tokenizer = WordTokenizer.count(STORY)
+    assert tokenizer.words(tokenizer.encode(["the cat", " saw\n"])) == ["the", "cat", "saw", "<eos>"]
+    assert tokenizer.words(tokenizer.encode("the\r\n\r\ncat\fsaw")) == ["the", "<eos>", "<eos>", "cat", "saw"]
+    assert tokenizer.encode("").dtype == np.int32
+    assert tokenizer.encode("").size == 0
+
+
+@given(text=st.text(), min_count=st.integers(1, 3))
+def test_words_round_trip(tmp_path_factory: pytest.TempPathFactory, text: str, min_count: int) -> None:
+    tokenizer = WordTokenizer.count([text], min_count)
+    words = text.lower().replace("\n", " <eos> ").split()
+    expected = [word if word == "<eos>" or words.count(word) >= min_count else "<unk>" for word in words]
+    assert tokenizer.words(tokenizer.encode([text])) == expected
+    assert tokenizer.vocab_size == len({*expected, "<eos>", "<unk>"})
+    folder = tmp_path_factory.mktemp("saved")
+    tokenizer.save(folder)
+    again = load_tokenizer(folder)
+    assert again.fingerprint == tokenizer.fingerprint
+    assert (again.encode([text]) == tokenizer.encode([text])).all()
+
+
+def test_prose_is_split_at_signs(tmp_path: Path) -> None:
+    text = "“Good,” she said; it's the dog's.\n"
+    tokenizer = WordTokenizer.count([text], name="prose")
+    split = ["“", "good", ",", "”", "she", "said", ";", "it's", "the", "dog's", ".", "<eos>"]
+    assert tokenizer.words(tokenizer.encode(text)) == split
+    assert tokenizer.words(tokenizer.encode("<unk> zebra")) == ["<unk>", "<unk>"]
+    tokenizer.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert (again.name, again.fingerprint) == ("prose", tokenizer.fingerprint)
+    assert again.words(again.encode(text)) == split
+    assert WordTokenizer(tokenizer.vocabulary).fingerprint != tokenizer.fingerprint
+    assert WordTokenizer.count([text]).glued() == (3 / 8, "dog's.")
+    assert tokenizer.glued() == (0.0, "")
+
+
+@given(text=st.text())
+def test_hugging_face_tokens_round_trip(text: str) -> None:
+    tokenizer = HuggingFaceTokenizer(BYTE_PAIRS, "pairs")
+    assert BYTE_PAIRS.decode(tokenizer.encode([text]).tolist()) == text
+
+
+BYTE_PAIRS = byte_pairs()
+
+
+def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    tokenizer = byte_pairs()
+    tokenizer.enable_truncation(2)  # as in many published files; must have no effect
+    tokenizer.enable_padding(length=10)
+    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
+    loaded = find_tokenizer(tmp_path / "model")
+    assert loaded.name == "model"
+    assert loaded.encode(STORY).tolist() == [i for line in STORY for i in byte_pairs().encode(line).ids]
+    assert "".join(loaded.words(loaded.encode(STORY))) == "".join(STORY)
+    assert loaded.vocab_size == 1 + max(byte_pairs().get_vocab().values())
+    by_file = find_tokenizer(str(tmp_path / "model" / "tokenizer.json"))
+    assert by_file.fingerprint == loaded.fingerprint
+    loaded.save(tmp_path / "saved")
+    again = find_tokenizer(tmp_path / "saved")
+    assert (again.name, again.fingerprint, again.vocab_size) == (loaded.name, loaded.fingerprint, loaded.vocab_size)
+    assert again.encode(STORY).tolist() == loaded.encode(STORY).tolist()
+
+
+def test_ids_with_gaps_and_tokens_that_are_parts_of_characters() -> None:
+    gaps = hugging_face.Tokenizer(hugging_face.models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
+    tokenizer = HuggingFaceTokenizer(gaps, "gaps")
+    assert tokenizer.vocab_size == 8
+    assert tokenizer.words([0, 3, 7]) == ["a", "<3>", "b"]
+    pairs = HuggingFaceTokenizer(byte_pairs(), "pairs")
+    shown = pairs.words(pairs.encode("漢"))
+    assert len(shown) == 3
+    assert "\ufffd" not in "".join(shown)
+
+
+def test_blocks_are_bounded_and_give_the_same_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [
+        tokenizer.encode(STORY) for tokenizer in (WordTokenizer.count(STORY), HuggingFaceTokenizer(BYTE_PAIRS, ""))
+    ]
+    monkeypatch.setattr(tokenizers, "BLOCK_CHARACTERS", 1)
+    for tokenizer, ids in zip((WordTokenizer.count(STORY), HuggingFaceTokenizer(BYTE_PAIRS, "")), whole, strict=True):
+        blocks = list(tokenizer.encode_blocks(STORY))
+        assert len(blocks) == len(STORY)
+        assert (np.concatenate(blocks) == ids).all()
+
+
+def test_fingerprints_distinguish_vocabularies() -> None:
+    assert WordTokenizer(["<eos>", "<unk>", "a"]).fingerprint != WordTokenizer(["<unk>", "<eos>", "a"]).fingerprint
+    other = byte_pairs()
+    other.add_tokens(["zebra"])
+    assert HuggingFaceTokenizer(other, "").fingerprint != HuggingFaceTokenizer(byte_pairs(), "").fingerprint
+
+
+def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hub:
+        @staticmethod
+        def from_pretrained(name: str) -> hugging_face.Tokenizer:
+            if name != "some/model":
+                raise OSError("Repository Not Found.\nand more")
+            return byte_pairs()
+
+    monkeypatch.setattr(hugging_face, "Tokenizer", Hub)
+    assert find_tokenizer("some/model").name == "some/model"
+    with pytest.raises(ss.InputError, match=r"cannot load the tokenizer 'word' \(Repository Not Found\): choose"):
+        find_tokenizer("word")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ss.InputError, match=r"pip install 'scansnap\[text\]'"):
+        find_tokenizer("some/model")
+
+
+def test_unusable_tokenizers_are_refused(tmp_path: Path) -> None:
+    for source in (tmp_path, str(tmp_path / "no.json"), tmp_path / "none"):
+        with pytest.raises(ss.InputError, match="there is no tokenizer at"):
+            find_tokenizer(source)
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(ss.InputError, match=r"cannot load the tokenizer '.*bad.json' \(.+\)"):
+        find_tokenizer(tmp_path / "bad.json")
+    with pytest.raises(ss.InputError, match="no word twice"):
+        WordTokenizer(["<eos>", "<unk>", "a", "a"])
+    with pytest.raises(ss.InputError, match="must contain <eos> and <unk>"):
+        WordTokenizer(["<eos>", "a"])
+    for ids in ([-1], [3]):
+        with pytest.raises(ss.InputError, match=r"a token id is .*: give a whole number from 0 to 2"):
+            WordTokenizer(["<eos>", "<unk>", "a"]).words(ids)
+
+
+def test_damaged_tokenizers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ss.InputError, match=r"tokenizer_info\.json is missing"):
+        load_tokenizer(tmp_path)
+    WordTokenizer.count(STORY).save(tmp_path)
+    words = (tmp_path / "words.txt").read_text()
+    (tmp_path / "words.txt").write_text(words.replace("cat", "cart"))
+    with pytest.raises(ss.InputError, match="is damaged"):
+        load_tokenizer(tmp_path)
+    info = json.loads((tmp_path / "tokenizer_info.json").read_text())
+    (tmp_path / "tokenizer_info.json").write_text(json.dumps({**info, "format": 99}))
+    with pytest.raises(ss.InputError, match="has format 99"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_info.json").write_text("{")
+    with pytest.raises(ss.InputError, match="is damaged"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,201 @@
+"""Options that are stated once: kinds, defaults, limits, and everything that is derived from them."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from scansnap.runtime.errors import InputError
+from scansnap.validation.argument_types import (
+    ChoiceKind,
+    FlagKind,
+    Kind,
+    MemberKind,
+    NumberKind,
+    OptionalKind,
+    WholeKind,
+)
+from scansnap.validation.options import (
+    Options,
+    defaults_of,
+    documented,
+    from_names,
+    from_plain,
+    option,
+    options_of,
+    plain,
+    required_of,
+    signature,
+)
+from scansnap.validation.registry import OpenList
+from scansnap.validation.user_code import code_digest
+
+SAUCES: OpenList[Any] = OpenList("sauce", "pour")
+
+
+@SAUCES.register("plain")
+@dataclass(frozen=True)
+class Sauce:
+    pepper: int = 0
+
+    def pour(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat(Options):
+    degrees: int = field(metadata=option("How hot.", least=50, most=300))
+    fan: bool = field(default=False, metadata=option("Whether air moves."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dish(Heat):
+    minutes: float | None = field(
+        default=None, metadata=option("How long.", least=0, below=60, none="keeps it warm", axis=False)
+    )
+    rack: Literal["low", "high"] = field(default="low", metadata=option("Where."))
+    name: str = field(default="pie", metadata=option("What."))
+    sauce: str | Sauce = field(default="plain", metadata=option("Beside it.", MemberKind(SAUCES), separator="/"))
+
+    def check_together(self) -> None:
+        if self.fan and self.rack == "low":
+            raise InputError("fan is True but rack is low: give rack='high'.")
+
+
+def test_kinds_follow_from_types() -> None:
+    kinds = {name: stated.kind for name, stated in options_of(Dish).items()}
+    assert kinds == {
+        "degrees": WholeKind({"least": 50, "most": 300}),
+        "fan": FlagKind(),
+        "minutes": OptionalKind(NumberKind({"least": 0, "below": 60})),
+        "rack": ChoiceKind(("low", "high")),
+        "name": Kind(),
+        "sauce": MemberKind(SAUCES),
+    }
+
+    @dataclass(frozen=True, kw_only=True)
+    class Unclear(Options):
+        parts: list = field(metadata=option("Which?"))
+
+    with pytest.raises(TypeError, match="the type of the option parts does not say how it is checked"):
+        options_of(Unclear)
+
+
+def test_what_is_said_of_a_field() -> None:
+    stated = options_of(Dish)
+    assert stated["degrees"].shell == stated["degrees"].python == "How hot."
+    assert stated["minutes"].shell == "How long; none keeps it warm."
+    assert stated["minutes"].python == "How long; None keeps it warm."
+    assert (stated["minutes"].axis, stated["fan"].axis) == (False, True)
+    assert (stated["sauce"].separator, stated["fan"].separator) == ("/", ",")
+    assert required_of(Dish) == ["degrees"]
+    assert defaults_of(Dish) == {"fan": False, "minutes": None, "rack": "low", "name": "pie", "sauce": "plain"}
+
+
+def test_values_are_kept_in_plain_form() -> None:
+    dish = Dish(degrees=np.int64(200), fan=np.True_, minutes=np.float32(2), rack="high", sauce=Sauce(3))
+    assert [type(value) for value in (dish.degrees, dish.fan, dish.minutes)] == [int, bool, float]
+    assert dish.described() == {
+        "degrees": 200, "fan": True, "minutes": 2.0, "rack": "high", "name": "pie", "sauce": "plain(pepper=3)",
+        "code": {"sauce plain(pepper=3)": code_digest(Sauce(3))},
+    }  # fmt: skip
+    assert Dish(degrees=200).described()["minutes"] is None
+    with pytest.raises(AttributeError):
+        dish.degrees = 100
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"degrees": 301}, "degrees is 301: give a whole number from 50 to 300."),
+        ({"degrees": True}, "degrees is True: give a whole number from 50 to 300."),
+        ({"degrees": None}, "degrees is None: give a whole number from 50 to 300."),
+        ({"fan": 1}, "fan is 1: give True or False."),
+        ({"minutes": 60}, "minutes is 60: give a finite number from 0 to below 60."),
+        ({"rack": "hihg"}, "unknown rack 'hihg': did you mean 'high'? choose one of low, high."),
+        ({"name": 3}, "name is 3: give text."),
+        ({"sauce": 3}, "sauce is 3: give one of plain, or an object with pour(...)."),
+        ({"fan": True}, "fan is True but rack is low: give rack='high'."),
+    ],
+    ids=str,
+)
+def test_refusals(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Dish(**{"degrees": 200, **change})
+    assert str(caught.value) == sentence
+
+
+def test_a_subclass_may_state_another_default_alone() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Roast(Dish):
+        rack: Literal["low", "high"] = "high"
+
+    assert Roast(degrees=200).rack == "high"
+    assert options_of(Roast)["rack"] == options_of(Dish)["rack"]
+    with pytest.raises(InputError, match="unknown rack 'top'"):
+        Roast(degrees=200, rack="top")  # type: ignore[arg-type]
+
+
+def test_options_from_names() -> None:
+    assert from_names(Dish, {"degrees": 80, "rack": "high"}) == Dish(degrees=80, rack="high")
+    with pytest.raises(InputError, match=r"^unknown option 'degress': did you mean 'degrees'\? choose one of "):
+        from_names(Dish, {"degress": 80})
+    with pytest.raises(InputError, match=r"^degrees must be given\.$"):
+        from_names(Dish, {"fan": True})
+
+
+def test_parts_and_wholes() -> None:
+    dish = Dish(degrees=90, fan=True, rack="high", name="tart")
+    assert dish.part(Heat) == Heat(degrees=90, fan=True)
+    assert Dish.of(Heat(degrees=90, fan=True), rack="high", name="tart") == dish
+    assert Heat.of(dish, fan=False) == Heat(degrees=90)
+
+
+def test_words_of_the_command_line() -> None:
+    read = {name: stated.kind.read for name, stated in options_of(Dish).items()}
+    assert (read["degrees"]("degrees", "200"), read["minutes"]("minutes", "2.5")) == (200, 2.5)
+    assert (read["minutes"]("minutes", "none"), read["minutes"]("minutes", "None")) == (None, None)
+    assert [read["fan"]("fan", word) for word in ("yes", "True", "no", "false")] == [True, True, False, False]
+    assert (read["rack"]("rack", "low"), read["name"]("name", "x"), read["sauce"]("sauce", "plain")) == (
+        "low", "x", "plain",
+    )  # fmt: skip
+    for name, text, sentence in [
+        ("degrees", "2.5", "degrees is '2.5': give a whole number."),
+        ("minutes", "long", "minutes is 'long': give a number."),
+        ("fan", "maybe", "fan is 'maybe': give yes or no."),
+    ]:
+        with pytest.raises(InputError) as caught:
+            read[name](name, text)
+        assert str(caught.value) == sentence
+
+
+def test_a_signature_and_a_docstring_hold_every_option() -> None:
+    def serve(guest: str, *, table: int = 1) -> None:
+        """Serve.
+
+        {options}
+        """
+
+    full = signature(inspect.signature(serve), Heat)
+    assert list(full.parameters) == ["guest", "degrees", "fan", "table"]
+    assert full.parameters["degrees"].default is inspect.Parameter.empty
+    assert full.parameters["fan"].default is False
+    assert full.parameters["fan"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert documented(serve.__doc__ or "", Heat, "table : int\n    Where.") == (
+        "Serve.\n\ndegrees : int\n    How hot.\nfan : bool\n    Whether air moves.\ntable : int\n    Where."
+    )
+
+
+@pytest.mark.parametrize("value", [None, 3, 0.5, True, "word", [1, None], [[None], "x"], {"a": None, "b": [None, 2]}])
+def test_plain_values_and_back(value: Any) -> None:
+    written = plain(value)
+    assert "None" not in repr(written)
+    assert from_plain(written) == value
+
+
+def test_tuples_are_lists_and_keys_are_text_in_a_file() -> None:
+    assert plain({1: (None, 2)}) == {"1": ["none", 2]}
+    assert from_plain(["NONE", "none of it"]) == [None, "none of it"]
