@@ -83,9 +83,15 @@ def main() -> None:
 
         def sweep() -> None:
             ss.sweep(
-                "syn-small", lr_z=1.0, lr_y=1.0, seeds=range(10_000), steps=20, batch_size=16, progress=False,
+                "syn-small",
+                lr_z=1.0,
+                lr_y=1.0,
+                seeds=range(10_000),
+                steps=20,
+                batch_size=16,
+                progress=False,
                 store=folder / f"{next(numbers)}.zarr",
-            )  # fmt: skip
+            )
 
         def unsynced() -> None:
             with ExitStack() as stack:

@@ -145,8 +145,10 @@ def count_made(folder: Path, memory: float) -> None:
     rows, events = stored_triples(counts)
     written = int(dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())["wchar"])
     print(f"{len(ids):,} tokens, {TYPES:,} types, w = {WINDOW}: {events:,} events, {rows:,} triples")
-    print(f"{processor:.0f} s of processor time, {elapsed:.0f} s elapsed; {len(ids) / processor:,.0f} tokens per "
-          f"second and core, {1e9 * processor / events:.1f} ns per event")  # fmt: skip
+    print(
+        f"{processor:.0f} s of processor time, {elapsed:.0f} s elapsed; {len(ids) / processor:,.0f} tokens per "
+        f"second and core, {1e9 * processor / events:.1f} ns per event"
+    )
     print(f"{written / len(ids):.0f} bytes written per token, {size:,} kept ({size / rows:.2f} per triple)")
     print(f"peak memory {after:,.0f} MiB, {before:,.0f} MiB of it before counting")
 

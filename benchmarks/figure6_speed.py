@@ -62,8 +62,10 @@ def main() -> None:
     first = seconds(lambda: train_panel(1, replace(PUBLISHED, steps=1)))
     print(f"first call, compiling or reading the compiled code: {first:.1f} s")
     print(f"matrix product: {matrix_peak() / 1e9:.0f} GFLOP/s on {torch.get_num_threads()} threads")
-    print(f"{'queries':>7} {'plain loop':>12} {'scansnap':>12} {'ratio':>7} {'range':>13} {'of matrix peak':>15} "
-          f"{'a seed each':>12} {'ratio':>7}")  # fmt: skip
+    print(
+        f"{'queries':>7} {'plain loop':>12} {'scansnap':>12} {'ratio':>7} {'range':>13} {'of matrix peak':>15} "
+        f"{'a seed each':>12} {'ratio':>7}"
+    )
     for q in QUERIES:
         classes = ss.syn_medium(num_query=q)
         train_panel(q, replace(PUBLISHED, steps=1))

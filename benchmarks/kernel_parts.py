@@ -87,8 +87,13 @@ def drawing(plan, rule, pool, scratch, y, v, z, n, zero, count, t):  # type: ign
         batches.draw_batch(plan, rule, pool, scratch, zero, np.uint64(5), t, zero)
 
 
-PARTS = {"attention": attention, "logits": logits, "softmax": softmax, "gradient and step": gradient_and_step,
-         "drawing": drawing}  # fmt: skip
+PARTS = {
+    "attention": attention,
+    "logits": logits,
+    "softmax": softmax,
+    "gradient and step": gradient_and_step,
+    "drawing": drawing,
+}
 
 
 def groups_of_a_batch(num_classes: int) -> Counter[tuple[int, int]]:
@@ -105,9 +110,17 @@ def groups_of_a_batch(num_classes: int) -> Counter[tuple[int, int]]:
 
 def engine_of(classes: ss.SequenceClasses, runs: int) -> training_engine.KernelEngine:
     options = ss.TrainOptions(
-        lr_y=[1 + 0.1 * (i // 4) for i in range(runs)], lr_z=1.0, seeds=[i % 4 for i in range(runs)], steps=10**6,
-        batch_size=128, seq_len=128, init="uniform", momentum=0.9, record=("loss",), record_every=None,
-    )  # fmt: skip
+        lr_y=[1 + 0.1 * (i // 4) for i in range(runs)],
+        lr_z=1.0,
+        seeds=[i % 4 for i in range(runs)],
+        steps=10**6,
+        batch_size=128,
+        seq_len=128,
+        init="uniform",
+        momentum=0.9,
+        record=("loss",),
+        record_every=None,
+    )
     work = Work.checked(classes, options)
     engine = training_engine.KernelEngine(work, work.start(options.runs), options.runs)
     engine.advance(2)
@@ -177,8 +190,10 @@ def main() -> None:
     whole = fastest["whole"]
     print(f"{'all other':>20} {1e6 * (whole - total):7.1f} µs")
     print(f"{'whole':>20} {1e6 * whole:7.1f} µs, {floor / whole:.0%} of the matrix product's rate")
-    print(f"rows of Y moved by tensors: {1e3 * moving(20, 20, 16_000):.1f} ms for M = 16,000 and 20 times 20 rows, "
-          f"{1e3 * moving(1, 2010, 2320) * 957 / 2010:.1f} ms for K = 200 and 957 of 2,010 rows")  # fmt: skip
+    print(
+        f"rows of Y moved by tensors: {1e3 * moving(20, 20, 16_000):.1f} ms for M = 16,000 and 20 times 20 rows, "
+        f"{1e3 * moving(1, 2010, 2320) * 957 / 2010:.1f} ms for K = 200 and 957 of 2,010 rows"
+    )
 
 
 if __name__ == "__main__":

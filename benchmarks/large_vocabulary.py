@@ -46,9 +46,16 @@ def measure(way: str, vocab_size: int, batch_size: int) -> None:
     if way == "dense":
         steps = 6
         plainly = partial(
-            train_plainly, classes, lr_y=1.0, lr_z=1.0, batch_size=batch_size, seq_len=128, momentum=0.9, seed=0,
+            train_plainly,
+            classes,
+            lr_y=1.0,
+            lr_z=1.0,
+            batch_size=batch_size,
+            seq_len=128,
+            momentum=0.9,
+            seed=0,
             zeros=True,
-        )  # fmt: skip
+        )
         torch.set_num_threads(1)
         plainly(steps=1)
         began = time.process_time()

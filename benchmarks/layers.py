@@ -89,9 +89,17 @@ class WholeVocabulary(LayeredEngine):
 
 def options(layers: int, steps: int, runs: int = 1) -> ss.TrainOptions:
     return ss.TrainOptions(
-        lr_y=RATE, lr_z=RATE, momentum=MOMENTUM, steps=steps, batch_size=BATCH, seq_len=LENGTH, layers=layers,
-        seeds=range(runs), record_every=None, record="loss",
-    )  # fmt: skip
+        lr_y=RATE,
+        lr_z=RATE,
+        momentum=MOMENTUM,
+        steps=steps,
+        batch_size=BATCH,
+        seq_len=LENGTH,
+        layers=layers,
+        seeds=range(runs),
+        record_every=None,
+        record="loss",
+    )
 
 
 def engine_of(classes: ss.SequenceClasses, options: ss.TrainOptions, kind: type[Engine] | None = None) -> Engine:
@@ -131,8 +139,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     torch.set_num_threads(1)
-    print(f"{'layers':>6} {'queries':>7} {'N':>4} {'positions':>12} {'vocabulary':>12} {'scansnap':>11} {'ratios':>12} "
-          f"{'of sixteen':>11} {'ratios':>12} {'of peak':>8}")  # fmt: skip
+    print(
+        f"{'layers':>6} {'queries':>7} {'N':>4} {'positions':>12} {'vocabulary':>12} {'scansnap':>11} {'ratios':>12} "
+        f"{'of sixteen':>11} {'ratios':>12} {'of peak':>8}"
+    )
     for queries, layers in SETTINGS:
         classes = ss.syn_medium(num_query=queries)
         steps = 400 // queries**2 + 20
@@ -141,18 +151,21 @@ def main() -> None:
             whole = engine_of(classes, options(layers, 3), WholeVocabulary)
             alone = engine_of(classes, options(layers, steps + 1))
             many = engine_of(classes, options(layers, steps // 4 + 1, 16))
-            times.append((
-                seconds(partial(train_plainly, classes, layers, 2), 2),
-                seconds(partial(whole.advance, 3), 2),
-                seconds(partial(alone.advance, steps + 1), steps),
-                seconds(partial(many.advance, steps // 4 + 1), 16 * (steps // 4)),
-                operations(classes, layers) / matrix_peak(),
-            ))  # fmt: skip
+            times.append(
+                (
+                    seconds(partial(train_plainly, classes, layers, 2), 2),
+                    seconds(partial(whole.advance, 3), 2),
+                    seconds(partial(alone.advance, steps + 1), steps),
+                    seconds(partial(many.advance, steps // 4 + 1), 16 * (steps // 4)),
+                    operations(classes, layers) / matrix_peak(),
+                )
+            )
         plain, dense, ours, shared, _ = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
         ratio = {
             (slow, fast): statistics.median(row[slow] / row[fast] for row in times)
-            for slow in (0, 1) for fast in (2, 3)
-        }  # fmt: skip
+            for slow in (0, 1)
+            for fast in (2, 3)
+        }
         share = statistics.median(row[4] / row[3] for row in times)
         features = len(np.union1d(classes.contextual_tokens, classes.queries))
         print(

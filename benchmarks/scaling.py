@@ -29,9 +29,13 @@ VARIED: dict[str, tuple[int, ...]] = {
     "runs": (1, 2, 4, 16, 64, 256),
 }
 LABELS = {
-    "vocab_size": "vocabulary M", "num_classes": "classes K", "seq_len": "sequence length T", "heads": "heads H",
-    "layers": "layers L", "runs": "runs",
-}  # fmt: skip
+    "vocab_size": "vocabulary M",
+    "num_classes": "classes K",
+    "seq_len": "sequence length T",
+    "heads": "heads H",
+    "layers": "layers L",
+    "runs": "runs",
+}
 
 
 def microseconds(setting: dict[str, Any], init: str) -> float:
@@ -40,9 +44,18 @@ def microseconds(setting: dict[str, Any], init: str) -> float:
     used = 10 + 10 * num_classes + num_classes // 2 + num_classes
     classes = ss.synthetic(num_query=num_classes // 2, next_per_query=2, vocab_size=max(used, setting["vocab_size"]))
     options = ss.TrainOptions(
-        lr_y=1.0, lr_z=1.0, steps=10**6, seq_len=setting["seq_len"], momentum=0.9, init=init, record_every=None,
-        seeds=range(setting["runs"]), record=("loss",), heads=setting["heads"], layers=setting["layers"],
-    )  # fmt: skip
+        lr_y=1.0,
+        lr_z=1.0,
+        steps=10**6,
+        seq_len=setting["seq_len"],
+        momentum=0.9,
+        init=init,
+        record_every=None,
+        seeds=range(setting["runs"]),
+        record=("loss",),
+        heads=setting["heads"],
+        layers=setting["layers"],
+    )
     work = Work.checked(classes, options)
     engine = engine_for(work)(work, work.start(options.runs), options.runs)
     engine.advance(2)

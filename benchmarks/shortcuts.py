@@ -148,10 +148,11 @@ def evaluate(name: str, sources: list[list[list[str]]], seeds: int) -> tuple[dic
 def table(name: str, scores: dict[str, Score], sample: str, seeds: int) -> str:
     """Recall by cell, and false alarms, in Markdown."""
     lines = [
-        f"**{name}**: {sample}, one artifact of each kind in each. Recall of `shortcuts` / z alone / PMI:", "",
+        f"**{name}**: {sample}, one artifact of each kind in each. Recall of `shortcuts` / z alone / PMI:",
+        "",
         "| purity | " + " | ".join(f"{count:,} texts" for count in OCCURRENCES) + " |",
         "| ---: |" + " ---: |" * len(OCCURRENCES),
-    ]  # fmt: skip
+    ]
     for purity in PURITIES:
         cells = [
             " / ".join(f"{scores[method].hits[purity, count] / seeds:.0%}" for method in METHODS)

@@ -89,8 +89,12 @@ def measure(name: str, *, cold: bool = False) -> tuple[float, float, list[str]]:
         before = os.times()
         finished = subprocess.run(
             [sys.executable, "-c", PROGRAM, *COMMANDS[name].split()],
-            cwd=folder, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         after = os.times()
         if finished.returncode:
             raise SystemExit(f"scansnap {COMMANDS[name]}: {finished.stderr}")

@@ -53,9 +53,12 @@ def seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
 
 def without_positions(classes: ss.SequenceClasses) -> ss.SequenceClasses:
     return ss.SequenceClasses(
-        probs=classes.probs, query=classes.query, next_token=classes.next_token, vocab_size=classes.vocab_size,
+        probs=classes.probs,
+        query=classes.query,
+        next_token=classes.next_token,
+        vocab_size=classes.vocab_size,
         weights=classes.weights,
-    )  # fmt: skip
+    )
 
 
 def main() -> None:
@@ -79,8 +82,15 @@ def main() -> None:
         seq_len = 1 + int(classes.sizes.sum()) if classes.num_buckets else 128
         rate = 1.0 if "optimizer" not in switch else 0.01
         common: dict[str, Any] = {"lr_y": rate, "lr_z": rate, "batch_size": 128, "seq_len": seq_len}
-        ours = {**common, "init": "uniform", "dtype": asked.dtype, "device": asked.device, "record": ("loss",),
-                "record_every": None, "seeds": range(asked.runs)}  # fmt: skip
+        ours = {
+            **common,
+            "init": "uniform",
+            "dtype": asked.dtype,
+            "device": asked.device,
+            "record": ("loss",),
+            "record_every": None,
+            "seeds": range(asked.runs),
+        }
         basic = partial(ss.train, without_positions(classes), **ours)
         switched = partial(ss.train, classes, **ours, **switch)
         plain_switch = {key: value for key, value in switch.items() if key not in ONLY_OURS}

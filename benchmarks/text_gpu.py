@@ -47,9 +47,11 @@ def main() -> None:
         second = updates(corpus.vocab_size, "cuda", 0.2, optimizer)
         second.restore(first.state())
         after = losses(second, STEPS // 2, STEPS)
-        print(f"{optimizer}: {whole[0]:.4f} to {whole[-1]:.4f}; repeated "
-              f"{'identical' if whole == again else 'DIFFERENT'}; resumed at step {STEPS // 2} "
-              f"{'identical' if whole == before + after else 'DIFFERENT'}")  # fmt: skip
+        print(
+            f"{optimizer}: {whole[0]:.4f} to {whole[-1]:.4f}; repeated "
+            f"{'identical' if whole == again else 'DIFFERENT'}; resumed at step {STEPS // 2} "
+            f"{'identical' if whole == before + after else 'DIFFERENT'}"
+        )
 
 
 if __name__ == "__main__":

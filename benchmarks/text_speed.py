@@ -142,8 +142,11 @@ def compare(corpus: Corpus, device: str, dropout: float, blocks: int, count: int
         ratios = [p / t for p, t in zip(times["plain"], seconds, strict=True)]
         difference = float((losses[name] / losses["plain"] - 1).abs().max())
         agreement = f"  losses agree to {difference:.1e} over {COMPARED} steps" if not dropout else ""
-        print(f"{name:18s} {1e3 * statistics.median(seconds):8.3f} ms/step  {statistics.median(ratios):5.2f}x "
-              f"({min(ratios):.2f}-{max(ratios):.2f}){agreement}", flush=True)  # fmt: skip
+        print(
+            f"{name:18s} {1e3 * statistics.median(seconds):8.3f} ms/step  {statistics.median(ratios):5.2f}x "
+            f"({min(ratios):.2f}-{max(ratios):.2f}){agreement}",
+            flush=True,
+        )
 
 
 def recording(corpus: Corpus, device: str, layers: int, precision: str, count: int) -> None:
@@ -164,8 +167,11 @@ def recording(corpus: Corpus, device: str, layers: int, precision: str, count: i
         if b:  # the first is a warm-up
             shares.append((spent / (every * step), spent, step))
     share, spent, step = sorted(shares)[len(shares) // 2]
-    print(f"recording, {layers} layer{'s' * (layers > 1)}, {precision}: {1e3 * spent:.1f} ms for "
-          f"{len(windows):,} windows, {share:.2%} of {every} steps of {1e3 * step:.2f} ms", flush=True)  # fmt: skip
+    print(
+        f"recording, {layers} layer{'s' * (layers > 1)}, {precision}: {1e3 * spent:.1f} ms for "
+        f"{len(windows):,} windows, {share:.2%} of {every} steps of {1e3 * step:.2f} ms",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -180,8 +186,10 @@ def main() -> None:
     blocks = arguments.blocks or (25 if arguments.device == "cpu" else 9)
     corpus = read_corpus(arguments.text)
     name = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"{platform.machine()}, {name}, torch {torch.__version__}, Python {sys.version.split()[0]}; "
-          f"{corpus.vocab_size:,} token types, {len(corpus.train):,} training tokens")  # fmt: skip
+    print(
+        f"{platform.machine()}, {name}, torch {torch.__version__}, Python {sys.version.split()[0]}; "
+        f"{corpus.vocab_size:,} token types, {len(corpus.train):,} training tokens"
+    )
     for dropout in (0.0, 0.2):
         compare(corpus, arguments.device, dropout, blocks, count, arguments.compiled)
     for layers in (1, 3):

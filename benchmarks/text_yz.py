@@ -97,9 +97,12 @@ def compare(corpus: Corpus, device: Device, blocks: int) -> None:
     ratios = [ours / theirs for ours, theirs in pairs]
     ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
     what = "s of processor time" if device == "cpu" else "s"
-    print(f"{device}: a pass of (Y, Z) {ours:.2f} {what}, of the published transformer {theirs:.2f}; ratio "
-          f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) over {blocks} alternating blocks; "
-          f"most memory with (Y, Z) {memory:.2f} GiB", flush=True)  # fmt: skip
+    print(
+        f"{device}: a pass of (Y, Z) {ours:.2f} {what}, of the published transformer {theirs:.2f}; ratio "
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) over {blocks} alternating blocks; "
+        f"most memory with (Y, Z) {memory:.2f} GiB",
+        flush=True,
+    )
 
 
 def whole_pass(corpus: Corpus, device: Device) -> None:
@@ -107,9 +110,12 @@ def whole_pass(corpus: Corpus, device: Device) -> None:
         began = time.perf_counter()
         run = train_text(corpus, YZTextOptions(device=device, residual=residual), progress=False)
         spent = time.perf_counter() - began
-        print(f"{device}: a run of one pass, residual {residual}: {spent:.2f} s with {run.sizes['step']} records; loss "
-              f"{float(run['loss'][0, -1]):.3f}, validation loss {float(run['valid_loss'][0, -1]):.3f}, entropy of "
-              f"attention {float(run['normalized_entropy'][0, -1].mean()):.3f} of the largest", flush=True)  # fmt: skip
+        print(
+            f"{device}: a run of one pass, residual {residual}: {spent:.2f} s with {run.sizes['step']} records; loss "
+            f"{float(run['loss'][0, -1]):.3f}, validation loss {float(run['valid_loss'][0, -1]):.3f}, entropy of "
+            f"attention {float(run['normalized_entropy'][0, -1].mean()):.3f} of the largest",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -125,9 +131,11 @@ def main() -> None:
         [arguments.only] if arguments.only else ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
     )
     gpu = f", {torch.cuda.get_device_name()}" if "cuda" in devices else ""
-    print(f"{platform.machine()}, {arguments.threads} threads{gpu}, torch {torch.__version__}, "
-          f"Python {sys.version.split()[0]}; {corpus.vocab_size:,} token types, "
-          f"{len(corpus.train):,} training tokens")  # fmt: skip
+    print(
+        f"{platform.machine()}, {arguments.threads} threads{gpu}, torch {torch.__version__}, "
+        f"Python {sys.version.split()[0]}; {corpus.vocab_size:,} token types, "
+        f"{len(corpus.train):,} training tokens"
+    )
     for device in devices:
         compare(corpus, device, arguments.blocks)
         if device == "cuda":

@@ -90,10 +90,19 @@ def make(shape: dict[str, int], shows: bool, device: str) -> tuple[nn.Module, Ca
 
     library: Any = transformers
     config = library.GPT2Config(
-        vocab_size=shape["vocabulary"], n_positions=shape["length"], n_embd=shape["width"], n_layer=shape["layers"],
-        n_head=shape["heads"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-        use_cache=False, attn_implementation="eager" if shows else "sdpa",
-    )  # fmt: skip
+        vocab_size=shape["vocabulary"],
+        n_positions=shape["length"],
+        n_embd=shape["width"],
+        n_layer=shape["layers"],
+        n_head=shape["heads"],
+        bos_token_id=0,
+        eos_token_id=0,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        use_cache=False,
+        attn_implementation="eager" if shows else "sdpa",
+    )
     more: dict[str, Any] = {"output_attentions": True} if shows else {}
     return library.GPT2LMHeadModel(config).to(device), lambda model, ids: model(input_ids=ids, **more).logits
 
@@ -181,17 +190,27 @@ def main() -> None:
     where = torch.cuda.get_device_name() if on_gpu else f"{platform.machine()}, {torch.get_num_threads()} threads"
     library = "by hand" if find_spec("transformers") is None else "Hugging Face"
     precision = "bfloat16, compiled" if on_gpu else "float32"
-    print(f"GPT-2 ({library}), {shape['layers']} layers of width {shape['width']}, batches of {shape['batch']} x "
-          f"{shape['length']} tokens, {precision}; {where}; torch {torch.__version__}")  # fmt: skip
-    print(f"probe {shape['batch'] // 4} x {shape['length']} tokens, {options.rows} rows of each head; "
-          f"{options.repeats} repetitions")  # fmt: skip
+    print(
+        f"GPT-2 ({library}), {shape['layers']} layers of width {shape['width']}, batches of {shape['batch']} x "
+        f"{shape['length']} tokens, {precision}; {where}; torch {torch.__version__}"
+    )
+    print(
+        f"probe {shape['batch'] // 4} x {shape['length']} tokens, {options.rows} rows of each head; "
+        f"{options.repeats} repetitions"
+    )
     print(f"step                           {1e3 * statistics.median(times['step']):9.2f} ms")
-    print(f"look                           {1e3 * statistics.median(times['added']):9.2f} ms   "
-          f"alone {1e3 * statistics.median(times['look']):.2f} ms")  # fmt: skip
-    print(f"overhead at every {EVERY} steps      {statistics.median(overheads):9.2%}   "
-          f"({min(overheads):.2%} to {max(overheads):.2%}; asked: at most 0.50%)")  # fmt: skip
-    print(f"eager, returning attention     {1e3 * statistics.median(times['eager']):9.2f} ms   "
-          f"{statistics.median(slower):+.0%} in every step ({min(slower):+.0%} to {max(slower):+.0%})")  # fmt: skip
+    print(
+        f"look                           {1e3 * statistics.median(times['added']):9.2f} ms   "
+        f"alone {1e3 * statistics.median(times['look']):.2f} ms"
+    )
+    print(
+        f"overhead at every {EVERY} steps      {statistics.median(overheads):9.2%}   "
+        f"({min(overheads):.2%} to {max(overheads):.2%}; asked: at most 0.50%)"
+    )
+    print(
+        f"eager, returning attention     {1e3 * statistics.median(times['eager']):9.2f} ms   "
+        f"{statistics.median(slower):+.0%} in every step ({min(slower):+.0%} to {max(slower):+.0%})"
+    )
     print(f"watch.step() without a look    {1e9 * nothing:9.0f} ns")
 
 

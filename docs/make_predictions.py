@@ -41,9 +41,15 @@ def run(text: str, groups: list[str], device: str, num_seeds: int, passes: int, 
     facts = {key: predicted.attrs[key] for key in FACTS}
     for group in groups:
         changes = run_trials(
-            corpus, predicted["query"].values, predicted["token"].values, groups=[group], num_seeds=num_seeds,
-            passes=passes, device=device, say=lambda words: print(words, flush=True),
-        )  # fmt: skip
+            corpus,
+            predicted["query"].values,
+            predicted["token"].values,
+            groups=[group],
+            num_seeds=num_seeds,
+            passes=passes,
+            device=device,
+            say=lambda words: print(words, flush=True),
+        )
         store(changes.assign_attrs({**changes.attrs, **facts}), out / f"prediction_{group}.npz")
 
 
@@ -114,14 +120,22 @@ def write(data: Path, page: Path, images: Path, story: Path) -> None:
     parts = [
         OPENING,
         f"![{recipe.title}](images/text/figure_prediction.png)\n\n{recipe.setting}. {origin}.\n\n",
-        "## (Y, Z) itself\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == YZ)), _beside(dataset),
-        "## Regular transformers\n\n", _scores(dataset, np.flatnonzero(dataset["group"] == REGULAR)),
-        f"## The ladder\n\n{LADDER_WORDS}", _scores(dataset, figure.ladder(dataset)),
-        "## How much depends on the two numbers of the method\n\n", _settings(dataset),
-        "## `population` at its ratio and at others\n\n", _ratios(dataset),
-        "## The time of the snap\n\n", _snaps(dataset),
-        "## Tests\n\n", table(recipe.trends(dataset)),
-    ]  # fmt: skip
+        "## (Y, Z) itself\n\n",
+        _scores(dataset, np.flatnonzero(dataset["group"] == YZ)),
+        _beside(dataset),
+        "## Regular transformers\n\n",
+        _scores(dataset, np.flatnonzero(dataset["group"] == REGULAR)),
+        f"## The ladder\n\n{LADDER_WORDS}",
+        _scores(dataset, figure.ladder(dataset)),
+        "## How much depends on the two numbers of the method\n\n",
+        _settings(dataset),
+        "## `population` at its ratio and at others\n\n",
+        _ratios(dataset),
+        "## The time of the snap\n\n",
+        _snaps(dataset),
+        "## Tests\n\n",
+        table(recipe.trends(dataset)),
+    ]
     page.write_text("".join(parts).rstrip() + "\n")
     story.write_text(_told(story.read_text(), dataset))
 

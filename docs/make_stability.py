@@ -72,9 +72,13 @@ def _resized(setting: Setting, vocab_size: int) -> Setting | None:
     every = range(classes.num_classes)
     try:
         resized = SequenceClasses.from_supports(
-            tokens=[classes.support(i) for i in every], probs=[classes.support_probs(i) for i in every],
-            query=classes.query, next_token=classes.next_token, vocab_size=vocab_size, weights=classes.weights,
-        )  # fmt: skip
+            tokens=[classes.support(i) for i in every],
+            probs=[classes.support_probs(i) for i in every],
+            query=classes.query,
+            next_token=classes.next_token,
+            vocab_size=vocab_size,
+            weights=classes.weights,
+        )
     except InputError:
         return None
     return replace(setting, classes=resized)
@@ -125,8 +129,12 @@ def checked(claim: Claim) -> Row:
         outcomes = [outcome(claim, own, setting, seed) for seed in SEEDS]
         others = sorted(set(outcomes) - {SAME})
         seeds = f"{SAME} {1 + outcomes.count(SAME)} of 10" + "".join(f"; {other}" for other in others)
-    return Row(claim.id, own.verdict, seeds,
-               {name: outcome(claim, own, changed) for name, changed in variants(setting).items()})  # fmt: skip
+    return Row(
+        claim.id,
+        own.verdict,
+        seeds,
+        {name: outcome(claim, own, changed) for name, changed in variants(setting).items()},
+    )
 
 
 def page(rows: list[Row]) -> str:

@@ -85,8 +85,11 @@ def number(verdict: Verdict, label: str, field: str) -> str:
 
 def claim_places(texts: dict[Path, str]) -> dict[str, str]:
     """The page and heading of each claim."""
-    return {match[2]: f"{page.name}#{_anchor(text[: match.start()])}" for page, text in texts.items()
-            for match in FOUND.finditer(text)}  # fmt: skip
+    return {
+        match[2]: f"{page.name}#{_anchor(text[: match.start()])}"
+        for page, text in texts.items()
+        for match in FOUND.finditer(text)
+    }
 
 
 def read_coverage() -> list[dict[str, Any]]:
@@ -117,8 +120,13 @@ def coverage_page() -> str:
         f"{len(rows) - with_claim - with_figure} with a reason alone.",
     ]
     for part in parts:
-        lines += ["", f"## {part['name']}", "", "| where | equations | what it says | claims and figures | note |",
-                  "| --- | --- | --- | --- | --- |"]  # fmt: skip
+        lines += [
+            "",
+            f"## {part['name']}",
+            "",
+            "| where | equations | what it says | claims and figures | note |",
+            "| --- | --- | --- | --- | --- |",
+        ]
         for row in part["statements"]:
             tests = [f"[`{name}`]({places[name]})" for name in row.get("claims", ())]
             tests += [f"[Figure {name}]({_figure_page(name)})" for name in row.get("figures", ())]

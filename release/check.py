@@ -106,9 +106,13 @@ def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> str:
     """The output of a command, which sees no other copy of the package."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(
-        [*map(str, command)], cwd=cwd, env={**environment, **variables}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        [*map(str, command)],
+        cwd=cwd,
+        env={**environment, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if done.returncode:
         raise Failed(f"{' '.join(map(str, command))} ended with status {done.returncode}:\n{done.stdout[-3000:]}")
     return done.stdout
@@ -161,8 +165,10 @@ def check_metadata(text: bytes, origin: dict[str, str]) -> None:
     if origin["repository"] and (relative or not metadata.project_urls):
         raise Failed(f"the package's page leads to {', '.join(relative[:3]) or 'no repository'}")
     if not origin["repository"]:
-        print("  the repository has no address: the package's page would have no pictures and no links. Give it the "
-              "remote 'origin', or set SCANSNAP_REPOSITORY.")  # fmt: skip
+        print(
+            "  the repository has no address: the package's page would have no pictures and no links. Give it the "
+            "remote 'origin', or set SCANSNAP_REPOSITORY."
+        )
 
 
 def collect(sdist: Path, folder: Path) -> None:
@@ -170,8 +176,19 @@ def collect(sdist: Path, folder: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     source = folder / sdist.name.removesuffix(".tar.gz")
-    said = run(sys.executable, "-m", "pytest", "-q", "--collect-only", "-n", "0", "-p", "no:cacheprovider",
-               cwd=source, PYTHONPATH=str(source / "src"))  # fmt: skip
+    said = run(
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--collect-only",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        cwd=source,
+        PYTHONPATH=str(source / "src"),
+    )
     print(f"  {said.strip().splitlines()[-1]}")
 
 
@@ -200,8 +217,18 @@ def try_wheel(
     own_python = folder / "venv" / "bin" / "python"
 
     def install(*what: str) -> None:
-        run(own_python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
-            "-c", ROOT / "constraints.txt", *what)  # fmt: skip
+        run(
+            own_python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-compile",
+            "-c",
+            ROOT / "constraints.txt",
+            *what,
+        )
 
     install(str(wheel))
     where = run(own_python, "-c", "import scansnap; print(scansnap.__file__)", cwd=folder).strip()

@@ -70,9 +70,15 @@ def test_own_parts_are_short_and_run(section: str, tmp_path, programs: Programs)
 def test_every_kind_of_part_has_an_example() -> None:
     kinds = [section.splitlines()[0] for section in OWN_PARTS]
     assert [kind.removeprefix("## ") for kind in kinds] == [
-        "An optimizer", "A schedule of the learning rates", "An attention map",
-        "A normalization, a residual connection", "A quantity", "A claim", "Data", "A figure",
-    ]  # fmt: skip
+        "An optimizer",
+        "A schedule of the learning rates",
+        "An attention map",
+        "A normalization, a residual connection",
+        "A quantity",
+        "A claim",
+        "Data",
+        "A figure",
+    ]
 
 
 def test_sweep_commands_run(tmp_path, programs: Programs) -> None:
@@ -156,10 +162,14 @@ def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
     }
     assert set(verdicts.HEAD_VERDICTS) <= set(rows)
     for name, limits in {
-        "exploding-logits": (verdicts.ROUNDED, verdicts.RISING), "collapsed": (verdicts.ONE_KEY,),
-        "uniform": (verdicts.EVEN,), "sink": (verdicts.MOST,), "induction-like": (verdicts.MOST,),
-        "previous-token": (verdicts.MOST,), "sparse": (verdicts.FEW_KEYS,),
-    }.items():  # fmt: skip
+        "exploding-logits": (verdicts.ROUNDED, verdicts.RISING),
+        "collapsed": (verdicts.ONE_KEY,),
+        "uniform": (verdicts.EVEN,),
+        "sink": (verdicts.MOST,),
+        "induction-like": (verdicts.MOST,),
+        "previous-token": (verdicts.MOST,),
+        "sparse": (verdicts.FEW_KEYS,),
+    }.items():
         assert f"| {name} | {verdicts.HEAD_VERDICTS.member(name).severity} |" in rows[name]
         assert all(re.search(rf"\b{limit:g}\b", rows[name]) for limit in limits), name
 

@@ -66,7 +66,11 @@ def package_with_one_more_option(tmp_path: Path) -> Path:
 def test_one_field_is_an_option_everywhere(package_with_one_more_option: Path, tmp_path: Path) -> None:
     """In signatures, documentation, flags, checks, sweeps, TOML files and stored attributes."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={"PYTHONPATH": str(package_with_one_more_option), "COLUMNS": "200", "PATH": ""},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr

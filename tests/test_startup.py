@@ -87,9 +87,14 @@ def test_compiled_code_of_another_version_does_not_count(monkeypatch: pytest.Mon
 def without_torch(*commands: str, cwd: Path) -> list[tuple[str, int]]:
     """What each command says, and its status, in a process in which torch cannot be imported."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH], input="\n".join(commands) + "\n", stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, cwd=cwd, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", WITHOUT_TORCH],
+        input="\n".join(commands) + "\n",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        check=True,
+    )
     said = [part.rpartition("status ") for part in done.stdout.split("$$ ")[1:]]
     return [(words, int(status)) for words, _, status in said]
 

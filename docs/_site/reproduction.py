@@ -33,8 +33,10 @@ def anchor(entry: str) -> str:
 def build(folder: Path) -> tuple[Path, str]:
     """Write the page into the site, and give it a title."""
     reproduction = read_reproduction(RESULTS)
-    pictures = {figure.anchor: DOCS / "images" / "figures" / f"figure_{figure.recipe.name}.png"
-                for figure in reproduction.figures}  # fmt: skip
+    pictures = {
+        figure.anchor: DOCS / "images" / "figures" / f"figure_{figure.recipe.name}.png"
+        for figure in reproduction.figures
+    }
     pictures |= {verdict.id: DOCS / "images" / "claims" / f"{verdict.id}.png" for verdict in reproduction.verdicts}
     page = folder / "reproduction" / "index.html"
     small = {name: small_png(picture.read_bytes()) for name, picture in pictures.items()}

@@ -56,10 +56,15 @@ def test_the_verdict_is_the_one_stated_and_a_wrong_prediction_is_noticed(verdict
 
 def test_categories_go_with_verdicts() -> None:
     allowed = {
-        "misprint": {FAILS}, "error": {FAILS}, "holds": {HOLDS}, "sharpened": {HOLDS, ASSUMED_ONLY}, "added": {HOLDS},
-        "holds under its assumptions": {ASSUMED_ONLY}, "too strong": {ASSUMED_ONLY, FAILS},
+        "misprint": {FAILS},
+        "error": {FAILS},
+        "holds": {HOLDS},
+        "sharpened": {HOLDS, ASSUMED_ONLY},
+        "added": {HOLDS},
+        "holds under its assumptions": {ASSUMED_ONLY},
+        "too strong": {ASSUMED_ONLY, FAILS},
         "fails under true SGD": {ASSUMED_ONLY, FAILS},
-    }  # fmt: skip
+    }
     assert set(allowed) == set(CATEGORIES)
     page, verdicts = PAGE.read_text(), stated()
     for claim in claims():
@@ -146,9 +151,15 @@ def test_state_velocity_is_a_step_of_training() -> None:
     """The claims' population gradient against one step of the engine, from a state after ten."""
     classes = ss.syn_medium(num_query=3)
     result = train(
-        classes, lr_y=0.5, lr_z=0.25, steps=11, batch_size=None, seq_len=np.inf, dtype="float64",
+        classes,
+        lr_y=0.5,
+        lr_z=0.25,
+        steps=11,
+        batch_size=None,
+        seq_len=np.inf,
+        dtype="float64",
         record=("attention_logits", "decoder"),
-    ).isel(run=0, layer=0, head=0)  # fmt: skip
+    ).isel(run=0, layer=0, head=0)
     before, after = result.sel(step=10), result.sel(step=11)
     dy, dz = State(classes, before["decoder"].values, before["attention_logits"].values).velocity()
     np.testing.assert_allclose(after["decoder"].values - before["decoder"].values, 0.5 * dy, atol=1e-14)

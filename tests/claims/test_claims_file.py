@@ -123,7 +123,7 @@ NONSENSE = {
         "from scansnap.claims.claim import claim\n" + 2 * "@claim('A', where='here')\ndef a(check): pass\n",
         r"there is a claim called 'a' already: give this one another name \(my_claims.py, line 4\)\.",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "message"), NONSENSE.values(), ids=NONSENSE)

@@ -64,10 +64,17 @@ AXES: dict[str, tuple[float, float, int, bool, bool]] = {
 """First and last place on the x axis, number of places, and whether x and y are logarithmic."""
 
 LOGARITHMIC = {
-    "lemma_11": (False, False), "lemma_13": (True, True), "lemma_14": (False, False), "lemma_15": (True, True),
-    "lemma_16": (True, False), "lemma_17": (True, True), "remark_2_start": (True, True), "equation_93": (False, False),
-    "equation_132": (True, False), "figure_9": (True, True),
-}  # fmt: skip
+    "lemma_11": (False, False),
+    "lemma_13": (True, True),
+    "lemma_14": (False, False),
+    "lemma_15": (True, True),
+    "lemma_16": (True, False),
+    "lemma_17": (True, True),
+    "remark_2_start": (True, True),
+    "equation_93": (False, False),
+    "equation_132": (True, False),
+    "figure_9": (True, True),
+}
 """Whether x and y are logarithmic, where the x axis depends on what is measured."""
 
 
@@ -97,9 +104,7 @@ def measurement(verdict: Verdict, label: str) -> Measurement:
 
 def sizes(verdict: Verdict) -> dict[str, Any]:
     setting = verdict.setting
-    return {
-        "vocab_size": setting.classes.vocab_size, "num_classes": setting.classes.num_classes, "lr_y": setting.lr_y
-    }  # fmt: skip
+    return {"vocab_size": setting.classes.vocab_size, "num_classes": setting.classes.num_classes, "lr_y": setting.lr_y}
 
 
 def growth(verdict: Verdict, t: Any) -> Any:
@@ -466,13 +471,41 @@ LINES: dict[str, Callable[[Verdict, Curve], None]] = {
     **{
         check.__name__: check
         for check in (
-            lemma_2, lemma_4, lemma_5, lemma_6, lemma_7, lemma_8, lemma_9, lemma_10, lemma_11, lemma_12, lemma_14,
-            lemma_16, theorem_1, theorem_2, theorem_3, theorem_4, corollary_1, corollary_2, remark_1, remark_2_start,
-            assumption_2, equation_12, equation_88, equation_93, equation_112, equation_132, figure_9,
-            symmetric_drive, positional_prior, tf_idf, residual_beta, residual_fates,
+            lemma_2,
+            lemma_4,
+            lemma_5,
+            lemma_6,
+            lemma_7,
+            lemma_8,
+            lemma_9,
+            lemma_10,
+            lemma_11,
+            lemma_12,
+            lemma_14,
+            lemma_16,
+            theorem_1,
+            theorem_2,
+            theorem_3,
+            theorem_4,
+            corollary_1,
+            corollary_2,
+            remark_1,
+            remark_2_start,
+            assumption_2,
+            equation_12,
+            equation_88,
+            equation_93,
+            equation_112,
+            equation_132,
+            figure_9,
+            symmetric_drive,
+            positional_prior,
+            tf_idf,
+            residual_beta,
+            residual_fates,
         )
     },
-}  # fmt: skip
+}
 
 
 MEANS: dict[str, tuple[float, ...]] = {

@@ -24,14 +24,23 @@ def drawn_classes(draw: st.DrawFn) -> ss.SequenceClasses:
     probs /= probs.sum(axis=1, keepdims=True)
     queries = 6 + rng.integers(0, 2, size=count)
     return ss.SequenceClasses(
-        probs=probs, query=queries, next_token=8 + np.arange(count), vocab_size=8 + count,
+        probs=probs,
+        query=queries,
+        next_token=8 + np.arange(count),
+        vocab_size=8 + count,
         weights=rng.dirichlet(np.full(count, 5.0)),
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=200, deadline=None)
-@given(drawn_classes(), st.floats(0.1, 2.0), st.floats(0.01, 2.0), st.floats(0.2, 5.0),
-       st.sampled_from(["true", "modified"]), st.integers(0, 2**32 - 1))  # fmt: skip
+@given(
+    drawn_classes(),
+    st.floats(0.1, 2.0),
+    st.floats(0.01, 2.0),
+    st.floats(0.2, 5.0),
+    st.sampled_from(["true", "modified"]),
+    st.integers(0, 2**32 - 1),
+)
 def test_velocities_are_in_proportion_to_their_rates(classes, lr_y, lr_z, factor, gradient, seed) -> None:
     """One step from a drawn state: rates c times as large move Y and Z exactly c times as far (claims/rates.py)."""
     rng = np.random.default_rng(seed)
@@ -39,9 +48,19 @@ def test_velocities_are_in_proportion_to_their_rates(classes, lr_y, lr_z, factor
     start = rng.normal(size=(size, size)), rng.normal(size=(size, size))
     moves = []
     for scale in (1.0, factor):
-        run = ss.train(classes, lr_y=scale * lr_y, lr_z=scale * lr_z, steps=1, batch_size=None, seq_len=np.inf,
-                       dtype="float64", init=start, decoder_gradient=gradient, progress=False,
-                       record=("decoder", "attention_logits"))  # fmt: skip
+        run = ss.train(
+            classes,
+            lr_y=scale * lr_y,
+            lr_z=scale * lr_z,
+            steps=1,
+            batch_size=None,
+            seq_len=np.inf,
+            dtype="float64",
+            init=start,
+            decoder_gradient=gradient,
+            progress=False,
+            record=("decoder", "attention_logits"),
+        )
         moves.append([np.diff(run[name].values[0], axis=0) for name in ("decoder", "attention_logits")])
     for plain, scaled in zip(*moves, strict=True):
         np.testing.assert_allclose(scaled, factor * plain, rtol=1e-9, atol=1e-11)
@@ -52,10 +71,20 @@ def test_euler_steps_approach_the_same_law() -> None:
     """Whole runs: a tenth of the rates in ten times the steps."""
     classes = ss.syn_small()
     runs = [
-        ss.train(classes, lr_y=rate, lr_z=rate, steps=steps, batch_size=None, seq_len=np.inf, dtype="float64",
-                 record_every=steps, record=("attention_logits",), progress=False)["attention_logits"].values
+        ss.train(
+            classes,
+            lr_y=rate,
+            lr_z=rate,
+            steps=steps,
+            batch_size=None,
+            seq_len=np.inf,
+            dtype="float64",
+            record_every=steps,
+            record=("attention_logits",),
+            progress=False,
+        )["attention_logits"].values
         for rate, steps in ((0.1, 100), (0.01, 1000), (0.001, 10_000))
-    ]  # fmt: skip
+    ]
     first, second, third = (run[0, -1] for run in runs)
     assert np.abs(second - third).max() < 0.2 * np.abs(first - third).max()
     np.testing.assert_allclose(second, third, atol=0.02 * np.abs(third).max())
@@ -83,10 +112,23 @@ def test_attention_moves_by_eq_10_with_the_chance_of_each_class(classes, lr_y, u
 def test_equal_heads_are_one_head_at_other_rates(classes, lr_y, lr_z, heads) -> None:
     """H heads from zero against one head with the rates H eta_Y and eta_Z/H (claims/heads.py), step by step."""
     together, alone = (
-        ss.train(classes, lr_y=y, lr_z=z, heads=count, steps=12, batch_size=None, seq_len=np.inf, dtype="float64",
-                 record_every=4, record=("attention_logits",), progress=False)["attention_logits"].isel(head=0).values
+        ss.train(
+            classes,
+            lr_y=y,
+            lr_z=z,
+            heads=count,
+            steps=12,
+            batch_size=None,
+            seq_len=np.inf,
+            dtype="float64",
+            record_every=4,
+            record=("attention_logits",),
+            progress=False,
+        )["attention_logits"]
+        .isel(head=0)
+        .values
         for y, z, count in ((lr_y, lr_z, heads), (heads * lr_y, lr_z / heads, 1))
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(together, alone, atol=1e-12)
     assert np.abs(alone).max() > 1e-9 or theory.overlaps(theory.directions(classes.probs)).max() < 1e-9
 

@@ -20,8 +20,17 @@ def small() -> Setting:
 
 def losses(check: Check, steps: int = 5) -> np.ndarray:
     setting = check.setting
-    dataset = ss.train(setting.classes, lr_y=setting.lr_y, lr_z=setting.lr_z, steps=steps, batch_size=None,
-                       seq_len=np.inf, record=("loss",), dtype="float64", progress=False)  # fmt: skip
+    dataset = ss.train(
+        setting.classes,
+        lr_y=setting.lr_y,
+        lr_z=setting.lr_z,
+        steps=steps,
+        batch_size=None,
+        seq_len=np.inf,
+        record=("loss",),
+        dtype="float64",
+        progress=False,
+    )
     return dataset["loss"].values[0]
 
 

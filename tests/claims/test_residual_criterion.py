@@ -66,8 +66,13 @@ def check_moves(classes: ss.SequenceClasses, lr_y: float) -> None:
 
 def test_the_weight_of_the_shared_token_decides() -> None:
     """In `local_common` the move changes sign where f^2 of the shared token is 0.64 of the common one's."""
-    for shared, common, gains in ((1.0, 1.0, False), (0.82, 1.0, False), (0.78, 1.0, True), (0.1, 1.0, True),
-                                  (1.0, 2.0, True)):  # fmt: skip
+    for shared, common, gains in (
+        (1.0, 1.0, False),
+        (0.82, 1.0, False),
+        (0.78, 1.0, True),
+        (0.1, 1.0, True),
+        (1.0, 2.0, True),
+    ):
         classes = ss.local_common(shared=shared, common=common)
         velocity = theory.residual_velocity(theory.directions(classes.probs), classes.query, vocab_size=1600)
         assert (velocity[0, 32] > 0) == gains

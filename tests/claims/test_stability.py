@@ -63,8 +63,14 @@ def test_what_flips_is_noticed() -> None:
     row = PROGRAM["checked"](own_claim())
     assert row.verdict == "holds"
     assert row.seeds == "same 6 of 10; holds under its assumptions only"
-    assert row.cells == {"2 η_Y": "fails", "η_Y/2": "same", "2 η_Z": "not as corrected: rate of attention",
-                         "η_Z/2": "same", "2 M": "same numbers", "M/2": "no room"}  # fmt: skip
+    assert row.cells == {
+        "2 η_Y": "fails",
+        "η_Y/2": "same",
+        "2 η_Z": "not as corrected: rate of attention",
+        "η_Z/2": "same",
+        "2 M": "same numbers",
+        "M/2": "no room",
+    }
     assert not row.stable
     excused = PROGRAM["checked"](own_claim(assumes=("decoder_rate",)))
     assert excused.cells["2 η_Y"] == "assumptions not met"
@@ -75,7 +81,10 @@ def test_sizes_change_as_the_table_says() -> None:
     changed = PROGRAM["variants"](Setting(ss.single_common(), lr_y=0.5, lr_z=0.05))
     assert [setting.classes.vocab_size for setting in changed.values()] == [1000] * 4 + [2000, 500]
     assert [(setting.lr_y, setting.lr_z) for setting in changed.values()][:4] == [
-        (1.0, 0.05), (0.25, 0.05), (0.5, 0.1), (0.5, 0.025)
-    ]  # fmt: skip
+        (1.0, 0.05),
+        (0.25, 0.05),
+        (0.5, 0.1),
+        (0.5, 0.025),
+    ]
     np.testing.assert_array_equal(changed["2 M"].classes.probs[:, :1000], ss.single_common().probs)
     assert PROGRAM["variants"](Setting(ss.near_distinct()))["2 M"] is None

@@ -302,27 +302,95 @@ def test_help_names_every_option(tmp_path, verb: str) -> None:
 
 def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     """Every switch from the command line, with the numbers of Python; pictures of heads too."""
-    words = ["train", "--steps", "4", "--momentum", "0", "--residual", "yes", "--normalization", "layer",
-             "--heads", "2", "--init", "uniform", "--init-scale-z", "3", "--attention-prior", "common=-1,11=0.5",
-             "--num-sequences", "20", "--record", "loss,fresh_loss,attention,entropy", "--store", "a.zarr",
-             "--picture", "a.png"]  # fmt: skip
+    words = [
+        "train",
+        "--steps",
+        "4",
+        "--momentum",
+        "0",
+        "--residual",
+        "yes",
+        "--normalization",
+        "layer",
+        "--heads",
+        "2",
+        "--init",
+        "uniform",
+        "--init-scale-z",
+        "3",
+        "--attention-prior",
+        "common=-1,11=0.5",
+        "--num-sequences",
+        "20",
+        "--record",
+        "loss,fresh_loss,attention,entropy",
+        "--store",
+        "a.zarr",
+        "--picture",
+        "a.png",
+    ]
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "loss on fresh data" in done.stdout
     assert (tmp_path / "a.png").exists()
     result = ss.load(tmp_path / "a.zarr")
     same = ss.train(
-        ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=4, residual=True, normalization="layer", heads=2, init="uniform",
-        init_scale_z=3.0, attention_prior={"common": -1.0, 11: 0.5}, num_sequences=20, record_every=2,
+        ss.syn_small(),
+        lr_y=1.0,
+        lr_z=1.0,
+        steps=4,
+        residual=True,
+        normalization="layer",
+        heads=2,
+        init="uniform",
+        init_scale_z=3.0,
+        attention_prior={"common": -1.0, 11: 0.5},
+        num_sequences=20,
+        record_every=2,
         record=("loss", "fresh_loss", "attention", "entropy"),
-    )  # fmt: skip
+    )
     assert np.allclose(result["attention"], same["attention"])
-    flow = run("flow", "--times", "1,10", "--residual", "yes", "--normalization", "layer",
-               "--attention-prior", "common=-1", "--store", "f.zarr", "--json", cwd=tmp_path)  # fmt: skip
+    flow = run(
+        "flow",
+        "--times",
+        "1,10",
+        "--residual",
+        "yes",
+        "--normalization",
+        "layer",
+        "--attention-prior",
+        "common=-1",
+        "--store",
+        "f.zarr",
+        "--json",
+        cwd=tmp_path,
+    )
     assert flow.returncode == 0, flow.stderr
-    sweep = run("sweep", "--classes", "syn-small", "--lr-z", "1", "--lr-y", "1", "--steps", "2", "--residual", "no,yes",
-                "--normalization", "l2,layer", "--num-sequences", "4,none", "--attention-prior", "none/common=-2",
-                "--optimizer", "sign_sgd", "--heads", "1", "--json", cwd=tmp_path)  # fmt: skip
+    sweep = run(
+        "sweep",
+        "--classes",
+        "syn-small",
+        "--lr-z",
+        "1",
+        "--lr-y",
+        "1",
+        "--steps",
+        "2",
+        "--residual",
+        "no,yes",
+        "--normalization",
+        "l2,layer",
+        "--num-sequences",
+        "4,none",
+        "--attention-prior",
+        "none/common=-2",
+        "--optimizer",
+        "sign_sgd",
+        "--heads",
+        "1",
+        "--json",
+        cwd=tmp_path,
+    )
     assert sweep.returncode == 0, sweep.stderr
     assert json.loads(sweep.stdout)["runs"] == 16
 
@@ -384,8 +452,24 @@ def _own_lists(monkeypatch) -> None:
 @pytest.mark.usefixtures("_own_lists")
 def test_parts_of_your_own_by_name(tmp_path) -> None:
     (tmp_path / "parts.py").write_text(PARTS)
-    own = ["--from", "parts.py", "--classes", "syn-small", "--lr-y", "1", "--lr-z", "1", "--steps", "4",
-           "--optimizer", "plain", "--residual", "half", "--record", "loss,largest"]  # fmt: skip
+    own = [
+        "--from",
+        "parts.py",
+        "--classes",
+        "syn-small",
+        "--lr-y",
+        "1",
+        "--lr-z",
+        "1",
+        "--steps",
+        "4",
+        "--optimizer",
+        "plain",
+        "--residual",
+        "half",
+        "--record",
+        "loss,largest",
+    ]
     train, again = (run("train", *own, cwd=tmp_path) for _ in range(2))
     assert train.returncode == 0, train.stderr
     assert again.stdout.splitlines()[-1].split()[1] == train.stdout.splitlines()[-1].split()[1]
@@ -414,8 +498,20 @@ def test_parts_of_your_own_by_name(tmp_path) -> None:
 @pytest.mark.usefixtures("_own_lists")
 def test_a_mistake_in_your_own_file_is_one_sentence(tmp_path) -> None:
     (tmp_path / "parts.py").write_text(PARTS)
-    words = ["--from", "parts.py", "--classes", "syn-small", "--lr-y", "1", "--lr-z", "1", "--steps", "4",
-             "--record", "hopeless"]  # fmt: skip
+    words = [
+        "--from",
+        "parts.py",
+        "--classes",
+        "syn-small",
+        "--lr-y",
+        "1",
+        "--lr-z",
+        "1",
+        "--steps",
+        "4",
+        "--record",
+        "hopeless",
+    ]
     sentence = "AttributeError: 'Snapshot' object has no attribute 'nothing'"
     train = run("train", *words, cwd=tmp_path)
     assert train.returncode == 2
@@ -432,8 +528,16 @@ def test_positions_from_the_command_line(tmp_path) -> None:
     bias = ["--position-bias", "0,-1,-2", "--learn-position-bias", "--record", "loss,position_bias"]
     done = run("train", *words, *bias, "--store", "a.zarr", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    same = ss.train(classes, lr_y=1.0, lr_z=1.0, seq_len=4, steps=3, position_bias=[0, -1, -2],
-                    learn_position_bias=True, record=("loss", "position_bias"))  # fmt: skip
+    same = ss.train(
+        classes,
+        lr_y=1.0,
+        lr_z=1.0,
+        seq_len=4,
+        steps=3,
+        position_bias=[0, -1, -2],
+        learn_position_bias=True,
+        record=("loss", "position_bias"),
+    )
     assert np.allclose(ss.load(tmp_path / "a.zarr")["position_bias"], same["position_bias"])
     flow = run("flow", *words[:6], "--times", "1,10", "--position-bias", "alibi=1", "--store", "f.zarr", cwd=tmp_path)
     assert flow.returncode == 0, flow.stderr

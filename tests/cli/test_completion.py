@@ -32,8 +32,10 @@ def test_bash_completes_what_was_installed(tmp_path: Path) -> None:
     done = subprocess.run([str(BASH), "-c", SCRIPT], capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert "bash completion installed" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-3:] == [
-        "scansnap tr: train", "scansnap corpus cl: classes", "scansnap train --pre: --preset"
-    ]  # fmt: skip
+        "scansnap tr: train",
+        "scansnap corpus cl: classes",
+        "scansnap train --pre: --preset",
+    ]
 
 
 def test_completion_is_quick() -> None:

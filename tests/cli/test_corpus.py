@@ -71,8 +71,21 @@ def test_predictions_from_a_text_and_from_counts(run, tmp_path) -> None:
     heading, *table = [line.split() for line in out.splitlines()[-4:]]
     assert heading == ["query", "token", "gain", "shuffled", "count"]
     assert (table[0][0], [len(row) for row in table]) == ("the", [5, 4, 4])
-    out = run("corpus", "predict", "pets.txt", "--queries", "1", "--window", "8", "--method", "population",
-              "--lr-z", "3", "--steps", "7")[1]  # fmt: skip
+    out = run(
+        "corpus",
+        "predict",
+        "pets.txt",
+        "--queries",
+        "1",
+        "--window",
+        "8",
+        "--method",
+        "population",
+        "--lr-z",
+        "3",
+        "--steps",
+        "7",
+    )[1]
     assert "after 7 updates at the rates η_Y = 30 and η_Z = 3." in out
     assert "says more" not in out
     assert "exists" not in run("corpus", "predict", "pets.txt", "--window", "8", "--store", "p.zarr")[2]

@@ -135,8 +135,18 @@ def test_show_refuses_what_is_no_text_result(folder: Path) -> None:
 def test_help_is_for_newcomers(folder: Path) -> None:
     assert "Train transformers on text and follow their attention" in run("text", "--help", cwd=folder).stdout
     said = run("text", "train", "--help", cwd=folder).stdout
-    for option in ("--lr-y", "--lr-z", "--layers", "--positions", "--precision", "--evaluate-every", "--tokenizer",
-                   "--model", "--residual", "5.0; yz: 30.0"):  # fmt: skip
+    for option in (
+        "--lr-y",
+        "--lr-z",
+        "--layers",
+        "--positions",
+        "--precision",
+        "--evaluate-every",
+        "--tokenizer",
+        "--model",
+        "--residual",
+        "5.0; yz: 30.0",
+    ):
         assert option in " ".join(said.split())
 
 

@@ -44,8 +44,10 @@ def test_a_folder_has_the_splits_of_its_files(tmp_path: Path, train: str, valid:
     text_files = find_text(tmp_path / "text")
     assert text_files.name == "text"
     assert {split: text_of(text_files, split) for split in text_files.splits} == {
-        "train": "a b\n", "valid": "c\n", "test": "d\n"
-    }  # fmt: skip
+        "train": "a b\n",
+        "valid": "c\n",
+        "test": "d\n",
+    }
 
 
 def test_without_a_valid_split_the_end_of_the_training_text_is_held_out(tmp_path: Path) -> None:

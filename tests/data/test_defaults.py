@@ -54,16 +54,32 @@ def unlisted(module: ModuleType, rows: list[Row]) -> set[tuple[str, str]]:
 
 
 ROWS: list[Row] = [
-    (ss.synthetic, {"num_query": 2, "next_per_query": 2},
-     {"num_common": (10, 9), "num_distinct": (10, 9), "vocab_size": (56, 57)}),
+    (
+        ss.synthetic,
+        {"num_query": 2, "next_per_query": 2},
+        {"num_common": (10, 9), "num_distinct": (10, 9), "vocab_size": (56, 57)},
+    ),
     (ss.syn_medium, {}, {"num_query": (3, 4)}),
-    (ss.local_common, {},
-     {"num_distinct": (8, 7), "vocab_size": (1600, 1601), "shared": (1.0, 0.5), "common": (1.0, 0.5)}),
+    (
+        ss.local_common,
+        {},
+        {"num_distinct": (8, 7), "vocab_size": (1600, 1601), "shared": (1.0, 0.5), "common": (1.0, 0.5)},
+    ),
     (ss.single_common, {}, {"num_classes": (10, 9), "num_distinct": (5, 4), "vocab_size": (1000, 1001)}),
-    (ss.near_distinct, {},
-     {"num_positions": (16, 15), "num_query": (1, 2), "next_per_query": (2, 3), "num_common": (10, 9),
-      "num_distinct": (5, 4), "near": (0.5, 0.4), "decay": (0.7, 0.6)}),
-]  # fmt: skip
+    (
+        ss.near_distinct,
+        {},
+        {
+            "num_positions": (16, 15),
+            "num_query": (1, 2),
+            "next_per_query": (2, 3),
+            "num_common": (10, 9),
+            "num_distinct": (5, 4),
+            "near": (0.5, 0.4),
+            "decay": (0.7, 0.6),
+        },
+    ),
+]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].__name__)

@@ -123,8 +123,10 @@ def test_a_next_token_may_follow_several_queries() -> None:
     """Tokens are common if they occur with several next tokens, in however many classes."""
     classes = ss.SequenceClasses(
         probs=[[0.5, 0.5, 0, 0, 0, 0, 0, 0], [0, 0.4, 0.6, 0, 0, 0, 0, 0], [0.7, 0, 0, 0.3, 0, 0, 0, 0]],
-        query=[4, 4, 5], next_token=[6, 7, 6], vocab_size=8,
-    )  # fmt: skip
+        query=[4, 4, 5],
+        next_token=[6, 7, 6],
+        vocab_size=8,
+    )
     assert not classes.has_psi
     assert ss.SequenceClasses(**GOOD).has_psi
     assert classes.common_tokens.tolist() == [1]

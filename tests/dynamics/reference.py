@@ -46,8 +46,14 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 OPTIONS: dict[str, Any] = {
-    "lr_y": 1.0, "lr_z": 1.0, "steps": 1, "batch_size": 8, "seq_len": 16, "dtype": "float64", "record": ("loss",),
-}  # fmt: skip
+    "lr_y": 1.0,
+    "lr_z": 1.0,
+    "steps": 1,
+    "batch_size": 8,
+    "seq_len": 16,
+    "dtype": "float64",
+    "record": ("loss",),
+}
 
 
 def work_of(classes: ss.DataSource, **options: Any) -> Work:

@@ -86,9 +86,16 @@ def test_against_autograd(kind: type[Engine], switches: dict[str, Any], classes:
     layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
     dy, dz, loss = autograd(classes, decoder, attention + prior, sequences, owner, **layer)
     engine = engine_of(
-        kind, classes, init=(decoder, attention), lr_y=RATE, lr_z=RATE, seeds=seed, batch_size=batch, seq_len=length,
+        kind,
+        classes,
+        init=(decoder, attention),
+        lr_y=RATE,
+        lr_z=RATE,
+        seeds=seed,
+        batch_size=batch,
+        seq_len=length,
         **options,
-    )  # fmt: skip
+    )
     layout = start_of(classes, init=(decoder, attention), **layer).layout
     before_y, before_z = decoder_of(engine)[0], logits_of(engine)[0]
     found_loss = engine.advance(1)[0][0, 0]
@@ -128,8 +135,11 @@ def test_optimizers_on_whole_matrices(
     """Eight steps from a start with equal columns against the whole model: what is merged moves as it would apart."""
     classes = ss.SequenceClasses(
         probs=[[0.5, 0.3, 0.2, 0, 0, 0, 0, 0, 0], [0.4, 0, 0, 0.1, 0.5, 0, 0, 0, 0], [0, 0.6, 0, 0.4, 0, 0, 0, 0, 0]],
-        query=[5, 5, 1], next_token=[6, 7, 0], vocab_size=9, weights=[0.5, 0.2, 0.3],
-    )  # fmt: skip
+        query=[5, 5, 1],
+        next_token=[6, 7, 0],
+        vocab_size=9,
+        weights=[0.5, 0.2, 0.3],
+    )
     heads = architecture["heads"]
     decoder, attention = matrices(classes, 3, heads)
     decoder[..., 2:6] = decoder[..., 2:3]  # columns that are no next tokens and start equal
@@ -151,9 +161,19 @@ def test_optimizers_on_whole_matrices(
                 step = p.grad.sign() if options["optimizer"] == "sign_sgd" else p.grad / p.grad.norm()
                 p -= rate * step
     engine = engine_of(
-        kind, classes, init=(decoder, attention), lr_y=0.03, lr_z=0.02, steps=8, batch_size=None, seq_len=20,
-        num_sequences=40, seeds=4, **architecture, **options,
-    )  # fmt: skip
+        kind,
+        classes,
+        init=(decoder, attention),
+        lr_y=0.03,
+        lr_z=0.02,
+        steps=8,
+        batch_size=None,
+        seq_len=20,
+        num_sequences=40,
+        seeds=4,
+        **architecture,
+        **options,
+    )
     engine.advance(8)
     layout = start_of(classes, init=(decoder, attention), **architecture).layout
     assert layout.num_columns < 9
@@ -169,9 +189,16 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
     classes = ss.syn_medium(num_query=2)
     y, z = matrices(classes, 1, architecture["heads"])
     engine = engine_of(
-        TensorEngine, classes, init=(y, z), lr_y=RATE, lr_z=0.0, batch_size=None, seq_len=math.inf,
-        decoder_gradient="modified", **architecture,
-    )  # fmt: skip
+        TensorEngine,
+        classes,
+        init=(y, z),
+        lr_y=RATE,
+        lr_z=0.0,
+        batch_size=None,
+        seq_len=math.inf,
+        decoder_gradient="modified",
+        **architecture,
+    )
     tensors, before = engine._layout, decoder_of(engine)
     batch = population_batch(tensors, 1)
     value = directions(tensors, engine.parameters["attention_logits"], batch, token_weights(batch)).value
@@ -218,9 +245,15 @@ class Still(SGD):
 
 def test_the_kernel_takes_built_in_parts_alone() -> None:
     for switch in (
-        {}, {"normalization": "layer"}, {"residual": True}, {"heads": 2}, {"num_sequences": 5},
-        {"optimizer": "sign_sgd"}, {"optimizer": "normalized_sgd"}, {"decoder_gradient": "modified"},
-    ):  # fmt: skip
+        {},
+        {"normalization": "layer"},
+        {"residual": True},
+        {"heads": 2},
+        {"num_sequences": 5},
+        {"optimizer": "sign_sgd"},
+        {"optimizer": "normalized_sgd"},
+        {"decoder_gradient": "modified"},
+    ):
         assert engine_for(work_of(ss.syn_small(), **switch)) is KernelEngine
     for part in ({"attention_map": Warm()}, {"normalization": Unchanged()}, {"optimizer": Still()}):
         work = work_of(ss.syn_small(), **part)
@@ -249,15 +282,27 @@ def test_uniform_starts_are_what_they_say(architecture: dict[str, Any]) -> None:
 def test_flow_is_the_limit_of_training_for_every_layer() -> None:
     """Unit steps at rates 1/2, 1/4 and 1/8 as large: the difference to the flow falls in proportion."""
     classes = ss.syn_medium(num_query=2)
-    layer: dict[str, Any] = {"normalization": "layer", "residual": True, "heads": 2, "init": "uniform",
-                             "attention_prior": {"common": -0.5}}  # fmt: skip
+    layer: dict[str, Any] = {
+        "normalization": "layer",
+        "residual": True,
+        "heads": 2,
+        "init": "uniform",
+        "attention_prior": {"common": -0.5},
+    }
     exact = ss.flow(classes, lr_y=1.0, lr_z=1.0, times=[16.0], **layer)["attention_logits"].values[0, -1]
     errors = []
     for finer in (2, 4, 8):
         run = ss.train(
-            classes, lr_y=1 / finer, lr_z=1 / finer, steps=16 * finer, batch_size=None, seq_len=math.inf,
-            dtype="float64", record_every=16 * finer, **layer,
-        )  # fmt: skip
+            classes,
+            lr_y=1 / finer,
+            lr_z=1 / finer,
+            steps=16 * finer,
+            batch_size=None,
+            seq_len=math.inf,
+            dtype="float64",
+            record_every=16 * finer,
+            **layer,
+        )
         errors.append(np.abs(run["attention_logits"].values[0, -1] - exact).max())
     ratios = np.array(errors[:-1]) / errors[1:]
     assert ((ratios > 1.7) & (ratios < 2.3)).all()

@@ -44,9 +44,15 @@ def test_it_draws_the_same_counts(classes: SequenceClasses, seq_len: int) -> Non
     layout = CompactLayout.of(classes, np.arange(classes.vocab_size))
     tensors = LayoutTensors.of(layout, dtype=torch.float64, device=DEVICE)
     options = TrainOptions(
-        lr_y=1.0, lr_z=1.0, seeds=[7, 0, 2**40, 7], steps=1, batch_size=5, seq_len=seq_len, dtype="float64",
+        lr_y=1.0,
+        lr_z=1.0,
+        seeds=[7, 0, 2**40, 7],
+        steps=1,
+        batch_size=5,
+        seq_len=seq_len,
+        dtype="float64",
         device=DEVICE,
-    )  # fmt: skip
+    )
     host = HostSampler(classes, tensors, Request(options.runs.seed, options.batch_size, options.length))
     device = DeviceSampler(layout, tensors, options, options.runs)
     for t in (0, 1, 12345):

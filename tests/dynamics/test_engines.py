@@ -30,13 +30,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "uniform start": {"init": "uniform", "momentum": 0.9},
     "modified": {"decoder_gradient": "modified", "momentum": 0.5, "init": "uniform"},
     "modified, layer, heads": {
-        "decoder_gradient": "modified", "normalization": "layer", "heads": 2, "residual": True, "init": "uniform",
+        "decoder_gradient": "modified",
+        "normalization": "layer",
+        "heads": 2,
+        "residual": True,
+        "init": "uniform",
         "batch_size": 3,
     },
     "layer, momentum, rare classes": {"normalization": "layer", "momentum": 0.9, "batch_size": 1, "steps": 80},
     "layer, sign": {"normalization": "layer", "optimizer": "sign_sgd", "lr_y": [0.01, 0.02], "lr_z": [0.02, 0.01]},
     "whole set": {"num_sequences": 12, "batch_size": None, "momentum": 0.9},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
@@ -53,9 +57,7 @@ def test_engines_agree(options: dict[str, Any]) -> None:
     assert np.allclose(kernel.evaluate(), tensor.evaluate(), rtol=1e-10)
 
 
-ALONE = ss.SequenceClasses(
-    probs=[[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], query=[2, 2], next_token=[3, 4], vocab_size=5
-)  # fmt: skip
+ALONE = ss.SequenceClasses(probs=[[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], query=[2, 2], next_token=[3, 4], vocab_size=5)
 
 
 @pytest.mark.parametrize("optimizer", ["sign_sgd", "normalized_sgd", "adam"])
@@ -85,10 +87,19 @@ def test_what_has_no_gradient_does_not_move(
 
 def test_tokens_that_are_sometimes_alone_move_with_the_others() -> None:
     kernel, tensor = (
-        engine_of(kind, ss.syn_medium(num_query=3), optimizer="sign_sgd", init="uniform", seq_len=3, lr_y=0.1, lr_z=0.1,
-                  steps=10, seeds=3)
+        engine_of(
+            kind,
+            ss.syn_medium(num_query=3),
+            optimizer="sign_sgd",
+            init="uniform",
+            seq_len=3,
+            lr_y=0.1,
+            lr_z=0.1,
+            steps=10,
+            seeds=3,
+        )
         for kind in (KernelEngine, TensorEngine)
-    )  # fmt: skip
+    )
     kernel.advance(10), tensor.advance(10)
     assert relative(logits_of(kernel), logits_of(tensor)) < 1e-12
 

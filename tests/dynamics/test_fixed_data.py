@@ -114,9 +114,12 @@ def test_a_prior_is_a_start(optimizer: str) -> None:
 
 def test_priors_name_tokens_and_kinds() -> None:
     classes = ss.SequenceClasses(
-        probs=[[0.5, 0.5, 0, 0, 0], [0.4, 0, 0.6, 0, 0]], query=[3, 3], next_token=[2, 4], vocab_size=5,
+        probs=[[0.5, 0.5, 0, 0, 0], [0.4, 0, 0.6, 0, 0]],
+        query=[3, 3],
+        next_token=[2, 4],
+        vocab_size=5,
         token_names=["the", "cat", "dog", "sat", "ran"],
-    )  # fmt: skip
+    )
     single = ss.train(classes, lr_y=0, lr_z=0, steps=0, attention_prior={"the": 1.0, "common": -2.0, 2: 0.5})
     two = ss.train(classes, lr_y=0, lr_z=0, steps=0, attention_prior=[1.0, 0, 0.5, 9.0, 9.0])
     np.testing.assert_allclose(single["attention"], two["attention"])

@@ -232,10 +232,16 @@ def test_refusals(change: dict, message: str) -> None:
 def test_training_converges_to_the_flow_where_next_tokens_have_several_queries() -> None:
     """Two queries with the same two next tokens: order 1 to within 0.1; and the loss falls like 1/t to 10^12."""
     classes = ss.SequenceClasses(
-        probs=[[0.5, 0.3, 0.2, 0, 0, 0, 0, 0], [0.5, 0, 0, 0.5, 0, 0, 0, 0], [0.2, 0, 0.8, 0, 0, 0, 0, 0],
-               [0.3, 0.6, 0, 0.1, 0, 0, 0, 0]],
-        query=[4, 4, 5, 5], next_token=[6, 7, 6, 7], vocab_size=8,
-    )  # fmt: skip
+        probs=[
+            [0.5, 0.3, 0.2, 0, 0, 0, 0, 0],
+            [0.5, 0, 0, 0.5, 0, 0, 0, 0],
+            [0.2, 0, 0.8, 0, 0, 0, 0, 0],
+            [0.3, 0.6, 0, 0.1, 0, 0, 0, 0],
+        ],
+        query=[4, 4, 5, 5],
+        next_token=[6, 7, 6, 7],
+        vocab_size=8,
+    )
     gaps = []
     for scale in (0.2, 0.1, 0.05):
         steps = round(20 / scale)

@@ -22,9 +22,16 @@ from scansnap.dynamics.flow_device import DeviceFlow
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLASSES = ss.synthetic(num_query=2, next_per_query=2, num_common=1, num_distinct=1)
 OPTIONS = FlowOptions(
-    lr_y=1.0, lr_z=[100.0, 20.0], seeds=[3, 4], times=(0.0, 4e-4, 1e6), rtol=1e-2, atol=1e-2, init="uniform",
-    device=DEVICE, record="decoder",
-)  # fmt: skip
+    lr_y=1.0,
+    lr_z=[100.0, 20.0],
+    seeds=[3, 4],
+    times=(0.0, 4e-4, 1e6),
+    rtol=1e-2,
+    atol=1e-2,
+    init="uniform",
+    device=DEVICE,
+    record="decoder",
+)
 PARTS = ("decoder", "attention_logits", "loss", "accuracy")
 
 

@@ -45,8 +45,15 @@ def test_devices_agree(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{}, {"learn_position_bias": True, "momentum": 0.9}])
 def test_devices_agree_on_positions(options: dict[str, Any]) -> None:
     classes = ss.near_distinct()
-    arguments = {"lr_y": 1.0, "lr_z": 0.5, "steps": 30, "seq_len": 1 + int(classes.sizes.sum()), "dtype": "float64",
-                 "seeds": 3, **options}  # fmt: skip
+    arguments = {
+        "lr_y": 1.0,
+        "lr_z": 0.5,
+        "steps": 30,
+        "seq_len": 1 + int(classes.sizes.sum()),
+        "dtype": "float64",
+        "seeds": 3,
+        **options,
+    }
     cpu, gpu = (ss.train(classes, device=device, **arguments) for device in ("cpu", "cuda"))
     for name in cpu.data_vars:
         assert np.allclose(cpu[name], gpu[name], rtol=1e-10, atol=1e-12), name

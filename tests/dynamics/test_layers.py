@@ -67,9 +67,17 @@ what has a gradient can be compared, after one update."""
 
 
 def plainly(
-    engine: LayeredEngine, classes: ss.SequenceClasses, seed: int, *, optimizer: str, num: int, seq_len: int,
-    layers: int, nonlinearity: str, steps: int,
-) -> tuple[list[float], dict[str, torch.Tensor], np.ndarray]:  # fmt: skip
+    engine: LayeredEngine,
+    classes: ss.SequenceClasses,
+    seed: int,
+    *,
+    optimizer: str,
+    num: int,
+    seq_len: int,
+    layers: int,
+    nonlinearity: str,
+    steps: int,
+) -> tuple[list[float], dict[str, torch.Tensor], np.ndarray]:
     """Train the first run on whole sequences with autograd, whose every output token has a column of its own.
 
     The losses, the matrices, and the mean attention of each layer to each token as the output sees it (L, N)."""
@@ -129,9 +137,15 @@ def engine_layout(classes: ss.SequenceClasses, engine: LayeredEngine) -> Compact
     seed=st.integers(0, 10**6),
 )
 def test_the_engine_does_what_whole_sequences_do(
-    kind: Any, classes: ss.SequenceClasses, layers: int, start: tuple[str, str], optimizer: str, num: int,
-    seq_len: int, seed: int,
-) -> None:  # fmt: skip
+    kind: Any,
+    classes: ss.SequenceClasses,
+    layers: int,
+    start: tuple[str, str],
+    optimizer: str,
+    num: int,
+    seq_len: int,
+    seed: int,
+) -> None:
     """Four updates on a fixed set, against autograd over positions and torch's own optimizers, to 1e-12."""
     init, nonlinearity = start if layers > 1 or start[1] == "tanh" else ("uniform", "tanh")
     rule: dict[str, Any] = {"adam": {"optimizer": Adam(epsilon=0.01)}, "momentum": {"momentum": 0.8}}.get(
@@ -139,9 +153,20 @@ def test_the_engine_does_what_whole_sequences_do(
     )
     steps = 1 if optimizer in SCALE_FREE else 4
     engine = engine_of(
-        kind, classes, layers=layers, init=init, nonlinearity=nonlinearity, steps=steps, num_sequences=num,
-        batch_size=None, seq_len=seq_len, seeds=seed, lr_y=0.3, lr_z=0.5, **rule,
-    )  # fmt: skip
+        kind,
+        classes,
+        layers=layers,
+        init=init,
+        nonlinearity=nonlinearity,
+        steps=steps,
+        num_sequences=num,
+        batch_size=None,
+        seq_len=seq_len,
+        seeds=seed,
+        lr_y=0.3,
+        lr_z=0.5,
+        **rule,
+    )
     setting = {"num": num, "seq_len": seq_len, "layers": layers, "nonlinearity": nonlinearity, "steps": steps}
     losses, expected, attention = plainly(engine, classes, seed, optimizer=optimizer, **setting)
     np.testing.assert_allclose(engine.advance(steps)[0][0], losses, rtol=1e-12, atol=1e-12)
@@ -178,9 +203,13 @@ def test_compiled_code_and_autograd_agree(options: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     sizes = [1, 3, 8, 17, 24]
     classes = ss.SequenceClasses.from_supports(
-        tokens=[rng.choice(40, size, replace=False) for size in sizes], probs=[np.full(n, 1 / n) for n in sizes],
-        query=np.array([1, 2, 41, 41, 2]), next_token=np.arange(5), vocab_size=42, weights=np.arange(1, 6) / 15,
-    )  # fmt: skip
+        tokens=[rng.choice(40, size, replace=False) for size in sizes],
+        probs=[np.full(n, 1 / n) for n in sizes],
+        query=np.array([1, 2, 41, 41, 2]),
+        next_token=np.arange(5),
+        vocab_size=42,
+        weights=np.arange(1, 6) / 15,
+    )
     setting = {"layers": 2, "init": "uniform", "steps": 6, "seeds": [3, 4, 5], "lr_y": 0.3, "lr_z": 0.4, **options}
     compiled, autograd = (engine_of(kind, classes, **setting) for kind in (LayeredKernelEngine, LayeredEngine))
     np.testing.assert_allclose(compiled.advance(6), autograd.advance(6), rtol=1e-12, atol=1e-12)
@@ -196,14 +225,24 @@ def test_compiled_code_and_autograd_agree(options: dict[str, Any]) -> None:
 def test_a_sequence_of_one_token_moves_no_attention() -> None:
     """Its softmax has no choice: the gradient is exactly zero, so that a rule that ignores size moves nothing."""
     classes = ss.SequenceClasses.from_supports(
-        tokens=[np.array([0]), np.array([1])], probs=[np.ones(1)] * 2, query=np.array([2, 2]),
-        next_token=np.array([0, 1]), vocab_size=3,
-    )  # fmt: skip
+        tokens=[np.array([0]), np.array([1])],
+        probs=[np.ones(1)] * 2,
+        query=np.array([2, 2]),
+        next_token=np.array([0, 1]),
+        vocab_size=3,
+    )
     for kind in (LayeredKernelEngine, LayeredEngine):
         engine = engine_of(
-            kind, classes, layers=3, init="uniform", optimizer="sign_sgd", steps=5, seeds=range(5), batch_size=50,
+            kind,
+            classes,
+            layers=3,
+            init="uniform",
+            optimizer="sign_sgd",
+            steps=5,
+            seeds=range(5),
+            batch_size=50,
             seq_len=50,
-        )  # fmt: skip
+        )
         before = {name: tensor.clone() for name, tensor in engine.parameters.items()}
         engine.advance(5)
         for name, tensor in engine.parameters.items():
@@ -225,8 +264,16 @@ def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path) -> None:
 
 
 def test_runs_do_not_depend_on_their_neighbors() -> None:
-    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 6, "batch_size": 8, "layers": 2, "init": "uniform",
-                               "dtype": "float64", "num_sequences": 10}  # fmt: skip
+    options: dict[str, Any] = {
+        "lr_y": 1.0,
+        "lr_z": 1.0,
+        "steps": 6,
+        "batch_size": 8,
+        "layers": 2,
+        "init": "uniform",
+        "dtype": "float64",
+        "num_sequences": 10,
+    }
     together, alone = ss.train(ss.syn_small(), **options, seeds=[3, 4]), ss.train(ss.syn_small(), **options, seeds=4)
     np.testing.assert_allclose(together["attention"].values[1], alone["attention"].values[0], atol=1e-12)
 

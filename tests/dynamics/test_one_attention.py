@@ -31,9 +31,12 @@ def as_sequences(classes: ss.SequenceClasses, seed: int) -> tuple[torch.Tensor, 
     rows = [rng.choice(classes.support(i), 9, p=classes.support_probs(i)) for i in range(classes.num_classes)]
     counted = [np.unique(row, return_counts=True) for row in rows]
     empirical = ss.SequenceClasses.from_supports(
-        tokens=[tokens for tokens, _ in counted], probs=[counts / 9 for _, counts in counted], query=classes.query,
-        next_token=classes.next_token, vocab_size=classes.vocab_size,
-    )  # fmt: skip
+        tokens=[tokens for tokens, _ in counted],
+        probs=[counts / 9 for _, counts in counted],
+        query=classes.query,
+        next_token=classes.next_token,
+        vocab_size=classes.vocab_size,
+    )
     return torch.from_numpy(np.column_stack([np.stack(rows), classes.query])), empirical
 
 

@@ -85,9 +85,17 @@ def test_against_autograd(kind: Any, classes: ss.PositionedClasses, architecture
     loss = model.loss(torch.from_numpy(sequences), torch.from_numpy(classes.next_token[owner]))
     loss.backward()
     options: dict[str, Any] = {
-        "lr_y": RATE, "lr_z": RATE, "seeds": seed, "seq_len": length, "batch_size": 8, "init": (decoder, attention),
-        "attention_prior": prior, "position_bias": bias, "learn_position_bias": True, **architecture,
-    }  # fmt: skip
+        "lr_y": RATE,
+        "lr_z": RATE,
+        "seeds": seed,
+        "seq_len": length,
+        "batch_size": 8,
+        "init": (decoder, attention),
+        "attention_prior": prior,
+        "position_bias": bias,
+        "learn_position_bias": True,
+        **architecture,
+    }
     engine = engine_of(kind, classes, **options)
     before = decoder_of(engine)[0], logits_of(engine)[0], engine.show(()).position_bias[0]
     found_loss = engine.advance(1)[0][0, 0]
@@ -131,8 +139,14 @@ def test_the_kernel_agrees_with_tensors(classes: ss.PositionedClasses, learned: 
     """Whether it draws, is given counts, or T -> infinity; runs that share a seed are runs of their own."""
     own = int(classes.sizes.sum()) + 1
     bias = np.linspace(0.5, -1.0, classes.num_buckets)
-    options: dict[str, Any] = {"steps": 12, "init": "uniform", "position_bias": bias, "learn_position_bias": learned,
-                               "batch_size": 9, **switches}  # fmt: skip
+    options: dict[str, Any] = {
+        "steps": 12,
+        "init": "uniform",
+        "position_bias": bias,
+        "learn_position_bias": learned,
+        "batch_size": 9,
+        **switches,
+    }
     for source, seq_len in ((classes, own), (Given(classes), own), (classes, math.inf)):
         kernel, tensor = (
             engine_of(kind, source, **{**options, "seq_len": seq_len, "seeds": [3, 4, 3]})
@@ -179,8 +193,15 @@ def test_a_fixed_bias_is_other_classes(batch_size: int | None) -> None:
     """At T -> infinity, in steps, with a residual connection too; a wrong weight would be seen."""
     classes = bucketed()
     bias = np.array([0.7, -0.4])
-    options: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 30, "batch_size": batch_size, "seq_len": math.inf,
-                               "dtype": "float64", "residual": True}  # fmt: skip
+    options: dict[str, Any] = {
+        "lr_y": 1.0,
+        "lr_z": 1.0,
+        "steps": 30,
+        "batch_size": batch_size,
+        "seq_len": math.inf,
+        "dtype": "float64",
+        "residual": True,
+    }
     biased = ss.train(classes, **options, position_bias=bias)
     plain = ss.train(weighed(classes, bias), **options)
     np.testing.assert_allclose(biased["attention"], plain["attention"], atol=1e-12)
@@ -234,8 +255,14 @@ def test_a_learned_bias_is_recorded_swept_and_kept(tmp_path) -> None:
 def test_a_bias_is_an_axis_or_recorded(tmp_path) -> None:
     """Both would be called position_bias."""
     classes = ss.near_distinct(num_positions=6)
-    options: dict[str, Any] = {"lr_z": 1.0, "lr_y": 1.0, "steps": 2, "seq_len": 7, "learn_position_bias": [False, True],
-                               "position_bias": [None, {"alibi": 0.5}]}  # fmt: skip
+    options: dict[str, Any] = {
+        "lr_z": 1.0,
+        "lr_y": 1.0,
+        "steps": 2,
+        "seq_len": 7,
+        "learn_position_bias": [False, True],
+        "position_bias": [None, {"alibi": 0.5}],
+    }
     result = ss.sweep(classes, **options, record=("loss",))
     assert result["loss"].dims == ("position_bias", "learn_position_bias", "lr_z", "lr_y", "seed", "step")
     assert result["status"].size == 4

@@ -39,9 +39,16 @@ def test_figure_6_entropies() -> None:
         rates = np.array([(row["lr_z"] * row["lr_y_over_lr_z"], row["lr_z"]) for row in cells])
         lr_y, lr_z = np.repeat(rates, 100, axis=0).T
         ds = ss.train(
-            ss.syn_medium(num_query=num_query), lr_y=lr_y, lr_z=lr_z, seeds=list(range(100)) * len(cells), steps=100,
-            momentum=0.9, init="uniform", record_every=100, record=("entropy",),
-        )  # fmt: skip
+            ss.syn_medium(num_query=num_query),
+            lr_y=lr_y,
+            lr_z=lr_z,
+            seeds=list(range(100)) * len(cells),
+            steps=100,
+            momentum=0.9,
+            init="uniform",
+            record_every=100,
+            record=("entropy",),
+        )
         result = ds["entropy"].isel(step=-1).mean("class").values.astype(float).reshape(len(cells), 100)
         for row, values in zip(cells, result, strict=True):
             error = np.sqrt(row["entropy_std"] ** 2 / row["seeds"] + values.var(ddof=1) / 100)

@@ -16,8 +16,14 @@ from scansnap.dynamics import train as training
 from scansnap.storage.lock import WriterLock
 
 BASE: dict[str, Any] = {
-    "lr_y": 1.0, "lr_z": 1.0, "steps": 24, "batch_size": 16, "seq_len": 32, "momentum": 0.9, "record_every": 4,
-}  # fmt: skip
+    "lr_y": 1.0,
+    "lr_z": 1.0,
+    "steps": 24,
+    "batch_size": 16,
+    "seq_len": 32,
+    "momentum": 0.9,
+    "record_every": 4,
+}
 VARIABLES = ("loss", "accuracy", "attention", "attention_logits", "entropy", "decoder")
 
 

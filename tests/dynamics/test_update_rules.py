@@ -63,8 +63,12 @@ def test_a_rule_sees_the_gradient_of_every_entry() -> None:
         for matrix, mean, g, rate in zip((y, z), means, gradients, (0.05, 0.1), strict=True):
             matrix += rate * min((step + 1) / 5, 1) * np.sign(0.7 * mean + 0.3 * g)
             mean += 0.01 * (g - mean)
-    run = ss.train(classes, **{**OPTIONS, "steps": 8, "batch_size": None, "seq_len": math.inf}, optimizer=Lion(0.7),
-                   record=("attention_logits", "decoder")).isel(run=0, step=-1)  # fmt: skip
+    run = ss.train(
+        classes,
+        **{**OPTIONS, "steps": 8, "batch_size": None, "seq_len": math.inf},
+        optimizer=Lion(0.7),
+        record=("attention_logits", "decoder"),
+    ).isel(run=0, step=-1)
     rows = classes.contextual_tokens
     assert relative(run["attention_logits"].values[0, 0], z[:, rows]) < 1e-12
     assert relative(run["decoder"].values[0, 0], y[rows]) < 1e-12

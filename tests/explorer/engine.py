@@ -60,11 +60,27 @@ def plain(classes: ss.SequenceClasses) -> dict[str, Any]:
 
 def for_engine(**options: Any) -> dict[str, Any]:
     """Options of `train` under the engine's names, with its defaults: the expected update."""
-    words = {"lr_y": "lrY", "lr_z": "lrZ", "decoder_gradient": "decoderGradient", "batch_size": "batchSize",
-             "seq_len": "seqLen", "seeds": "seed"}  # fmt: skip
-    usual = {"lr_y": 1.0, "lr_z": 1.0, "decoder_gradient": "true", "batch_size": None, "seq_len": math.inf, "seeds": 0,
-             "optimizer": "sgd", "momentum": None, "init": "zeros", "residual": False,
-             "normalization": "l2"}  # fmt: skip
+    words = {
+        "lr_y": "lrY",
+        "lr_z": "lrZ",
+        "decoder_gradient": "decoderGradient",
+        "batch_size": "batchSize",
+        "seq_len": "seqLen",
+        "seeds": "seed",
+    }
+    usual = {
+        "lr_y": 1.0,
+        "lr_z": 1.0,
+        "decoder_gradient": "true",
+        "batch_size": None,
+        "seq_len": math.inf,
+        "seeds": 0,
+        "optimizer": "sgd",
+        "momentum": None,
+        "init": "zeros",
+        "residual": False,
+        "normalization": "l2",
+    }
     values = {words.get(name, name): value for name, value in {**usual, **options}.items()}
     return {
         **values,

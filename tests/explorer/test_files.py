@@ -44,9 +44,14 @@ def of_engine(classes: dict[str, Any]) -> ss.SequenceClasses:
     """Classes as the engine has them."""
     probs = np.zeros((len(classes["query"]), classes["vocabSize"]))
     probs[:, classes["tokens"]] = classes["probs"]
-    return ss.SequenceClasses(probs=probs, query=classes["query"], next_token=classes["nextToken"],
-                              vocab_size=classes["vocabSize"], weights=classes["weights"],
-                              token_names=classes["tokenNames"])  # fmt: skip
+    return ss.SequenceClasses(
+        probs=probs,
+        query=classes["query"],
+        next_token=classes["nextToken"],
+        vocab_size=classes["vocabSize"],
+        weights=classes["weights"],
+        token_names=classes["tokenNames"],
+    )
 
 
 def test_presets_are_the_librarys() -> None:
@@ -72,8 +77,13 @@ def test_class_files_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
             path = ss.write_classes(draw_classes(rng), tmp_path / f"{i}{suffix}")
             texts.append(path.read_text())
     odd = ["<script>alert(1)</script>", 'a"b', "c\\d", "e\nf", "\x7f", "é\U0001f600"]
-    named = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0, 0]], query=[3, 3], next_token=[4, 5],
-                               vocab_size=6, token_names=odd)  # fmt: skip
+    named = ss.SequenceClasses(
+        probs=[[0.5, 0.5, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0, 0]],
+        query=[3, 3],
+        next_token=[4, 5],
+        vocab_size=6,
+        token_names=odd,
+    )
     texts.append(ss.write_classes(named, tmp_path / "odd.toml").read_text())
     answers = ask("read", [{"text": text} for text in texts])
     again = ask("read", [{"text": answer["file"]} for answer in answers])
@@ -115,7 +125,7 @@ def test_class_files_are_read_as_the_library_reads_them(tmp_path: Path) -> None:
         ({"0.weight": None}, "no weight"),
         ({"0.colour": 1}, "unknown key in class 0 'colour'"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(change: dict[str, Any], sentence: str) -> None:
     """By the library too."""
     import tomllib
@@ -184,11 +194,24 @@ def test_commands_and_python_lines_give_the_same_numbers(tmp_path: Path, monkeyp
     ss.write_classes(own, "my classes.toml")
     settings: list[tuple[str, Any, dict[str, Any]]] = [
         ("syn-small", ss.syn_small(), {"lr_y": 1.0, "lr_z": 1.0}),
-        ("my classes.toml", own,
-         {"lr_y": 0.1, "lr_z": 1e-7, "batch_size": 4, "seq_len": 9, "seeds": 2**53 - 1, "momentum": 0.9,
-          "init": "uniform", "residual": True, "normalization": "layer", "decoder_gradient": "modified"}),
+        (
+            "my classes.toml",
+            own,
+            {
+                "lr_y": 0.1,
+                "lr_z": 1e-7,
+                "batch_size": 4,
+                "seq_len": 9,
+                "seeds": 2**53 - 1,
+                "momentum": 0.9,
+                "init": "uniform",
+                "residual": True,
+                "normalization": "layer",
+                "decoder_gradient": "modified",
+            },
+        ),
         ("syn-medium-3", ss.syn_medium(), {"lr_y": 0.5, "lr_z": 0.1, "optimizer": "adam", "seq_len": 30}),
-    ]  # fmt: skip
+    ]
     cases = [{"classes": plain(c), "options": for_engine(**o), "steps": 300, "file": file} for file, c, o in settings]
     lines = ask("command", cases)
     frames = ask("train", [{**case, "steps": [300]} for case in cases])

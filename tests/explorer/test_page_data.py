@@ -168,12 +168,14 @@ BROKEN = {
     "binary": "\x00\x01\x02" * 50,
     "a list": "[1, 2]",
     "prototype": '{"__proto__": {"vocab_size": 3}, "vocab_size": 3, "class": []}',
-    "many classes": json.dumps({
-        "vocab_size": 2000,
-        "class": [{"query": 0, "next_token": 1 + i, "tokens": [1 + i], "probs": [1]} for i in range(500)],
-    }),
+    "many classes": json.dumps(
+        {
+            "vocab_size": 2000,
+            "class": [{"query": 0, "next_token": 1 + i, "tokens": [1 + i], "probs": [1]} for i in range(500)],
+        }
+    ),
     "too large": "#" * 1_100_000,
-}  # fmt: skip
+}
 
 
 def test_broken_files_are_answered_in_a_sentence(open_page: Open) -> None:

@@ -89,10 +89,13 @@ def test_a_snap_is_the_librarys() -> None:
     places = [np.cumsum(np.nan_to_num(moved) * rng.choice([1, -1], len(moved), p=[0.8, 0.2])) for _, moved in series]
     patterns = [None if i % 2 else np.stack([place, -place], -1) for i, place in enumerate(places)]
     cases = [
-        {"steps": steps.tolist(), "moved": [None if np.isnan(m) else m for m in moved.tolist()],
-         "patterns": None if pattern is None else pattern.tolist()}
+        {
+            "steps": steps.tolist(),
+            "moved": [None if np.isnan(m) else m for m in moved.tolist()],
+            "patterns": None if pattern is None else pattern.tolist(),
+        }
         for (steps, moved), pattern in zip(series, patterns, strict=True)
-    ]  # fmt: skip
+    ]
     statuses = set()
     for case, pattern, answer in zip(series, patterns, ask("snap", cases), strict=True):
         snap = find_snap(*case, pattern)
@@ -145,11 +148,14 @@ def test_a_map_is_the_librarys() -> None:
     classes = ss.syn_small()
     axes = {"lr_y,lr_z": (rates, rates), "ratio,K": (ratios, counts)}
     cases = [
-        {"classes": plain(classes), "options": for_engine(lr_z=0.5),
-         "map": {"axes": name, "quantity": quantity, "x": x, "y": y, "steps": steps}}
+        {
+            "classes": plain(classes),
+            "options": for_engine(lr_z=0.5),
+            "map": {"axes": name, "quantity": quantity, "x": x, "y": y, "steps": steps},
+        }
         for name, (x, y) in axes.items()
         for quantity in ("entropy", "winner", "snap")
-    ]  # fmt: skip
+    ]
     answers = iter(ask("map", cases))
     options: dict[str, Any] = {"batch_size": None, "seq_len": math.inf, "steps": steps, "dtype": "float64"}
     for name, (x, y) in axes.items():

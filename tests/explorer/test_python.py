@@ -29,13 +29,25 @@ def test_the_page_reads_an_address_as_it_was_meant() -> None:
     """Classes by name and as they are, with odd names, and every option."""
     rng = np.random.default_rng(9)
     odd = ss.SequenceClasses(
-        probs=[[0.5, 0.5, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0, 0]], query=[3, 3], next_token=[4, 5], vocab_size=6,
+        probs=[[0.5, 0.5, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0, 0]],
+        query=[3, 3],
+        next_token=[4, 5],
+        vocab_size=6,
         token_names=["</script>", '"&#=', "%25", "é\U0001f600", "a b", "+"],
-    )  # fmt: skip
+    )
     every: dict[str, Any] = {
-        "lr_y": 0.5, "lr_z": 1e-3, "seeds": 7, "steps": 250, "batch_size": None, "seq_len": math.inf, "momentum": 0.9,
-        "decoder_gradient": "modified", "init": "uniform", "residual": True, "normalization": "layer",
-    }  # fmt: skip
+        "lr_y": 0.5,
+        "lr_z": 1e-3,
+        "seeds": 7,
+        "steps": 250,
+        "batch_size": None,
+        "seq_len": math.inf,
+        "momentum": 0.9,
+        "decoder_gradient": "modified",
+        "init": "uniform",
+        "residual": True,
+        "normalization": "layer",
+    }
     usual = {"batch_size": 128, "seq_len": 128}
     given: list[tuple[Any, dict[str, Any]]] = [
         ("syn-small", {}),

@@ -66,12 +66,14 @@ def compare(settings: list[tuple[ss.SequenceClasses, dict[str, Any]]]) -> list[i
         determined = np.abs(again - logits).max(-1) <= 1e-10 * scale
         last = len(records) if determined.all() else int(determined.argmin())
         frames, first = answer[:last], result.isel(run=0, step=slice(last))
-        np.testing.assert_allclose(array(frames, "attentionLogits"), logits[:last], rtol=0, atol=1e-9 * scale,
-                                   err_msg=str(options))  # fmt: skip
+        np.testing.assert_allclose(
+            array(frames, "attentionLogits"), logits[:last], rtol=0, atol=1e-9 * scale, err_msg=str(options)
+        )
         for name in ("loss", "accuracy", "entropy", "attention"):
             ours = array(frames, name)
-            np.testing.assert_allclose(ours, first[name].values.reshape(ours.shape), rtol=1e-9, atol=1e-9,
-                                       err_msg=f"{name} {options}")  # fmt: skip
+            np.testing.assert_allclose(
+                ours, first[name].values.reshape(ours.shape), rtol=1e-9, atol=1e-9, err_msg=f"{name} {options}"
+            )
         compared.append(records[last - 1])
     return compared
 
@@ -96,8 +98,11 @@ def test_steps_of_fixed_size_are_the_librarys() -> None:
 
 def test_a_token_alone_moves_no_attention() -> None:
     """Sequences of one token and the query: every rule leaves the logits where they are."""
-    options = [for_engine(optimizer=rule, normalization=kind, residual=True, batch_size=4, seq_len=2)
-               for rule in ("sgd", "adam", "sign_sgd", "normalized_sgd") for kind in ("l2", "layer")]  # fmt: skip
+    options = [
+        for_engine(optimizer=rule, normalization=kind, residual=True, batch_size=4, seq_len=2)
+        for rule in ("sgd", "adam", "sign_sgd", "normalized_sgd")
+        for kind in ("l2", "layer")
+    ]
     cases = [{"classes": plain(ss.syn_small()), "options": each, "steps": [50]} for each in options]
     for (frame,) in ask("train", cases):
         assert not np.any(frame["attentionLogits"])
@@ -107,8 +112,16 @@ def test_a_token_alone_moves_no_attention() -> None:
 def test_the_random_start_is_the_librarys_bit_for_bit(normalization: str) -> None:
     """In vocabularies of many sizes, since 1/sqrt(M) must round as the library's."""
     settings = [ss.single_common(num_classes=2, num_distinct=3, vocab_size=size) for size in (34, 35, 47, 99, 1000)]
-    options = {"lr_y": 1.0, "lr_z": 1.0, "seeds": 2**53 - 1, "init": "uniform", "normalization": normalization,
-               "seq_len": math.inf, "batch_size": None, "residual": True}  # fmt: skip
+    options = {
+        "lr_y": 1.0,
+        "lr_z": 1.0,
+        "seeds": 2**53 - 1,
+        "init": "uniform",
+        "normalization": normalization,
+        "seq_len": math.inf,
+        "batch_size": None,
+        "residual": True,
+    }
     cases = [{"classes": plain(classes), "options": for_engine(**options), "steps": [0]} for classes in settings]
     for classes, (frame,) in zip(settings, ask("train", cases), strict=True):
         result = ss.train(classes, **options, steps=0, dtype="float64")

@@ -24,18 +24,65 @@ DIRECTIONS = theory.directions(PROBS)
 OVERLAPS = theory.overlaps(DIRECTIONS)
 
 THEORY: Mapping[str, Any] = {
-    "atol": 1e-8, "attention": PROBS, "beta": OVERLAPS, "bias": [0.1, 0.2], "bound": 0.4, "classes": ss.syn_small(),
-    "classes_per_query": None, "common_probs": [0.5], "constant": 2.0, "counts": [3.0, 1.0, 2.0],
-    "decoder": np.ones((4, 20)), "decoder_gradient": "true", "direction": DIRECTIONS, "distinct_probs": [0.5],
-    "drive": 1.0, "failure": 0.1, "form": "exact", "growth": 0.2, "init": "zeros", "initial_direction": 0.2,
-    "initial_gain": 0.4, "initial_logit": 0.0, "logit": 0.0, "logits": 0.0, "lr_y": 0.5, "lr_z": 0.1, "mean_count": 9.0,
-    "measured": theory.measured_gradient(DIRECTIONS, np.eye(4, 20), next_token=[0, 1, 2]), "momentum": 0.0,
-    "next_token": [0, 1, 2], "num_classes": 3, "num_sequences": 5, "num_steps": 9, "optimizer": "sgd",
-    "other_logit": 0.0, "other_prob": 0.2, "overlap": OVERLAPS, "part_probs": [[0.2, 0.4]], "prob": 0.4, "probs": PROBS,
-    "query": [1, 3, 1], "radius": 2.0, "residual": 0.1, "rtol": 1e-6, "seq_len": 9, "sigma": 0.0, "sizes": [1, 2],
-    "speed": 1.0, "steps": 3, "t": 5.0, "tau": [1.0], "theta": 0.0, "times": [1.0], "token": 0, "tolerance": 1e-9,
-    "vocab_size": 20, "weight": 1.0, "weights": [0.2, 0.3, 0.5],
-}  # fmt: skip
+    "atol": 1e-8,
+    "attention": PROBS,
+    "beta": OVERLAPS,
+    "bias": [0.1, 0.2],
+    "bound": 0.4,
+    "classes": ss.syn_small(),
+    "classes_per_query": None,
+    "common_probs": [0.5],
+    "constant": 2.0,
+    "counts": [3.0, 1.0, 2.0],
+    "decoder": np.ones((4, 20)),
+    "decoder_gradient": "true",
+    "direction": DIRECTIONS,
+    "distinct_probs": [0.5],
+    "drive": 1.0,
+    "failure": 0.1,
+    "form": "exact",
+    "growth": 0.2,
+    "init": "zeros",
+    "initial_direction": 0.2,
+    "initial_gain": 0.4,
+    "initial_logit": 0.0,
+    "logit": 0.0,
+    "logits": 0.0,
+    "lr_y": 0.5,
+    "lr_z": 0.1,
+    "mean_count": 9.0,
+    "measured": theory.measured_gradient(DIRECTIONS, np.eye(4, 20), next_token=[0, 1, 2]),
+    "momentum": 0.0,
+    "next_token": [0, 1, 2],
+    "num_classes": 3,
+    "num_sequences": 5,
+    "num_steps": 9,
+    "optimizer": "sgd",
+    "other_logit": 0.0,
+    "other_prob": 0.2,
+    "overlap": OVERLAPS,
+    "part_probs": [[0.2, 0.4]],
+    "prob": 0.4,
+    "probs": PROBS,
+    "query": [1, 3, 1],
+    "radius": 2.0,
+    "residual": 0.1,
+    "rtol": 1e-6,
+    "seq_len": 9,
+    "sigma": 0.0,
+    "sizes": [1, 2],
+    "speed": 1.0,
+    "steps": 3,
+    "t": 5.0,
+    "tau": [1.0],
+    "theta": 0.0,
+    "times": [1.0],
+    "token": 0,
+    "tolerance": 1e-9,
+    "vocab_size": 20,
+    "weight": 1.0,
+    "weights": [0.2, 0.3, 0.5],
+}
 """Good arguments of the theory's functions: one name means the same thing everywhere."""
 
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
@@ -74,18 +121,55 @@ def theory_calls() -> dict[str, Call]:
 
 
 TRAIN: Mapping[str, Any] = {
-    "lr_y": 1.0, "lr_z": 1.0, "seeds": 0, "steps": 1, "batch_size": 2, "seq_len": 4, "num_sequences": None,
-    "optimizer": "sgd", "momentum": None, "record_every": 1, "dtype": "float32", "device": "cpu",
-    "normalization": "l2", "residual": False, "attention_map": "softmax", "heads": 1, "decoder_gradient": "true",
-    "init": "zeros", "init_scale_z": 1.0, "attention_prior": None, "position_bias": None, "learn_position_bias": False,
-    "layers": 1, "nonlinearity": "tanh", "record": "loss", "store": None, "progress": False,
-}  # fmt: skip
+    "lr_y": 1.0,
+    "lr_z": 1.0,
+    "seeds": 0,
+    "steps": 1,
+    "batch_size": 2,
+    "seq_len": 4,
+    "num_sequences": None,
+    "optimizer": "sgd",
+    "momentum": None,
+    "record_every": 1,
+    "dtype": "float32",
+    "device": "cpu",
+    "normalization": "l2",
+    "residual": False,
+    "attention_map": "softmax",
+    "heads": 1,
+    "decoder_gradient": "true",
+    "init": "zeros",
+    "init_scale_z": 1.0,
+    "attention_prior": None,
+    "position_bias": None,
+    "learn_position_bias": False,
+    "layers": 1,
+    "nonlinearity": "tanh",
+    "record": "loss",
+    "store": None,
+    "progress": False,
+}
 FLOW: Mapping[str, Any] = {
-    "lr_y": 1.0, "lr_z": 1.0, "seeds": 0, "times": [1.0], "rtol": 1e-4, "atol": 1e-4, "normalization": "l2",
-    "residual": False, "attention_map": "softmax", "heads": 1, "decoder_gradient": "true", "init": "zeros",
-    "init_scale_z": 1.0, "attention_prior": None, "position_bias": None, "learn_position_bias": False,
-    "record": "loss", "store": None, "progress": False,
-}  # fmt: skip
+    "lr_y": 1.0,
+    "lr_z": 1.0,
+    "seeds": 0,
+    "times": [1.0],
+    "rtol": 1e-4,
+    "atol": 1e-4,
+    "normalization": "l2",
+    "residual": False,
+    "attention_map": "softmax",
+    "heads": 1,
+    "decoder_gradient": "true",
+    "init": "zeros",
+    "init_scale_z": 1.0,
+    "attention_prior": None,
+    "position_bias": None,
+    "learn_position_bias": False,
+    "record": "loss",
+    "store": None,
+    "progress": False,
+}
 
 
 def data_calls(folder: Path) -> dict[str, Call]:
@@ -127,8 +211,15 @@ def data_calls(folder: Path) -> dict[str, Call]:
         "single_common": Call(ss.single_common, {"num_classes": 2, "num_distinct": 2, "vocab_size": 40}),
         "near_distinct": Call(
             ss.near_distinct,
-            {"num_positions": 2, "num_query": 1, "next_per_query": 2, "num_common": 1, "num_distinct": 1, "near": 0.5,
-             "decay": 0.7},
+            {
+                "num_positions": 2,
+                "num_query": 1,
+                "next_per_query": 2,
+                "num_common": 1,
+                "num_distinct": 1,
+                "near": 0.5,
+                "decay": 0.7,
+            },
         ),
         "named_classes": Call(ss.named_classes, {"name": "syn-small", "folder": None}),
         "read_classes": Call(ss.read_classes, {"path": file}),
@@ -142,7 +233,7 @@ def data_calls(folder: Path) -> dict[str, Call]:
         "sample_counts": Call(ss.sample_counts, {"source": classes, "num": 2, "seq_len": 4, "seed": 0}),
         "sample_sequences": Call(ss.sample_sequences, {"source": classes, "num": 2, "seq_len": 4, "seed": 0}),
         "read_claims": Call(ss.read_claims, {"path": folder / "claims.py"}),
-    }  # fmt: skip
+    }
 
 
 def run_calls(folder: Path) -> dict[str, Call]:
@@ -161,8 +252,15 @@ def run_calls(folder: Path) -> dict[str, Call]:
         "explore": Call(ss.explore, {"classes": "syn-small", "options": None, "height": 900, "lr_y": 1.0}, 2),
         "verify": Call(
             ss.verify,
-            {"ids": "lemma_6", "claims": None, "classes": None, "lr_y": None, "lr_z": None, "progress": False,
-             "on_verdict": None},
+            {
+                "ids": "lemma_6",
+                "claims": None,
+                "classes": None,
+                "lr_y": None,
+                "lr_z": None,
+                "progress": False,
+                "on_verdict": None,
+            },
             1,
         ),
         "compare_gradients": Call(
@@ -174,14 +272,22 @@ def run_calls(folder: Path) -> dict[str, Call]:
         ),
         "SGD": Call(ss.SGD, {"momentum": 0.0}),
         "Adam": Call(ss.Adam, {"beta_1": 0.9, "beta_2": 0.99, "epsilon": 1e-8}),
-    }  # fmt: skip
+    }
 
 
 def result_calls(folder: Path) -> dict[str, Call]:
     """What is done with results."""
     result = ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=3, batch_size=2, seq_len=4)
-    grid = ss.sweep("syn-small", lr_y=[1, 2], lr_z=[1, 2], steps=3, batch_size=2, seq_len=4, record_every=1,
-                    record=["loss", "attention"])  # fmt: skip
+    grid = ss.sweep(
+        "syn-small",
+        lr_y=[1, 2],
+        lr_z=[1, 2],
+        steps=3,
+        batch_size=2,
+        seq_len=4,
+        record_every=1,
+        record=["loss", "attention"],
+    )
     store = ss.save(result, folder / "result.zarr")
     return {
         **{
@@ -206,22 +312,44 @@ def result_calls(folder: Path) -> dict[str, Call]:
         "save": Call(ss.save, {"dataset": result, "path": folder / "saved.zarr", "overwrite": True}),
         "quantity": Call(
             lambda dim, **words: ss.quantity(dim, **words)(metrics.entropy),
-            {"dim": "class", "needs": "attention", "long_name": "x", "units": "1", "coords": None,
-             "full_precision": False},
+            {
+                "dim": "class",
+                "needs": "attention",
+                "long_name": "x",
+                "units": "1",
+                "coords": None,
+                "full_precision": False,
+            },
             1,
         ),
         "Quantity": Call(
             ss.Quantity,
-            {"name": "x", "dims": ("class",), "compute": len, "needs": ("attention",), "attributes": {}, "coords": {},
-             "full_precision": False},
+            {
+                "name": "x",
+                "dims": ("class",),
+                "compute": len,
+                "needs": ("attention",),
+                "attributes": {},
+                "coords": {},
+                "full_precision": False,
+            },
         ),
         "claim": Call(
             lambda **words: ss.claim(**words)(_check),
-            {"statement": "x", "where": "here", "category": "added", "conditions": "none",
-             "setting": ss.assumed_setting, "wrong_factor": 1.01, "correction": "", "needs": (), "assumes": (),
-             "depends_on": "the classes"},
+            {
+                "statement": "x",
+                "where": "here",
+                "category": "added",
+                "conditions": "none",
+                "setting": ss.assumed_setting,
+                "wrong_factor": 1.01,
+                "correction": "",
+                "needs": (),
+                "assumes": (),
+                "depends_on": "the classes",
+            },
         ),
-    }  # fmt: skip
+    }
 
 
 def _check(check: ss.Check) -> None:
@@ -244,8 +372,18 @@ def text_calls(folder: Path) -> dict[str, Call]:
         ),
         "count_corpus": Call(
             ss.count_corpus,
-            {"corpus": corpus, "window": 35, "split": "train", "least": 1, "memory": 0.5, "cluster": None, "retries": 2,
-             "output": folder / "counts", "add": False, "progress": False},
+            {
+                "corpus": corpus,
+                "window": 35,
+                "split": "train",
+                "least": 1,
+                "memory": 0.5,
+                "cluster": None,
+                "retries": 2,
+                "output": folder / "counts",
+                "add": False,
+                "progress": False,
+            },
             1,
         ),
         "read_counts": Call(ss.read_counts, {"path": folder / "counts"}),
@@ -257,8 +395,20 @@ def text_calls(folder: Path) -> dict[str, Call]:
         ),
         "predict": Call(
             ss.predict,
-            {"text": corpus, "queries": 2, "tokens": 20, "least": 1, "method": "settled", "lr_y": 1.0, "window": 8,
-             "control": False, "seed": 0, "device": "cpu", "store": None, "progress": False},
+            {
+                "text": corpus,
+                "queries": 2,
+                "tokens": 20,
+                "least": 1,
+                "method": "settled",
+                "lr_y": 1.0,
+                "window": 8,
+                "control": False,
+                "seed": 0,
+                "device": "cpu",
+                "store": None,
+                "progress": False,
+            },
             1,
         ),
         "score_prediction": Call(
@@ -270,16 +420,42 @@ def text_calls(folder: Path) -> dict[str, Call]:
         "Counts.dataset": Call(counts.dataset, {"queries": ["cat"], "tokens": 5, "next_tokens": 5}),
         "train_text": Call(
             ss.train_text,
-            {"corpus": corpus, **SMALL, **shape, "lr_y": 1.0, "lr_z": None, "steps": 1, "optimizer": "sgd",
-             "momentum": 0.0, "weight_decay": 0.0, "clip": 0.5, "precision": "float32", "compile": False,
-             "device": "cpu", "seed": 0, "record_every": None, "evaluate_every": None, "store": None,
-             "progress": False},
+            {
+                "corpus": corpus,
+                **SMALL,
+                **shape,
+                "lr_y": 1.0,
+                "lr_z": None,
+                "steps": 1,
+                "optimizer": "sgd",
+                "momentum": 0.0,
+                "weight_decay": 0.0,
+                "clip": 0.5,
+                "precision": "float32",
+                "compile": False,
+                "device": "cpu",
+                "seed": 0,
+                "record_every": None,
+                "evaluate_every": None,
+                "store": None,
+                "progress": False,
+            },
             1,
         ),
         "watch": Call(
             ss.watch,
-            {"model": model, "probe": probe, "every": 50, "store": None, "record": ("entropy",), "rows": 4,
-             "tokens": None, "errors": "record", "sinks": (), "start": None},
+            {
+                "model": model,
+                "probe": probe,
+                "every": 50,
+                "store": None,
+                "record": ("entropy",),
+                "rows": 4,
+                "tokens": None,
+                "errors": "record",
+                "sinks": (),
+                "start": None,
+            },
         ),
         "write_watch_page": Call(ss.write_watch_page, {"page": folder / "looks.html", "dataset": watch.dataset}),
         "judge_heads": Call(ss.judge_heads, {"dataset": watch.dataset, "kinds": None}),
@@ -294,7 +470,7 @@ def text_calls(folder: Path) -> dict[str, Call]:
         "head_verdict": Call(
             lambda **words: ss.head_verdict(**words)(_check), {"severity": "note", "needs": "entropy"}
         ),
-    }  # fmt: skip
+    }
 
 
 def _never(*_: object, **__: object) -> None:
@@ -319,8 +495,14 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def updates(work: Any) -> float:
         options = work.options
         length = min(options.seq_len, 1) if options.seq_len > 1e300 else options.seq_len
-        return max(options.steps, options.batch_size or 1, options.heads * options.layers, options.num_sequences or 1,
-                   length, len(options.runs))  # fmt: skip
+        return max(
+            options.steps,
+            options.batch_size or 1,
+            options.heads * options.layers,
+            options.num_sequences or 1,
+            length,
+            len(options.runs),
+        )
 
     training = only_small(train.train_runs, updates)
     flowing = only_small(flow.flow_runs, lambda work: max(len(work.options.times), len(work.options.runs)))

@@ -43,9 +43,27 @@ GROUPS: Mapping[str, Callable[[Path], dict[str, Call]]] = {
     "text": text_calls,
 }
 
-HOLDERS = {"Check", "Claim", "Counts", "Curve", "Draw", "Experiment", "FigureRecipe", "Finding", "HeadHistory",
-           "HeadVerdict", "Rows", "Setting", "Shortcuts", "Snapshot", "TokenRows", "Trend", "Update", "Verdict",
-           "Watch"}  # fmt: skip
+HOLDERS = {
+    "Check",
+    "Claim",
+    "Counts",
+    "Curve",
+    "Draw",
+    "Experiment",
+    "FigureRecipe",
+    "Finding",
+    "HeadHistory",
+    "HeadVerdict",
+    "Rows",
+    "Setting",
+    "Shortcuts",
+    "Snapshot",
+    "TokenRows",
+    "Trend",
+    "Update",
+    "Verdict",
+    "Watch",
+}
 """Classes that hold what the package itself computes."""
 
 TO_IMPLEMENT = {
@@ -60,9 +78,14 @@ TO_IMPLEMENT = {
 }
 """Classes that users subclass or imitate."""
 
-SAME_AS = {"LightningWatch": "watch", "TrainerWatch": "watch", "TextOptions": "train_text",
-           "YZTextOptions": "train_text", "PredictOptions": "predict",
-           "PositionedClasses": "PositionedClasses.from_parts"}  # fmt: skip
+SAME_AS = {
+    "LightningWatch": "watch",
+    "TrainerWatch": "watch",
+    "TextOptions": "train_text",
+    "YZTextOptions": "train_text",
+    "PredictOptions": "predict",
+    "PositionedClasses": "PositionedClasses.from_parts",
+}
 """Names whose arguments are another's."""
 
 
@@ -123,8 +146,11 @@ def public_functions() -> dict[str, Callable[..., object]]:
     face = {name: getattr(ss, name) for name in ss.__all__ if name not in SAME_AS}
     face |= {f"theory.{name}": value for name, value in vars(theory).items()}
     for module in (measure, metrics, plot):
-        face |= {f"{module.__name__}.{name}": value for name, value in vars(module).items()
-                 if getattr(value, "__module__", "") == module.__name__ and name[0] != "_"}  # fmt: skip
+        face |= {
+            f"{module.__name__}.{name}": value
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__ and name[0] != "_"
+        }
     return {n: value for n, value in face.items() if inspect.isfunction(value) and inspect.signature(value).parameters}
 
 

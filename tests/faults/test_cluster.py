@@ -39,9 +39,12 @@ WORDS += ["--shard-size", "4", "--cluster", "ray", "--json"]
 def start(folder: Path, mode: str) -> subprocess.Popen[str]:
     pytest.importorskip("ray")
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, mode, *WORDS], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        [sys.executable, "-c", PROGRAM, mode, *WORDS],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
-    )  # fmt: skip
+    )
 
 
 def of_cluster() -> dict[int, str]:

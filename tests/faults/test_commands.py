@@ -43,13 +43,15 @@ def tracebacks(lines: Iterable[list[str]]) -> tuple[int, Counter[str]]:
         (["train", "--store", "x" * 300], "give a path whose names have 1 to 255 bytes"),
         (["train", "--picture", "x" * 300 + ".png"], "give a path whose names have 1 to 255 bytes"),
         (["text", "train", "~nouser/x"], "there is no such home"),
-        (["sweep", "--classes", "syn-small", "--lr-y", "1", "--lr-z", "1", "--steps", "1", "--memory", "inf"],
-         "memory is inf: give a finite number"),
+        (
+            ["sweep", "--classes", "syn-small", "--lr-y", "1", "--lr-z", "1", "--steps", "1", "--memory", "inf"],
+            "memory is inf: give a finite number",
+        ),
         (["verify", "lemma_6", "--lr-z", "1e300"], "lr_z is 1e+300: give a rate of at most 1e+06"),
         (["train", "--classes", "\x1b[31mx.toml"], "cannot read the classes file \\x1b[31mx.toml"),
         (["corpus", "count", "missing.txt", "--output", "/"], "/"),
     ],
-)  # fmt: skip
+)
 def test_what_was_traced_before(words: list[str], sentence: str) -> None:
     result, traceback = run(words)
     assert not traceback

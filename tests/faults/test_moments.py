@@ -32,9 +32,13 @@ class Moments:
         self.count = 0
         self._stop_at, self._error = stop_at, error
         for owner, name in (
-            (Path, "write_bytes"), (Path, "replace"), (Path, "rename"), (Path, "unlink"), (files, "_sync"),
+            (Path, "write_bytes"),
+            (Path, "replace"),
+            (Path, "rename"),
+            (Path, "unlink"),
+            (files, "_sync"),
             (SealedFolder, "write_by"),
-        ):  # fmt: skip
+        ):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:

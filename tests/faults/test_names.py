@@ -43,8 +43,14 @@ def quiet() -> Iterator[None]:
 
 def classes_named(names: tuple[str, ...]) -> ss.SequenceClasses:
     """Two classes whose tokens, queries and next tokens have these names, five at a time."""
-    return ss.SequenceClasses.from_supports(tokens=[[0, 1], [1, 2]], probs=[[0.5, 0.5], [0.5, 0.5]], query=[3, 3],
-                                            next_token=[4, 5], vocab_size=6, token_names=names)  # fmt: skip
+    return ss.SequenceClasses.from_supports(
+        tokens=[[0, 1], [1, 2]],
+        probs=[[0.5, 0.5], [0.5, 0.5]],
+        query=[3, 3],
+        next_token=[4, 5],
+        vocab_size=6,
+        token_names=names,
+    )
 
 
 WORST = ("$\\frac{$", "$$", "\x1b[31mred\x1b[0m", "\u202eabc", "<script>alert(1)</script>", "W" * 10_000)

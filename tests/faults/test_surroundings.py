@@ -93,8 +93,17 @@ def test_a_forged_list_is_refused(store: Path, change: dict[str, Any]) -> None:
 
 def test_forged_counts_and_models_are_refused(tmp_path: Path) -> None:
     ss.count_corpus(corpus_of(9, train=zipf_ids(100, 9)), output=tmp_path / "c", window=4)
-    for name, value in (("window", "x"), ("window", 10**30), ("cuts", []), ("cuts", [5, 1]), ("files", 7),
-                        ("origin", 5), ("files", {"../x": [1, 2]}), ("texts", 3), ("kind", 1)):  # fmt: skip
+    for name, value in (
+        ("window", "x"),
+        ("window", 10**30),
+        ("cuts", []),
+        ("cuts", [5, 1]),
+        ("files", 7),
+        ("origin", 5),
+        ("files", {"../x": [1, 2]}),
+        ("texts", 3),
+        ("kind", 1),
+    ):
         shutil.copytree(tmp_path / "c", tmp_path / "copy")
         forged(tmp_path / "copy" / INFO, lambda content, name=name, value=value: content.update({name: value}))
         with pytest.raises(ss.StoreError, match="holds no counts"):

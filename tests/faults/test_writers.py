@@ -155,9 +155,12 @@ def test_killed_again_and_again(tmp_path, name: str, capsys) -> None:
     def start(store: str) -> subprocess.Popen[str]:
         words = [*COMMANDS[name].split(), "--store", str(tmp_path / store), "--json"]
         return subprocess.Popen(
-            [sys.executable, "-c", HURRY, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, "-c", HURRY, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env=environment,
-        )  # fmt: skip
+        )
 
     for store in ("compiled.zarr", "whole.zarr"):  # the first may have to compile
         began = time.monotonic()

@@ -98,8 +98,12 @@ def test_a_claim_without_lines_shows_how_far_each_comparison_is_from_failing() -
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
     assert "deviation / allowed" in axes.get_xlabel()
-    dots = {float(y): (float(x), line.get_color()) for line in axes.lines if line.get_marker() == "o"
-            for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)}  # fmt: skip
+    dots = {
+        float(y): (float(x), line.get_color())
+        for line in axes.lines
+        if line.get_marker() == "o"
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    }
     np.testing.assert_allclose([dots[4 - i][0] for i in range(5)], dataset["used"])
     assert [dots[4 - i][1] for i in range(5)] == [COLORS[i] for i in (0, 1, 2, 0, 3)]
     assert {text.get_text() for text in figure.legends[0].get_texts()} == set(ROLES.values())
@@ -116,8 +120,11 @@ def test_ratios_off_the_scale_are_triangles_at_its_ends() -> None:
     dataset = claim.prepare(verdict)
     assert list(dataset["used"].values[:2]) == [0, np.inf]
     (axes,) = claim.draw(dataset).axes
-    ends = {line.get_marker(): list(line.get_ydata()) for line in axes.lines
-            if len(line.get_xdata()) and line.get_color() == COLORS[0]}  # fmt: skip
+    ends = {
+        line.get_marker(): list(line.get_ydata())
+        for line in axes.lines
+        if len(line.get_xdata()) and line.get_color() == COLORS[0]
+    }
     assert (ends["<"], ends[">"]) == ([3], [2, 1, 0])
     assert axes.get_xlabel().endswith("; ◀ no deviation; ▶ off the scale")
 
@@ -140,8 +147,13 @@ def test_long_labels_are_not_cut_off() -> None:
 def test_texts_are_shown_as_they_are() -> None:
     """Also with signs that matplotlib would take for broken mathematics."""
     words = "costs $5 < 6 $ & \\frac{ or x^ $"
-    curve = Curve(np.array([1.0, 2.0]), {words: np.array([1.0, 2.0]), "b": np.array([1.0, 2.0])}, words, words,
-                  marks={words.replace(" ", ""): 1.5, "a_b_c": 1.2})  # fmt: skip
+    curve = Curve(
+        np.array([1.0, 2.0]),
+        {words: np.array([1.0, 2.0]), "b": np.array([1.0, 2.0])},
+        words,
+        words,
+        marks={words.replace(" ", ""): 1.5, "a_b_c": 1.2},
+    )
     plain = judged(lambda c: c.equal(words, 1.0, 1.1, tolerance=0.5))
     plain = replace(plain, claim=replace(lemma_3, statement=words))
     for verdict in (plain, replace(plain, curve=curve)):

@@ -13,8 +13,9 @@ def test_dynamics_are_those_of_the_flow() -> None:
     dataset = fig_3.prepare(lr_y=[2.0])
     times = dataset["time"].values[[40, 80]]
     for gradient in ("true", "modified"):
-        flow = ss.flow(ss.single_common(), lr_y=2.0, lr_z=0.5, times=times, decoder_gradient=gradient,
-                       record=("attention_logits",))  # fmt: skip
+        flow = ss.flow(
+            ss.single_common(), lr_y=2.0, lr_z=0.5, times=times, decoder_gradient=gradient, record=("attention_logits",)
+        )
         chi = np.exp(2 * flow["attention_logits"].sel(token=5).values[0, :, 0, 0, 0])
         factor = dataset["growth_factor"].sel(source=gradient, time=times).values[0]
         assert factor == pytest.approx(chi, rel=1e-5)

@@ -17,8 +17,9 @@ RATES = [0.1, 1.0, 10.0]
 
 @pytest.fixture(scope="module")
 def flows():
-    return ss.sweep("syn-small", lr_y=RATES, lr_z=RATES, times=np.geomspace(0.1, 1e6, 40),
-                    record=("attention", "entropy", "loss"))  # fmt: skip
+    return ss.sweep(
+        "syn-small", lr_y=RATES, lr_z=RATES, times=np.geomspace(0.1, 1e6, 40), record=("attention", "entropy", "loss")
+    )
 
 
 def test_trends(prepare, trends_of) -> None:

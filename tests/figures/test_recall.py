@@ -7,8 +7,10 @@ import pytest
 
 from scansnap.figures import recall
 
-SLOWER = {"11": "A smaller η_Y/η_Z makes recall descend more slowly ({}).",
-          "12": "A larger η_Z makes recall descend more slowly ({})."}  # fmt: skip
+SLOWER = {
+    "11": "A smaller η_Y/η_Z makes recall descend more slowly ({}).",
+    "12": "A larger η_Z makes recall descend more slowly ({}).",
+}
 AXIS = {"11": 3, "12": 2}  # of the descent rate, (reading, num_query, lr_z, lr_y_over_lr_z, seed)
 
 

@@ -244,9 +244,12 @@ def test_trends_of_predictions_fail_if_reversed() -> None:
     values = np.random.default_rng(0).normal(0.5, 0.1, (2, 30))
     dataset = xr.Dataset(
         {"partial_of_query": (("trial", "query"), values)},
-        coords={"group": ("trial", ["yz", "ladder"]), "model": ("trial", ["(Y, Z)", "width 50"]),
-                "ratio": ("trial", [10.0, 10.0])},
-    )  # fmt: skip
+        coords={
+            "group": ("trial", ["yz", "ladder"]),
+            "model": ("trial", ["(Y, Z)", "width 50"]),
+            "ratio": ("trial", [10.0, 10.0]),
+        },
+    )
     (trend,) = prediction.trends(dataset)
     assert trend.verdict == "holds"
     (reversed_trend,) = prediction.trends(-dataset)

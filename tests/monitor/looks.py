@@ -41,8 +41,14 @@ def anywhere(length: int, weight: float, rng: np.random.Generator) -> Weights:
     return on_key(rng.integers(0, np.arange(1, length + 1)), weight)
 
 
-def look(step: int, weights: Weights, before: Weights | None = None, *, prefix: float = 0.0,
-         logit: float | NDArray[np.float64] = 1.0) -> xr.Dataset:  # fmt: skip
+def look(
+    step: int,
+    weights: Weights,
+    before: Weights | None = None,
+    *,
+    prefix: float = 0.0,
+    logit: float | NDArray[np.float64] = 1.0,
+) -> xr.Dataset:
     """A look at causal attention (layer, head, T, T)."""
     layers, heads, length, _ = weights.shape
     sums: dict[str, Weights] = {}
@@ -54,11 +60,16 @@ def look(step: int, weights: Weights, before: Weights | None = None, *, prefix: 
         if before is not None:
             moved = 0.5 * np.abs(p - before[:, :, row, : row + 1]).sum(-1)
         measured = {
-            "entropy": entropy, "normalized_entropy": entropy / np.log(row + 1),
-            "effective_keys": 1 / (p**2).sum(-1), "top_1": ranked[..., 0], "top_5": ranked[..., :5].sum(-1),
-            "even_weight": np.full_like(entropy, 1 / (row + 1)), "first_token": p[..., 0],
-            "previous_token": p[..., row - 1], "moved": moved,
-        }  # fmt: skip
+            "entropy": entropy,
+            "normalized_entropy": entropy / np.log(row + 1),
+            "effective_keys": 1 / (p**2).sum(-1),
+            "top_1": ranked[..., 0],
+            "top_5": ranked[..., :5].sum(-1),
+            "even_weight": np.full_like(entropy, 1 / (row + 1)),
+            "first_token": p[..., 0],
+            "previous_token": p[..., row - 1],
+            "moved": moved,
+        }
         sums = {name: sums.get(name, 0.0) + v for name, v in measured.items()}
     values = {name: total[None] / (length - 1) for name, total in sums.items()}
     values["prefix_matching"] = np.full((1, layers, heads), prefix)
@@ -67,17 +78,22 @@ def look(step: int, weights: Weights, before: Weights | None = None, *, prefix: 
     shown = min(length, 48)
     pattern = weights[None, :, :, :shown, :shown].astype(np.float32)
     return xr.Dataset(
-        {**{name: (("step", "layer", "head"), v) for name, v in values.items()},
-         "pattern": (("step", "layer", "head", "row", "key"), pattern)},
+        {
+            **{name: (("step", "layer", "head"), v) for name, v in values.items()},
+            "pattern": (("step", "layer", "head", "row", "key"), pattern),
+        },
         coords={
-            "step": [step], "layer": np.arange(layers), "head": np.arange(heads),
+            "step": [step],
+            "layer": np.arange(layers),
+            "head": np.arange(heads),
             "module": ("layer", [f"blocks.{i}.attention" for i in range(layers)]),
             "attention_kind": ("layer", ["causal"] * layers),
-            "status": ("step", ["ok"]), "reason": ("step", [""]),
+            "status": ("step", ["ok"]),
+            "reason": ("step", [""]),
             "token": ("row", [f"t{i}" for i in range(shown)]),
         },
         attrs={"kind": "watch", "model": "GPT", "probe": "2 windows of 16 tokens", "rows": 256, "every": 50},
-    )  # fmt: skip
+    )
 
 
 def series(patterns: Sequence[Weights], every: int = 50, **options: float) -> xr.Dataset:

@@ -42,8 +42,9 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A small GPT; `checkpoints` makes it recompute activations."""
 
-    def __init__(self, width: int = 16, heads: int = 2, layers: int = 2, dropout: float = 0.1,
-                 checkpoints: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self, width: int = 16, heads: int = 2, layers: int = 2, dropout: float = 0.1, checkpoints: bool = False
+    ) -> None:
         super().__init__()
         self.embedding, self.positions = nn.Embedding(TOKENS, width), nn.Embedding(64, width)
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))

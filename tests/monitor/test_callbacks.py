@@ -26,13 +26,23 @@ def hugging_face_trainer(folder, *, callback=None, steps: int = 6, model=None):
     config = GPT2Config(vocab_size=20, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
     rows = [{"input_ids": row, "labels": row} for row in IDS]
     arguments = TrainingArguments(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, report_to=[], save_strategy="steps",
-        save_steps=4, logging_strategy="no", disable_tqdm=True, use_cpu=True, gradient_accumulation_steps=2,
-    )  # fmt: skip
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        report_to=[],
+        save_strategy="steps",
+        save_steps=4,
+        logging_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+        gradient_accumulation_steps=2,
+    )
     return Trainer(
-        model=model or GPT2LMHeadModel(config), args=arguments, train_dataset=rows,
+        model=model or GPT2LMHeadModel(config),
+        args=arguments,
+        train_dataset=rows,
         callbacks=[callback] if callback else None,
-    )  # fmt: skip
+    )
 
 
 def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
@@ -91,10 +101,16 @@ def lightning_fit(folder, *, callback=None) -> torch.nn.Module:
     torch.manual_seed(0)
     module = Module()
     trainer = lightning.Trainer(
-        accelerator="cpu", max_steps=6, accumulate_grad_batches=2, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, default_root_dir=str(folder),
+        accelerator="cpu",
+        max_steps=6,
+        accumulate_grad_batches=2,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=str(folder),
         callbacks=[callback] if callback else None,
-    )  # fmt: skip
+    )
     trainer.fit(module, DataLoader(TensorDataset(IDS), batch_size=4, shuffle=True))
     return module
 

@@ -26,8 +26,9 @@ def series(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("series")
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=2, n_head=2, bos_token_id=0,
-                                       eos_token_id=0))  # fmt: skip
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=256, n_positions=32, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    )
     ids = torch.tensor(list(TEXT.encode()))[:96].reshape(3, 32)
     watch = ss.watch(model, probe={"input_ids": ids}, every=5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
@@ -46,8 +47,9 @@ def test_the_same_looks_as_in_training(series, tmp_path) -> None:
     folder, seen = series
     said: list[str] = []
     done: list[tuple[int, int, int]] = []
-    looks = watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr", on_note=said.append,
-                              on_checkpoint=lambda *where: done.append(where))  # fmt: skip
+    looks = watch_checkpoints(
+        folder, TEXT, store=tmp_path / "a.zarr", on_note=said.append, on_checkpoint=lambda *where: done.append(where)
+    )
     assert done == [(1, 3, 0), (2, 3, 5), (3, 3, 10)]
     assert said == [f"{folder} has no tokenizer: each byte of the text stands for the token of its number."]
     assert looks["step"].values.tolist() == [0, 5, 10]
@@ -145,8 +147,12 @@ def test_nothing_of_a_checkpoint_is_run(series, tmp_path) -> None:
     assert np.allclose(looks["entropy"][0], seen["entropy"][-1], atol=1e-6)
 
     (run / "model.safetensors").write_bytes((folder / "checkpoint-10" / "model.safetensors").read_bytes())
-    trap = {**config, "model_type": "mine", "architectures": ["Mine"],
-            "auto_map": {"AutoConfig": "trap.Config", "AutoModel": "trap.Mine"}}  # fmt: skip
+    trap = {
+        **config,
+        "model_type": "mine",
+        "architectures": ["Mine"],
+        "auto_map": {"AutoConfig": "trap.Config", "AutoModel": "trap.Mine"},
+    }
     (run / "config.json").write_text(json.dumps(trap))
     (run / "trap.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
     with pytest.raises(ss.InputError, match="whose own code is all that is run"):

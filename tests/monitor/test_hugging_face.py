@@ -14,21 +14,30 @@ from tests.monitor.seeing import see
 transformers = pytest.importorskip("transformers")
 
 SIZES: dict[str, Any] = {
-    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
 
 
 def gpt2() -> nn.Module:
-    config = transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1,
-                                     eos_token_id=2)  # fmt: skip
+    config = transformers.GPT2Config(
+        vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2
+    )
     return transformers.GPT2LMHeadModel(config)
 
 
 def t5() -> nn.Module:
-    config = transformers.T5Config(vocab_size=97, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
-                                   decoder_start_token_id=0)  # fmt: skip
+    config = transformers.T5Config(
+        vocab_size=97, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0
+    )
     return transformers.T5ForConditionalGeneration(config)
 
 
@@ -44,9 +53,10 @@ DECODERS = {
     "qwen2": of("Qwen2Config", "Qwen2ForCausalLM", {k: v for k, v in GROUPED.items() if k != "head_dim"}),
     "qwen3": of("Qwen3Config", "Qwen3ForCausalLM", GROUPED),
     "gpt_neox": of("GPTNeoXConfig", "GPTNeoXForCausalLM", SIZES),
-    "gpt_oss": of("GptOssConfig", "GptOssForCausalLM", GROUPED, sliding_window=5, num_local_experts=2,
-                  num_experts_per_tok=1),
-}  # fmt: skip
+    "gpt_oss": of(
+        "GptOssConfig", "GptOssForCausalLM", GROUPED, sliding_window=5, num_local_experts=2, num_experts_per_tok=1
+    ),
+}
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2")
 
 

@@ -128,11 +128,13 @@ def test_moved_is_the_share_that_moved() -> None:
         watch.step()
     watch.look()
     share = [
-        [sum(0.5 * abs(a - b) for a, b in zip(x, y, strict=True))
-         for b in range(WINDOWS)
-         for x, y in zip(weights[0][b, h].tolist()[1:], weights[1][b, h].tolist()[1:], strict=True)]
+        [
+            sum(0.5 * abs(a - b) for a, b in zip(x, y, strict=True))
+            for b in range(WINDOWS)
+            for x, y in zip(weights[0][b, h].tolist()[1:], weights[1][b, h].tolist()[1:], strict=True)
+        ]
         for h in range(HEADS)
-    ]  # fmt: skip
+    ]
     looks = watch.dataset["moved"].values[:, 0]
     assert np.isnan(looks[0]).all()
     model.query.data -= 0.3

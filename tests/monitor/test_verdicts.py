@@ -151,8 +151,9 @@ def test_frozen_is_what_measure_snaps_says() -> None:
 
 def test_missing_looks_are_left_out() -> None:
     good = series([heads(first(12, 0.8))] * 3)
-    hole = xr.concat([good, missing(good, 500, "out of memory")], "step", data_vars="minimal", coords="minimal",
-                     compat="override")  # fmt: skip
+    hole = xr.concat(
+        [good, missing(good, 500, "out of memory")], "step", data_vars="minimal", coords="minimal", compat="override"
+    )
     assert [str(v) for v in judge_heads(hole)] == [str(v) for v in judge_heads(good)] != []
     assert judge_heads(missing(good, 0, "out of memory")) == []
 

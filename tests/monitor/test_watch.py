@@ -232,8 +232,12 @@ def test_a_look_that_fails_is_recorded_as_missing() -> None:
     looks = watch.dataset
     assert looks["status"].values.tolist() == ["ok", "missing", "ok", "partial", "ok"]
     assert looks["reason"].values.tolist() == [
-        "", "no memory for so many windows", "", "the attention logits of blocks.1.attn are not finite", "",
-    ]  # fmt: skip
+        "",
+        "no memory for so many windows",
+        "",
+        "the attention logits of blocks.1.attn are not finite",
+        "",
+    ]
     assert np.isnan(looks["entropy"].values[1]).all()
     assert np.isnan(looks["entropy"].values[3, 1]).all()
     assert np.isfinite(looks["entropy"].values[3, 0]).all()

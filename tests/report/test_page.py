@@ -39,10 +39,14 @@ def quick_recipe(name: str = "quick", *, holds: bool = True, words: str = "It gr
         return figure
 
     return FigureRecipe(
-        name=name, title=words, statement=words, setting=words, draw=draw,
+        name=name,
+        title=words,
+        statement=words,
+        setting=words,
+        draw=draw,
         prepare=lambda: xr.Dataset({"line": ("x", np.arange(3.0))}),
         trends=lambda dataset: [Trend(words, "above 0", 1.0, None, None, holds=holds, note=words)],
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +54,18 @@ def page(tmp_path_factory) -> Path:
     """A page with a quick figure and three quick claims."""
     steps: list[tuple[str, float]] = []
     page = reproduce(
-        tmp_path_factory.mktemp("page"), figures=[quick_recipe()], claims=["lemma_6", "lemma_13", "remark_3_order"],
+        tmp_path_factory.mktemp("page"),
+        figures=[quick_recipe()],
+        claims=["lemma_6", "lemma_13", "remark_3_order"],
         on_step=lambda what, share: steps.append((what, share)),
-    )  # fmt: skip
+    )
     assert [what for what, _ in steps] == [
-        "figure quick, 1 of 1", "claim 1 of 3", "claim 2 of 3", "claim 3 of 3", "the page"
-    ]  # fmt: skip
+        "figure quick, 1 of 1",
+        "claim 1 of 3",
+        "claim 2 of 3",
+        "claim 3 of 3",
+        "the page",
+    ]
     assert steps == sorted(steps, key=lambda step: step[1])
     assert (steps[0][1], steps[-1][1]) == (0.0, 1.0)
     return page

@@ -15,8 +15,14 @@ from scansnap.report.shortcuts_words import visible
 from tests.browser import in_browser
 from tests.shortcuts.labelled_rows import rows
 
-HOSTILE = ("</title><script>document.title='taken'</script>", "<img src=x onerror=alert(1)>", "\u202eevil", "{{ 7*7 }}",
-           "&lt;b&gt;", "x" * 500)  # fmt: skip
+HOSTILE = (
+    "</title><script>document.title='taken'</script>",
+    "<img src=x onerror=alert(1)>",
+    "\u202eevil",
+    "{{ 7*7 }}",
+    "&lt;b&gt;",
+    "x" * 500,
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,16 @@ from tests.browser import in_browser
 from tests.monitor.looks import anywhere, first, missing, previous, series, softmax
 
 LENGTH = 20
-HOSTILE = ["</script><script>document.title='taken'</script>", "<img src=x onerror=alert(1)>", "\n", " the",
-           "\u202eevil", "{{ 7*7 }}", "&lt;b&gt;", "`${1+1}`"]  # fmt: skip
+HOSTILE = [
+    "</script><script>document.title='taken'</script>",
+    "<img src=x onerror=alert(1)>",
+    "\n",
+    " the",
+    "\u202eevil",
+    "{{ 7*7 }}",
+    "&lt;b&gt;",
+    "`${1+1}`",
+]
 
 PROBE = """
 await pause(500);
@@ -77,8 +85,9 @@ def watched() -> xr.Dataset:
         patterns.append(weights)
     looks = series(patterns)
     failed = missing(looks, 600, "out of memory on <cuda:0>")
-    whole = xr.concat([looks, failed], "step", data_vars="minimal", coords="minimal", compat="override",
-                      combine_attrs="override")  # fmt: skip
+    whole = xr.concat(
+        [looks, failed], "step", data_vars="minimal", coords="minimal", compat="override", combine_attrs="override"
+    )
     names = [HOSTILE[i % len(HOSTILE)] for i in range(LENGTH)]
     return whole.assign_coords(token=("row", names)).assign_attrs(version_scansnap="0.1.0", model="GPT<2>")
 
@@ -121,9 +130,11 @@ def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_pat
       names: [...get("quantity").options].slice(0, 2).map((option) => option.textContent),
       first: document.querySelector("table.heads td").textContent };"""
     assert in_browser(browser, page, shown, tmp_path, 390) == {
-        "chosen": "layer 0, head 1", "plot": "top 1: top_1", "names": ["top 5", "entropy"],
+        "chosen": "layer 0, head 1",
+        "plot": "top 1: top_1",
+        "names": ["top 5", "entropy"],
         "first": "layer 0, all 3 heads",
-    }  # fmt: skip
+    }
 
 
 def test_keys_of_another_sequence_have_numbers(watched: xr.Dataset, browser: Any, tmp_path) -> None:

@@ -217,8 +217,12 @@ def test_needs_that_a_run_does_not_have() -> None:
     def of(need: Any) -> ss.Quantity:
         return ss.Quantity("own", (), lambda now: np.zeros(len(now.loss)), needs=(need,))
 
-    for need, layer in (("decoder", {"layers": 2}), ("fresh_loss", {"layers": 2}), ("query_decoder", {}),
-                        ("position_bias", {})):  # fmt: skip
+    for need, layer in (
+        ("decoder", {"layers": 2}),
+        ("fresh_loss", {"layers": 2}),
+        ("query_decoder", {}),
+        ("position_bias", {}),
+    ):
         with pytest.raises(ss.InputError, match=r"^own cannot be recorded: "):
             ss.train(ss.syn_small(), **OPTIONS, **layer, record=of(need))
     with pytest.raises(ss.InputError, match=r"^own cannot be recorded: flow has no batches"):

@@ -19,10 +19,12 @@ def _result(shares: list[list[float]], kinds: list[str]) -> xr.Dataset:
     return xr.Dataset(
         {"attention": (("run", "step", "layer", "head", "class", "token"), attention)},
         coords={
-            "step": steps, "token_kind": ("token", kinds), "token_name": ("token", list("abcd")[: len(kinds)]),
+            "step": steps,
+            "token_kind": ("token", kinds),
+            "token_name": ("token", list("abcd")[: len(kinds)]),
             "next_token_name": ("class", ["end"]),
         },
-    )  # fmt: skip
+    )
 
 
 def test_it_says_when_common_tokens_began_to_lose_and_who_won() -> None:
@@ -116,9 +118,11 @@ def test_classes_that_share_every_token_have_a_story_by_degrees() -> None:
     best = theory.distinctness(probs).argmax(1)
     assert facts["story"].startswith(
         "classes share every token, so none is distinct; the most distinct: "
-        + ", ".join(f"token {token} for next token {n}" + _degree(probs, k) for k, (token, n) in
-                    enumerate(zip(best, [15, 16, 17], strict=True)))
-    )  # fmt: skip
+        + ", ".join(
+            f"token {token} for next token {n}" + _degree(probs, k)
+            for k, (token, n) in enumerate(zip(best, [15, 16, 17], strict=True))
+        )
+    )
     assert "; tokens that are not favored had lost 1% of attention by step " in facts["story"]
     favored = ss.measure.favored(run)
     for n, winner in enumerate(facts["winners"]):

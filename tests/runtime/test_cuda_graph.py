@@ -59,9 +59,15 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_work_is_warmed_up_aside_and_then_captured(events: list[str]) -> None:
     assert isinstance(capture(lambda: events.append("work"), []), FakeGraph)
     assert events == [
-        "side waits for main", "enter side", *["work"] * WARM_UP, "begin", "work", "end", "leave side",
+        "side waits for main",
+        "enter side",
+        *["work"] * WARM_UP,
+        "begin",
+        "work",
+        "end",
+        "leave side",
         "main waits for side",
-    ]  # fmt: skip
+    ]
 
 
 def test_where_memory_is_short_what_was_freed_is_given_back(events: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

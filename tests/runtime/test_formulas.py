@@ -44,18 +44,39 @@ def test_every_formula_of_the_claims_is_one() -> None:
         assert not re.search(r"[\\$]", page), where
         tree = ElementTree.fromstring(f"<p>{page.replace('<wbr>', ' ')}</p>")
         assert {node.tag for node in tree.iter()} <= {
-            "p", "i", "sub", "sup", "math", "mrow", "mi", "mn", "mo", "msub", "msup", "msubsup", "mfrac", "msqrt",
-            "mover", "mspace",
-        }, where  # fmt: skip
+            "p",
+            "i",
+            "sub",
+            "sup",
+            "math",
+            "mrow",
+            "mi",
+            "mn",
+            "mo",
+            "msub",
+            "msup",
+            "msubsup",
+            "mfrac",
+            "msqrt",
+            "mover",
+            "mspace",
+        }, where
         assert page.count("<math>") - page.count("<wbr>") == len(FORMULA.findall(text)), where
         formulas += page.count("<math>")
     assert formulas > 200
 
 
 HOSTILE = (
-    "<script>", "$<script>$", r"$\text{<script>}$", r"$\mathrm{<script>}$",
-    "a & b_1", '$x$"', "$a & b$", "$_a$", "$a^b^c$",
-)  # fmt: skip
+    "<script>",
+    "$<script>$",
+    r"$\text{<script>}$",
+    r"$\mathrm{<script>}$",
+    "a & b_1",
+    '$x$"',
+    "$a & b$",
+    "$_a$",
+    "$a^b^c$",
+)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -23,8 +23,10 @@ def rows(num_rows: int = 1200, seed: int = 0, **planted: tuple[int, float]) -> R
     labels = np.array(["a", "b"])[rng.integers(2, size=num_rows)]
     for word, (count, share) in planted.items():
         pure = round(share * count)
-        for place in (*rng.choice(np.flatnonzero(labels == "a"), pure, replace=False),
-                      *rng.choice(np.flatnonzero(labels == "b"), count - pure, replace=False)):  # fmt: skip
+        for place in (
+            *rng.choice(np.flatnonzero(labels == "a"), pure, replace=False),
+            *rng.choice(np.flatnonzero(labels == "b"), count - pure, replace=False),
+        ):
             texts[place].append(word)
     return [{"text": " ".join(words), "label": str(label)} for words, label in zip(texts, labels, strict=True)]
 

@@ -26,8 +26,13 @@ NAMES = ("the", "good", "bad", "film")
 
 @pytest.fixture(scope="module")
 def words() -> ReadWords:
-    return ReadWords(NAMES, ("neg", "pos"), np.array([[60, 50], [5, 40], [45, 0], [20, 20]]), np.array([70, 60]),
-                     np.array([0, 1, 0, 0]))  # fmt: skip
+    return ReadWords(
+        NAMES,
+        ("neg", "pos"),
+        np.array([[60, 50], [5, 40], [45, 0], [20, 20]]),
+        np.array([70, 60]),
+        np.array([0, 1, 0, 0]),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +48,12 @@ def texts(words: ReadWords) -> Texts:
 
 def test_texts_are_read(words: ReadWords) -> None:
     """Without words that the model does not know, labels that it does not know, and texts that have nothing left."""
-    sampled = [SampledText(2, ("bad", "film", "new")), SampledText(1, ("the",)), SampledText(0, ("new",)),
-               SampledText(1, ("good",))]  # fmt: skip
+    sampled = [
+        SampledText(2, ("bad", "film", "new")),
+        SampledText(1, ("the",)),
+        SampledText(0, ("new",)),
+        SampledText(1, ("good",)),
+    ]
     texts = words.read(sampled, ("neutral", "pos", "neg"))
     assert texts.has_word.tolist() == [[0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]]
     assert texts.label.tolist() == [0, 1, 1]
@@ -77,9 +86,17 @@ def test_gains_are_those_of_the_definition(texts: Texts) -> None:
 def test_loss_and_accuracy_are_those_of_training(words: ReadWords, texts: Texts) -> None:
     """On the whole set, which `train` measures by itself with all columns of Y."""
     source = LabeledTexts(words.classes(everywhere=True), texts)
-    run = ss.train(source, lr_y=1.0, lr_z=1.0, steps=40, batch_size=None, num_sequences=len(texts), seq_len=5,
-                   record=("loss", "accuracy", "attention_logits", "decoder", _columns(4, 2)),
-                   record_every=20)  # fmt: skip
+    run = ss.train(
+        source,
+        lr_y=1.0,
+        lr_z=1.0,
+        steps=40,
+        batch_size=None,
+        num_sequences=len(texts),
+        seq_len=5,
+        record=("loss", "accuracy", "attention_logits", "decoder", _columns(4, 2)),
+        record_every=20,
+    )
     for step in range(3):
         logits, columns = run["attention_logits"].values[0, step].ravel(), run["columns"].values[0, step]
         loss, accuracy = texts.measure(logits, columns, 4)

@@ -56,9 +56,12 @@ def test_attention_picks_the_pure_word(result: ss.Shortcuts) -> None:
     assert magic.picked_at is not None
     assert magic.population_picked_at is not None
     assert [outcome.name for outcome in result.outcomes] == [
-        "as it is", "a prior of -4 on shortcut words", "a prior of -4 on unproven words", "half of the texts",
+        "as it is",
+        "a prior of -4 on shortcut words",
+        "a prior of -4 on unproven words",
+        "half of the texts",
         "a quarter of the texts",
-    ]  # fmt: skip
+    ]
     as_it_is, held_back = result.outcomes[:2]
     assert held_back.on_shortcuts < as_it_is.on_shortcuts
     assert held_back.accuracy < as_it_is.accuracy

@@ -121,19 +121,30 @@ def test_tables_in_memory() -> None:
 
 def test_bad_rows_are_counted_and_named(tmp_path: Path) -> None:
     lines = [
-        '{"text": "fine", "label": "a"}', '{"text": "", "label": "a"}', '{"text": "x", "label": " "}', "{broken",
-        '{"text": ["x"], "label": "a"}', '{"text": "x", "label": {"y": 1}}', "[1]", '{"text": 5, "label": 1.0}',
-        '{"text": "x", "label": NaN}', '{"text": "half \\ud83d", "label": "a"}', '{"label": "a"}',
-    ]  # fmt: skip
+        '{"text": "fine", "label": "a"}',
+        '{"text": "", "label": "a"}',
+        '{"text": "x", "label": " "}',
+        "{broken",
+        '{"text": ["x"], "label": "a"}',
+        '{"text": "x", "label": {"y": 1}}',
+        "[1]",
+        '{"text": 5, "label": 1.0}',
+        '{"text": "x", "label": NaN}',
+        '{"text": "half \\ud83d", "label": "a"}',
+        '{"label": "a"}',
+    ]
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(lines))
     usable, remarks = read(path)
     assert usable == [Row("fine", "a"), Row("5", "1"), Row("half �", "a")]
     assert reasons(remarks) == {
-        "no text": (2, [2, 11]), "no label": (2, [3, 9]), "not JSON": (1, [4]),
-        "the text is a list or an object": (1, [5]), "the label is a list or an object": (1, [6]),
+        "no text": (2, [2, 11]),
+        "no label": (2, [3, 9]),
+        "not JSON": (1, [4]),
+        "the text is a list or an object": (1, [5]),
+        "the label is a list or an object": (1, [6]),
         "JSON, but no object with fields": (1, [7]),
-    }  # fmt: skip
+    }
     assert {note: places.first for note, places in remarks.noted.items()} == {
         "the text is a number": [8],
         "bytes that are not of the encoding, read as � (you can state another encoding)": [10],

@@ -120,9 +120,12 @@ def test_enough_steps_are_ten_times_the_classes_squared(steps: int, met: bool) -
 def test_long_sequences_show_a_typical_token_to_a_tenth() -> None:
     """The median of the probabilities 0.1, 0.2, 0.2, 0.5, 0.5, 0.5 is 0.35: T - 1 >= ln(40)/(2 0.035^2) = 1505.7."""
     classes = ss.SequenceClasses.from_supports(
-        tokens=[[0, 1], [0, 2, 6, 7]], probs=[[0.5, 0.5], [0.5, 0.2, 0.2, 0.1]], query=[3, 3], next_token=[4, 5],
+        tokens=[[0, 1], [0, 2, 6, 7]],
+        probs=[[0.5, 0.5], [0.5, 0.2, 0.2, 0.1]],
+        query=[3, 3],
+        next_token=[4, 5],
         vocab_size=1000,
-    )  # fmt: skip
+    )
     for length, met in ((1507, True), (1506, False)):
         assumption = put("long_sequences", classes, seq_len=length)
         assert (assumption.value, assumption.limit, assumption.met) == (length, 1507, met)

@@ -24,17 +24,28 @@ def draw(seed: int, *, density: float, queries: int = 0, shared: bool = False) -
     next_token = [13, 14, 15, 16, 13 if shared else 17]
     query = 8 + (np.arange(5) if not queries else rng.permutation(np.arange(5) % queries))
     return ss.SequenceClasses(
-        probs=probs / probs.sum(1, keepdims=True), query=query, next_token=next_token, vocab_size=18,
+        probs=probs / probs.sum(1, keepdims=True),
+        query=query,
+        next_token=next_token,
+        vocab_size=18,
         weights=rng.dirichlet(np.full(5, 5.0)),
-    )  # fmt: skip
+    )
 
 
 def second_step(classes: ss.SequenceClasses, rate: float) -> np.ndarray:
     """z (Q x L) after two expected updates, over rate^2/M: the first finds Y = 0 and does not move Z."""
     run = ss.train(
-        classes, lr_y=rate, lr_z=rate, steps=2, batch_size=None, seq_len=math.inf, dtype="float64", record_every=1,
-        record="attention_logits", progress=False,
-    )  # fmt: skip
+        classes,
+        lr_y=rate,
+        lr_z=rate,
+        steps=2,
+        batch_size=None,
+        seq_len=math.inf,
+        dtype="float64",
+        record_every=1,
+        record="attention_logits",
+        progress=False,
+    )
     logits = ss.measure.one_head(run)["attention_logits"].isel(run=0).values
     assert not logits[1].any()
     return logits[2] * classes.vocab_size / rate**2

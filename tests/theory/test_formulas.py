@@ -111,9 +111,15 @@ def test_no_step_is_needed_for_a_residual_above_the_first() -> None:
 def test_common_tokens_move_in_proportion_to_the_classes_of_their_query(gradient: str) -> None:
     """Early on z of a common token is k times that of one class per query; distinct tokens do not depend on k."""
     arguments = {
-        "distinct_probs": [0.1, 0.3], "common_probs": [0.2, 0.4], "num_classes": 6, "vocab_size": 20,
-        "lr_y": 1e-4, "lr_z": 1e-4, "decoder_gradient": gradient, "atol": 1e-20,
-    }  # fmt: skip
+        "distinct_probs": [0.1, 0.3],
+        "common_probs": [0.2, 0.4],
+        "num_classes": 6,
+        "vocab_size": 20,
+        "lr_y": 1e-4,
+        "lr_z": 1e-4,
+        "decoder_gradient": gradient,
+        "atol": 1e-20,
+    }
     single, double, all_six, unsaid = (
         theory.symmetric_flow([1.0, 3.0], **arguments, classes_per_query=k) for k in (1, 2, 6, None)
     )
@@ -288,16 +294,18 @@ def test_a_prior_multiplies_the_sizes_of_buckets() -> None:
 
 def test_the_reduction_starts_at_the_probabilities() -> None:
     """Z = 0 and uniform predictions: c = P, f . f' = sum q^2/|P|^2, residual (M-1)/M; times may start at zero."""
-    flow = theory.symmetric_flow([0.0, 2.0], distinct_probs=[0.1, 0.3], common_probs=[0.2, 0.4], num_classes=4,
-                                 vocab_size=20, lr_y=0.5, lr_z=0.3)  # fmt: skip
+    flow = theory.symmetric_flow(
+        [0.0, 2.0], distinct_probs=[0.1, 0.3], common_probs=[0.2, 0.4], num_classes=4, vocab_size=20, lr_y=0.5, lr_z=0.3
+    )
     np.testing.assert_allclose(flow.distinct_attention[0], [0.1, 0.3], rtol=1e-14)
     np.testing.assert_allclose(flow.common_attention[0], [0.2, 0.4], rtol=1e-14)
     assert flow.overlap[0] == pytest.approx((0.04 + 0.16) / (0.01 + 0.09 + 0.04 + 0.16), rel=1e-14)
     assert flow.residual[0] == pytest.approx(19 / 20, rel=1e-14)
     assert (flow.distinct_logits[0] == 0).all()
     assert (flow.common_logits[0] == 0).all()
-    only = theory.symmetric_flow(0.0, distinct_probs=[0.1, 0.3], common_probs=[0.2, 0.4], num_classes=4, vocab_size=20,
-                                 lr_y=0.5, lr_z=0.3)  # fmt: skip
+    only = theory.symmetric_flow(
+        0.0, distinct_probs=[0.1, 0.3], common_probs=[0.2, 0.4], num_classes=4, vocab_size=20, lr_y=0.5, lr_z=0.3
+    )
     assert only.times.tolist() == [0.0]
     assert only.overlap[0] == flow.overlap[0]
 

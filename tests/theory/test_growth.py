@@ -44,9 +44,7 @@ def test_the_closed_form_of_the_text_loses_its_digits() -> None:
         assert abs(theory.decoder_growth(t, vocab_size=size, lr_y=rate) / wanted - 1) < 1e-12
 
 
-@given(
-    t=st.floats(0, 1e15), size=st.integers(2, 10**6), rate=st.floats(1e-3, 10)
-)  # fmt: skip
+@given(t=st.floats(0, 1e15), size=st.integers(2, 10**6), rate=st.floats(1e-3, 10))
 @settings(max_examples=200, deadline=None)
 def test_growth_time_inverts_growth(t: float, size: int, rate: float) -> None:
     h = theory.decoder_growth(t, vocab_size=size, lr_y=rate)

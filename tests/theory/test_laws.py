@@ -82,10 +82,13 @@ def test_the_order_of_rates_turns_once(size: int, classes: int, lr_y: float, lr_
     assert turn < theory.snap_start(vocab_size=size, num_classes=classes, lr_y=lr_y)
     for factor, sign in ((0.1, 1), (0.97, 1), (1.03, -1), (100.0, -1)):
         slow, fast = (
-            float(theory.growth_bound(factor * turn, vocab_size=size, num_classes=classes, lr_y=rate, lr_z=lr_z,
-                                      constant=constant))
+            float(
+                theory.growth_bound(
+                    factor * turn, vocab_size=size, num_classes=classes, lr_y=rate, lr_z=lr_z, constant=constant
+                )
+            )
             for rate in (lr_y, lr_y * 1.0001)
-        )  # fmt: skip
+        )
         assert (fast > slow) == (sign > 0)
 
 

@@ -97,8 +97,13 @@ def test_assumptions_speak_in_numbers() -> None:
     assumptions = theory.assumptions(ss.syn_small(), lr_y=1.0, lr_z=1.0, seq_len=128, momentum=0.9)
     assert not assumptions
     assert {assumption.id for assumption in assumptions.broken} >= {
-        "long_sequences", "fast_decoder", "weak_overlap", "many_tokens", "decoder_rate", "plain_sgd"
-    }  # fmt: skip
+        "long_sequences",
+        "fast_decoder",
+        "weak_overlap",
+        "many_tokens",
+        "decoder_rate",
+        "plain_sgd",
+    }
     f = theory.directions(ss.syn_small().probs)
     assert assumptions["weak_overlap"].value == pytest.approx(f[0] @ f[1])
     assert "T = 128" in assumptions["long_sequences"].advice

@@ -25,8 +25,12 @@ def test_growth_bound_solves_theorem_4() -> None:
     times = np.array([10.0, 100.0, 1000.0, 10_000.0])
     solution = solve_ivp(
         lambda t, z: -0.05 * theory.speed(t, **SETTING) * np.exp(4 * z) / constant,
-        (0, times[-1]), [0.0], t_eval=times, rtol=1e-10, atol=1e-13,
-    )  # fmt: skip
+        (0, times[-1]),
+        [0.0],
+        t_eval=times,
+        rtol=1e-10,
+        atol=1e-13,
+    )
     exact = theory.growth_bound(times, **SETTING, lr_z=0.05, constant=constant)
     np.testing.assert_allclose(exact, -solution.y[0], rtol=1e-7)
     np.testing.assert_allclose(theory.common_logit(times, **SETTING, lr_z=0.05, constant=constant), -exact)
@@ -53,10 +57,14 @@ def test_bound_at_the_snap_depends_on_the_ratio_alone() -> None:
     at_snap = [
         theory.growth_bound(
             theory.snap_start(vocab_size=10_000, num_classes=10, lr_y=rate),
-            vocab_size=10_000, num_classes=10, lr_y=rate, lr_z=rate, constant=1.0,
+            vocab_size=10_000,
+            num_classes=10,
+            lr_y=rate,
+            lr_z=rate,
+            constant=1.0,
         )
         for rate in (1.0, 2.0, 8.0)
-    ]  # fmt: skip
+    ]
     np.testing.assert_allclose(at_snap, at_snap[0])
 
 

@@ -38,8 +38,10 @@ def test_rare_tokens_keep_their_digits(rare: float, num_sequences: int) -> None:
         lacks = [(1 - mpmath.mpf(p)) ** 7 for p in (rare, 3 * rare)]
         nowhere = sum(mpmath.mpf(w) * q for w, q in zip(weights, lacks, strict=True))
         nowhere_else = [nowhere + w * (1 - q) for w, q in zip(weights, lacks, strict=True)]
-        expected = [float(p * (q**num_sequences - nowhere**num_sequences))
-                    for p, q in zip((rare, 3 * rare), nowhere_else, strict=True)]  # fmt: skip
+        expected = [
+            float(p * (q**num_sequences - nowhere**num_sequences))
+            for p, q in zip((rare, 3 * rare), nowhere_else, strict=True)
+        ]
     share = theory.spurious_share([[rare], [3 * rare]], weights=weights, seq_len=8, num_sequences=num_sequences)
     np.testing.assert_allclose(share, expected, rtol=1e-11)
 
@@ -63,8 +65,11 @@ def test_residual_directions_and_overlaps() -> None:
     published = theory.residual_beta(f, classes.query, form="published")
     off = ~np.eye(4, dtype=bool)
     np.testing.assert_allclose((v @ v.T)[off], published[off] / 2, rtol=1e-12)
-    np.testing.assert_allclose(np.eye(4) - np.linalg.inv(v @ v.T) - theory.residual_beta(f, classes.query),
-                               np.diag(np.diag(np.eye(4) - np.linalg.inv(v @ v.T))), atol=1e-12)  # fmt: skip
+    np.testing.assert_allclose(
+        np.eye(4) - np.linalg.inv(v @ v.T) - theory.residual_beta(f, classes.query),
+        np.diag(np.diag(np.eye(4) - np.linalg.inv(v @ v.T))),
+        atol=1e-12,
+    )
     with pytest.raises(ss.InputError, match="give each of 4 classes an index below"):
         theory.residual_directions(f, [0, 1])
     with pytest.raises(ss.InputError, match="unknown form 'both'"):

@@ -99,9 +99,14 @@ def test_values_are_kept_in_plain_form() -> None:
     dish = Dish(degrees=np.int64(200), fan=np.True_, minutes=np.float32(2), rack="high", sauce=Sauce(3))
     assert [type(value) for value in (dish.degrees, dish.fan, dish.minutes)] == [int, bool, float]
     assert dish.described() == {
-        "degrees": 200, "fan": True, "minutes": 2.0, "rack": "high", "name": "pie", "sauce": "plain(pepper=3)",
+        "degrees": 200,
+        "fan": True,
+        "minutes": 2.0,
+        "rack": "high",
+        "name": "pie",
+        "sauce": "plain(pepper=3)",
         "code": {"sauce plain(pepper=3)": code_digest(Sauce(3))},
-    }  # fmt: skip
+    }
     assert Dish(degrees=200).described()["minutes"] is None
     with pytest.raises(AttributeError):
         dish.degrees = 100
@@ -160,8 +165,10 @@ def test_words_of_the_command_line() -> None:
     assert (read["minutes"]("minutes", "none"), read["minutes"]("minutes", "None")) == (None, None)
     assert [read["fan"]("fan", word) for word in ("yes", "True", "no", "false")] == [True, True, False, False]
     assert (read["rack"]("rack", "low"), read["name"]("name", "x"), read["sauce"]("sauce", "plain")) == (
-        "low", "x", "plain",
-    )  # fmt: skip
+        "low",
+        "x",
+        "plain",
+    )
     for name, text, sentence in [
         ("degrees", "2.5", "degrees is '2.5': give a whole number."),
         ("minutes", "long", "minutes is 'long': give a number."),

@@ -38,9 +38,12 @@ def _velocities(
 def unequal_classes() -> SequenceClasses:
     """Two classes of one query with one common token, likelier in one than in the other; they meet Assumption 2."""
     return SequenceClasses.from_supports(
-        tokens=[[0, 1, 2], [0, 3, 4]], probs=[[0.5, 0.4, 0.1], [0.1, 0.7, 0.2]], query=[59, 59], next_token=[58, 57],
+        tokens=[[0, 1, 2], [0, 3, 4]],
+        probs=[[0.5, 0.4, 0.1], [0.1, 0.7, 0.2]],
+        query=[59, 59],
+        next_token=[58, 57],
         vocab_size=4000,
-    )  # fmt: skip
+    )
 
 
 UNEQUAL_RATIOS = (10.0, 100.0, 1000.0)
@@ -56,10 +59,21 @@ def _tokens(classes: SequenceClasses) -> tuple[Entries, Entries]:
 
 def _trained(check: Check, **options: Any) -> FloatArray:
     """Z of twenty runs of 100 steps of batch 128 at eta_Y = eta_Z = 1 (the published size), float64."""
-    result = one_head(train(
-        check.setting.classes, lr_y=1.0, lr_z=1.0, steps=100, batch_size=128, seeds=check.seeds(20), dtype="float64",
-        record_every=100, record=("attention_logits",), progress=False, **options,
-    ))  # fmt: skip
+    result = one_head(
+        train(
+            check.setting.classes,
+            lr_y=1.0,
+            lr_z=1.0,
+            steps=100,
+            batch_size=128,
+            seeds=check.seeds(20),
+            dtype="float64",
+            record_every=100,
+            record=("attention_logits",),
+            progress=False,
+            **options,
+        )
+    )
     return result["attention_logits"].values[:, -1]
 
 
@@ -144,8 +158,13 @@ def _check_unequal(check: Check) -> dict[str, FloatArray]:
                 lines[name] = _worst_drive(classes, [states[i] for i in np.flatnonzero(stated)])
             first = times[int(np.argmax((drive < 0).any(axis=1)))]  # one does fall up to the end of the grid
             measured = classes.vocab_size * float(theory.decoder_growth(first / classes.num_classes, **sizes))
-            check.equal(f"M h at the first fall, {name}", growth, measured, tolerance=0.03,
-                        role="corrected" if gradient == "modified" else "contrast")  # fmt: skip
+            check.equal(
+                f"M h at the first fall, {name}",
+                growth,
+                measured,
+                tolerance=0.03,
+                role="corrected" if gradient == "modified" else "contrast",
+            )
     return lines
 
 
@@ -168,8 +187,11 @@ def corollary_2(check: Check) -> None:
     """Signs of dz/dt along flows; then with two queries, and with common tokens of unequal probability."""
     classes = check.setting.classes
     shape = theory.symmetry(classes.probs[:, classes.contextual_tokens], query=classes.query)
-    check.positive("conditions (1) to (3) met", np.array([shape.single_query, shape.matching_distinct,
-                                                          shape.shared_common]) - 0.5, role="contrast")  # fmt: skip
+    check.positive(
+        "conditions (1) to (3) met",
+        np.array([shape.single_query, shape.matching_distinct, shape.shared_common]) - 0.5,
+        role="contrast",
+    )
     lines = {}
     for gradient, role in GRADIENT_ROLES:
         _, loss, _, result = _velocities(check, classes, gradient)

@@ -39,8 +39,9 @@ def symmetric_drive(check: Check) -> None:
     lines: dict[str, FloatArray] = {}
     for lr_z in dict.fromkeys((check.setting.lr_z, check.setting.lr_y)):
         reduced = theory.symmetric_flow(TIMES, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=lr_z)
-        result = one_head(flow(classes, lr_y=check.setting.lr_y, lr_z=lr_z, times=TIMES, record=("attention_logits",),
-                      progress=False))  # fmt: skip
+        result = one_head(
+            flow(classes, lr_y=check.setting.lr_y, lr_z=lr_z, times=TIMES, record=("attention_logits",), progress=False)
+        )
         z = result["attention_logits"].values[0, :, row]
         ratio = f"eta_Y/eta_Z = {check.setting.lr_y / lr_z:g}"
         check.equal(f"z of common tokens, {ratio}", reduced.common_logits, z[:, common], tolerance=1e-4)
@@ -49,9 +50,13 @@ def symmetric_drive(check: Check) -> None:
             overlap = float(reduced.overlap[0])
             constant = theory.phase_constant(overlap, num_classes=classes.num_classes)
             published = theory.common_logit(
-                TIMES, vocab_size=classes.vocab_size, num_classes=classes.num_classes, lr_y=check.setting.lr_y,
-                lr_z=lr_z, constant=constant,
-            )  # fmt: skip
+                TIMES,
+                vocab_size=classes.vocab_size,
+                num_classes=classes.num_classes,
+                lr_y=check.setting.lr_y,
+                lr_z=lr_z,
+                constant=constant,
+            )
             check.equal(
                 "z of the common token by Theorem 4", published, z[:, common[0]], tolerance=0.05, role="contrast"
             )
@@ -79,10 +84,19 @@ def energy_law(check: Check) -> None:
     times = np.linspace(0, 60, 601)
     roles: dict[DecoderGradient, Role] = {"true": "assumed", "modified": "contrast"}
     for gradient, role in roles.items():
-        result = one_head(flow(
-            classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, times=times, decoder_gradient=gradient,
-            record=("attention_logits", "decoder"), rtol=1e-10, atol=1e-12, progress=False,
-        ))  # fmt: skip
+        result = one_head(
+            flow(
+                classes,
+                lr_y=check.setting.lr_y,
+                lr_z=check.setting.lr_z,
+                times=times,
+                decoder_gradient=gradient,
+                record=("attention_logits", "decoder"),
+                rtol=1e-10,
+                atol=1e-12,
+                progress=False,
+            )
+        )
         states = [
             State(classes, result["decoder"].values[0, i], result["attention_logits"].values[0, i])
             for i in range(len(times))
@@ -109,18 +123,34 @@ def finite_length(check: Check) -> None:
     classes = check.setting.classes
     logits = {}
     for length in (500, np.inf):
-        z = one_head(train(
-            classes, lr_y=0.02, lr_z=0.1, steps=8, batch_size=4096, seq_len=length, seeds=check.seeds(64),
-            dtype="float64", record_every=8, record=("attention_logits",), progress=False,
-        ))["attention_logits"].values[:, -1]  # fmt: skip
+        z = one_head(
+            train(
+                classes,
+                lr_y=0.02,
+                lr_z=0.1,
+                steps=8,
+                batch_size=4096,
+                seq_len=length,
+                seeds=check.seeds(64),
+                dtype="float64",
+                record_every=8,
+                record=("attention_logits",),
+                progress=False,
+            )
+        )["attention_logits"].values[:, -1]
         logits[length] = z.mean(axis=0)[np.argsort(classes.queries)]
     arguments: dict[str, Any] = {
-        "query": classes.query, "weights": classes.weights, "vocab_size": classes.vocab_size, "lr_y": 0.02, "lr_z": 0.1,
-    }  # fmt: skip
+        "query": classes.query,
+        "weights": classes.weights,
+        "vocab_size": classes.vocab_size,
+        "lr_y": 0.02,
+        "lr_z": 0.1,
+    }
     limit = theory.early_logits(8, check.setting.probs, **arguments)
     finite = theory.early_logits(8, check.setting.probs, **arguments, seq_len=500)
     check.equal("z at T = 500", finite, logits[500], tolerance=0.1)
     check.equal("z at T -> infinity", limit, logits[np.inf], tolerance=0.02)
     check.equal("z at T = 500, by the limit alone", limit, logits[500], tolerance=0.1, role="contrast")
-    check.curve = Curve.against(logits[500], {"first order in 1/T": finite, "T -> infinity": limit},
-                                "z of a token at T = 500")  # fmt: skip
+    check.curve = Curve.against(
+        logits[500], {"first order in 1/T": finite, "T -> infinity": limit}, "z of a token at T = 500"
+    )

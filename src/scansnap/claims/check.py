@@ -141,8 +141,12 @@ class Measurement:
     def predicted_text(self) -> str:
         """The prediction in words: a number, a bound, or what holds of all values."""
         number = number_text(self.predicted, ".4g")
-        words = {"at most": f"≤ {number}", "at least": f"≥ {number}", "positive": "all positive",
-                 "within": f"≤ {number} of all outside"}  # fmt: skip
+        words = {
+            "at most": f"≤ {number}",
+            "at least": f"≥ {number}",
+            "positive": "all positive",
+            "within": f"≤ {number} of all outside",
+        }
         return words.get(self.kind, number)
 
     @property
@@ -194,8 +198,9 @@ class Curve:
         order = np.argsort(x)
         x = x[order]
         dots = {name: np.ravel(np.asarray(values, np.float64))[order] for name, values in predicted.items()}
-        return cls(x, {**dots, "equal": x}, f"{quantity}, measured", f"{quantity}, predicted", log_x=False,
-                   dots=tuple(dots))  # fmt: skip
+        return cls(
+            x, {**dots, "equal": x}, f"{quantity}, measured", f"{quantity}, predicted", log_x=False, dots=tuple(dots)
+        )
 
 
 @dataclass
@@ -296,10 +301,17 @@ class Check:
         holds, holds_if_wrong = (bool(value <= allowed) for value in (deviation, deviation_if_wrong))  # NaN does not
         self.measurements.append(
             Measurement(
-                label, role, float(predicted), float(measured), float(deviation), float(allowed), holds=holds,
-                notices=holds and not holds_if_wrong, kind=kind,
+                label,
+                role,
+                float(predicted),
+                float(measured),
+                float(deviation),
+                float(allowed),
+                holds=holds,
+                notices=holds and not holds_if_wrong,
+                kind=kind,
             )
-        )  # fmt: skip
+        )
 
 
 def _share_used(amount: NDArray[np.float64], bound: NDArray[np.float64]) -> NDArray[np.float64]:

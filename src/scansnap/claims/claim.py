@@ -34,13 +34,26 @@ from scansnap.validation.validate import door
 NAMES = SequenceKind(Kind())
 Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]
 Need = Literal[
-    "several classes", "a distinct token", "distinct tokens", "distinct tokens everywhere", "common tokens",
-    "one common token", "one query", "interacting queries", "symmetric classes",
-]  # fmt: skip
+    "several classes",
+    "a distinct token",
+    "distinct tokens",
+    "distinct tokens everywhere",
+    "common tokens",
+    "one common token",
+    "one query",
+    "interacting queries",
+    "symmetric classes",
+]
 Category = Literal[
-    "misprint", "error", "too strong", "sharpened", "added", "holds", "holds under its assumptions",
+    "misprint",
+    "error",
+    "too strong",
+    "sharpened",
+    "added",
+    "holds",
+    "holds under its assumptions",
     "fails under true SGD",
-]  # fmt: skip
+]
 VerdictWord = Literal["holds", "holds under its assumptions only", "fails", "assumptions not met", "does not apply"]
 
 DEPENDS: dict[Dependence, str] = {
@@ -321,9 +334,19 @@ def claim(
 
     def make(check: Callable[[Check], None]) -> Claim:
         new = Claim(
-            getattr(check, "__name__", ""), statement, where, conditions, check, setting, wrong_factor, correction,
-            needs, assumes, depends_on, category,
-        )  # fmt: skip
+            getattr(check, "__name__", ""),
+            statement,
+            where,
+            conditions,
+            check,
+            setting,
+            wrong_factor,
+            correction,
+            needs,
+            assumes,
+            depends_on,
+            category,
+        )
         frame = inspect.currentframe()
         if frame and frame.f_back and _defined_before(new.id, frame.f_back):
             raise InputError(f"there is a claim called '{new.id}' already: give this one another name.")

@@ -83,8 +83,10 @@ def theorem_5(check: Check) -> None:
     check.equal("sum of the counts", counts.sum(axis=1), steps, tolerance=1e-12)
     f = theory.directions(check.setting.probs)
     cases: tuple[tuple[DecoderGradient, float, Role], ...] = (
-        ("modified", 0.0, "assumed"), ("true", 0.0, "beyond"), ("modified", check.setting.lr_y, "beyond"),
-    )  # fmt: skip
+        ("modified", 0.0, "assumed"),
+        ("true", 0.0, "beyond"),
+        ("modified", check.setting.lr_y, "beyond"),
+    )
     closed = np.array([theory.decoder(f, w) for w in predicted])
     shown = np.ravel(
         closed[0][:, classes.next_token]
@@ -92,16 +94,33 @@ def theorem_5(check: Check) -> None:
     order = np.argsort(shown)
     lines: dict[str, FloatArray] = {}
     for gradient, lr_z, role in cases:
-        trained = one_head(train(
-            classes, lr_y=check.setting.lr_y, lr_z=lr_z, steps=steps, batch_size=1, seq_len=math.inf,
-            seeds=check.seeds(10), decoder_gradient=gradient, dtype="float64", record_every=steps,
-            record=("decoder",), progress=False,
-        ))["decoder"].values[:, -1]  # fmt: skip
+        trained = one_head(
+            train(
+                classes,
+                lr_y=check.setting.lr_y,
+                lr_z=lr_z,
+                steps=steps,
+                batch_size=1,
+                seq_len=math.inf,
+                seeds=check.seeds(10),
+                decoder_gradient=gradient,
+                dtype="float64",
+                record_every=steps,
+                record=("decoder",),
+                progress=False,
+            )
+        )["decoder"].values[:, -1]
         label = f"Y, {gradient} gradient" + (", attention learned at eta_Z = eta_Y" if lr_z else "")
         check.equal(label, closed, trained, tolerance=1e-6, role=role)
         lines[label] = np.ravel(trained[0][:, classes.next_token])[order]
-    check.curve = Curve(shown[order], {**lines, "equal": shown[order]}, "Y of a token at a next token, Theorem 5",
-                        "the same after 1,000 sampled steps", log_x=False, dots=tuple(lines))  # fmt: skip
+    check.curve = Curve(
+        shown[order],
+        {**lines, "equal": shown[order]},
+        "Y of a token at a next token, Theorem 5",
+        "the same after 1,000 sampled steps",
+        log_x=False,
+        dots=tuple(lines),
+    )
 
 
 @claim(
@@ -117,8 +136,10 @@ def corollary_1(check: Check) -> None:
     """|e_n - alpha_n| along flows with attention fixed, and at the times predicted for eps = 0.1, 0.01, 10^-4."""
     classes = check.setting.classes
     arguments: dict[str, Any] = {
-        "vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": check.setting.lr_y
-    }  # fmt: skip
+        "vocab_size": classes.vocab_size,
+        "num_classes": classes.num_classes,
+        "lr_y": check.setting.lr_y,
+    }
     eps = np.array([0.1, 0.01, 1e-4])
     exact = theory.steps_to_reach(eps, **arguments)
     times = np.unique(np.concatenate([np.geomspace(1, 1e9, 37), exact]))
@@ -129,11 +150,21 @@ def corollary_1(check: Check) -> None:
         states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
         norms = np.array([_residual_norms(state.direction @ state.decoder, classes.next_token) for state in states])
         lines[f"measured, {gradient} gradient"] = norms.mean(axis=1)
-        check.equal(f"|e_n - alpha_n|, {gradient} gradient", lines["Corollary 1"][:, None] / norms, 1.0,
-                    tolerance=1e-4, role=role)  # fmt: skip
+        check.equal(
+            f"|e_n - alpha_n|, {gradient} gradient",
+            lines["Corollary 1"][:, None] / norms,
+            1.0,
+            tolerance=1e-4,
+            role=role,
+        )
         reached = norms[np.searchsorted(times, exact)].max(axis=1)
-        check.equal(f"|e_n - alpha_n| / eps at the time predicted, {gradient} gradient", 1.0, reached / eps,
-                    tolerance=1e-4, role=role)  # fmt: skip
+        check.equal(
+            f"|e_n - alpha_n| / eps at the time predicted, {gradient} gradient",
+            1.0,
+            reached / eps,
+            tolerance=1e-4,
+            role=role,
+        )
     check.curve = Curve(times, lines, "steps", "|e_n - alpha_n|", log_y=True)
 
 
@@ -168,9 +199,13 @@ def remark_1(check: Check) -> None:
     f = states[0].direction
     rho = float(theory.overlaps(f)[0, 1])
     published = theory.shared_overlap_logits(
-        times, rho, next_token=classes.next_token, vocab_size=classes.vocab_size, num_classes=classes.num_classes,
+        times,
+        rho,
+        next_token=classes.next_token,
+        vocab_size=classes.vocab_size,
+        num_classes=classes.num_classes,
         lr_y=check.setting.lr_y,
-    )  # fmt: skip
+    )
     measured = np.array([f @ state.decoder for state in states])
     check.equal("logits w_n, published", published, measured, tolerance=0.02)
     size, own = classes.vocab_size, measured[:, 0, classes.next_token[0]]
@@ -180,24 +215,41 @@ def remark_1(check: Check) -> None:
     )
     check.equal("own logit by h without the overlap", plain / own, 1.0, tolerance=2e-3, role="corrected")
     check.equal("own logit by h at the rate (1 - rho) eta_Y", slower / own, 1.0, tolerance=0.02, role="contrast")
-    start = float((f @ State(classes, 0 * states[0].decoder, 0 * states[0].attention_logits).velocity()[0])[
-        0, classes.next_token[0]])  # fmt: skip
-    check.equal("rate of the own logit at the start, 1 - rho (K-1)/(M-1)",
-                (1 - 1 / size) * theory.shared_overlap_rate(rho, vocab_size=size, num_classes=classes.num_classes),
-                classes.num_classes * start, tolerance=1e-9, role="corrected")  # fmt: skip
+    start = float(
+        (f @ State(classes, 0 * states[0].decoder, 0 * states[0].attention_logits).velocity()[0])[
+            0, classes.next_token[0]
+        ]
+    )
+    check.equal(
+        "rate of the own logit at the start, 1 - rho (K-1)/(M-1)",
+        (1 - 1 / size) * theory.shared_overlap_rate(rho, vocab_size=size, num_classes=classes.num_classes),
+        classes.num_classes * start,
+        tolerance=1e-9,
+        role="corrected",
+    )
     full, reduced_rate = (
         float(theory.decoder_growth(1e3, vocab_size=200, lr_y=rate)) for rate in (0.5, 0.5 * (1 - rho))
     )
-    check.equal("own logit for K = M = 200 after 1,000 updates of a class: Eq. 43 against the reduced rate",
-                199 * (1 - rho) * full, 199 * reduced_rate, tolerance=0.02, role="contrast")  # fmt: skip
+    check.equal(
+        "own logit for K = M = 200 after 1,000 updates of a class: Eq. 43 against the reduced rate",
+        199 * (1 - rho) * full,
+        199 * reduced_rate,
+        tolerance=0.02,
+        role="contrast",
+    )
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=0.0)
     loss = result["loss"].values[0]
     check.equal("loss, symmetric equations", -np.log1p(-reduced.residual) / loss, 1.0, tolerance=1e-4, role="corrected")
-    check.curve = Curve(times, {
-        "published, (1 - rho)(M-1) h": published[:, 0, classes.next_token[0]],
-        "true SGD, own next token": measured[:, 0, classes.next_token[0]],
-        "true SGD, another next token": measured[:, 0, classes.next_token[1]],
-    }, "steps", "logit of class 1")  # fmt: skip
+    check.curve = Curve(
+        times,
+        {
+            "published, (1 - rho)(M-1) h": published[:, 0, classes.next_token[0]],
+            "true SGD, own next token": measured[:, 0, classes.next_token[0]],
+            "true SGD, another next token": measured[:, 0, classes.next_token[1]],
+        },
+        "steps",
+        "logit of class 1",
+    )
 
 
 def weak_setting() -> Setting:
@@ -228,8 +280,21 @@ def effective_rate(check: Check) -> None:
     reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=0.0)
     distinct = np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(0))
     drives = np.array([m.token_drive[0, distinct] for m in measured])
-    check.equal("drive of distinct tokens, symmetric equations", reduced.distinct_drive / drives, 1.0, tolerance=0.01,
-                role="corrected")  # fmt: skip
-    check.curve = Curve(times, {"beta, true SGD": beta, "Theorem 1": np.full(len(times), published[0, 1]),
-                                "1/M": np.full(len(times), 1 / classes.vocab_size)},
-                        "steps", "beta_nn'", log_y=True)  # fmt: skip
+    check.equal(
+        "drive of distinct tokens, symmetric equations",
+        reduced.distinct_drive / drives,
+        1.0,
+        tolerance=0.01,
+        role="corrected",
+    )
+    check.curve = Curve(
+        times,
+        {
+            "beta, true SGD": beta,
+            "Theorem 1": np.full(len(times), published[0, 1]),
+            "1/M": np.full(len(times), 1 / classes.vocab_size),
+        },
+        "steps",
+        "beta_nn'",
+        log_y=True,
+    )

@@ -26,8 +26,11 @@ def widened(classes: SequenceClasses, vocab_size: int) -> SequenceClasses:
     return SequenceClasses.from_supports(
         tokens=[classes.support(i) for i in range(classes.num_classes)],
         probs=[classes.support_probs(i) for i in range(classes.num_classes)],
-        query=classes.query, next_token=classes.next_token, vocab_size=vocab_size, weights=classes.weights,
-    )  # fmt: skip
+        query=classes.query,
+        next_token=classes.next_token,
+        vocab_size=vocab_size,
+        weights=classes.weights,
+    )
 
 
 @claim(
@@ -58,15 +61,31 @@ def layer_norm(check: Check) -> None:
     centered = classes.probs - classes.probs.mean(axis=1, keepdims=True)
     explicit = theory.overlaps(centered / np.linalg.norm(centered, axis=1, keepdims=True))
     check.equal("overlaps by the closed form", theory.layer_overlaps(c, vocab_size=own), explicit, tolerance=1e-9)
-    check.curve = Curve(sizes.astype(float), {"measured": apart, "in proportion to 1/M": apart[-1] * sizes[-1] / sizes},
-                        "M", "largest difference of Z / largest z", log_y=True)  # fmt: skip
+    check.curve = Curve(
+        sizes.astype(float),
+        {"measured": apart, "in proportion to 1/M": apart[-1] * sizes[-1] / sizes},
+        "M",
+        "largest difference of Z / largest z",
+        log_y=True,
+    )
 
 
 def _apart(check: Check, classes: SequenceClasses) -> float:
     """The largest difference of Z after 1,000 steps between the two normalizations, over the largest entry."""
-    z = [one_head(flow(classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, times=[1000.0], normalization=name,
-                       record=("attention_logits",), progress=False))["attention_logits"].values
-         for name in ("l2", "layer")]  # fmt: skip
+    z = [
+        one_head(
+            flow(
+                classes,
+                lr_y=check.setting.lr_y,
+                lr_z=check.setting.lr_z,
+                times=[1000.0],
+                normalization=name,
+                record=("attention_logits",),
+                progress=False,
+            )
+        )["attention_logits"].values
+        for name in ("l2", "layer")
+    ]
     return float(np.abs(z[1] - z[0]).max() / np.abs(z[0]).max())
 
 
@@ -91,19 +110,34 @@ def few_tokens(check: Check) -> None:
     classes = check.setting.classes
     number = []
     for factor in FACTORS:
-        entropy = one_head(train(
-            classes, lr_y=factor * check.setting.lr_y, lr_z=factor * check.setting.lr_z, steps=100, batch_size=128,
-            seq_len=128, momentum=0.9, init="uniform", seeds=check.seeds(20), record_every=100,
-            record=("entropy", "attention"), progress=False,
-        ))["entropy"]  # fmt: skip
+        entropy = one_head(
+            train(
+                classes,
+                lr_y=factor * check.setting.lr_y,
+                lr_z=factor * check.setting.lr_z,
+                steps=100,
+                batch_size=128,
+                seq_len=128,
+                momentum=0.9,
+                init="uniform",
+                seeds=check.seeds(20),
+                record_every=100,
+                record=("entropy", "attention"),
+                progress=False,
+            )
+        )["entropy"]
         number.append(float(np.exp(entropy.isel(step=-1)).mean()))
     tokens = np.array(number)
     check.at_most("tokens at the published rates", tokens[:3], 2.0)
     check.at_least("tokens at the published rates, from below", tokens[:3], 3.0, role="corrected")
     check.at_most("tokens at a hundred times the middle rate", tokens[-1], 2.0, role="corrected")
     check.positive("fewer tokens at each larger rate", -np.diff(tokens), role="corrected")
-    check.curve = Curve(FACTORS * check.setting.lr_z, {"measured": tokens, "one or two": np.full(len(tokens), 2.0)},
-                        "eta_Z = eta_Y", "e^entropy on distinct tokens, after 100 updates")  # fmt: skip
+    check.curve = Curve(
+        FACTORS * check.setting.lr_z,
+        {"measured": tokens, "one or two": np.full(len(tokens), 2.0)},
+        "eta_Z = eta_Y",
+        "e^entropy on distinct tokens, after 100 updates",
+    )
 
 
 SEQ_LEN = 9
@@ -131,17 +165,27 @@ def spurious_tokens(check: Check) -> None:
     classes = check.setting.classes
     sizes, runs = np.array([1, 8, 32, 64, 256]), 20
     seeds = check.seeds(runs)
-    counted = np.array([
-        theory.spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=int(n)).mean()
-        for n in sizes
-    ])  # fmt: skip
+    counted = np.array(
+        [
+            theory.spurious_share(classes.probs, weights=classes.weights, seq_len=SEQ_LEN, num_sequences=int(n)).mean()
+            for n in sizes
+        ]
+    )
     shares = []
     for size in sizes:
         options: dict[str, Any] = {
-            "lr_y": check.setting.lr_y, "lr_z": check.setting.lr_z, "steps": 100, "batch_size": None,
-            "seq_len": SEQ_LEN, "momentum": 0.9, "num_sequences": int(size), "seeds": seeds, "record_every": 100,
-            "record": ("attention",), "progress": False,
-        }  # fmt: skip
+            "lr_y": check.setting.lr_y,
+            "lr_z": check.setting.lr_z,
+            "steps": 100,
+            "batch_size": None,
+            "seq_len": SEQ_LEN,
+            "momentum": 0.9,
+            "num_sequences": int(size),
+            "seeds": seeds,
+            "record_every": 100,
+            "record": ("attention",),
+            "progress": False,
+        }
         shares.append(_on_spurious(classes, train(classes, **options), int(size), seeds))
     start, end = np.array(shares).T
     peak = int(counted.argmax())
@@ -157,11 +201,18 @@ def spurious_tokens(check: Check) -> None:
     check.positive(f"what training adds, N = 8 to {sizes[noticeable][-1]}", (end - start)[noticeable])
     informed = train(classes, **{**options, "num_sequences": 8}, attention_prior={"common": -2.0})
     suppressed = _on_spurious(classes, informed, 8, seeds)[-1]
-    check.at_most("share after training with a prior of -2 on common tokens, over that without, N = 8",
-                  suppressed / end[sizes == 8], 0.8)  # fmt: skip
+    check.at_most(
+        "share after training with a prior of -2 on common tokens, over that without, N = 8",
+        suppressed / end[sizes == 8],
+        0.8,
+    )
     check.positive("fall of the counted share with N, from N = 1 on", -np.diff(counted), role="contrast")
-    check.curve = Curve(sizes.astype(float), {"counted": counted, "before training": start, "after training": end},
-                        "sequences N in the data set", "attention on spurious tokens (share)")  # fmt: skip
+    check.curve = Curve(
+        sizes.astype(float),
+        {"counted": counted, "before training": start, "after training": end},
+        "sequences N in the data set",
+        "attention on spurious tokens (share)",
+    )
 
 
 def _on_spurious(classes: SequenceClasses, runs: xr.Dataset, size: int, seeds: range) -> FloatArray:

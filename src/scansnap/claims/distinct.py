@@ -64,14 +64,26 @@ def theorem_3(check: Check) -> None:
     worst: dict[str, list[float]] = {}
     for gradient, _ in GRADIENT_ROLES:
         for ratio in RATIOS:
-            z = one_head(flow(
-                classes, times=TIMES, lr_y=rate, lr_z=rate / ratio, decoder_gradient=gradient,
-                record=("attention_logits",), progress=False,
-            ))["attention_logits"].values[0, :, row]  # fmt: skip
+            z = one_head(
+                flow(
+                    classes,
+                    times=TIMES,
+                    lr_y=rate,
+                    lr_z=rate / ratio,
+                    decoder_gradient=gradient,
+                    record=("attention_logits",),
+                    progress=False,
+                )
+            )["attention_logits"].values[0, :, row]
             role: Role = "assumed" if gradient == "modified" and ratio == RATIOS[0] else "beyond"
             predicted, measured = companions(classes, z)
-            check.equal(f"growths by Eq. 110, {gradient} gradient, eta_Y/eta_Z = {ratio:g}", predicted, measured,
-                        tolerance=0.02, role=role)  # fmt: skip
+            check.equal(
+                f"growths by Eq. 110, {gradient} gradient, eta_Y/eta_Z = {ratio:g}",
+                predicted,
+                measured,
+                tolerance=0.02,
+                role=role,
+            )
             worst.setdefault(gradient, []).append(float(np.abs(predicted - measured).max()))
             if ratio == RATIOS[0]:
                 leader = dominant_column(classes)
@@ -80,15 +92,35 @@ def theorem_3(check: Check) -> None:
     _check_unequal(check)
     sampled: dict[str, dict[str, Any]] = {"momentum 0.9": {"momentum": 0.9}, "T = 128": {"seq_len": 128}}
     for name, options in sampled.items():
-        z = one_head(train(
-            classes, lr_y=0.1, lr_z=0.001, steps=400, seeds=check.seeds(20), dtype="float64", record_every=400,
-            progress=False, record=("attention_logits",), **{"batch_size": 128, "seq_len": np.inf, **options},
-        ))["attention_logits"].values[:, -1, row]  # fmt: skip
+        z = one_head(
+            train(
+                classes,
+                lr_y=0.1,
+                lr_z=0.001,
+                steps=400,
+                seeds=check.seeds(20),
+                dtype="float64",
+                record_every=400,
+                progress=False,
+                record=("attention_logits",),
+                **{"batch_size": 128, "seq_len": np.inf, **options},
+            )
+        )["attention_logits"].values[:, -1, row]
         predicted, measured = companions(classes, z.mean(axis=0)[None])
-        check.equal(f"growths by Eq. 110, SGD with {name}, eta_Y/eta_Z = 100, mean of 20 runs", predicted, measured,
-                    tolerance=0.02, role="beyond")  # fmt: skip
-    check.curve = Curve(np.array(RATIOS), {f"{name} gradient": np.array(v) for name, v in worst.items()},
-                        "eta_Y / eta_Z", "largest error of a growth / dominant growth", log_y=True)  # fmt: skip
+        check.equal(
+            f"growths by Eq. 110, SGD with {name}, eta_Y/eta_Z = 100, mean of 20 runs",
+            predicted,
+            measured,
+            tolerance=0.02,
+            role="beyond",
+        )
+    check.curve = Curve(
+        np.array(RATIOS),
+        {f"{name} gradient": np.array(v) for name, v in worst.items()},
+        "eta_Y / eta_Z",
+        "largest error of a growth / dominant growth",
+        log_y=True,
+    )
 
 
 def _check_unequal(check: Check) -> None:
@@ -96,10 +128,17 @@ def _check_unequal(check: Check) -> None:
     classes, rate = unequal_classes(), check.setting.lr_y
     leader, second = (int(np.searchsorted(classes.contextual_tokens, token)) for token in classes.distinct_tokens(0))
     for ratio in UNEQUAL_RATIOS:
-        z = one_head(flow(
-            classes, times=TIMES, lr_y=rate, lr_z=rate / ratio, decoder_gradient="modified",
-            record=("attention_logits",), progress=False,
-        ))["attention_logits"].values[0, :, 0]  # fmt: skip
+        z = one_head(
+            flow(
+                classes,
+                times=TIMES,
+                lr_y=rate,
+                lr_z=rate / ratio,
+                decoder_gradient="modified",
+                record=("attention_logits",),
+                progress=False,
+            )
+        )["attention_logits"].values[0, :, 0]
         name = f"two unequal classes, modified gradient, eta_Y/eta_Z = {ratio:g}"
         check.equal(f"growths by Eq. 110, {name}", *companions(classes, z), tolerance=0.02, role="beyond")
         check.positive(f"growth of r, {name}", np.diff(z[:, leader] - z[:, second]), role="beyond")
@@ -139,9 +178,13 @@ def equation_12(check: Check) -> None:
         lines.setdefault(f"upper bound, {WITH_WEIGHT} (least)", []).append(
             float((bounds[WITH_WEIGHT][1] / growth).min())
         )
-    check.curve = Curve(np.array(ratios), {name: np.array(values) for name, values in lines.items()},
-                        "eta_Y / eta_Z", "bound / ln chi, true gradient (largest; a lower bound holds below 1)",
-                        log_y=True)  # fmt: skip
+    check.curve = Curve(
+        np.array(ratios),
+        {name: np.array(values) for name, values in lines.items()},
+        "eta_Y / eta_Z",
+        "bound / ln chi, true gradient (largest; a lower bound holds below 1)",
+        log_y=True,
+    )
 
 
 def _bounded_growth(
@@ -152,9 +195,7 @@ def _bounded_growth(
     row = int(np.flatnonzero(classes.queries == classes.query[0])[0])
     leader, weight = dominant_column(classes), float(classes.weights[0])
     times = TIMES * 0.5 / check.setting.lr_y  # time runs in units of 1/eta_Y
-    states, result = trajectory(
-        classes, times=times, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient
-    )  # fmt: skip
+    states, result = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient)
     measured = [state.measured for state in states]
     start = float(states[0].direction[0, leader])
     whole = lr_z * _integral(np.array([m.drive[0] for m in measured]), times)
@@ -193,5 +234,11 @@ def equation_112(check: Check) -> None:
     printed = initial * theory.growth_factor(np.log1p(t)) / (1 + t)
     check.equal("dr/dt as printed", printed, measured, tolerance=1e-6)
     check.equal("dr/dt with the factor 2", 2 * printed, measured, tolerance=1e-6, role="corrected")
-    check.curve = Curve(t, {"measured": measured, "as printed": printed, "with the factor 2": 2 * printed},
-                        "t, for z = ln(1 + t)", "dr/dt", log_x=False, dots=("measured",))  # fmt: skip
+    check.curve = Curve(
+        t,
+        {"measured": measured, "as printed": printed, "with the factor 2": 2 * printed},
+        "t, for z = ln(1 + t)",
+        "dr/dt",
+        log_x=False,
+        dots=("measured",),
+    )

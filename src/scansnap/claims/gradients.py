@@ -82,8 +82,13 @@ def lemma_2(check: Check) -> None:
     at_128 = errors[int(np.flatnonzero(lengths == 128)[0])]
     check.at_most("relative error at the published T = 128", at_128, 0.05, role="beyond")
     falling = errors[0] * (lengths / lengths[0]) ** -0.5
-    check.curve = Curve(lengths.astype(float), {"measured": np.array(errors), "T^(-1/2)": falling}, "T",
-                        "relative error of attention", log_y=True)  # fmt: skip
+    check.curve = Curve(
+        lengths.astype(float),
+        {"measured": np.array(errors), "T^(-1/2)": falling},
+        "T",
+        "relative error of attention",
+        log_y=True,
+    )
 
 
 @claim(
@@ -107,8 +112,12 @@ def lemma_3(check: Check) -> None:
     inverse = theory.inverse_overlaps(theory.overlaps(f))
     top = float(np.abs(theory.eigenvalues(theory.overlaps(f))[0]))
     bound = top / (1 - top) if top < 1 else np.inf
-    check.at_most("length of the change, |F E' e_n|, against the bound of Lemma 15",
-                  np.linalg.norm(inverse @ f, axis=1), bound * np.sqrt(1 + top), role="contrast")  # fmt: skip
+    check.at_most(
+        "length of the change, |F E' e_n|, against the bound of Lemma 15",
+        np.linalg.norm(inverse @ f, axis=1),
+        bound * np.sqrt(1 + top),
+        role="contrast",
+    )
 
 
 @claim(
@@ -136,18 +145,25 @@ def lemma_3_rate(check: Check) -> None:
     length = np.linalg.norm(step, axis=1)
     overlap = np.linspace(0.01, 0.99, 50)
     count = len(f)
-    equal = [np.linalg.norm(rows - theory.inverse_overlaps(theory.overlaps(rows)) @ rows, axis=1)[0]
-             for rows in (_equal_overlaps(count, o) for o in overlap)]  # fmt: skip
+    equal = [
+        np.linalg.norm(rows - theory.inverse_overlaps(theory.overlaps(rows)) @ rows, axis=1)[0]
+        for rows in (_equal_overlaps(count, o) for o in overlap)
+    ]
     check.at_most("length of a step with the term, equal overlaps of 0.01 to 0.99", equal, 1.0)
     check.at_least("length of a step with the term, the setting", length, 1.0 - 1e-9, role="corrected")
-    check.equal("length squared, 1 - E'_nn, the setting", 1 - np.diag(inverse), length**2, tolerance=1e-9,
-                role="corrected")  # fmt: skip
+    check.equal(
+        "length squared, 1 - E'_nn, the setting", 1 - np.diag(inverse), length**2, tolerance=1e-9, role="corrected"
+    )
     check.equal("rate of the own logit with the term", 1.0, (f * step).sum(axis=1), tolerance=1e-9, role="corrected")
     off = ~np.eye(count, dtype=bool)
     check.at_most("rates of other logits with the term", np.abs((f @ step.T)[off]).max(), 1e-9, role="contrast")
-    check.curve = Curve(overlap, {"with the term": np.array(equal), "without": np.ones(50)},
-                        f"overlap of {count} classes", "length of a step of Y, in units of eta_Y |e_n - alpha_n|",
-                        log_x=False)  # fmt: skip
+    check.curve = Curve(
+        overlap,
+        {"with the term": np.array(equal), "without": np.ones(50)},
+        f"overlap of {count} classes",
+        "length of a step of Y, in units of eta_Y |e_n - alpha_n|",
+        log_x=False,
+    )
 
 
 def _equal_overlaps(count: int, overlap: float) -> FloatArray:

@@ -34,10 +34,20 @@ def lemma_5(check: Check) -> None:
         next_token=classes.next_token[:1],
         vocab_size=classes.vocab_size,
     )
-    result = one_head(train(
-        alone, lr_y=check.setting.lr_y, lr_z=0.0, steps=400, batch_size=None, seq_len=math.inf, dtype="float64",
-        record_every=20, record=("loss", "decoder"), progress=False,
-    ))  # fmt: skip
+    result = one_head(
+        train(
+            alone,
+            lr_y=check.setting.lr_y,
+            lr_z=0.0,
+            steps=400,
+            batch_size=None,
+            seq_len=math.inf,
+            dtype="float64",
+            record_every=20,
+            record=("loss", "decoder"),
+            progress=False,
+        )
+    )
     f = theory.directions(alone.probs[:, alone.contextual_tokens])[0]
     w = f @ result["decoder"].values[0]  # (steps, M)
     h = theory.decoder_growth_steps(400, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)[::20]
@@ -46,9 +56,17 @@ def lemma_5(check: Check) -> None:
     loss = -np.log1p(-theory.residual_size(h, vocab_size=classes.vocab_size))
     check.equal("loss, from 1 - alpha_n", loss, result["loss"].values[0], tolerance=1e-9)
     own = alone.next_token[0]
-    check.curve = Curve(result["step"].values.astype(float), {
-        "Lemma 5": (classes.vocab_size - 1) * h * zeta[own], "trained": w[:, own],
-    }, "updates of one class", "logit of its next token", log_x=False, dots=("trained",))  # fmt: skip
+    check.curve = Curve(
+        result["step"].values.astype(float),
+        {
+            "Lemma 5": (classes.vocab_size - 1) * h * zeta[own],
+            "trained": w[:, own],
+        },
+        "updates of one class",
+        "logit of its next token",
+        log_x=False,
+        dots=("trained",),
+    )
 
 
 @claim(
@@ -64,13 +82,18 @@ def lemma_6(check: Check) -> None:
     times = np.geomspace(0.1, 1e9, 41)
     solution = solve_ivp(
         lambda x, h: growth_rate(h, vocab_size=size, lr_y=rate) * np.exp(x),
-        (math.log(1e-6), math.log(times[-1])), [rate * 1e-6 / size], t_eval=np.log(times), rtol=1e-11, atol=1e-18,
+        (math.log(1e-6), math.log(times[-1])),
+        [rate * 1e-6 / size],
+        t_eval=np.log(times),
+        rtol=1e-11,
+        atol=1e-18,
         method="DOP853",
-    )  # fmt: skip
+    )
     h = theory.decoder_growth(times, vocab_size=size, lr_y=rate)
     check.equal("h(t)", h / solution.y[0], 1.0, tolerance=1e-8)
-    check.curve = Curve(times, {"closed form": size * h, "integrated": size * solution.y[0]},
-                        "updates of one class", "M h")  # fmt: skip
+    check.curve = Curve(
+        times, {"closed form": size * h, "integrated": size * solution.y[0]}, "updates of one class", "M h"
+    )
 
 
 @claim(
@@ -94,8 +117,13 @@ def lemma_7(check: Check) -> None:
     gap = theory.decoder_growth_steps(20_000, vocab_size=size, lr_y=rate) - theory.decoder_growth(
         np.arange(20_001), vocab_size=size, lr_y=rate
     )
-    check.curve = Curve(np.arange(1.0, 20_001), {"h* - h": gap[1:], "2 eta_Y / M": np.full(20_000, 2 * rate / size)},
-                        "updates of one class", "gap", log_y=True)  # fmt: skip
+    check.curve = Curve(
+        np.arange(1.0, 20_001),
+        {"h* - h": gap[1:], "2 eta_Y / M": np.full(20_000, 2 * rate / size)},
+        "updates of one class",
+        "gap",
+        log_y=True,
+    )
 
 
 @claim(
@@ -124,10 +152,19 @@ def lemma_8(check: Check) -> None:
     check.at_most("omega_1 against 2 lnln M / ln M", omega_1, 2 * scale)
     check.at_least("omega_1 against lnln M / (2 ln M)", omega_1, scale / 2)
     order = np.argsort(size)
-    check.curve = Curve(size[order], {"omega_1": omega_1[order], "2 lnln M / ln M": 2 * scale[order],
-                                      "lnln M / (2 ln M)": scale[order] / 2, "omega_0": omega_0[order],
-                                      "2/(M^0.99 ln M)": (2 / (size**0.99 * np.log(size)))[order]},
-                        "M", "omega_0, omega_1 and their bounds", log_y=True)  # fmt: skip
+    check.curve = Curve(
+        size[order],
+        {
+            "omega_1": omega_1[order],
+            "2 lnln M / ln M": 2 * scale[order],
+            "lnln M / (2 ln M)": scale[order] / 2,
+            "omega_0": omega_0[order],
+            "2/(M^0.99 ln M)": (2 / (size**0.99 * np.log(size)))[order],
+        },
+        "M",
+        "omega_0, omega_1 and their bounds",
+        log_y=True,
+    )
 
 
 @claim(
@@ -156,5 +193,11 @@ def lemma_9(check: Check) -> None:
         check.at_least(f"gamma while scanning, from below, {gradient} gradient", gamma[early], scan.least, role=role)
         check.at_most(f"gamma after the snap, {gradient} gradient", gamma[late], snap.most, role=role)
         check.at_least(f"gamma after the snap, from below, {gradient} gradient", gamma[late], snap.least, role=role)
-    check.curve = Curve(times, {"Eq. 85": theory.speed(times, **arguments), **lines}, "steps", "speed gamma",
-                        log_y=True, marks={"t'_0": first, "t_0": second})  # fmt: skip
+    check.curve = Curve(
+        times,
+        {"Eq. 85": theory.speed(times, **arguments), **lines},
+        "steps",
+        "speed gamma",
+        log_y=True,
+        marks={"t'_0": first, "t_0": second},
+    )

@@ -30,15 +30,23 @@ def _arguments(check: Check) -> dict[str, Any]:
     classes = check.setting.classes
     overlap = float(theory.overlaps(theory.directions(check.setting.probs)).max())
     return {
-        "vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": check.setting.lr_y,
-        "lr_z": check.setting.lr_z, "constant": theory.phase_constant(overlap, num_classes=classes.num_classes),
-    }  # fmt: skip
+        "vocab_size": classes.vocab_size,
+        "num_classes": classes.num_classes,
+        "lr_y": check.setting.lr_y,
+        "lr_z": check.setting.lr_z,
+        "constant": theory.phase_constant(overlap, num_classes=classes.num_classes),
+    }
 
 
 def _log_growth(check: Check, times: FloatArray, gradient: DecoderGradient) -> FloatArray:
     """ln chi of the dominant token along a flow."""
-    run = theory.symmetric_flow(times, **symmetric_arguments(check.setting.classes), lr_y=check.setting.lr_y,
-                                lr_z=check.setting.lr_z, decoder_gradient=gradient)  # fmt: skip
+    run = theory.symmetric_flow(
+        times,
+        **symmetric_arguments(check.setting.classes),
+        lr_y=check.setting.lr_y,
+        lr_z=check.setting.lr_z,
+        decoder_gradient=gradient,
+    )
     return 2 * run.distinct_logits.max(axis=1)
 
 
@@ -79,18 +87,31 @@ def theorem_4_scanning(check: Check) -> None:
     growth = _log_growth(check, times, "modified")
     lower, upper = 2 * start**2 * share * exact, 2 * share * exact
     check.at_least("ln chi against the printed lower bound, modified gradient", growth, 2 * start**2 * published)
-    check.at_least("ln chi against 0.9 of the lower bound with C_0 and P(n), modified gradient", growth, 0.9 * lower,
-                   role="corrected")  # fmt: skip
-    check.at_most("ln chi against the upper bound with C_0 and P(n), modified gradient", growth, upper,
-                  role="corrected")  # fmt: skip
+    check.at_least(
+        "ln chi against 0.9 of the lower bound with C_0 and P(n), modified gradient",
+        growth,
+        0.9 * lower,
+        role="corrected",
+    )
+    check.at_most(
+        "ln chi against the upper bound with C_0 and P(n), modified gradient", growth, upper, role="corrected"
+    )
     true = _log_growth(check, times, "true")
     check.at_most("ln chi against the upper bound with C_0 and P(n), true gradient", true, upper, role="contrast")
     check.at_least("ln chi against the lower bound with C_0 and P(n), true gradient", true, lower, role="contrast")
-    check.curve = Curve(times, {
-        "lower bound, printed": 2 * start**2 * published, "lower bound, with C_0 and P(n)": lower,
-        "ln chi, modified gradient": growth, "ln chi, true gradient": true,
-        "upper bound, with C_0 and P(n)": upper,
-    }, "steps, up to t'_0", "ln chi of the dominant token", log_y=True)  # fmt: skip
+    check.curve = Curve(
+        times,
+        {
+            "lower bound, printed": 2 * start**2 * published,
+            "lower bound, with C_0 and P(n)": lower,
+            "ln chi, modified gradient": growth,
+            "ln chi, true gradient": true,
+            "upper bound, with C_0 and P(n)": upper,
+        },
+        "steps, up to t'_0",
+        "ln chi of the dominant token",
+        log_y=True,
+    )
 
 
 @claim(
@@ -116,6 +137,10 @@ def theorem_4_snapping(check: Check) -> None:
         exponent = np.diff(_log_growth(check, times, gradient)) / np.diff(depth)
         check.at_most(f"exponent of chi in ln t, against 1/K, {gradient} gradient", exponent, share, role=role)
         lines[f"measured, {gradient} gradient"] = exponent
-    check.equal("exponent of the upper bound e^(2 B_n/K), against 1/K, at 10^150 steps", share,
-                lines["upper bound, e^(2 B_n/K)"][-1], tolerance=0.03)  # fmt: skip
+    check.equal(
+        "exponent of the upper bound e^(2 B_n/K), against 1/K, at 10^150 steps",
+        share,
+        lines["upper bound, e^(2 B_n/K)"][-1],
+        tolerance=0.03,
+    )
     check.curve = Curve(times[1:], lines, "steps, from 1,000 t_0 on", "d ln chi / d lnln(M eta_Y t/K)")

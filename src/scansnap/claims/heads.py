@@ -63,10 +63,13 @@ def heads_as_one(check: Check) -> None:
         together = head_logits(classes, lr_y=lr_y, lr_z=lr_z, heads=heads, times=TIMES)
         scaled = head_logits(classes, lr_y=heads * lr_y, lr_z=lr_z / heads, heads=1, times=TIMES)
         check.equal(f"z of {heads} heads by one head at the same rates", alone, together, tolerance=0.05)
-        check.equal(f"z of {heads} heads by one head at H eta_Y and eta_Z/H", scaled, together, tolerance=1e-5,
-                    role="corrected")  # fmt: skip
-        lines |= {f"one of {heads} heads": _entry(together, moves_most), f"one head at {heads} eta_Y, eta_Z/{heads}":
-                  _entry(scaled, moves_most)}  # fmt: skip
+        check.equal(
+            f"z of {heads} heads by one head at H eta_Y and eta_Z/H", scaled, together, tolerance=1e-5, role="corrected"
+        )
+        lines |= {
+            f"one of {heads} heads": _entry(together, moves_most),
+            f"one head at {heads} eta_Y, eta_Z/{heads}": _entry(scaled, moves_most),
+        }
     dots = tuple(name for name in lines if name.startswith("one head at"))
     check.curve = Curve(TIMES, lines, "steps", "z of the token that moves most", dots=dots)
 
@@ -109,15 +112,26 @@ def heads_prior(check: Check) -> None:
     pairs = [won[i][0, a] != won[i][0, b] for i in range(3) for a in range(4) for b in range(a)]
     check.at_least("share of pairs of heads that pick different tokens", float(np.mean(pairs)), 0.2)
     sampled: dict[str, Any] = {
-        **rates, "steps": 100, "batch_size": 128, "seq_len": 128, "momentum": 0.9, "heads": 4, "record_every": 100,
-        "record": ("attention",), "seeds": check.seeds(len(z)),
-    }  # fmt: skip
+        **rates,
+        "steps": 100,
+        "batch_size": 128,
+        "seq_len": 128,
+        "momentum": 0.9,
+        "heads": 4,
+        "record_every": 100,
+        "record": ("attention",),
+        "seeds": check.seeds(len(z)),
+    }
     starts = {"Y(0) = 0": np.zeros_like(y), "Y(0) random": y}
     for name, decoder in starts.items():
         run = train(classes, **sampled, init=(decoder, z))
         same = _same([_winners(classes, run.isel(step=0))], [_winners(classes, run.isel(step=-1))])
-        check.positive(f"the token ahead at the start wins, sampled training, {name}, {STARTS} heads", same,
-                       role="assumed" if name == "Y(0) = 0" else "beyond", allowed=0.15)  # fmt: skip
+        check.positive(
+            f"the token ahead at the start wins, sampled training, {name}, {STARTS} heads",
+            same,
+            role="assumed" if name == "Y(0) = 0" else "beyond",
+            allowed=0.15,
+        )
 
 
 def _winners(classes: SequenceClasses, run: xr.Dataset) -> NDArray[np.int64]:

@@ -43,9 +43,14 @@ def _bounded(check: Check, name: str, label: str, bound: str) -> None:
             measured += values
             most += limits
     order = np.argsort(top)
-    check.curve = Curve(np.array(top)[order], {label: np.array(measured)[order], bound: np.array(most)[order]},
-                        "|lambda_1| of the setting and of 200 random matrices", label, log_y=True,
-                        dots=(label,))  # fmt: skip
+    check.curve = Curve(
+        np.array(top)[order],
+        {label: np.array(measured)[order], bound: np.array(most)[order]},
+        "|lambda_1| of the setting and of 200 random matrices",
+        label,
+        log_y=True,
+        dots=(label,),
+    )
 
 
 @claim(
@@ -79,8 +84,14 @@ def lemma_14(check: Check) -> None:
     x, measured = np.concatenate(pairs, axis=1)
     order = np.argsort(x)
     x = x[order]
-    check.curve = Curve(x, {"lambda/(1 + lambda)": x / (1 + x), "measured": measured[order]},
-                        "eigenvalue lambda of E", "eigenvalue of E'", log_x=False, dots=("measured",))  # fmt: skip
+    check.curve = Curve(
+        x,
+        {"lambda/(1 + lambda)": x / (1 + x), "measured": measured[order]},
+        "eigenvalue lambda of E",
+        "eigenvalue of E'",
+        log_x=False,
+        dots=("measured",),
+    )
 
 
 @claim(
@@ -115,10 +126,16 @@ def lemma_16(check: Check) -> None:
             diagonal.extend(entries[largest > 1e-9])
     # -E'_nn is of the order of the squared overlaps: in these units small entries can be seen
     order = np.argsort(overlap)
-    check.curve = Curve(np.array(overlap)[order], {
-        "measured": (np.array(diagonal) / np.square(overlap))[order], "must be above": np.zeros(len(overlap)),
-    }, "largest overlap of class n, in the setting and in 200 random matrices", "-E'_nn / (largest overlap)^2",
-        dots=("measured",))  # fmt: skip
+    check.curve = Curve(
+        np.array(overlap)[order],
+        {
+            "measured": (np.array(diagonal) / np.square(overlap))[order],
+            "must be above": np.zeros(len(overlap)),
+        },
+        "largest overlap of class n, in the setting and in 200 random matrices",
+        "-E'_nn / (largest overlap)^2",
+        dots=("measured",),
+    )
 
 
 @claim(
@@ -164,9 +181,17 @@ def assumption_2(check: Check) -> None:
     check.at_most("|lambda_1|, three classes with M = 1600", high.value, high.limit, role="contrast")
     check.at_least("min |lambda_i|, three classes with M = 1600", low.value, low.limit, role="contrast")
     if len(tops) > 1:
-        check.curve = Curve(np.array([2.0, 6.0, 10.0, 20.0]), {
-            "|lambda_1|": np.array(tops[1:]), "limit, 1/K": np.array(limits[1:]),
-        }, "K of Syn-Medium", "largest eigenvalue of E", log_x=False, log_y=True)  # fmt: skip
+        check.curve = Curve(
+            np.array([2.0, 6.0, 10.0, 20.0]),
+            {
+                "|lambda_1|": np.array(tops[1:]),
+                "limit, 1/K": np.array(limits[1:]),
+            },
+            "K of Syn-Medium",
+            "largest eigenvalue of E",
+            log_x=False,
+            log_y=True,
+        )
 
 
 @claim(
@@ -198,7 +223,14 @@ def equation_93(check: Check) -> None:
             check.at_least(f"-E'_nn, {form} bound, {which}", least, bounds, role=role)
             lines.setdefault(f"{form} bound", []).extend(bounds / least)
     order = np.argsort(top)
-    check.curve = Curve(np.array(top)[order], {**{name: np.array(values)[order] for name, values in lines.items()},
-                                               "what a lower bound may be": np.ones(len(top))},
-                        "|lambda_1| of matrices with |lambda_1| < 1/K", "bound / least -E'_nn", log_x=False,
-                        dots=("published bound", "exact bound"))  # fmt: skip
+    check.curve = Curve(
+        np.array(top)[order],
+        {
+            **{name: np.array(values)[order] for name, values in lines.items()},
+            "what a lower bound may be": np.ones(len(top)),
+        },
+        "|lambda_1| of matrices with |lambda_1| < 1/K",
+        "bound / least -E'_nn",
+        log_x=False,
+        dots=("published bound", "exact bound"),
+    )

@@ -25,9 +25,24 @@ from scansnap.claims.claim import Claim
 from scansnap.claims.collect import by_id, claims_of
 
 MODULES = (
-    attention, beyond, decoder, discussion, distinct, gradients, growth, growth_factor, heads, overlaps, phases,
-    positional_prior, rates, readings, residual, sampling, shift,
-)  # fmt: skip
+    attention,
+    beyond,
+    decoder,
+    discussion,
+    distinct,
+    gradients,
+    growth,
+    growth_factor,
+    heads,
+    overlaps,
+    phases,
+    positional_prior,
+    rates,
+    readings,
+    residual,
+    sampling,
+    shift,
+)
 
 _KINDS = (
     "lemma",

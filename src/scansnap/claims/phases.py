@@ -62,8 +62,13 @@ def theorem_4(check: Check) -> None:
     lines = {}
     for form, role in FORM_ROLES:
         lines[f"{form} form"] = theory.growth_bound(times, **more, form=form)
-        check.equal(f"B_n against the integral of Eqs. 118 and 119, {form} form", lines[f"{form} form"], integral,
-                    tolerance=1e-3, role=role)  # fmt: skip
+        check.equal(
+            f"B_n against the integral of Eqs. 118 and 119, {form} form",
+            lines[f"{form} form"],
+            integral,
+            tolerance=1e-3,
+            role=role,
+        )
     rates = {
         f"eta_Y/eta_Z = {check.setting.lr_y / rate:g}": rate for rate in (check.setting.lr_z, check.setting.lr_y / 1000)
     }
@@ -78,21 +83,37 @@ def theorem_4(check: Check) -> None:
         role = "corrected" if name == "exact form" else "beyond"
         grown = np.expm1(4 * values)
         if early.sum() > 2:
-            check.equal(f"scanning: exponent of e^(4B) - 1 in t, {name}", 2.0, _exponent(times[early], grown[early]),
-                        tolerance=0.05, role=role)  # fmt: skip
+            check.equal(
+                f"scanning: exponent of e^(4B) - 1 in t, {name}",
+                2.0,
+                _exponent(times[early], grown[early]),
+                tolerance=0.05,
+                role=role,
+            )
         if late.sum() > 2:
-            check.equal(f"snapping: exponent of e^(4B) - 1 in ln(M eta_Y t/K), {name}", 2.0,
-                        _exponent(log_time[late], grown[late]), tolerance=0.05, role=role)  # fmt: skip
+            check.equal(
+                f"snapping: exponent of e^(4B) - 1 in ln(M eta_Y t/K), {name}",
+                2.0,
+                _exponent(log_time[late], grown[late]),
+                tolerance=0.05,
+                role=role,
+            )
         if role == "beyond" and not name.endswith("= 1000"):
-            check.equal(f"B_n, exact form, against -z of the common token, {name}", lines["exact form"], values,
-                        tolerance=0.05, role=role)  # fmt: skip
+            check.equal(
+                f"B_n, exact form, against -z of the common token, {name}",
+                lines["exact form"],
+                values,
+                tolerance=0.05,
+                role=role,
+            )
     for ratio, rate in rates.items():
         _check_flow(check, replace(check.setting, lr_z=rate), times, lines[f"flow, modified gradient, {ratio}"], ratio)
     weak, ratio = assumed_setting(), "three classes that meet all assumptions, eta_Y/eta_Z = 1000"
     some = times[::8]
     _check_flow(check, weak, some, _lost(weak, some, "modified"), ratio)
-    check.curve = Curve(times, lines, "steps", "B_n, minus the common token's logit",
-                        marks={"t'_0": first, "t_0": second})  # fmt: skip
+    check.curve = Curve(
+        times, lines, "steps", "B_n, minus the common token's logit", marks={"t'_0": first, "t_0": second}
+    )
 
 
 def _check_flow(check: Check, setting: Setting, times: FloatArray, lost: FloatArray, name: str) -> None:
@@ -103,23 +124,40 @@ def _check_flow(check: Check, setting: Setting, times: FloatArray, lost: FloatAr
     constant = theory.phase_constant(overlap, num_classes=classes.num_classes)
     bound = theory.growth_bound(times, **sizes, num_classes=classes.num_classes, lr_z=setting.lr_z, constant=constant)
     for i in (0, -1):
-        check.equal(f"B_n over -z of the common token at t = {times[i]:.3g}, modified gradient, {name}", 1.0,
-                    bound[i] / lost[i], tolerance=0.05, role="beyond")  # fmt: skip
+        check.equal(
+            f"B_n over -z of the common token at t = {times[i]:.3g}, modified gradient, {name}",
+            1.0,
+            bound[i] / lost[i],
+            tolerance=0.05,
+            role="beyond",
+        )
     if np.ptp(classes.weights) < 1e-12 and setting.lr_z <= rate:
         growth = classes.vocab_size * theory.decoder_growth(times / classes.num_classes, **sizes)
         tau = growth * np.sqrt(setting.lr_z / rate)
         lagged = theory.lagged_attention(tau, probs=setting.probs, query=classes.query).attention_logits
         token = int(np.searchsorted(classes.contextual_tokens, classes.common_tokens[0]))
-        check.equal(f"-z of the common token with the decoder's lag, modified gradient, {name}", -lagged[:, 0, token],
-                    lost, tolerance=0.02, role="corrected")  # fmt: skip
+        check.equal(
+            f"-z of the common token with the decoder's lag, modified gradient, {name}",
+            -lagged[:, 0, token],
+            lost,
+            tolerance=0.02,
+            role="corrected",
+        )
 
 
 def _lost(setting: Setting, times: FloatArray, gradient: DecoderGradient) -> FloatArray:
     """-z of the common token along a flow."""
-    result = one_head(flow(
-        setting.classes, times=times, lr_y=setting.lr_y, lr_z=setting.lr_z, decoder_gradient=gradient,
-        record=("attention_logits",), progress=False,
-    ))  # fmt: skip
+    result = one_head(
+        flow(
+            setting.classes,
+            times=times,
+            lr_y=setting.lr_y,
+            lr_z=setting.lr_z,
+            decoder_gradient=gradient,
+            record=("attention_logits",),
+            progress=False,
+        )
+    )
     return -result["attention_logits"].sel(token=setting.classes.common_tokens[0]).values[0, :, 0]
 
 
@@ -158,26 +196,47 @@ def equation_13(check: Check) -> None:
     token = int(np.searchsorted(classes.contextual_tokens, classes.common_tokens[0]))
     for form, role in FORM_ROLES:
         rate = theory.logits_velocity(f, beta, query=classes.query, speed=1.0, lr_z=1.0, form=form)
-        check.equal(f"-dz/dt / (xi_n (1 - f^2)), {form} Eq. 10", 1.0,
-                    -rate[0, token] / (xi[0] * (1 - f[0, token] ** 2)), tolerance=1e-6, role=role)  # fmt: skip
-    published = theory.phase_constant(np.linalg.norm(check.setting.probs[0]) ** -2, num_classes=classes.num_classes,
-                                      form="published")  # fmt: skip
+        check.equal(
+            f"-dz/dt / (xi_n (1 - f^2)), {form} Eq. 10",
+            1.0,
+            -rate[0, token] / (xi[0] * (1 - f[0, token] ** 2)),
+            tolerance=1e-6,
+            role=role,
+        )
+    published = theory.phase_constant(
+        np.linalg.norm(check.setting.probs[0]) ** -2, num_classes=classes.num_classes, form="published"
+    )
     check.equal(
         "C_0 xi_n/gamma with beta = f_n . f_n', published C_0", 1.0, published * (e[0] ** 2).sum(), tolerance=1e-6
     )
-    check.equal("C_0 xi_n/gamma with Theorem 1's beta, leading C_0", 1.0, _leading(check.setting), tolerance=0.05,
-                role="contrast")  # fmt: skip
+    check.equal(
+        "C_0 xi_n/gamma with Theorem 1's beta, leading C_0",
+        1.0,
+        _leading(check.setting),
+        tolerance=0.05,
+        role="contrast",
+    )
     more = replace(check.setting, classes=single_common(num_distinct=20))
-    check.equal("C_0 xi_n/gamma with Theorem 1's beta, leading C_0, ten classes with overlap 0.117", 1.0,
-                _leading(more), tolerance=0.05, role="contrast")  # fmt: skip
+    check.equal(
+        "C_0 xi_n/gamma with Theorem 1's beta, leading C_0, ten classes with overlap 0.117",
+        1.0,
+        _leading(more),
+        tolerance=0.05,
+        role="contrast",
+    )
     early = 0.01
-    (state,), _ = trajectory(classes, times=np.array([early]), lr_y=check.setting.lr_y, lr_z=check.setting.lr_z,
-                             decoder_gradient="modified")  # fmt: skip
+    (state,), _ = trajectory(
+        classes, times=np.array([early]), lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, decoder_gradient="modified"
+    )
     gamma = float(theory.speed(early, **_arguments(check)))
     initial = theory.phase_constant(e[0, 1], num_classes=classes.num_classes, form="initial")
-    check.equal("C_0 times -dz/dt/(eta_Z gamma) of the flow at its start, initial C_0", 1.0,
-                -initial * state.velocity()[1][0, token] / gamma, tolerance=10 / classes.vocab_size,
-                role="corrected")  # fmt: skip
+    check.equal(
+        "C_0 times -dz/dt/(eta_Z gamma) of the flow at its start, initial C_0",
+        1.0,
+        -initial * state.velocity()[1][0, token] / gamma,
+        tolerance=10 / classes.vocab_size,
+        role="corrected",
+    )
 
 
 def _leading(setting: Setting) -> float:
@@ -209,12 +268,14 @@ def figure_9(check: Check) -> None:
         eq_130 = np.log(1 + 2 * (size - 1) ** 2 / (nu * classes * size**2) * (check.setting.lr_y * times) ** 2) / 4
         check.equal(f"B_n by Eq. 130, nu {form}", eq_130[0] / whole[0], 1.0, tolerance=0.005, role=role)
         lines[f"Eq. 130, nu {form}"] = eq_130[1:]
-    check.curve = Curve(times[1:], lines, "steps, up to t'_0", "B_n", log_y=True, marks={"t'_0/20": t},
-                        dots=("B_n, Eq. 129",))  # fmt: skip
+    check.curve = Curve(
+        times[1:], lines, "steps, up to t'_0", "B_n", log_y=True, marks={"t'_0/20": t}, dots=("B_n, Eq. 129",)
+    )
     rates = np.array([1.0, 2.0, 4.0, 8.0])
     start = theory.snap_start(vocab_size=size, num_classes=classes, lr_y=rates)
-    at_snap = theory.growth_bound(start, vocab_size=size, num_classes=classes, lr_y=rates, lr_z=rates / ratio,
-                                  constant=1.0)  # fmt: skip
+    at_snap = theory.growth_bound(
+        start, vocab_size=size, num_classes=classes, lr_y=rates, lr_z=rates / ratio, constant=1.0
+    )
     check.equal("B_n(t_0) for four rates", at_snap[0], at_snap, tolerance=1e-9, role="corrected")
 
 
@@ -248,9 +309,17 @@ def appendix_f_orders(check: Check) -> None:
     check.at_least("M h over eta_Y t/K up to t'_0, from below", scaled / leading, 1 - 0.5672 / np.log(size))
     check.at_most("M h over ln(M eta_Y t/K) from t_0 on", grown / logarithm, 1 + np.exp(-logarithm) / logarithm)
     check.at_least("M h over ln(M eta_Y t/K) from t_0 on, from below", grown / logarithm, 1 - np.log(2) / logarithm)
-    check.curve = Curve(size, {"at t'_0": (scaled / leading)[-1], "1 - 0.5672/ln M": 1 - 0.5672 / np.log(size),
-                               "at t_0": (grown / logarithm)[0], "1 - ln 2/ln(M eta_Y t_0/K)":
-                               1 - np.log(2) / logarithm[0]}, "M", "M h over its leading order")  # fmt: skip
+    check.curve = Curve(
+        size,
+        {
+            "at t'_0": (scaled / leading)[-1],
+            "1 - 0.5672/ln M": 1 - 0.5672 / np.log(size),
+            "at t_0": (grown / logarithm)[0],
+            "1 - ln 2/ln(M eta_Y t_0/K)": 1 - np.log(2) / logarithm[0],
+        },
+        "M",
+        "M h over its leading order",
+    )
 
 
 @claim(
@@ -277,22 +346,40 @@ def equation_132(check: Check) -> None:
         "exact": unit * float(np.exp(min(10 * np.sqrt(3.0 * ratio / (2 * more["num_classes"])), 600.0))),
     }
     for form, role in FORM_ROLES:
-        check.equal(f"B_n by Eq. 132, {form} form and time", theory.growth_bound_late(times[form], **more, form=form),
-                    theory.growth_bound(times[form], **more), tolerance=0.02, role=role)  # fmt: skip
-    check.equal("B_n by Eq. 132, published form at the later time",
-                theory.growth_bound_late(times["exact"], **more, form="published"),
-                theory.growth_bound(times["exact"], **more), tolerance=0.02, role="contrast")  # fmt: skip
+        check.equal(
+            f"B_n by Eq. 132, {form} form and time",
+            theory.growth_bound_late(times[form], **more, form=form),
+            theory.growth_bound(times[form], **more),
+            tolerance=0.02,
+            role=role,
+        )
+    check.equal(
+        "B_n by Eq. 132, published form at the later time",
+        theory.growth_bound_late(times["exact"], **more, form="published"),
+        theory.growth_bound(times["exact"], **more),
+        tolerance=0.02,
+        role="contrast",
+    )
     equal_terms = float(theory.late_time(**more))
     for factor in (1e3, 1e6):
-        check.equal(f"B_n by Eq. 132, exact form, {factor:g} times the time of equal terms",
-                    theory.growth_bound_late(factor * equal_terms, **more),
-                    theory.growth_bound(factor * equal_terms, **more), tolerance=0.02, role="contrast")  # fmt: skip
+        check.equal(
+            f"B_n by Eq. 132, exact form, {factor:g} times the time of equal terms",
+            theory.growth_bound_late(factor * equal_terms, **more),
+            theory.growth_bound(factor * equal_terms, **more),
+            tolerance=0.02,
+            role="contrast",
+        )
     over = np.geomspace(times["published"], times["exact"], 81)
-    check.curve = Curve(over, {
-        "B_n": theory.growth_bound(over, **more),
-        "Eq. 132, published form": theory.growth_bound_late(over, **more, form="published"),
-        "Eq. 132, exact form": theory.growth_bound_late(over, **more),
-    }, "steps, from a hundred times the published time on", "B_n")  # fmt: skip
+    check.curve = Curve(
+        over,
+        {
+            "B_n": theory.growth_bound(over, **more),
+            "Eq. 132, published form": theory.growth_bound_late(over, **more, form="published"),
+            "Eq. 132, exact form": theory.growth_bound_late(over, **more),
+        },
+        "steps, from a hundred times the published time on",
+        "B_n",
+    )
 
 
 @claim(
@@ -316,15 +403,19 @@ def theorem_1_b(check: Check) -> None:
     gamma = theory.speed(start, **arguments)
     for m, ratio in zip(size, gamma * per_class / np.log(per_class), strict=True):
         check.at_most(f"gamma(t_0) over the printed form, M = {m:g}", ratio, 2.0)
-    check.at_most("gamma(t_0) over the form with M", gamma * per_class / np.log(size * per_class), 2.0,
-                  role="corrected")  # fmt: skip
+    check.at_most(
+        "gamma(t_0) over the form with M", gamma * per_class / np.log(size * per_class), 2.0, role="corrected"
+    )
     sizes = np.round(np.geomspace(1e3, 1e9, 25))
     times = theory.snap_start(vocab_size=sizes, num_classes=classes, lr_y=rate)
     scaled = rate * times / classes
     speeds = theory.speed(times, vocab_size=sizes, num_classes=classes, lr_y=rate) * scaled
-    check.curve = Curve(sizes, {"over the printed form": speeds / np.log(scaled),
-                                "over the form with M": speeds / np.log(sizes * scaled)},
-                        "M", "gamma(t_0) over its bound")  # fmt: skip
+    check.curve = Curve(
+        sizes,
+        {"over the printed form": speeds / np.log(scaled), "over the form with M": speeds / np.log(sizes * scaled)},
+        "M",
+        "gamma(t_0) over its bound",
+    )
 
 
 @claim(
@@ -347,19 +438,30 @@ def winner_takes_all(check: Check) -> None:
     lines = {}
     for gradient, _ in GRADIENT_ROLES:
         for ratio in (check.setting.lr_y / check.setting.lr_z, 1000.0):
-            reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y,
-                                            lr_z=check.setting.lr_y / ratio, decoder_gradient=gradient)  # fmt: skip
+            reduced = theory.symmetric_flow(
+                times,
+                **symmetric_arguments(classes),
+                lr_y=check.setting.lr_y,
+                lr_z=check.setting.lr_y / ratio,
+                decoder_gradient=gradient,
+            )
             attention = reduced.distinct_attention
             share = attention.max(axis=1) / attention.sum(axis=1)
             name = f"{gradient} gradient, eta_Y/eta_Z = {ratio:g}"
-            check.equal(f"largest share among distinct tokens after 10^150 steps, {name}", share[3], share[-1],
-                        tolerance=0.02)  # fmt: skip
+            check.equal(
+                f"largest share among distinct tokens after 10^150 steps, {name}", share[3], share[-1], tolerance=0.02
+            )
             gain = 2 * np.log(
                 attention.max(axis=1) / attention.min(axis=1)
             )  # ln(r + 1), which r = r(0) chi ties to chi
             chi = 2 * reduced.distinct_logits.max(axis=1)
-            check.equal(f"ln r gained from 10^50 to 10^150 steps by r = r(0) chi, {name}", chi[-1] - chi[5],
-                        gain[-1] - gain[5], tolerance=0.05, role="contrast")  # fmt: skip
+            check.equal(
+                f"ln r gained from 10^50 to 10^150 steps by r = r(0) chi, {name}",
+                chi[-1] - chi[5],
+                gain[-1] - gain[5],
+                tolerance=0.05,
+                role="contrast",
+            )
             lines[name] = share
     check.curve = Curve(times, lines, "steps", "share of the most probable of the distinct tokens")
 

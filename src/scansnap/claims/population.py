@@ -55,9 +55,13 @@ class State:
         compact[0, :, : layout.num_columns] = self.decoder[:, first_token]
         start = Start(layout, compact, self.attention_logits[None], np.zeros(layout.num_rows), None)
         options = TrainOptions(
-            lr_y=1.0, lr_z=1.0, steps=1, batch_size=None, seq_len=math.inf,
+            lr_y=1.0,
+            lr_z=1.0,
+            steps=1,
+            batch_size=None,
+            seq_len=math.inf,
             decoder_gradient="modified" if modified else "true",
-        )  # fmt: skip
+        )
         return first_gradient(Work(self.classes, options), start)
 
 

@@ -28,9 +28,13 @@ def weighed(classes: SequenceClasses, bias: ArrayLike) -> SequenceClasses:
     probs = theory.position_prior(by_bucket, sizes=classes.sizes, bias=bias)
     rows = [slice(classes.offsets[n], classes.offsets[n + 1]) for n in range(classes.num_classes)]
     return SequenceClasses.from_supports(
-        tokens=[classes.tokens[row] for row in rows], probs=[probs[row] for row in rows], query=classes.query,
-        next_token=classes.next_token, vocab_size=classes.vocab_size, weights=classes.weights,
-    )  # fmt: skip
+        tokens=[classes.tokens[row] for row in rows],
+        probs=[probs[row] for row in rows],
+        query=classes.query,
+        next_token=classes.next_token,
+        vocab_size=classes.vocab_size,
+        weights=classes.weights,
+    )
 
 
 @claim(
@@ -72,8 +76,13 @@ def positional_prior(check: Check) -> None:
     bias = -0.25 * distance
     trained = one_head(train(classes, **options, position_bias=bias, record=("attention",)))["attention"].isel(step=-1)
     expected = one_head(train(weighed(classes, bias), **options, record=("attention",)))["attention"].isel(step=-1)
-    check.equal(f"attention after sampled training, T = {length}, slope 0.25, mean of 8 runs", expected.mean("run"),
-                trained.mean("run"), tolerance=0.05, role="beyond")  # fmt: skip
+    check.equal(
+        f"attention after sampled training, T = {length}, slope 0.25, mean of 8 runs",
+        expected.mean("run"),
+        trained.mean("run"),
+        tolerance=0.05,
+        role="beyond",
+    )
     check.curve = Curve(TIMES, lines, "steps", "attention on distinct tokens (share)")
 
 

@@ -43,8 +43,9 @@ def figure_3_setting() -> Setting:
 def _flow(
     check: Check, times: FloatArray, gradient: DecoderGradient, *, lr_y: float, lr_z: float
 ) -> SymmetricTrajectory:
-    return theory.symmetric_flow(times, **symmetric_arguments(check.setting.classes), lr_y=lr_y, lr_z=lr_z,
-                                 decoder_gradient=gradient)  # fmt: skip
+    return theory.symmetric_flow(
+        times, **symmetric_arguments(check.setting.classes), lr_y=lr_y, lr_z=lr_z, decoder_gradient=gradient
+    )
 
 
 def _log_growth(trajectory: SymmetricTrajectory) -> FloatArray:
@@ -93,8 +94,11 @@ def section_6_a(check: Check) -> None:
     half = sizes["num_classes"] * theory.growth_time(np.log(size - 1) / size, vocab_size=size, lr_y=rates)
     lines = {"t_0": start, "2 K ln M/eta_Y": 2 * theory.scan_end(**sizes, lr_y=rates), "half, predicted": half}
     cases: tuple[tuple[DecoderGradient, float, Role], ...] = (
-        ("modified", 0.0, "assumed"), ("true", 0.0, "beyond"), ("modified", lr_z, "beyond"), ("true", lr_z, "beyond"),
-    )  # fmt: skip
+        ("modified", 0.0, "assumed"),
+        ("true", 0.0, "beyond"),
+        ("modified", lr_z, "beyond"),
+        ("true", lr_z, "beyond"),
+    )
     for gradient, z, role in cases:
         reached = np.array([_crossings(check, gradient, float(rate), z, (0.5, level)) for rate in rates])
         tolerance = 0.01 if role == "assumed" else 0.1
@@ -103,8 +107,13 @@ def section_6_a(check: Check) -> None:
         check.equal(f"time to the residual of t_0, {name}", start / reached[:, 1], 1.0, tolerance=tolerance, role=role)
         check.positive(f"times fall with eta_Y, {name}", -np.diff(reached, axis=0), role=role)
         lines[f"half, {name}"] = reached[:, 0]
-    check.equal("2 K ln M/eta_Y against t_0, which has a factor 1 + w_1 more", lines["2 K ln M/eta_Y"] / start, 1.0,
-                tolerance=0.1, role="contrast")  # fmt: skip
+    check.equal(
+        "2 K ln M/eta_Y against t_0, which has a factor 1 + w_1 more",
+        lines["2 K ln M/eta_Y"] / start,
+        1.0,
+        tolerance=0.1,
+        role="contrast",
+    )
     check.curve = Curve(rates, lines, "eta_Y", "steps", log_y=True)
 
 
@@ -140,24 +149,37 @@ def section_6_b(check: Check) -> None:
     check.positive("B_n at four times the rates less B_n", faster - plain)
     late = TIMES[-1:]
     check.equal(
-        "what B_n gains at 10^12 steps", np.log1p(np.log(factor) / np.log(lr_y * late * more["vocab_size"]
-        / more["num_classes"])) / 2, (faster - plain)[-1:], tolerance=0.1, role="corrected",
-    )  # fmt: skip
+        "what B_n gains at 10^12 steps",
+        np.log1p(np.log(factor) / np.log(lr_y * late * more["vocab_size"] / more["num_classes"])) / 2,
+        (faster - plain)[-1:],
+        tolerance=0.1,
+        role="corrected",
+    )
     lines: dict[str, FloatArray] = {}
     for gradient, role in GRADIENT_ROLES:
         slow = _flow(check, TIMES, gradient, lr_y=lr_y, lr_z=lr_z)
-        check.equal(f"z of distinct tokens, four times the rates in a quarter of the time, {gradient} gradient",
-                    slow.distinct_logits, _engine_logits(check, TIMES / factor, gradient, factor), tolerance=1e-4,
-                    role="corrected")  # fmt: skip
+        check.equal(
+            f"z of distinct tokens, four times the rates in a quarter of the time, {gradient} gradient",
+            slow.distinct_logits,
+            _engine_logits(check, TIMES / factor, gradient, factor),
+            tolerance=1e-4,
+            role="corrected",
+        )
         fast = _flow(check, TIMES, gradient, lr_y=factor * lr_y, lr_z=factor * lr_z)
         check.positive(f"gain of ln chi, {gradient} gradient", _log_growth(fast) - _log_growth(slow), role=role)
-        check.positive(f"loss of attention by the common token, {gradient} gradient",
-                       (slow.common_attention - fast.common_attention)[:, 0], role=role)  # fmt: skip
+        check.positive(
+            f"loss of attention by the common token, {gradient} gradient",
+            (slow.common_attention - fast.common_attention)[:, 0],
+            role=role,
+        )
         whole = [_entropy(np.hstack([run.distinct_attention, run.common_attention])) for run in (slow, fast)]
         check.positive(f"loss of entropy of the whole map, {gradient} gradient", whole[0] - whole[1], role="beyond")
         entropy = [_entropy(run.distinct_attention) for run in (slow, fast)]
-        check.positive(f"loss of entropy on distinct tokens, as in Figure 6, {gradient} gradient",
-                       entropy[0] - entropy[1], role="beyond")  # fmt: skip
+        check.positive(
+            f"loss of entropy on distinct tokens, as in Figure 6, {gradient} gradient",
+            entropy[0] - entropy[1],
+            role="beyond",
+        )
         lines[f"entropy on distinct tokens, {gradient} gradient"] = entropy[0] - entropy[0][0]
         lines[f"the same at four times the rates, {gradient} gradient"] = entropy[1] - entropy[0][0]
     check.curve = Curve(TIMES, lines, "steps", "entropy on distinct tokens, change from the start (nats)")
@@ -166,10 +188,17 @@ def section_6_b(check: Check) -> None:
 def _engine_logits(check: Check, times: FloatArray, gradient: DecoderGradient, factor: float) -> FloatArray:
     """z of the first class's distinct tokens by the engine, with both rates `factor` times the setting's."""
     classes = check.setting.classes
-    result = one_head(flow(
-        classes, lr_y=factor * check.setting.lr_y, lr_z=factor * check.setting.lr_z, times=times,
-        decoder_gradient=gradient, record=("attention_logits",), progress=False,
-    ))  # fmt: skip
+    result = one_head(
+        flow(
+            classes,
+            lr_y=factor * check.setting.lr_y,
+            lr_z=factor * check.setting.lr_z,
+            times=times,
+            decoder_gradient=gradient,
+            record=("attention_logits",),
+            progress=False,
+        )
+    )
     distinct = result["attention_logits"].sel(query=classes.query[0], token=classes.distinct_tokens(0))
     return np.asarray(distinct.isel(run=0).transpose("time", "token").values, np.float64)
 
@@ -198,12 +227,22 @@ def appendix_f_a(check: Check) -> None:
     times = np.geomspace(1e2, 1e9, 8)
     lines: dict[str, FloatArray] = {}
     for gradient, role in GRADIENT_ROLES:
-        growth = np.array([_log_growth(_flow(check, times, gradient, lr_y=c * check.setting.lr_y,
-                                             lr_z=c * check.setting.lr_z)) for c in RATES])  # fmt: skip
-        check.positive(f"ln chi of a rate less that of the next slower one, {gradient} gradient",
-                       np.diff(growth, axis=0), role=role)  # fmt: skip
-        lines |= {f"eta_Z = {c * check.setting.lr_z:g}, {gradient} gradient": growth[i]
-                  for i, c in enumerate(RATES) if i in (0, 3)}  # fmt: skip
+        growth = np.array(
+            [
+                _log_growth(_flow(check, times, gradient, lr_y=c * check.setting.lr_y, lr_z=c * check.setting.lr_z))
+                for c in RATES
+            ]
+        )
+        check.positive(
+            f"ln chi of a rate less that of the next slower one, {gradient} gradient",
+            np.diff(growth, axis=0),
+            role=role,
+        )
+        lines |= {
+            f"eta_Z = {c * check.setting.lr_z:g}, {gradient} gradient": growth[i]
+            for i, c in enumerate(RATES)
+            if i in (0, 3)
+        }
     check.curve = Curve(times, lines, "steps, eta_Y/eta_Z fixed", "ln chi of the dominant token")
 
 
@@ -235,18 +274,27 @@ def appendix_f_b(check: Check) -> None:
     check.at_most("turning point against t_0", turn, theory.snap_start(**drawn, lr_y=lr_y))
     times = np.geomspace(1e3, 1e6, 4)
     rates = check.setting.lr_y * RATES
-    growth = np.array([_log_growth(_flow(check, times, "true", lr_y=float(rate), lr_z=check.setting.lr_z))
-                       for rate in rates])  # fmt: skip
-    check.positive("ln chi of a rate less that of the next faster one, true gradient", -np.diff(growth, axis=0),
-                   role="beyond")  # fmt: skip
+    growth = np.array(
+        [_log_growth(_flow(check, times, "true", lr_y=float(rate), lr_z=check.setting.lr_z)) for rate in rates]
+    )
+    check.positive(
+        "ln chi of a rate less that of the next faster one, true gradient", -np.diff(growth, axis=0), role="beyond"
+    )
     arguments, own = _sizes(check), check.setting.lr_y
     place = float(theory.rate_order_time(**arguments, lr_y=own))
     over = place * np.geomspace(0.05, 100, 81)
-    check.curve = Curve(over, {
-        f"eta_Y = {rate:g}": theory.growth_bound(over, **arguments, lr_y=rate, lr_z=check.setting.lr_z,
-                                                 constant=_constant(check)) for rate in (own, 2 * own)
-    }, "steps", "B_n",
-        marks={"turning point": place, "t_0": float(theory.snap_start(**arguments, lr_y=own))})  # fmt: skip
+    check.curve = Curve(
+        over,
+        {
+            f"eta_Y = {rate:g}": theory.growth_bound(
+                over, **arguments, lr_y=rate, lr_z=check.setting.lr_z, constant=_constant(check)
+            )
+            for rate in (own, 2 * own)
+        },
+        "steps",
+        "B_n",
+        marks={"turning point": place, "t_0": float(theory.snap_start(**arguments, lr_y=own))},
+    )
 
 
 @claim(
@@ -266,16 +314,21 @@ def section_6_c(check: Check) -> None:
     lr_z = check.setting.lr_z
     rates = check.setting.lr_y * RATES
     times = np.geomspace(1e3, 1e6, 10)
-    bounds = np.array([theory.growth_bound(times, **_sizes(check), lr_y=rate, lr_z=lr_z, constant=_constant(check))
-                       for rate in rates])  # fmt: skip
+    bounds = np.array(
+        [theory.growth_bound(times, **_sizes(check), lr_y=rate, lr_z=lr_z, constant=_constant(check)) for rate in rates]
+    )
     check.positive("B_n of a rate less that of the next faster one", -np.diff(bounds, axis=0))
     for gradient, role in GRADIENT_ROLES:
         growth = np.array([_log_growth(_flow(check, times, gradient, lr_y=float(rate), lr_z=lr_z)) for rate in rates])
-        check.positive(f"ln chi of a rate less that of the next faster one, {gradient} gradient",
-                       -np.diff(growth, axis=0), role=role)  # fmt: skip
+        check.positive(
+            f"ln chi of a rate less that of the next faster one, {gradient} gradient",
+            -np.diff(growth, axis=0),
+            role=role,
+        )
         if gradient == "true":
-            check.positive("the opposite order up to a ratio of ten, true gradient", np.diff(growth, axis=0),
-                           role="corrected")  # fmt: skip
+            check.positive(
+                "the opposite order up to a ratio of ten, true gradient", np.diff(growth, axis=0), role="corrected"
+            )
     lines: dict[str, FloatArray] = {}
     for gradient, _ in GRADIENT_ROLES:
         by_ratio = _by_ratio(symmetric_arguments(check.setting.classes), lr_z, gradient)
@@ -294,18 +347,28 @@ WHEN = np.array([1e3, 1e6])
 
 def _by_ratio(arguments: dict[str, Any], lr_z: float, gradient: DecoderGradient) -> FloatArray:
     """ln chi of the dominant token at each ratio of the rates and time."""
-    return np.array([
-        _log_growth(theory.symmetric_flow(WHEN, **arguments, lr_y=ratio * lr_z, lr_z=lr_z, decoder_gradient=gradient,
-                                          rtol=1e-8, atol=1e-11))
-        for ratio in RATIOS
-    ])  # fmt: skip
+    return np.array(
+        [
+            _log_growth(
+                theory.symmetric_flow(
+                    WHEN, **arguments, lr_y=ratio * lr_z, lr_z=lr_z, decoder_gradient=gradient, rtol=1e-8, atol=1e-11
+                )
+            )
+            for ratio in RATIOS
+        ]
+    )
 
 
 def _check_one_maximum(check: Check, name: str, growth: FloatArray) -> None:
     """ln chi under true SGD rises with the ratio up to one place and falls beyond it."""
     rises = np.diff(growth, axis=0) > 0
-    check.equal(f"changes between rise and fall over the ratio, true gradient, {name}", 1.0,
-                np.abs(np.diff(rises.astype(float), axis=0)).sum(axis=0), tolerance=1e-9, role="corrected")  # fmt: skip
+    check.equal(
+        f"changes between rise and fall over the ratio, true gradient, {name}",
+        1.0,
+        np.abs(np.diff(rises.astype(float), axis=0)).sum(axis=0),
+        tolerance=1e-9,
+        role="corrected",
+    )
     top = RATIOS[growth.argmax(axis=0)]
     check.at_least(f"ratio of the maximum, true gradient, {name}", top, 10.0, role="corrected")
     check.at_most(f"ratio of the maximum, from above, true gradient, {name}", top, 300.0, role="corrected")

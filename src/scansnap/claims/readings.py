@@ -26,10 +26,21 @@ from scansnap.results.measure import one_head
 def tf_idf(check: Check) -> None:
     """Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount."""
     classes = check.setting.classes
-    recorded = one_head(train(
-        classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, steps=100, batch_size=128, seq_len=128, momentum=0.9,
-        seeds=check.seeds(20), record_every=10, record=("attention",), progress=False,
-    ))["attention"]  # fmt: skip
+    recorded = one_head(
+        train(
+            classes,
+            lr_y=check.setting.lr_y,
+            lr_z=check.setting.lr_z,
+            steps=100,
+            batch_size=128,
+            seq_len=128,
+            momentum=0.9,
+            seeds=check.seeds(20),
+            record_every=10,
+            record=("attention",),
+            progress=False,
+        )
+    )["attention"]
     attention = recorded.mean("run").transpose("step", "class", "token").values
     probs = classes.probs[:, classes.contextual_tokens]
     weights = theory.tf_idf(probs)
@@ -41,8 +52,7 @@ def tf_idf(check: Check) -> None:
         lifts.append(lift[distinct[present]].min() - lift[~distinct[present]].max())
         by_prob = attention[-1, n, present & distinct][np.argsort(probs[n, present & distinct])]
         orders.append(np.diff(by_prob))
-    check.positive("attention per probability: least distinct minus most common token", np.array(lifts),
-                   role="assumed")  # fmt: skip
+    check.positive("attention per probability: least distinct minus most common token", np.array(lifts), role="assumed")
     check.positive("attention rises with P(l|n) among distinct tokens", np.concatenate(orders), role="assumed")
     likeness = np.array(
         [[_cosine(attention[s, n], weights[n]) for n in range(len(probs))] for s in range(len(attention))]
@@ -50,12 +60,23 @@ def tf_idf(check: Check) -> None:
     raw = np.array([_cosine(probs[n], weights[n]) for n in range(len(probs))])
     check.positive("likeness (cosine) to TF-IDF gained in training", likeness[-1] - raw)
     check.equal("attention equals TF-IDF: 1 - cosine", 1.0, likeness[-1], tolerance=0.02, role="beyond")
-    check.equal("attention of the most frequent distinct token against its TF-IDF weight", weights.max(axis=1),
-                attention[-1].max(axis=1), tolerance=0.1, role="beyond")  # fmt: skip
-    check.curve = Curve(recorded["step"].values.astype(float), {
-        "attention and TF-IDF": likeness.mean(axis=1),
-        "frequencies and TF-IDF": np.full(len(likeness), raw.mean()),
-    }, "updates", "cosine", log_x=False)  # fmt: skip
+    check.equal(
+        "attention of the most frequent distinct token against its TF-IDF weight",
+        weights.max(axis=1),
+        attention[-1].max(axis=1),
+        tolerance=0.1,
+        role="beyond",
+    )
+    check.curve = Curve(
+        recorded["step"].values.astype(float),
+        {
+            "attention and TF-IDF": likeness.mean(axis=1),
+            "frequencies and TF-IDF": np.full(len(likeness), raw.mean()),
+        },
+        "updates",
+        "cosine",
+        log_x=False,
+    )
 
 
 def _cosine(a: FloatArray, b: FloatArray) -> float:

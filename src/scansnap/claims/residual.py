@@ -29,10 +29,18 @@ def _betas(check: Check, gradient: DecoderGradient) -> tuple[FloatArray, FloatAr
     tokens = np.concatenate([context, np.setdiff1d(classes.queries, context)])
     order = np.argsort(tokens)
     query = order[np.searchsorted(tokens, classes.query, sorter=order)]
-    result = one_head(flow(
-        classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, times=TIMES, residual=True,
-        decoder_gradient=gradient, record=("attention_logits", "decoder", "query_decoder"), progress=False,
-    ))  # fmt: skip
+    result = one_head(
+        flow(
+            classes,
+            lr_y=check.setting.lr_y,
+            lr_z=check.setting.lr_z,
+            times=TIMES,
+            residual=True,
+            decoder_gradient=gradient,
+            record=("attention_logits", "decoder", "query_decoder"),
+            progress=False,
+        )
+    )
     logits = result["attention_logits"].sel(query=classes.query).values[0]  # (time, K, S)
     outside = [i for i, token in enumerate(classes.queries) if token not in context]
     outside.sort(key=lambda i: int(classes.queries[i]))
@@ -74,15 +82,24 @@ def residual_beta(check: Check) -> None:
     true, _, _ = _betas(check, "true")
     late = TIMES >= 1e3
     share = np.abs(true[:, other]).max(axis=1) / true[:, same].min(axis=1)
-    check.at_most("largest beta across queries over least within, true SGD from 10^3 steps on", share[late], 0.02,
-                  role="corrected")  # fmt: skip
-    check.curve = Curve(TIMES, {
-        "within a query, modified gradient": measured[:, same].mean(axis=1),
-        "within a query, as published": published[:, same].mean(axis=1),
-        "within a query, true SGD": true[:, same].mean(axis=1),
-        "across queries, largest, modified gradient": across,
-        "across queries, largest, true SGD": true[:, other].max(axis=1),
-    }, "steps", "beta_nn'")  # fmt: skip
+    check.at_most(
+        "largest beta across queries over least within, true SGD from 10^3 steps on",
+        share[late],
+        0.02,
+        role="corrected",
+    )
+    check.curve = Curve(
+        TIMES,
+        {
+            "within a query, modified gradient": measured[:, same].mean(axis=1),
+            "within a query, as published": published[:, same].mean(axis=1),
+            "within a query, true SGD": true[:, same].mean(axis=1),
+            "across queries, largest, modified gradient": across,
+            "across queries, largest, true SGD": true[:, other].max(axis=1),
+        },
+        "steps",
+        "beta_nn'",
+    )
 
 
 def _gains(
@@ -90,12 +107,22 @@ def _gains(
 ) -> dict[str, FloatArray]:
     """The gains of z between successive times (time, token), by kind of token within its query's classes."""
     classes = classes or check.setting.classes
-    logits = one_head(flow(
-        classes, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, times=TIMES, residual=residual,
-        decoder_gradient=gradient, record=("attention_logits",), progress=False,
-    ))["attention_logits"].isel(run=0)  # fmt: skip
-    owners = {int(token): {int(classes.query[i]) for i in range(classes.num_classes) if token in classes.support(i)}
-              for token in classes.contextual_tokens}  # fmt: skip
+    logits = one_head(
+        flow(
+            classes,
+            lr_y=check.setting.lr_y,
+            lr_z=check.setting.lr_z,
+            times=TIMES,
+            residual=residual,
+            decoder_gradient=gradient,
+            record=("attention_logits",),
+            progress=False,
+        )
+    )["attention_logits"].isel(run=0)
+    owners = {
+        int(token): {int(classes.query[i]) for i in range(classes.num_classes) if token in classes.support(i)}
+        for token in classes.contextual_tokens
+    }
     lists: dict[str, list[FloatArray]] = {"distinct": [], "shared across": [], "common": []}
     for query in classes.queries:
         common = classes.local_common_tokens(int(query))
@@ -135,10 +162,16 @@ def residual_fates(check: Check) -> None:
         if gains["common"].size:
             check.positive(f"-gain of locally common tokens, {gradient} gradient", -gains["common"], role=rest_role)
         if gains["shared across"].size:
-            check.positive(f"gain of locally distinct tokens shared across queries, {gradient} gradient",
-                           gains["shared across"], role=role)  # fmt: skip
-        lines |= {f"{kind}, {gradient} gradient": values.cumsum(axis=0).mean(axis=1) for kind, values in gains.items()
-                  if values.size}  # fmt: skip
+            check.positive(
+                f"gain of locally distinct tokens shared across queries, {gradient} gradient",
+                gains["shared across"],
+                role=role,
+            )
+        lines |= {
+            f"{kind}, {gradient} gradient": values.cumsum(axis=0).mean(axis=1)
+            for kind, values in gains.items()
+            if values.size
+        }
         if gradient == "true" and gains["shared across"].size:
             check.positive("the same from 10^3 steps on", gains["shared across"][TIMES >= 1e3], role="corrected")
     _check_criterion(check)
@@ -157,14 +190,20 @@ def _check_criterion(check: Check) -> None:
         settings |= {f"weight {w} within them": local_common(common=w) for w in (2.0,)}
     for name, classes in settings.items():
         predicted, measured = early_motion(classes, lr_y=check.setting.lr_y)
-        check.equal(f"z after 1,000 steps with attention all but fixed, {name}", predicted, measured, tolerance=1e-3,
-                    role="corrected")  # fmt: skip
+        check.equal(
+            f"z after 1,000 steps with attention all but fixed, {name}",
+            predicted,
+            measured,
+            tolerance=1e-3,
+            role="corrected",
+        )
         if classes is not own:
             cases: tuple[tuple[DecoderGradient, float], ...] = (("modified", 0.0), ("true", 1e3))
             for gradient, since in cases:
                 gains = _gains(check, gradient, residual=True, classes=classes)["shared across"][since <= TIMES]
-                check.positive(f"gain of tokens shared across queries, {gradient} gradient, {name}", gains,
-                               role="corrected")  # fmt: skip
+                check.positive(
+                    f"gain of tokens shared across queries, {gradient} gradient, {name}", gains, role="corrected"
+                )
 
 
 def early_motion(classes: SequenceClasses, *, lr_y: float) -> tuple[FloatArray, FloatArray]:
@@ -181,10 +220,19 @@ def early_motion(classes: SequenceClasses, *, lr_y: float) -> tuple[FloatArray, 
     total = theory.accumulated_speed(
         steps, vocab_size=classes.vocab_size, num_classes=classes.num_classes, lr_y=lr_y, lr_z=lr_z
     )
-    z = one_head(flow(
-        classes, lr_y=lr_y, lr_z=lr_z, times=[steps], residual=True, decoder_gradient="modified",
-        record=("attention_logits",), atol=1e-14, progress=False,
-    ))["attention_logits"].isel(run=0, time=0)  # fmt: skip
+    z = one_head(
+        flow(
+            classes,
+            lr_y=lr_y,
+            lr_z=lr_z,
+            times=[steps],
+            residual=True,
+            decoder_gradient="modified",
+            record=("attention_logits",),
+            atol=1e-14,
+            progress=False,
+        )
+    )["attention_logits"].isel(run=0, time=0)
     tokens = classes.contextual_tokens
     moved = z.sel(query=np.unique(classes.query), token=tokens).transpose("query", "token").values
     return total * velocity[:, np.searchsorted(present, tokens)], moved

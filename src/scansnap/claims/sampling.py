@@ -46,11 +46,17 @@ def lemma_10(check: Check) -> None:
     draws = np.unique(np.geomspace(1, 1000, 25).astype(int))
     simulated = rng.binomial(draws[:, None], 1 / classes, size=(len(draws), DRAWS))
     apart = np.abs(simulated - np.ceil(draws / classes)[:, None])
-    check.curve = Curve(draws.astype(float), {
-        "nine in ten simulated counts are within": np.quantile(apart, 0.9, axis=1),
-        "first bound, sqrt(N/2 ln(2/delta)) + 1": theory.count_radius(draws, failure=0.1),
-        "second bound, sqrt(N ln(2/delta))": theory.count_radius(draws, failure=0.1, form="loose"),
-    }, "draws N", "distance from the mean, rounded up; delta = 0.1", log_y=True)  # fmt: skip
+    check.curve = Curve(
+        draws.astype(float),
+        {
+            "nine in ten simulated counts are within": np.quantile(apart, 0.9, axis=1),
+            "first bound, sqrt(N/2 ln(2/delta)) + 1": theory.count_radius(draws, failure=0.1),
+            "second bound, sqrt(N ln(2/delta))": theory.count_radius(draws, failure=0.1, form="loose"),
+        },
+        "draws N",
+        "distance from the mean, rounded up; delta = 0.1",
+        log_y=True,
+    )
 
 
 @claim(
@@ -82,13 +88,22 @@ def remark_4(check: Check) -> None:
     lines = {}
     for classes in (2, 3, 10, 30):
         outside = np.array([_some_outside(10 * classes**2, classes, delta) for delta in deltas])
-        check.at_most(f"chance that some class is outside, delta up to 1/2, K = {classes}", outside[deltas <= 0.5],
-                      deltas[deltas <= 0.5])  # fmt: skip
+        check.at_most(
+            f"chance that some class is outside, delta up to 1/2, K = {classes}",
+            outside[deltas <= 0.5],
+            deltas[deltas <= 0.5],
+        )
         lines[f"K = {classes}"] = outside / deltas
-    check.at_most("chance that some class is outside, delta = 0.95, K = 30", outside[deltas == 0.95], 0.95,
-                  role="contrast")  # fmt: skip
-    check.curve = Curve(deltas, {**lines, "delta itself": np.ones(len(deltas))}, "delta, N = 10 K^2",
-                        "chance that some class is outside / delta", log_x=False)  # fmt: skip
+    check.at_most(
+        "chance that some class is outside, delta = 0.95, K = 30", outside[deltas == 0.95], 0.95, role="contrast"
+    )
+    check.curve = Curve(
+        deltas,
+        {**lines, "delta itself": np.ones(len(deltas))},
+        "delta, N = 10 K^2",
+        "chance that some class is outside / delta",
+        log_x=False,
+    )
 
 
 def _some_outside(steps: int, classes: int, delta: float) -> float:
@@ -146,17 +161,23 @@ def corollary_1_sigma(check: Check) -> None:
         spread = math.sqrt(steps * math.log(1 / delta))
         inside = np.abs(sigma(np.linspace(max(0.0, mean - radius), mean + radius, 401), mean))
         late = steps >= classes * (spread + snap)
-        bound, words = (2 * radius / (mean - radius), "2 Delta/(Nbar - Delta)") if late else (
-            rate * radius, "eta_Y Delta")  # fmt: skip
+        bound, words = (
+            (2 * radius / (mean - radius), "2 Delta/(Nbar - Delta)") if late else (rate * radius, "eta_Y Delta")
+        )
         check.at_most(f"largest |sigma| within Delta of the mean against {words}, N = {steps}", inside, bound)
         published.append(2 * classes * spread / steps if late else rate * spread)
         words = "2 K/sqrt(N) sqrt(ln(1/delta))" if late else "eta_Y sqrt(N ln(1/delta))"
-        check.within(f"share of |sigma| above {words}, N = {steps}, delta = {delta}", np.abs(drawn), published[-1],
-                     failure=delta)  # fmt: skip
+        check.within(
+            f"share of |sigma| above {words}, N = {steps}, delta = {delta}", np.abs(drawn), published[-1], failure=delta
+        )
         widest.append(float(np.quantile(np.abs(drawn), 1 - delta)))
-    check.curve = Curve(places, {"nine in ten |sigma| are below": np.array(widest),
-                                           "bound for delta = 0.1": np.array(published)},
-                        "steps N", "|sigma|", log_y=True)  # fmt: skip
+    check.curve = Curve(
+        places,
+        {"nine in ten |sigma| are below": np.array(widest), "bound for delta = 0.1": np.array(published)},
+        "steps N",
+        "|sigma|",
+        log_y=True,
+    )
 
 
 @claim(
@@ -176,8 +197,14 @@ def lemma_11(check: Check) -> None:
     """All counts within the radius of the mean, early and late; sigma' above and below the mean; the proved bound."""
     own, classes, rate = check.setting.classes.vocab_size, check.setting.classes.num_classes, check.setting.lr_y
     # In the last case Delta is a tenth of Nbar, and eta_Y Delta large enough to break the bound below the mean.
-    cases = ((own, rate, 90), (own, rate, 300), (own, rate, 30_000), (own, 0.05, 1600), (own, 0.01, 7000),
-             (10**12, 0.2025 / classes, 150 * classes**2))  # fmt: skip
+    cases = (
+        (own, rate, 90),
+        (own, rate, 300),
+        (own, rate, 30_000),
+        (own, 0.05, 1600),
+        (own, 0.01, 7000),
+        (10**12, 0.2025 / classes, 150 * classes**2),
+    )
     for i, (size, rate, steps) in enumerate(cases):
         mean, radius = steps / classes, float(theory.count_radius(steps, failure=0.1))
         if radius >= mean:
@@ -199,15 +226,26 @@ def lemma_11(check: Check) -> None:
         if late:
             check.at_most(f"sigma' above the mean with the constant one, {name}", above, published, role="contrast")
         else:
-            check.at_most(f"sigma' below the mean, Delta/Nbar = {radius / mean:.2g}, {name}", below, published,
-                          role="contrast" if size == own else "beyond")  # fmt: skip
+            check.at_most(
+                f"sigma' below the mean, Delta/Nbar = {radius / mean:.2g}, {name}",
+                below,
+                published,
+                role="contrast" if size == own else "beyond",
+            )
         if i == 0:  # early, where the radius is a larger share of the mean
-            check.curve = Curve(inside / mean, {
-                "|h(N_n)/h(Nbar) - 1|": np.abs(h / middle - 1),
-                "its bound": np.full(401, float(theory.growth_deviation(mean, radius))),
-                "relative change of the residual": change, "its bound, sigma'": np.full(401, published),
-                "proved on both sides": np.full(401, proved),
-            }, f"count N_n over its mean, N = {steps}", "relative change", log_x=False)  # fmt: skip
+            check.curve = Curve(
+                inside / mean,
+                {
+                    "|h(N_n)/h(Nbar) - 1|": np.abs(h / middle - 1),
+                    "its bound": np.full(401, float(theory.growth_deviation(mean, radius))),
+                    "relative change of the residual": change,
+                    "its bound, sigma'": np.full(401, published),
+                    "proved on both sides": np.full(401, proved),
+                },
+                f"count N_n over its mean, N = {steps}",
+                "relative change",
+                log_x=False,
+            )
 
 
 @claim(
@@ -230,18 +268,37 @@ def lemma_12(check: Check) -> None:
     scale = theory.logits_deviation(steps, num_classes=classes.num_classes, failure=0.05)
     check.at_most("|theta_n|, all runs", np.abs(theta), scale)
     size = np.sort(np.abs(theta).ravel())
-    check.curve = Curve(np.arange(1, len(size) + 1) / len(size), {
-        "|theta_n|": size, "K/sqrt(N) sqrt(ln(K/delta)), delta = 0.05": np.full(len(size), float(scale)),
-    }, "share of classes and runs with a smaller one", "|theta_n|", log_x=False, log_y=True)  # fmt: skip
+    check.curve = Curve(
+        np.arange(1, len(size) + 1) / len(size),
+        {
+            "|theta_n|": size,
+            "K/sqrt(N) sqrt(ln(K/delta)), delta = 0.05": np.full(len(size), float(scale)),
+        },
+        "share of classes and runs with a smaller one",
+        "|theta_n|",
+        log_x=False,
+        log_y=True,
+    )
 
 
 def sampled_logits(check: Check, *, runs: int, steps: int) -> FloatArray:
     """W = F^T Y (runs x K x M) after batch-1 training with the modified gradient and attention fixed."""
-    result = one_head(train(
-        check.setting.classes, lr_y=check.setting.lr_y, lr_z=0.0, steps=steps, batch_size=1, seq_len=math.inf,
-        decoder_gradient="modified", dtype="float64", seeds=check.seeds(runs), record_every=steps, record=("decoder",),
-        progress=False,
-    ))  # fmt: skip
+    result = one_head(
+        train(
+            check.setting.classes,
+            lr_y=check.setting.lr_y,
+            lr_z=0.0,
+            steps=steps,
+            batch_size=1,
+            seq_len=math.inf,
+            decoder_gradient="modified",
+            dtype="float64",
+            seeds=check.seeds(runs),
+            record_every=steps,
+            record=("decoder",),
+            progress=False,
+        )
+    )
     return theory.directions(check.setting.probs) @ result["decoder"].values[:, -1]
 
 

@@ -43,10 +43,17 @@ def lemma_7_shift(check: Check) -> None:
         least.append(bounds.least[-1])
         most.append(bounds.most[-1])
     limit = math.log1p(0.5671432904) / 2
-    check.curve = Curve(SIZES, {"largest c": np.array(last), "its upper bound": np.array(most),
-                                "its lower bound": np.array(least),
-                                "limit as eta_Y -> 0, 1/2 ln 1.567": np.full(len(SIZES), limit)},
-                        "M", "c with h*(s) = h(s + c) at s = ln M/eta_Y, rounded down")  # fmt: skip
+    check.curve = Curve(
+        SIZES,
+        {
+            "largest c": np.array(last),
+            "its upper bound": np.array(most),
+            "its lower bound": np.array(least),
+            "limit as eta_Y -> 0, 1/2 ln 1.567": np.full(len(SIZES), limit),
+        },
+        "M",
+        "c with h*(s) = h(s + c) at s = ln M/eta_Y, rounded down",
+    )
 
 
 @claim(
@@ -78,11 +85,18 @@ def remark_2(check: Check) -> None:
         check.at_least(f"c against its lower bound, {which}", shift + 1e-9 * s, bounds.least, role="corrected")
         places = np.unique(np.geomspace(1, steps, 61).astype(int)) - 1
         if which == "M = 100":
-            lines = {"c": shift[places], "1/2 ln((M - 1 + e^(M h*))/M)":
-                     np.log((m - 1 + np.exp(m * growth[places])) / m) / 2,
-                     "ln M": np.full(len(places), math.log(m))}  # fmt: skip
-            check.curve = Curve(s[places], lines, "updates of one class, M = 100", "c with h*(s) = h(s + c)",
-                                marks={"M^2/eta_Y": m**2 / rate})  # fmt: skip
+            lines = {
+                "c": shift[places],
+                "1/2 ln((M - 1 + e^(M h*))/M)": np.log((m - 1 + np.exp(m * growth[places])) / m) / 2,
+                "ln M": np.full(len(places), math.log(m)),
+            }
+            check.curve = Curve(
+                s[places],
+                lines,
+                "updates of one class, M = 100",
+                "c with h*(s) = h(s + c)",
+                marks={"M^2/eta_Y": m**2 / rate},
+            )
 
 
 @claim(
@@ -99,14 +113,19 @@ def remark_2_start(check: Check) -> None:
     starts = {form: float(theory.shift_start(vocab_size=size, lr_y=rate, form=form)) for form, _ in FORM_ROLES}
     for form, role in FORM_ROLES:
         h = float(theory.decoder_growth(starts[form], vocab_size=size, lr_y=rate))
-        check.at_least(f"exp(M h)/((M - 1) M h) at s_1, {form} form",
-                       math.exp(size * h) / ((size - 1) * size * h), 1.0, role=role)  # fmt: skip
+        check.at_least(
+            f"exp(M h)/((M - 1) M h) at s_1, {form} form", math.exp(size * h) / ((size - 1) * size * h), 1.0, role=role
+        )
     times = np.geomspace(min(starts.values()) / 10, max(starts.values()) * 10, 81)
     scaled = size * theory.decoder_growth(times, vocab_size=size, lr_y=rate)
-    check.curve = Curve(times, {"exp(M h) / ((M - 1) M h)": np.exp(scaled) / ((size - 1) * scaled),
-                                "overtaken": np.ones(len(times))},
-                        "updates of one class", "exp(M h) / ((M - 1) M h)", log_y=True,
-                        marks={"s_1, published": starts["published"], "s_1, exact": starts["exact"]})  # fmt: skip
+    check.curve = Curve(
+        times,
+        {"exp(M h) / ((M - 1) M h)": np.exp(scaled) / ((size - 1) * scaled), "overtaken": np.ones(len(times))},
+        "updates of one class",
+        "exp(M h) / ((M - 1) M h)",
+        log_y=True,
+        marks={"s_1, published": starts["published"], "s_1, exact": starts["exact"]},
+    )
 
 
 @claim(
@@ -134,13 +153,11 @@ def remark_3(check: Check) -> None:
         times = np.geomspace(1, 1e3 * np.log(SIZES) / rate, 2001)
         scaled = SIZES * theory.decoder_growth(times, vocab_size=SIZES, lr_y=rate)
         signs = np.exp(scaled) > (SIZES - 1) * scaled
-        check.equal(f"zeros from the first update on, {name}", 1.0, np.diff(signs, axis=0).sum(axis=0),
-                    tolerance=1e-9)  # fmt: skip
+        check.equal(f"zeros from the first update on, {name}", 1.0, np.diff(signs, axis=0).sum(axis=0), tolerance=1e-9)
     too_slow = theory.decoder_growth(1.0, vocab_size=SIZES, lr_y=0.99 * least)
     check.at_most("h(1) over the lower zero, 0.99 of the least rate", too_slow / low, 1.0)
     check.equal("M times the least rate", 1.0, SIZES * least, tolerance=0.03)
-    check.curve = Curve(SIZES, {"least rate": SIZES * least, "the remark's M^-0.99": SIZES**0.01}, "M",
-                        "M eta_Y")  # fmt: skip
+    check.curve = Curve(SIZES, {"least rate": SIZES * least, "the remark's M^-0.99": SIZES**0.01}, "M", "M eta_Y")
 
 
 @claim(
@@ -159,5 +176,9 @@ def remark_3_order(check: Check) -> None:
     ratio = size ** (0.01 - theory.growth_crossings(vocab_size=size).omega_0)
     check.at_most("M^(1 - w_0)/M^0.99", ratio, 1.0)
     check.at_least("M^(1 - w_0)/M^0.99, the other way round", ratio, 1.0, role="corrected")
-    check.curve = Curve(size, {"M^(1 - w_0)/M^0.99": ratio, "the printed sign needs less than": np.ones(len(size))},
-                        "M", "M^(1 - w_0)/M^0.99")  # fmt: skip
+    check.curve = Curve(
+        size,
+        {"M^(1 - w_0)/M^0.99": ratio, "the printed sign needs less than": np.ones(len(size))},
+        "M",
+        "M^(1 - w_0)/M^0.99",
+    )

@@ -96,8 +96,10 @@ def _verdict(
         stated = {"lr_y": lr_y, "lr_z": lr_z}
         if unused := [name for name in verdict.unread if stated[name] is not None]:
             if alone and classes is None and len(unused) == sum(rate is not None for rate in stated.values()):
-                raise InputError(f"{claim.id} does not use {' and '.join(unused)}: its check goes through rates of its "
-                                 "own; leave it out.")  # fmt: skip
+                raise InputError(
+                    f"{claim.id} does not use {' and '.join(unused)}: its check goes through rates of its "
+                    "own; leave it out."
+                )
             own = claim.setting()
             verdict = replace(verdict, setting=replace(setting, **{name: getattr(own, name) for name in unused}))
         return verdict

@@ -67,8 +67,10 @@ def count(
         facts = {"counts": str(output), "tokens": counts.num_tokens, "vocab_size": counts.vocab_size, "texts": texts}
         say(json_module.dumps({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)}))
         return
-    say(f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
-          f"{counts.window - 1} tokens before it and the next one")  # fmt: skip
+    say(
+        f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
+        f"{counts.window - 1} tokens before it and the next one"
+    )
     if not isinstance(corpus, str) and (left := sorted(set(corpus.splits) - {text.split for text in counts.texts})):
         tokens = sum(len(corpus.splits[split]) for split in left)
         say(f"{tokens:,} tokens are held out ({', '.join(left)}) and not counted; --split all counts them")
@@ -183,8 +185,10 @@ def _winners(of_query: xr.Dataset, top: int) -> list[dict[str, Any]]:
     tokens = [token for token in of_query["ranked"].values.tolist() if token >= 0][:top]
     numbers = {name: of_query[name].sel(token=tokens).values.tolist() for name in NUMBERS if name in of_query}
     words = of_query["token_word"].sel(token=tokens).values.tolist()
-    return [{"token": word, **dict(zip(numbers, row, strict=True))}
-            for word, row in zip(words, zip(*numbers.values(), strict=True), strict=True)]  # fmt: skip
+    return [
+        {"token": word, **dict(zip(numbers, row, strict=True))}
+        for word, row in zip(words, zip(*numbers.values(), strict=True), strict=True)
+    ]
 
 
 def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions, num_tokens: int) -> None:
@@ -192,9 +196,11 @@ def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions
     plan = options.plan(num_tokens)
     is_dynamic = options.method == POPULATION
     rates = f"after {plan.steps:,} updates at the rates η_Y = {plan.lr_y:g} and η_Z = {plan.lr_z:g}"
-    say(f"Tokens predicted to gain most attention in the (Y, Z) model, "
+    say(
+        f"Tokens predicted to gain most attention in the (Y, Z) model, "
         f"{rates if is_dynamic else 'while attention is still even'}.\n"
-        "It is no prediction for ordinary transformers: see docs/prediction.md.")  # fmt: skip
+        "It is no prediction for ordinary transformers: see docs/prediction.md."
+    )
     if num_tokens < SMALL_TEXT and not is_dynamic:
         say(f"In a text of fewer than {SMALL_TEXT:,} tokens --method {POPULATION} says more: see there.")
     unit = "attention logit" if is_dynamic else "drive of the attention logit, at rates of 1"
@@ -207,8 +213,10 @@ def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions
     for query, rows in winners.items():
         for place, row in enumerate(rows):
             shuffled = f"  {row['control']:9.2g}" if options.control else ""
-            say(f"{printable(query, 40) if place == 0 else '':{width}}  {printable(row['token'], 40):{token_width}}  "
-                f"{row['gain']:9.2g}{shuffled}  {row['count']:9,}")  # fmt: skip
+            say(
+                f"{printable(query, 40) if place == 0 else '':{width}}  {printable(row['token'], 40):{token_width}}  "
+                f"{row['gain']:9.2g}{shuffled}  {row['count']:9,}"
+            )
 
 
 def _compared(prediction: xr.Dataset, run: xr.Dataset, name: str) -> dict[str, dict[str, float]]:
@@ -216,8 +224,10 @@ def _compared(prediction: xr.Dataset, run: xr.Dataset, name: str) -> dict[str, d
     from scansnap.text.predictions.score import TOP, score_prediction
 
     if "attention_logits" not in run or not _vocabulary(prediction) <= _vocabulary(run):
-        raise InputError(f"--compare is '{name}', which holds no run of Y and Z on this text: give the --store of "
-                         "`scansnap text train TEXT --model yz`.")  # fmt: skip
+        raise InputError(
+            f"--compare is '{name}', which holds no run of Y and Z on this text: give the --store of "
+            "`scansnap text train TEXT --model yz`."
+        )
     shared = prediction.isel(query=prediction["query"].isin(run["query"]).values)
     if not shared.sizes["query"]:
         raise InputError(f"--compare is '{name}', which recorded none of these queries: give others (--queries).")

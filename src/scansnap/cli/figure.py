@@ -87,8 +87,10 @@ def command(
     say(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
     for trend in trends:
         p_value = f", p = {trend.p_text}" if trend.p_text else ""
-        say(f"{MARKS[trend.verdict]} {trend.statement} {trend.verdict}: {trend.measured_text}{p_value} "
-              f"(expected: {trend.expected})\n    {trend.note}")  # fmt: skip
+        say(
+            f"{MARKS[trend.verdict]} {trend.statement} {trend.verdict}: {trend.measured_text}{p_value} "
+            f"(expected: {trend.expected})\n    {trend.note}"
+        )
     say(f"picture: {', '.join(str(path) for path in pictures)}")
     if stored:
         say(f"result: {stored}   (open it with scansnap.load('{stored}') or xarray.open_zarr('{stored}'))")

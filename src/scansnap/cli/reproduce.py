@@ -53,9 +53,14 @@ def command(
     began = time.perf_counter()
     with progress_bar("reproducing the paper", 1.0) as show:
         page = reproduce(
-            output, figures=names, claims=claim_ids, num_seeds=NUM_SEEDS if num_seeds is None else num_seeds,
-            text=text, device=device, on_step=lambda what, share: show(share, f"({what})"),
-        )  # fmt: skip
+            output,
+            figures=names,
+            claims=claim_ids,
+            num_seeds=NUM_SEEDS if num_seeds is None else num_seeds,
+            text=text,
+            device=device,
+            on_step=lambda what, share: show(share, f"({what})"),
+        )
     seconds = time.perf_counter() - began
     if json:
         say(json_module.dumps({"page": str(page), "seconds": round(seconds, 1)}))

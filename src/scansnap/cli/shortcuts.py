@@ -87,8 +87,7 @@ def command(
 
         check_page(page)
     allowed = [] if allow is None else _words(allow)
-    result = shortcuts(source, text=text, label=label, allow=allowed, progress=False if json else None,
-                       **options)  # fmt: skip
+    result = shortcuts(source, text=text, label=label, allow=allowed, progress=False if json else None, **options)
     if table is not None:
         result.write_table(table)
     if page is not None:
@@ -130,11 +129,17 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
 
     words = {
         "shortcut": ("shortcut", "that {are} not allowed", result.shortcuts),
-        "unproven": ("unproven word", "that attention picks in the texts or in the population",
-                     [word for word in result.unproven if word.is_picked]),
-        "copies": ("word", "distinct only by copies of a text",
-                   [word for word in result.unproven if "copies" in word.reasons]),
-    }  # fmt: skip
+        "unproven": (
+            "unproven word",
+            "that attention picks in the texts or in the population",
+            [word for word in result.unproven if word.is_picked],
+        ),
+        "copies": (
+            "word",
+            "distinct only by copies of a text",
+            [word for word in result.unproven if "copies" in word.reasons],
+        ),
+    }
     reasons = []
     for name in failures:
         if name == "bad-rows":
@@ -175,8 +180,10 @@ def _table(findings: tuple[Finding, ...]) -> None:
     label_width = max(5, *(len(visible(finding.label)) for finding in findings))
     is_trained = any(finding.gain is not None for finding in findings)
     attention = f"  {'gain':>5}  {'picked at':>9}" if is_trained else ""
-    say(f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
-          f"{'corrected p':>11}  {'held out':>8}{attention}  why")  # fmt: skip
+    say(
+        f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
+        f"{'corrected p':>11}  {'held out':>8}{attention}  why"
+    )
     for name, finding in zip(names, findings, strict=True):
         held_out = "-" if finding.held_out_share is None else f"{finding.held_out_share:.0%}"
         gain = "-" if finding.gain is None else f"{finding.gain:.1f}"

@@ -163,8 +163,10 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     _sentences(dataset)
     if drawn:
         say(f"picture: {drawn}")
-    say(f"result: {path}   ({seconds:.1f} s; show it with scansnap text show {path}, open it with "
-          f"scansnap.load('{path}'))")  # fmt: skip
+    say(
+        f"result: {path}   ({seconds:.1f} s; show it with scansnap text show {path}, open it with "
+        f"scansnap.load('{path}'))"
+    )
 
 
 def _facts(dataset: xr.Dataset) -> dict[str, Any]:
@@ -179,8 +181,10 @@ def _sentences(dataset: xr.Dataset) -> None:
     if status == "diverged":
         can_clip = "clip" in json_module.loads(dataset.attrs["options"])
         status += f" at step {facts['diverged_step']:,}: lower the learning rates{', or clip' * can_clip}"
-    say(f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "
-          f"{_number(facts['valid_loss'])} (perplexity {_number(facts['valid_perplexity'], '.1f')})")  # fmt: skip
+    say(
+        f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "
+        f"{_number(facts['valid_loss'])} (perplexity {_number(facts['valid_perplexity'], '.1f')})"
+    )
     for head in facts["heads"][:12]:
         first, last = (_number(head[f"normalized_entropy_{end}"]) for end in ("first", "last"))
         name = f"layer {head['layer']}, head {head['head']}"

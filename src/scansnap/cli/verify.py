@@ -23,13 +23,18 @@ if TYPE_CHECKING:
     from scansnap.data.sequence_classes import SequenceClasses
 
 MARKS: dict[VerdictWord, str] = {
-    "holds": "✓", "holds under its assumptions only": "◐", "fails": "✗", "assumptions not met": "?",
+    "holds": "✓",
+    "holds under its assumptions only": "◐",
+    "fails": "✗",
+    "assumptions not met": "?",
     "does not apply": " ",
-}  # fmt: skip
+}
 
 COLORS: dict[VerdictWord, str] = {
-    "holds": typer.colors.GREEN, "holds under its assumptions only": typer.colors.YELLOW, "fails": typer.colors.RED,
-}  # fmt: skip
+    "holds": typer.colors.GREEN,
+    "holds under its assumptions only": typer.colors.YELLOW,
+    "fails": typer.colors.RED,
+}
 
 
 def command(
@@ -112,8 +117,10 @@ def command(
             say(_categories(verdicts))
         own = "" if claims_file is None else f" --from {claims_file}"
         name = "theorem_3" if claims_file is None else verdicts[0].id
-        say(f"for one claim in full, with a picture: scansnap verify {name}{own}; "
-              f"for programs: scansnap verify{own} --json")  # fmt: skip
+        say(
+            f"for one claim in full, with a picture: scansnap verify {name}{own}; "
+            f"for programs: scansnap verify{own} --json"
+        )
     else:
         own_ids = {claim.id for claim in own_claims or ()}
         for verdict in verdicts:

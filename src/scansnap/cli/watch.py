@@ -97,10 +97,16 @@ def checkpoints(
         path = path.relative_to(Path.cwd())
     with progress_bar("looking at checkpoints", len(series), False if json else None) as show_progress:
         looks = watch_checkpoints(
-            folder, text, store=path, windows=windows, length=length, allow_pickles=allow_pickles, device=device,
+            folder,
+            text,
+            store=path,
+            windows=windows,
+            length=length,
+            allow_pickles=allow_pickles,
+            device=device,
             on_checkpoint=lambda number, count, step: show_progress(len(series) - count + number, f"(step {step:,})"),
             on_note=lambda sentence: say(sentence, error=True),
-        )  # fmt: skip
+        )
     _report(looks, page, json)
     if not json:
         say(SHOW.format(path))

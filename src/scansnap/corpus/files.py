@@ -143,8 +143,10 @@ def _text_in(path: Path, name: str) -> TextFiles:
         if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
     )
     if not files:
-        raise InputError(f"{path} contains no text (its own folders are not read): give one with files that end in "
-                         f"{', '.join(SUFFIXES)}.")  # fmt: skip
+        raise InputError(
+            f"{path} contains no text (its own folders are not read): give one with files that end in "
+            f"{', '.join(SUFFIXES)}."
+        )
     splits = {
         split: [_whole_file(file) for file in files if _split_of(file) == split]
         for split in SPLITS

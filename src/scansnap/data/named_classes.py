@@ -62,8 +62,9 @@ def as_source(classes: object) -> DataSource:
     """The data that an argument `classes` means: the object itself, or the data with that name or in that file."""
     if isinstance(classes, DataSource):
         if not isinstance(classes.classes, SequenceClasses):
-            raise InputError(f"{type(classes).__name__}.classes is {type(classes.classes).__name__}: "
-                             "give SequenceClasses.")  # fmt: skip
+            raise InputError(
+                f"{type(classes).__name__}.classes is {type(classes.classes).__name__}: give SequenceClasses."
+            )
         return classes
     if isinstance(classes, str | Path):
         return named_classes(str(classes))

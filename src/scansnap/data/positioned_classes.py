@@ -65,9 +65,14 @@ class PositionedClasses(SequenceClasses):
         tokens = [np.flatnonzero(probs.sum(1)) for probs in dense]
         classes = cls.__new__(cls)
         classes._fill(
-            tokens, [probs[ids] @ share for probs, ids in zip(dense, tokens, strict=True)], first.query,
-            first.next_token, first.vocab_size, first.weights, first.token_names,
-        )  # fmt: skip
+            tokens,
+            [probs[ids] @ share for probs, ids in zip(dense, tokens, strict=True)],
+            first.query,
+            first.next_token,
+            first.vocab_size,
+            first.weights,
+            first.token_names,
+        )
         part_probs = np.concatenate([probs[ids] for probs, ids in zip(dense, tokens, strict=True)])
         for name, array in (("position_counts", counts.astype(np.int64)), ("part_probs", part_probs)):
             array.flags.writeable = False
@@ -162,8 +167,11 @@ def near_distinct(
             rows.append(np.where(shared, (1 - share) * p / p[shared].sum(), share * p / p[~shared].sum()))
         parts.append(
             SequenceClasses.from_supports(
-                tokens=[same.support(i) for i in range(same.num_classes)], probs=rows, query=same.query,
-                next_token=same.next_token, vocab_size=same.vocab_size,
+                tokens=[same.support(i) for i in range(same.num_classes)],
+                probs=rows,
+                query=same.query,
+                next_token=same.next_token,
+                vocab_size=same.vocab_size,
             )
-        )  # fmt: skip
+        )
     return PositionedClasses.from_parts(sizes=np.ones(num_positions, np.int64), parts=parts)

@@ -82,9 +82,17 @@ def draw_independent(
     class_index = np.empty((len(seeds), num_sequences or classes.num_classes), np.int64)
     counts = np.empty((*class_index.shape, tables.thresholds.shape[1]), np.int32)
     draw_batches(
-        seeds, step, length, num_sequences is None, tables.size, tables.thresholds, tables.conditional,
-        tables.class_thresholds, class_index, counts,
-    )  # fmt: skip
+        seeds,
+        step,
+        length,
+        num_sequences is None,
+        tables.size,
+        tables.thresholds,
+        tables.conditional,
+        tables.class_thresholds,
+        class_index,
+        counts,
+    )
     return Draw(class_index, counts)
 
 
@@ -96,9 +104,16 @@ def sequences_of_seed(
     class_index = np.empty(num, np.int64)
     sequences = np.empty((num, length + 1), np.int64)
     _draw_sequences(
-        np.uint64(seed), length, tables.size, tables.thresholds, tables.class_thresholds,
-        classes.offsets, classes.tokens, class_index, sequences,
-    )  # fmt: skip
+        np.uint64(seed),
+        length,
+        tables.size,
+        tables.thresholds,
+        tables.class_thresholds,
+        classes.offsets,
+        classes.tokens,
+        class_index,
+        sequences,
+    )
     sequences[:, -1] = classes.query[class_index]
     return sequences, class_index
 

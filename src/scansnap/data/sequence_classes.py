@@ -321,8 +321,11 @@ class SequenceClasses(DataSource):
         kinds = np.full(len(tokens), "unused", dtype="U8")
         distinct = self.contextual_tokens[self._next_count == 1]
         for kind, members in (
-            ("next", self.next_token), ("query", self.query), ("distinct", distinct), ("common", self.common_tokens),
-        ):  # fmt: skip
+            ("next", self.next_token),
+            ("query", self.query),
+            ("distinct", distinct),
+            ("common", self.common_tokens),
+        ):
             kinds[np.isin(tokens, members)] = kind
         return kinds
 

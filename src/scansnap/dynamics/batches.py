@@ -93,8 +93,9 @@ class HostSampler:
             seeds=request.seeds, step=t, num_sequences=request.num_sequences, length=request.length
         )
         if not self._source.independent:
-            draw = check_draw(draw, self._source, runs=len(request.seeds), num_sequences=request.num_sequences,
-                              length=request.length)  # fmt: skip
+            draw = check_draw(
+                draw, self._source, runs=len(request.seeds), num_sequences=request.num_sequences, length=request.length
+            )
         class_index = torch.tensor(draw.class_index, device=probs.device)
         if request.length == 0:
             buckets = tensors.bucket_probs

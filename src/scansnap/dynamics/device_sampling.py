@@ -77,20 +77,46 @@ class DeviceSampler:
         (seeds, batch), (num_classes, width) = self._class_index.shape, self._support.shape
         table, num_rows, power = self._thresholds.shape[-1], self._counts.shape[-1], triton.next_power_of_2
         tables = (self._seeds, step, self._size, self._thresholds, self._class_thresholds, self._support)
-        sizes = {"CLASSES": power(num_classes), "WIDTH": power(width), "num_warps": 1,
-                 "BATCH": power(batch) if self.in_class_order else 0}  # fmt: skip
+        sizes = {
+            "CLASSES": power(num_classes),
+            "WIDTH": power(width),
+            "num_warps": 1,
+            "BATCH": power(batch) if self.in_class_order else 0,
+        }
         self._counts.zero_()
         if not self._largest:
             padded = int(padded_length(self._length))
             triton_sampling.draw[(seeds * batch,)](
-                *tables, self._class_index, self._counts, batch, num_classes, width, table, num_rows, self._length,
-                padded // 2, DRAWS=power(padded), **sizes,
-            )  # fmt: skip
+                *tables,
+                self._class_index,
+                self._counts,
+                batch,
+                num_classes,
+                width,
+                table,
+                num_rows,
+                self._length,
+                padded // 2,
+                DRAWS=power(padded),
+                **sizes,
+            )
             return Batch(self._class_index, self._counts, self._weights, seed_of_run=self._seed_of_run)
         triton_sampling.draw_by_position[(seeds * batch,)](
-            *tables, self._sizes, self._starts, self._class_index, self._counts, batch, num_classes, width, table,
-            num_rows, len(self._sizes), self._largest, BUCKETS=min(AT_ONCE, power(len(self._sizes))), **sizes,
-        )  # fmt: skip
+            *tables,
+            self._sizes,
+            self._starts,
+            self._class_index,
+            self._counts,
+            batch,
+            num_classes,
+            width,
+            table,
+            num_rows,
+            len(self._sizes),
+            self._largest,
+            BUCKETS=min(AT_ONCE, power(len(self._sizes))),
+            **sizes,
+        )
         return Batch(self._class_index, self._counts.sum(2), self._weights, self._counts, seed_of_run=self._seed_of_run)
 
 

@@ -85,9 +85,12 @@ def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progr
     times, record, engine = np.array(options.times), options.quantities, flow_engine_for(work)
     start = work.start(runs)
     template = run_dataset(
-        {**runs.coordinates(), "status": np.full(len(runs), "running", "U8")}, "time", times,
-        coordinates(start.layout, record), source_attributes("flow", TITLE, options.described(), work.source),
-    )  # fmt: skip
+        {**runs.coordinates(), "status": np.full(len(runs), "running", "U8")},
+        "time",
+        times,
+        coordinates(start.layout, record),
+        source_attributes("flow", TITLE, options.described(), work.source),
+    )
     dimension_sizes = sizes(start.layout)
     variables = run_variables(record, dimension_sizes, "time", len(runs), len(times), "float64")
     recorder = Recorder(template, variables, store, defaults=FlowOptions.described_defaults())

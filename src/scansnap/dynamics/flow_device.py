@@ -79,21 +79,43 @@ class DeviceFlow(KernelFlow):
             row_sources=put(row_sources),
         )
         shape = triton_flow.Shape(
-            classes=len(layout.size), width=layout.support.shape[1], columns=layout.num_columns,
-            queries=layout.num_queries, rows=layout.num_rows, logits=logit_sources.shape[1],
-            logit_sources=len(logit_sources), row_sources=len(row_sources),
-            entries=length - logit_sources.shape[1], length=length,
-        )  # fmt: skip
+            classes=len(layout.size),
+            width=layout.support.shape[1],
+            columns=layout.num_columns,
+            queries=layout.num_queries,
+            rows=layout.num_rows,
+            logits=logit_sources.shape[1],
+            logit_sources=len(logit_sources),
+            row_sources=len(row_sources),
+            entries=length - logit_sources.shape[1],
+            length=length,
+        )
         room = triton_flow.room(shape, padding.classes, padding.width, padding.columns, padding.logits)
         states, reached = lost(num_runs, count, length), lost(num_runs)
         losses, accuracies = lost(num_runs, count), lost(num_runs, count)
         triton_flow.integrate[(num_runs,)](
-            tables, shape, put(np.stack([runs.lr_y, runs.lr_z, scales], axis=1)), put(beginning), put(np.stack(times)),
-            states, losses, accuracies, reached, torch.empty(num_runs * room, dtype=torch.float64, device=device),
-            count, room, put(np.array([options.rtol, options.atol])), most_evaluations,
-            K=padding.classes, W=padding.width, C=padding.columns, P=padding.logits,
-            num_warps=WARPS, num_stages=1, maxnreg=REGISTERS if padding.is_small else None,
-        )  # fmt: skip
+            tables,
+            shape,
+            put(np.stack([runs.lr_y, runs.lr_z, scales], axis=1)),
+            put(beginning),
+            put(np.stack(times)),
+            states,
+            losses,
+            accuracies,
+            reached,
+            torch.empty(num_runs * room, dtype=torch.float64, device=device),
+            count,
+            room,
+            put(np.array([options.rtol, options.atol])),
+            most_evaluations,
+            K=padding.classes,
+            W=padding.width,
+            C=padding.columns,
+            P=padding.logits,
+            num_warps=WARPS,
+            num_stages=1,
+            maxnreg=REGISTERS if padding.is_small else None,
+        )
         ends = np.array(scales) * np.expm1(reached.cpu().numpy())
         show(num_runs)
         return states[:, :, first:].cpu().numpy(), losses.cpu().numpy(), accuracies.cpu().numpy(), ends

@@ -63,9 +63,16 @@ class FlowOfLayers(ABC):
             states = np.full((len(times), len(system.start)), np.nan)
             with one_thread() if len(system.start) <= SMALL_STATE else contextlib.nullcontext():
                 u, _ = integrate(
-                    system, system.blocks, tableau(), system.start, times, options.rtol, options.atol,
-                    most_evaluations, states,
-                )  # fmt: skip
+                    system,
+                    system.blocks,
+                    tableau(),
+                    system.start,
+                    times,
+                    options.rtol,
+                    options.atol,
+                    most_evaluations,
+                    states,
+                )
                 solutions.append((*system.measured(states), scale * math.expm1(u)))
             show(r + 1)
         decoder, logits, bias, loss, accuracy, reached = zip(*solutions, strict=True)

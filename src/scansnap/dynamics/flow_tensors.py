@@ -28,9 +28,14 @@ class _TensorField(Field):
     def movement(self, y: FloatArray, z: FloatArray, bias: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         layout, batch = self._layout, population_batch(self._layout, len(y))
         gradient = gradients(
-            layout, torch.from_numpy(y), torch.from_numpy(z), batch, modified=self._modified, bias=_tensor(bias),
+            layout,
+            torch.from_numpy(y),
+            torch.from_numpy(z),
+            batch,
+            modified=self._modified,
+            bias=_tensor(bias),
             balanced=True,
-        )  # fmt: skip
+        )
         slope = gradient.position_bias
         return (
             (layout.entry_rate * gradient.decoder).detach().numpy(),

@@ -52,27 +52,29 @@ SYN_SMALL = TrainOptions(lr_y=1.0, lr_z=1.0, steps=100, momentum=0.9, record_eve
 SYN_MEDIUM = replace(SYN_SMALL, lr_y=2.0, init="uniform")
 """One cell of Figures 6, 11 and 12."""
 
-PUBLISHED: Mapping[str, Experiment] = MappingProxyType({
-    "syn-small": Experiment(
-        "Figure 4, left: two queries, one next token each; SGD with momentum", "syn-small", SYN_SMALL
-    ),
-    "syn-small-fast-decoder": Experiment(
-        "Figure 4, right: the same with a ten times faster decoder", "syn-small", replace(SYN_SMALL, lr_y=10.0)
-    ),
-    "syn-small-adam": Experiment(
-        "Figure 5, middle: Adam at rate 0.5",
-        "syn-small",
-        replace(SYN_SMALL, optimizer="adam", momentum=None, lr_y=0.5, lr_z=0.5),
-    ),
-    "syn-medium": Experiment(
-        "Figure 6, one cell: three queries, two next tokens each, random start", "syn-medium-3", SYN_MEDIUM
-    ),
-    "single-common": Experiment(
-        "Section 6: ten classes of one query with a single common token, M = 1000",
-        "single-common",
-        TrainOptions(lr_y=0.5, lr_z=0.05, steps=2000, batch_size=None, seq_len=float("inf"), record_every=20),
-    ),
-})  # fmt: skip
+PUBLISHED: Mapping[str, Experiment] = MappingProxyType(
+    {
+        "syn-small": Experiment(
+            "Figure 4, left: two queries, one next token each; SGD with momentum", "syn-small", SYN_SMALL
+        ),
+        "syn-small-fast-decoder": Experiment(
+            "Figure 4, right: the same with a ten times faster decoder", "syn-small", replace(SYN_SMALL, lr_y=10.0)
+        ),
+        "syn-small-adam": Experiment(
+            "Figure 5, middle: Adam at rate 0.5",
+            "syn-small",
+            replace(SYN_SMALL, optimizer="adam", momentum=None, lr_y=0.5, lr_z=0.5),
+        ),
+        "syn-medium": Experiment(
+            "Figure 6, one cell: three queries, two next tokens each, random start", "syn-medium-3", SYN_MEDIUM
+        ),
+        "single-common": Experiment(
+            "Section 6: ten classes of one query with a single common token, M = 1000",
+            "single-common",
+            TrainOptions(lr_y=0.5, lr_z=0.05, steps=2000, batch_size=None, seq_len=float("inf"), record_every=20),
+        ),
+    }
+)
 """The settings that have a name.
 
 >>> ss.PUBLISHED["syn-small"].options.momentum

@@ -81,10 +81,23 @@ def _uniform(
         block = decoder[:, head * rows : (head + 1) * rows]
         uniform_entries(seeds, DECODER_STREAM, first, bound, layout.column_of_token, block[:, :own])
         if rows > own:
-            uniform_means(seeds, DECODER_STREAM, first + own, len(layout.other_tokens), bound, layout.column_of_token,
-                          block[:, own])  # fmt: skip
-        uniform_entries(seeds, ATTENTION_STREAM, first, options.init_scale_z * bound, np.arange(layout.num_rows),
-                        attention_logits[:, head::heads])  # fmt: skip
+            uniform_means(
+                seeds,
+                DECODER_STREAM,
+                first + own,
+                len(layout.other_tokens),
+                bound,
+                layout.column_of_token,
+                block[:, own],
+            )
+        uniform_entries(
+            seeds,
+            ATTENTION_STREAM,
+            first,
+            options.init_scale_z * bound,
+            np.arange(layout.num_rows),
+            attention_logits[:, head::heads],
+        )
     return decoder, attention_logits
 
 

@@ -88,9 +88,20 @@ def _read(v: Tensor, decoder: Tensor, class_index: Tensor, rows: Tensor) -> Tens
     columns, classes = decoder.shape[2], len(rows)
     logits = v.new_empty(runs, batch, columns)
     read[(runs * classes, -(-columns // COLUMNS))](
-        v.contiguous(), decoder, class_index.contiguous(), rows, logits, batch, decoder.shape[1], columns, classes,
-        rows.shape[1], BATCH=_power_of_two(batch), WIDTH=_power_of_two(rows.shape[1]), num_warps=2,
-    )  # fmt: skip
+        v.contiguous(),
+        decoder,
+        class_index.contiguous(),
+        rows,
+        logits,
+        batch,
+        decoder.shape[1],
+        columns,
+        classes,
+        rows.shape[1],
+        BATCH=_power_of_two(batch),
+        WIDTH=_power_of_two(rows.shape[1]),
+        num_warps=2,
+    )
     return logits
 
 
@@ -106,9 +117,20 @@ def _back(x: Tensor, decoder: Tensor, class_index: Tensor, rows: Tensor) -> Tens
     runs, batch, columns = x.shape
     g = x.new_zeros(runs, batch, decoder.shape[1])
     back[(runs * len(rows),)](
-        x.contiguous(), decoder, class_index.contiguous(), rows, g, batch, decoder.shape[1], columns, len(rows),
-        rows.shape[1], BATCH=_power_of_two(batch), WIDTH=_power_of_two(rows.shape[1]), num_warps=2,
-    )  # fmt: skip
+        x.contiguous(),
+        decoder,
+        class_index.contiguous(),
+        rows,
+        g,
+        batch,
+        decoder.shape[1],
+        columns,
+        len(rows),
+        rows.shape[1],
+        BATCH=_power_of_two(batch),
+        WIDTH=_power_of_two(rows.shape[1]),
+        num_warps=2,
+    )
     return g
 
 
@@ -125,9 +147,19 @@ def _outer(v: Tensor, x: Tensor, class_index: Tensor, classes_of_rows: Tensor) -
     gradient = v.new_empty(runs, all_rows, columns)
     blocks = classes_of_rows.shape[1]
     outer[(runs * blocks, -(-columns // COLUMNS))](
-        v.contiguous(), x.contiguous(), class_index.contiguous(), classes_of_rows, gradient, batch, all_rows, columns,
-        blocks, BATCH=_power_of_two(batch), ROWS=ROWS, num_warps=4,
-    )  # fmt: skip
+        v.contiguous(),
+        x.contiguous(),
+        class_index.contiguous(),
+        classes_of_rows,
+        gradient,
+        batch,
+        all_rows,
+        columns,
+        blocks,
+        BATCH=_power_of_two(batch),
+        ROWS=ROWS,
+        num_warps=4,
+    )
     return gradient
 
 

@@ -87,10 +87,12 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
     unfinished = {"status": np.full(len(runs), "running", "U8"), "diverged_step": np.full(len(runs), -1)}
     described = {**options.described(), "record": [quantity.name for quantity in record]}
     template = run_dataset(
-        {**runs.coordinates(), **unfinished}, "step", steps,
+        {**runs.coordinates(), **unfinished},
+        "step",
+        steps,
         coordinates(start.layout, record, layers=options.layers),
         source_attributes("train", TITLE, described, work.source),
-    )  # fmt: skip
+    )
     dimension_sizes = sizes(start.layout, options.layers)
     variables = run_variables(record, dimension_sizes, "step", len(runs), len(steps), options.dtype)
     recorder = Recorder(

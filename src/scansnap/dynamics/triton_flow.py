@@ -138,9 +138,7 @@ def residual(tables, shape, state, first, K: tl.constexpr, W: tl.constexpr, C: t
 
 
 @triton.jit
-def move(
-    tables, shape, rates, u, state, out, whole, sums, K: tl.constexpr, W: tl.constexpr, C: tl.constexpr
-):  # fmt: skip
+def move(tables, shape, rates, u, state, out, whole, sums, K: tl.constexpr, W: tl.constexpr, C: tl.constexpr):
     """`_move`; `sums` has room for what classes add: to logits (., W), f (., W) and x (., C), to rows of y."""
     clock = tl.load(rates + 2) * tl.exp(u)
     w, c = tl.arange(0, W), tl.arange(0, C)
@@ -188,9 +186,18 @@ def move(
 
 @triton.jit
 def bend(
-    tables, shape, rates, u, state, out, sums,
-    K: tl.constexpr, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
+    tables,
+    shape,
+    rates,
+    u,
+    state,
+    out,
+    sums,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    P: tl.constexpr,
+):
     """`_bend`; blocks are (P, P), and `sums` has room for f and e (., W) and the spread of y (., W, C)."""
     k = tl.arange(0, STRIDE)
     for first in range(0, shape.queries * P * P, STRIDE):
@@ -377,9 +384,21 @@ def newton(tables, shape, own, state, value, base, change, slope, factors, rtol,
 
 @triton.jit
 def sweep_until_solved(
-    tables, shape, rates, u, step, vectors, factors, sums, rtol, atol,
-    K: tl.constexpr, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
+    tables,
+    shape,
+    rates,
+    u,
+    step,
+    vectors,
+    factors,
+    sums,
+    rtol,
+    atol,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    P: tl.constexpr,
+):
     """`_solve`."""
     length, tableau = shape.length, tables.tableau
     state, base = vectors + STATE * length, vectors + BASE * length
@@ -396,9 +415,18 @@ def sweep_until_solved(
             now = u + tl.load(tableau + NODES + i) * step
             own = step * tl.load(tableau + TRIANGLE + i * (STAGES + 1))
             combine(
-                shape, base, state, 1.0, step, tableau + INTEGRALS + i * STAGES, slopes, STAGES,
-                tableau + TRIANGLE + i * STAGES, changes, i,
-            )  # fmt: skip
+                shape,
+                base,
+                state,
+                1.0,
+                step,
+                tableau + INTEGRALS + i * STAGES,
+                slopes,
+                STAGES,
+                tableau + TRIANGLE + i * STAGES,
+                changes,
+                i,
+            )
             size = size_between(value, base, state, shape.entries, rtol, atol)
             finite = tl.where(size < INFINITY, finite, 0)
             moved = tl.maximum(moved, size)
@@ -462,7 +490,7 @@ def error_of_step(tables, shape, step, before, within, vectors, factors, rtol, a
 @triton.jit
 def first_guess(
     tables, shape, rates, u, step, before, vectors, sums, K: tl.constexpr, W: tl.constexpr, C: tl.constexpr
-):  # fmt: skip
+):
     """`_guess`, and a copy of its first stage."""
     length = shape.length
     for i in range(STAGES):
@@ -495,10 +523,25 @@ def measure(tables, shape, state, K: tl.constexpr, W: tl.constexpr, C: tl.conste
 
 @triton.jit
 def integrate(
-    tables, shape, all_rates, starts, all_times, all_states, losses, accuracies, reached, workspace,
-    count, room, tolerances, most_evaluations,
-    K: tl.constexpr, W: tl.constexpr, C: tl.constexpr, P: tl.constexpr,
-):  # fmt: skip
+    tables,
+    shape,
+    all_rates,
+    starts,
+    all_times,
+    all_states,
+    losses,
+    accuracies,
+    reached,
+    workspace,
+    count,
+    room,
+    tolerances,
+    most_evaluations,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    P: tl.constexpr,
+):
     """`collocation.integrate` of a run, then the loss and accuracy at the times that it reached.
 
     The run's rates are (eta_Y, eta_Z, s); its times are those of u; its part of the workspace has `room` numbers.

@@ -25,10 +25,19 @@ def span(class_index, run, first, last, batch, BATCH: tl.constexpr):
 
 @triton.jit
 def read(
-    v, decoder, class_index, rows, logits,
-    batch, all_rows, columns, classes, width,
-    BATCH: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    v,
+    decoder,
+    class_index,
+    rows,
+    logits,
+    batch,
+    all_rows,
+    columns,
+    classes,
+    width,
+    BATCH: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """One program per run, class and chunk of columns."""
     SEQUENCES: tl.constexpr = 8
     run, n = (tl.program_id(0) // classes).to(tl.int64), tl.program_id(0) % classes
@@ -38,8 +47,9 @@ def read(
     row = tl.load(rows + n * width + w, mask=w < width, other=-1)
     y = tl.load(
         decoder + (run * all_rows + row[:, None]) * columns + c[None, :],
-        mask=(row[:, None] >= 0) & (c[None, :] < columns), other=0.0,
-    )  # fmt: skip
+        mask=(row[:, None] >= 0) & (c[None, :] < columns),
+        other=0.0,
+    )
     for b0 in range(begin, end, SEQUENCES):
         b = b0 + tl.arange(0, SEQUENCES)
         inside = b[:, None] < end
@@ -54,10 +64,19 @@ def read(
 
 @triton.jit
 def back(
-    x, decoder, class_index, rows, g,
-    batch, all_rows, columns, classes, width,
-    BATCH: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    x,
+    decoder,
+    class_index,
+    rows,
+    g,
+    batch,
+    all_rows,
+    columns,
+    classes,
+    width,
+    BATCH: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """One program per run and class, chunk after chunk."""
     SEQUENCES: tl.constexpr = 16
     CHUNK: tl.constexpr = 64
@@ -76,18 +95,27 @@ def back(
             )
             y = tl.load(
                 decoder + (run * all_rows + row[None, :]) * columns + c[:, None],
-                mask=(row[None, :] >= 0) & (c[:, None] < columns), other=0.0,
-            )  # fmt: skip
+                mask=(row[None, :] >= 0) & (c[:, None] < columns),
+                other=0.0,
+            )
             value = tl.dot(residual, y, value, input_precision="tf32x3")
         tl.store(g + (run * batch + b[:, None]) * all_rows + row[None, :], value, mask=inside & (row[None, :] >= 0))
 
 
 @triton.jit
 def outer(
-    v, x, class_index, classes_of_rows, gradient,
-    batch, all_rows, columns, blocks,
-    BATCH: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
+    v,
+    x,
+    class_index,
+    classes_of_rows,
+    gradient,
+    batch,
+    all_rows,
+    columns,
+    blocks,
+    BATCH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
     """One program per run, block of rows and chunk of columns."""
     SEQUENCES: tl.constexpr = 16
     run, block = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(0) % blocks
@@ -100,12 +128,14 @@ def outer(
         b = b0 + tl.arange(0, SEQUENCES)
         direction = tl.load(
             v + (run * batch + b[None, :]) * all_rows + row[:, None],
-            mask=(b[None, :] < end) & (row[:, None] < all_rows), other=0.0,
-        )  # fmt: skip
+            mask=(b[None, :] < end) & (row[:, None] < all_rows),
+            other=0.0,
+        )
         residual = tl.load(
             x + (run * batch + b[:, None]) * columns + c[None, :],
-            mask=(b[:, None] < end) & (c[None, :] < columns), other=0.0,
-        )  # fmt: skip
+            mask=(b[:, None] < end) & (c[None, :] < columns),
+            other=0.0,
+        )
         value = tl.dot(direction, residual, value, input_precision="ieee")
     inside = (row[:, None] < all_rows) & (c[None, :] < columns)
     tl.store(gradient + (run * all_rows + row[:, None]) * columns + c[None, :], value, mask=inside)

@@ -59,10 +59,26 @@ def draw_class(
 
 @triton.jit
 def draw(
-    seeds, step, size, thresholds, class_thresholds, support, class_index, counts,
-    batch, num_classes, width, table, num_rows, length, half,
-    CLASSES: tl.constexpr, DRAWS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
-):  # fmt: skip
+    seeds,
+    step,
+    size,
+    thresholds,
+    class_thresholds,
+    support,
+    class_index,
+    counts,
+    batch,
+    num_classes,
+    width,
+    table,
+    num_rows,
+    length,
+    half,
+    CLASSES: tl.constexpr,
+    DRAWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BATCH: tl.constexpr,
+):
     """One program per sequence: `data.compiled_draws.draw_class`, `fill_draws` and `count_by_thresholds`."""
     golden = tl.full((), GOLDEN, tl.uint64)
     key, n, place = draw_class(seeds, tl.load(step), class_thresholds, class_index, batch, num_classes, CLASSES, BATCH)
@@ -87,10 +103,28 @@ def draw(
 
 @triton.jit
 def draw_by_position(
-    seeds, step, size, thresholds, class_thresholds, support, sizes, starts, class_index, counts,
-    batch, num_classes, width, table, num_rows, num_buckets, largest,
-    CLASSES: tl.constexpr, BUCKETS: tl.constexpr, WIDTH: tl.constexpr, BATCH: tl.constexpr,
-):  # fmt: skip
+    seeds,
+    step,
+    size,
+    thresholds,
+    class_thresholds,
+    support,
+    sizes,
+    starts,
+    class_index,
+    counts,
+    batch,
+    num_classes,
+    width,
+    table,
+    num_rows,
+    num_buckets,
+    largest,
+    CLASSES: tl.constexpr,
+    BUCKETS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BATCH: tl.constexpr,
+):
     """One program per sequence: `data.position_sampling.draw_positions` and `count_places`.
 
     It goes through the positions of many buckets at once, one of each at a time, up to those of the `largest`.

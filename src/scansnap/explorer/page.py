@@ -29,8 +29,20 @@ from scansnap.validation.options import from_names, options_of
 
 PAGE = Path(__file__).with_name("explorer.html")
 
-OPTIONS = ("lr_y", "lr_z", "seeds", "steps", "batch_size", "seq_len", "optimizer", "momentum", "decoder_gradient",
-           "init", "residual", "normalization")  # fmt: skip
+OPTIONS = (
+    "lr_y",
+    "lr_z",
+    "seeds",
+    "steps",
+    "batch_size",
+    "seq_len",
+    "optimizer",
+    "momentum",
+    "decoder_gradient",
+    "init",
+    "residual",
+    "normalization",
+)
 """The options of `train` that the explorer has."""
 
 UNSEEN = ("record", "record_every", "dtype", "device")

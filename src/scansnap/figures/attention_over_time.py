@@ -193,8 +193,18 @@ def _legend_below(figure: Figure, axes: Axes, left: float, top: float) -> None:
     """The legend of a panel at a place of its own, where it lies on no curve: in two columns if names are short."""
     lines, names = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, names)) <= 16 else 1
-    figure.legend(lines, names, fontsize=7, frameon=False, ncols=columns, columnspacing=1.0, labelspacing=0.2,
-                  borderaxespad=0, loc="upper left", bbox_to_anchor=(left, top))  # fmt: skip
+    figure.legend(
+        lines,
+        names,
+        fontsize=7,
+        frameon=False,
+        ncols=columns,
+        columnspacing=1.0,
+        labelspacing=0.2,
+        borderaxespad=0,
+        loc="upper left",
+        bbox_to_anchor=(left, top),
+    )
 
 
 def _rule(dataset: xr.Dataset) -> str:
@@ -236,8 +246,14 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str, lo
     of_classes = "class" in dataset[name].dims
     others = dataset[f"other_{name}"].transpose(axis, "other_run").values
     for k in range(others.shape[1]):
-        axes.plot(times, others[:, k], color="0.75", linewidth=0.7, zorder=1,
-                  label=f"other runs{' (mean)' * of_classes}" if not k else None)  # fmt: skip
+        axes.plot(
+            times,
+            others[:, k],
+            color="0.75",
+            linewidth=0.7,
+            zorder=1,
+            label=f"other runs{' (mean)' * of_classes}" if not k else None,
+        )
     lines = dataset[name].transpose(axis, "class").values if of_classes else dataset[name].values[:, None]
     for i in range(lines.shape[1]):
         text = f"next token {plain(dataset['next_token_name'].values[i], 14)}" if of_classes else "this run"

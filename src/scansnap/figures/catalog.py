@@ -38,8 +38,12 @@ SYNTHETIC = {
 """The modules of the figures made from runs of `train` and `flow` and from formulas."""
 
 TEXT = {
-    "7": "fig_7", "10": "fig_10", "tokens": "beyond.tokens", "prediction": "beyond.prediction", "snap": "beyond.snap",
-}  # fmt: skip
+    "7": "fig_7",
+    "10": "fig_10",
+    "tokens": "beyond.tokens",
+    "prediction": "beyond.prediction",
+    "snap": "beyond.snap",
+}
 """The modules of the figures made from a text, which the user must give."""
 
 MODULES = {**SYNTHETIC, **TEXT}

@@ -132,8 +132,15 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
         axes.plot(dataset["x"].values, values, color=COLORS[i % 7], label=mathtext(str(name)), **look)
     for i, (name, place) in enumerate(json.loads(dataset.attrs["marks"]).items()):
         axes.axvline(place, color="gray", linestyle=":", linewidth=1)
-        axes.text(place, 0.98 - 0.06 * i, f" {mathtext(name)}", fontsize=9, color="0.35",
-                  transform=axes.get_xaxis_transform(), va="top")  # fmt: skip
+        axes.text(
+            place,
+            0.98 - 0.06 * i,
+            f" {mathtext(name)}",
+            fontsize=9,
+            color="0.35",
+            transform=axes.get_xaxis_transform(),
+            va="top",
+        )
     axes.set_xscale("log" if dataset.attrs["log_x"] else "linear")
     axes.set_yscale("log" if dataset.attrs["log_y"] else "linear")
     honest_axis(axes)
@@ -189,8 +196,15 @@ def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:
     axes.set_yticks(places, [wrapped(str(words), 34) for words in dataset["comparison"].values], fontsize=8)
     axes.tick_params(axis="y", pad=8)  # beside the triangles
     for place, words in zip(places, dataset["words"].values, strict=True):
-        axes.annotate(str(words).replace(", ", "\n"), (1, place), xycoords=axes.get_yaxis_transform(), va="center",
-                      xytext=(9, 0), textcoords="offset points", fontsize=8)  # fmt: skip
+        axes.annotate(
+            str(words).replace(", ", "\n"),
+            (1, place),
+            xycoords=axes.get_yaxis_transform(),
+            va="center",
+            xytext=(9, 0),
+            textcoords="offset points",
+            fontsize=8,
+        )
     ends = "; ◀ no deviation" if (used == 0).any() and not exact else ""
     ends += "; ▶ off the scale" if (~inside & (used != 0)).any() else ""
     axes.set_xlabel(f"deviation / allowed; fails in the gray part{ends}")

@@ -70,18 +70,32 @@ def draw(dataset: xr.Dataset) -> Figure:
         values = dataset[name].transpose("lr", "seed")
         for column in values.values.T:
             axes.plot(rates, column, ".", color="gray", markersize=4, alpha=0.7)
-        axes.errorbar(rates, values.mean("seed"), values.std("seed", ddof=1), **line(0), marker="o", markersize=4,
-                      capsize=3, linewidth=1.5)  # fmt: skip
+        axes.errorbar(
+            rates,
+            values.mean("seed"),
+            values.std("seed", ddof=1),
+            **line(0),
+            marker="o",
+            markersize=4,
+            capsize=3,
+            linewidth=1.5,
+        )
         log_axis(axes, rates)
         label(axes, x="learning rate η", y=words, title="mean and standard deviation over seeds" if not k else "")
     axes = figure.add_subplot(1, 3, 3)
     for i, rate in enumerate(rates):
-        axes.plot(dataset["record"], dataset["course"].sel(lr=rate).mean("seed"), **line(i), linewidth=1.4,
-                  label=f"η = {rate:g}")  # fmt: skip
+        axes.plot(
+            dataset["record"],
+            dataset["course"].sel(lr=rate).mean("seed"),
+            **line(i),
+            linewidth=1.4,
+            label=f"η = {rate:g}",
+        )
     label(axes, x="updates", y="entropy of attention / largest possible")
     axes.legend(frameon=False, fontsize=8)
-    figure.suptitle(f"Figure 10: sparsity of attention against the learning rate, {dataset.sizes['seed']} seeds",
-                    fontsize=11)  # fmt: skip
+    figure.suptitle(
+        f"Figure 10: sparsity of attention against the learning rate, {dataset.sizes['seed']} seeds", fontsize=11
+    )
     return figure
 
 

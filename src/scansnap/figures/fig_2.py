@@ -58,9 +58,15 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
     scanned, snapped = float(theory.scan_end(**setting)), float(theory.snap_start(**setting))
     steps = math.ceil(10 * snapped)
     options = replace(
-        SYN_SMALL, momentum=None, lr_y=lr_y, lr_z=lr_z, steps=steps, record_every=1, seeds=range(num_seeds),
+        SYN_SMALL,
+        momentum=None,
+        lr_y=lr_y,
+        lr_z=lr_z,
+        steps=steps,
+        record_every=1,
+        seeds=range(num_seeds),
         record=("attention", "attention_logits"),
-    )  # fmt: skip
+    )
     runs = train(classes, options, progress=False).squeeze(("layer", "head"), drop=True)
     speed = rate_of_change(runs).mean("class").isel(step=slice(1, None))
     smooth = speed.rolling(step=WINDOW, center=True).mean()
@@ -110,8 +116,12 @@ def draw(dataset: xr.Dataset) -> Figure:
         axes.set_ylim(0, top)
         words, otherwise, statement = TITLES[stage]
         title = words if statement is None or holds[statement] else otherwise
-        label(axes, x="token", y="$\\tilde c_{l|n}$ (no unit)" if i == 0 else "",
-              title=f"{title}\nupdate {int(first_seed['moment'].sel(stage=stage))}")  # fmt: skip
+        label(
+            axes,
+            x="token",
+            y="$\\tilde c_{l|n}$ (no unit)" if i == 0 else "",
+            title=f"{title}\nupdate {int(first_seed['moment'].sel(stage=stage))}",
+        )
     figure.axes[0].legend(fontsize=8, frameon=False, loc="upper left")
     _speed(figure.add_subplot(grid[1, :]), dataset)
     figure.suptitle("Figure 2: the four stages of attention, measured (outlines: the start)", fontsize=11)
@@ -130,8 +140,14 @@ def _speed(axes: Axes, dataset: xr.Dataset) -> None:
     draw_band(axes, dataset["speed_band"], 0, f"median and 5% to 95% of {dataset.sizes['seed']} runs")
     for name, symbol in (("scan_end", "$t'_0$"), ("snap_start", "$t_0$")):
         axes.axvline(dataset.attrs[name], color="black", linestyle=":", linewidth=1.3)
-        axes.annotate(symbol, (dataset.attrs[name], 1.0), (3, -11), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", fontsize=9)  # fmt: skip
+        axes.annotate(
+            symbol,
+            (dataset.attrs[name], 1.0),
+            (3, -11),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            fontsize=9,
+        )
     axes.set_xscale("log")
     label(axes, x="updates", y="attention moved per update", title="how fast attention moves")
     legend(axes, loc="upper left")
@@ -148,21 +164,28 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     t0 = dataset.attrs["snap_start"]
     soon, late = (dataset["speed"].sel(step=slice(a * t0, b * t0)).mean("step") for a, b in ((1, 2), (5, 10)))
     return [
-        rise(SUPPRESSED,
-             -common.sel(stage="fastest").mean("token"), "minus the mean logit of common tokens at stage (b)"),
-        Family([f"common token {token}" for token in common["token"].values],
-               -common.sel(stage="end").values.T).trend("Every common token has lost in the end."),
+        rise(
+            SUPPRESSED, -common.sel(stage="fastest").mean("token"), "minus the mean logit of common tokens at stage (b)"
+        ),
+        Family([f"common token {token}" for token in common["token"].values], -common.sel(stage="end").values.T).trend(
+            "Every common token has lost in the end."
+        ),
         Family(distinct_names, distinct.sel(stage="end").values.T).trend("Every distinct token has gained in the end."),
-        rise(AHEAD,
-             lead.sel(stage="end") - lead.sel(stage="start"),
-             "gain of the most probable distinct token's share among distinct tokens"),
+        rise(
+            AHEAD,
+            lead.sel(stage="end") - lead.sel(stage="start"),
+            "gain of the most probable distinct token's share among distinct tokens",
+        ),
         _fastest(dataset),
-        rise(SLOWER, 1 - late / soon,
-             "one minus the ratio of the mean speed from 5 t₀ to 10 t₀ to that from t₀ to 2 t₀"),
-        rise(FROZEN,
-             dataset["moved"].isel(part=0) - dataset["moved"].isel(part=1),
-             "attention moved up to t₀ minus attention moved from t₀ to 10 t₀"),
-    ]  # fmt: skip
+        rise(
+            SLOWER, 1 - late / soon, "one minus the ratio of the mean speed from 5 t₀ to 10 t₀ to that from t₀ to 2 t₀"
+        ),
+        rise(
+            FROZEN,
+            dataset["moved"].isel(part=0) - dataset["moved"].isel(part=1),
+            "attention moved up to t₀ minus attention moved from t₀ to 10 t₀",
+        ),
+    ]
 
 
 def _fastest(dataset: xr.Dataset) -> Trend:
@@ -171,11 +194,16 @@ def _fastest(dataset: xr.Dataset) -> Trend:
     first, second = dataset.attrs["scan_end"], dataset.attrs["snap_start"]
     within = Family(["after t'_0", "before t_0"], np.stack([values - first, second - values])).trend("")
     return Trend(
-        "Attention moves fastest between t'₀ and t₀.", f"from {first:.1f} to {second:.1f} updates",
-        float(values.mean()), float(standard_error(values)), within.p_value, within.holds,
+        "Attention moves fastest between t'₀ and t₀.",
+        f"from {first:.1f} to {second:.1f} updates",
+        float(values.mean()),
+        float(standard_error(values)),
+        within.p_value,
+        within.holds,
         f"mean over {len(values)} seeds of the update at which a run is fastest; two one-sided t tests, Holm's "
-        f"correction for 2, level {LEVEL:.0%}", within.settled,
-    )  # fmt: skip
+        f"correction for 2, level {LEVEL:.0%}",
+        within.settled,
+    )
 
 
 FIGURE = FigureRecipe(

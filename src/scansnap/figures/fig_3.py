@@ -57,11 +57,16 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
     for gradient in ("modified", "true"):
         logits = [
             theory.symmetric_flow(
-                TIMES, distinct_probs=probs[1:], common_probs=probs[:1], **setting, lr_y=float(rate), lr_z=lr_z,
+                TIMES,
+                distinct_probs=probs[1:],
+                common_probs=probs[:1],
+                **setting,
+                lr_y=float(rate),
+                lr_z=lr_z,
                 decoder_gradient=gradient,
             ).distinct_logits[:, -1]
             for rate in rates
-        ]  # fmt: skip
+        ]
         factors.append(theory.growth_factor(np.array(logits)))
     dataset = xr.Dataset(
         {"growth_factor": (("source", "lr_y", "time"), np.array(factors), {"units": "1"})},

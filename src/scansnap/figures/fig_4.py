@@ -112,8 +112,13 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     tested.append(
         rise("A larger η_Y leaves attention less sparse.", fast - slow, "entropy at η_Y = 10 minus at η_Y = 1")
     )
-    tested.append(rise("A larger η_Y converges faster.", reached.isel(lr_y=0) - reached.isel(lr_y=-1),
-                      f"updates to a loss below {LEARNED} nats, η_Y = 1 minus η_Y = 10"))  # fmt: skip
+    tested.append(
+        rise(
+            "A larger η_Y converges faster.",
+            reached.isel(lr_y=0) - reached.isel(lr_y=-1),
+            f"updates to a loss below {LEARNED} nats, η_Y = 1 minus η_Y = 10",
+        )
+    )
     tested.append(_published(dataset))
     return tested
 
@@ -122,9 +127,16 @@ def _published(dataset: xr.Dataset) -> Trend:
     """Whether the published loss could be one of ours."""
     curves = np.log(dataset["loss"].isel(lr_y=0).sel(step=dataset["iteration"].values).values)
     p = surprise(curves, np.log(dataset["published_loss"].values))
-    return Trend("The published loss curve is one of ours.", "p above 0.01", p, None, p, p > 0.01,
-                 f"rank of its largest standardized distance in ln loss, over {curves.shape[1] - 1} iterations, among "
-                 f"those of {len(curves)} runs")  # fmt: skip
+    return Trend(
+        "The published loss curve is one of ours.",
+        "p above 0.01",
+        p,
+        None,
+        p,
+        p > 0.01,
+        f"rank of its largest standardized distance in ln loss, over {curves.shape[1] - 1} iterations, among "
+        f"those of {len(curves)} runs",
+    )
 
 
 FIGURE = FigureRecipe(

@@ -132,12 +132,20 @@ def _pairs(winners: NDArray[np.int64], rates: NDArray[np.float64], how: str, rng
     pairs = list(combinations(range(len(rates)), 2))
     each = [shuffled(winners[list(pair)], rng) for pair in pairs]
     corrected = holm([p for _, p in each])
-    listed = [f"{rates[i]:g} and {rates[j]:g}: V = {v:.2f}, p = {p:.2g}"
-              for (i, j), (v, _), p in zip(pairs, each, corrected, strict=True)]  # fmt: skip
+    listed = [
+        f"{rates[i]:g} and {rates[j]:g}: V = {v:.2f}, p = {p:.2g}"
+        for (i, j), (v, _), p in zip(pairs, each, corrected, strict=True)
+    ]
     significant = corrected <= LEVEL
-    return Trend("Any two rates differ in who wins.", f"{len(pairs)} of {len(pairs)} pairs", float(significant.sum()),
-                 None, float(corrected.max()), bool(significant.all()),
-                 f"{how}, Holm's correction for {len(pairs)}; {'; '.join(listed)}")  # fmt: skip
+    return Trend(
+        "Any two rates differ in who wins.",
+        f"{len(pairs)} of {len(pairs)} pairs",
+        float(significant.sum()),
+        None,
+        float(corrected.max()),
+        bool(significant.all()),
+        f"{how}, Holm's correction for {len(pairs)}; {'; '.join(listed)}",
+    )
 
 
 def _subsets(final: NDArray[np.float64], how: str, rng: np.random.Generator) -> Trend:
@@ -158,10 +166,16 @@ def _subsets(final: NDArray[np.float64], how: str, rng: np.random.Generator) -> 
     shuffles = rng.permuted(np.tile(np.arange(num_rates), (999, num_seeds, 1)), axis=-1)
     by_chance = [excess_overlap(favored[order.T, np.arange(num_seeds)]) for order in shuffles]
     p = (1 + sum(overlap <= measured for overlap in by_chance)) / (1 + len(by_chance))
-    return Trend(f"Different rates favor different subsets of {FAVORED} tokens.", "below 0", measured, None, p,
-                 bool(measured < 0 and p <= LEVEL),
-                 f"share of favored tokens that runs of two seeds have in common: at two rates minus at one rate; "
-                 f"{how.replace(str(SHUFFLES), str(len(by_chance)))}")  # fmt: skip
+    return Trend(
+        f"Different rates favor different subsets of {FAVORED} tokens.",
+        "below 0",
+        measured,
+        None,
+        p,
+        bool(measured < 0 and p <= LEVEL),
+        f"share of favored tokens that runs of two seeds have in common: at two rates minus at one rate; "
+        f"{how.replace(str(SHUFFLES), str(len(by_chance)))}",
+    )
 
 
 FIGURE = FigureRecipe(

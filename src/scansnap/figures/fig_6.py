@@ -63,14 +63,25 @@ def draw(dataset: xr.Dataset) -> Figure:
     for place, num_query in zip(places, dataset["num_query"].values, strict=True):
         axes = figure.add_subplot(place)
         _entropies(axes, dataset.sel(num_query=num_query))
-        label(axes, x="$\\eta_Y/\\eta_Z$ (ratio)", y="entropy (nats)",
-              title=f"{queries(num_query)}, {2 * num_query} next tokens")  # fmt: skip
+        label(
+            axes,
+            x="$\\eta_Y/\\eta_Z$ (ratio)",
+            y="entropy (nats)",
+            title=f"{queries(num_query)}, {2 * num_query} next tokens",
+        )
     _scores(figure.add_subplot(grid[0, 2]), dataset)
     handles, words = figure.axes[0].get_legend_handles_labels()
     empty = figure.add_subplot(grid[1, 2])
     empty.axis("off")
-    empty.legend(handles, words, fontsize=9, frameon=False, loc="center", title="error bars: one standard error",
-                 title_fontsize=9)  # fmt: skip
+    empty.legend(
+        handles,
+        words,
+        fontsize=9,
+        frameon=False,
+        loc="center",
+        title="error bars: one standard error",
+        title_fontsize=9,
+    )
     runs = f"{dataset.sizes['seed']} seeds a cell"
     figure.suptitle(
         f"Figure 6: entropy of attention on distinct tokens after {SYN_MEDIUM.steps} updates, {runs}", fontsize=11
@@ -82,12 +93,31 @@ def _entropies(axes: Axes, of_panel: xr.Dataset) -> None:
     ratios = of_panel["lr_y_over_lr_z"].values
     for i, lr_z in enumerate(of_panel["lr_z"].values):
         of_line = of_panel.sel(lr_z=lr_z)
-        axes.errorbar(ratios, of_line["mean"], of_line["error"], **line(i), marker=MARKERS[i], markersize=4, capsize=2,
-                      linewidth=1.4, label=f"$\\eta_Z$ = {lr_z:g}")  # fmt: skip
+        axes.errorbar(
+            ratios,
+            of_line["mean"],
+            of_line["error"],
+            **line(i),
+            marker=MARKERS[i],
+            markersize=4,
+            capsize=2,
+            linewidth=1.4,
+            label=f"$\\eta_Z$ = {lr_z:g}",
+        )
         # Beside ours, not on top of them.
-        axes.errorbar(ratios * 1.09, of_line["published_mean"], of_line["published_error"], color=COLORS[i], ls="none",
-                      marker=MARKERS[i], markersize=5, markerfacecolor="white", capsize=2, linewidth=1,
-                      label=f"published, $\\eta_Z$ = {lr_z:g}")  # fmt: skip
+        axes.errorbar(
+            ratios * 1.09,
+            of_line["published_mean"],
+            of_line["published_error"],
+            color=COLORS[i],
+            ls="none",
+            marker=MARKERS[i],
+            markersize=5,
+            markerfacecolor="white",
+            capsize=2,
+            linewidth=1,
+            label=f"published, $\\eta_Z$ = {lr_z:g}",
+        )
     log_axis(axes, ratios)
 
 
@@ -97,8 +127,14 @@ def _scores(axes: Axes, dataset: xr.Dataset) -> None:
         values = known["score"].sel(num_query=num_query)
         for j, lr_z in enumerate(values["lr_z"].values):
             places = 4 * j + np.arange(values.sizes["lr_y_over_lr_z"]) + 0.3 * i
-            axes.plot(places, values.sel(lr_z=lr_z), MARKERS[i], color=COLORS[5 + i], markersize=5,
-                      label=queries(num_query) if j == 0 else None)  # fmt: skip
+            axes.plot(
+                places,
+                values.sel(lr_z=lr_z),
+                MARKERS[i],
+                color=COLORS[5 + i],
+                markersize=5,
+                label=queries(num_query) if j == 0 else None,
+            )
     for limit in (-SINGLE_LIMIT, SINGLE_LIMIT):
         axes.axhline(limit, color="black", linestyle=":", linewidth=1)
     for edge in (3.65, 7.65, 11.65):
@@ -106,8 +142,12 @@ def _scores(axes: Axes, dataset: xr.Dataset) -> None:
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks([1.6, 5.6, 9.6, 13.6], [f"{lr_z:g}" for lr_z in dataset["lr_z"].values])
     axes.set_ylim(-5, 6)
-    label(axes, x="$\\eta_Z$; within each, $\\eta_Y/\\eta_Z$ = 1, 2, 5, 10", y="ours less published (standard errors)",
-          title="against the published cells; dotted: limits")  # fmt: skip
+    label(
+        axes,
+        x="$\\eta_Z$; within each, $\\eta_Y/\\eta_Z$ = 1, 2, 5, 10",
+        y="ours less published (standard errors)",
+        title="against the published cells; dotted: limits",
+    )
     axes.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
 
 
@@ -135,16 +175,31 @@ def _agreement(dataset: xr.Dataset) -> list[Trend]:
     # |z| of a normal variable has mean 0.80 and standard deviation 0.60; cells that share seeds are not independent.
     p = float(stats.chi2.sf((scores[known] ** 2).sum(), count))
     where = np.unravel_index(np.nanargmax(scores), scores.shape)
-    place = syn_medium_runs.cell(**{name: float(dataset[name].values[i]) for name, i in
-                                    zip(syn_medium_runs.CELL[:-1], where, strict=True)})  # fmt: skip
+    place = syn_medium_runs.cell(
+        **{name: float(dataset[name].values[i]) for name, i in zip(syn_medium_runs.CELL[:-1], where, strict=True)}
+    )
     error = float(np.std(scores[known], ddof=1) / np.sqrt(count))
     how = f"|z| over {count} cells, {dataset.sizes['seed']} seeds of ours against 10 published"
     return [
-        Trend("Our cells are the published ones.", f"at most {MEAN_LIMIT}", mean, error, p, mean <= MEAN_LIMIT,
-              f"mean {how}; p of the sum of squares as chi-square, as if cells were independent"),
-        Trend("No single cell is off.", f"at most {SINGLE_LIMIT:g}", worst, None, None, worst <= SINGLE_LIMIT,
-              f"largest {how}: {place}"),
-    ]  # fmt: skip
+        Trend(
+            "Our cells are the published ones.",
+            f"at most {MEAN_LIMIT}",
+            mean,
+            error,
+            p,
+            mean <= MEAN_LIMIT,
+            f"mean {how}; p of the sum of squares as chi-square, as if cells were independent",
+        ),
+        Trend(
+            "No single cell is off.",
+            f"at most {SINGLE_LIMIT:g}",
+            worst,
+            None,
+            None,
+            worst <= SINGLE_LIMIT,
+            f"largest {how}: {place}",
+        ),
+    ]
 
 
 FIGURE = FigureRecipe(

@@ -130,8 +130,14 @@ def _curves(axes: Axes, dataset: xr.Dataset, name: str, words: str) -> None:
         values = moved_per_step if name == "rate" else of_model[name].values
         others = ", other seeds lighter" * (len(values) > 1)
         for k, row in enumerate(values):
-            axes.plot(records, row, **line(i), linewidth=1.3, alpha=1.0 if not k else 0.5,
-                      label=_model(layers) + others if not k else None)  # fmt: skip
+            axes.plot(
+                records,
+                row,
+                **line(i),
+                linewidth=1.3,
+                alpha=1.0 if not k else 0.5,
+                label=_model(layers) + others if not k else None,
+            )
         for step in of_model["snap_step"].values[np.isfinite(of_model["snap_step"].values)]:
             axes.axvline(step, color=COLORS[i], linestyle=":", linewidth=1)
     frozen = "dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else "no pattern froze"
@@ -160,9 +166,12 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         long_enough = int(dataset["record"][-1]) >= STEPS  # a shorter run has had no time to freeze
         steps = ", ".join(f"{step:,.0f}" for step in sorted(snaps[frozen])) or "none"
         verdict = exact(
-            f"It freezes ({_model(layers)}).", f"{len(snaps)} of {len(snaps)} runs", frozen.sum(), frozen.all(),
+            f"It freezes ({_model(layers)}).",
+            f"{len(snaps)} of {len(snaps)} runs",
+            frozen.sum(),
+            frozen.all(),
             f"runs whose pattern froze within {int(dataset['record'][-1]):,} updates; at steps: {steps}",
-        )  # fmt: skip
+        )
         tested.append(replace(verdict, settled=verdict.holds or long_enough))
     return tested
 

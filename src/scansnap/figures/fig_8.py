@@ -81,16 +81,35 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     exponent = max(float(np.polyfit(np.log(steps[late]), np.log(np.maximum(row[late], 1e-300)), 1)[0]) for row in gap)
     rounding = 1e-9  # h* adds up thousands of terms
     return [
-        exact("h* is never below h.", "at least 0", least, least >= -rounding,
-              f"the least gap in units of η_Y/M at {len(steps)} of {steps[-1]} updates and {len(gap)} rates"),
-        exact("The gap is at most 2η_Y/M.", "at most 2", largest, largest <= 2,
-              "the largest gap in units of η_Y/M, at update "
-              f"{int(steps[gap.max(0).argmax()])}"),
-        exact("The gap goes to zero.", "below 0.05", remaining, remaining < 0.05,
-              f"the gap after {steps[-1]} updates over its largest value, the worst of the rates"),
-        exact("Late the gap falls like 1/s, up to logarithms.", "below -0.8", exponent, exponent < -0.8,
-              f"slope of ln gap against ln s over the last tenfold of {steps[-1]} updates, the slowest of the rates"),
-    ]  # fmt: skip
+        exact(
+            "h* is never below h.",
+            "at least 0",
+            least,
+            least >= -rounding,
+            f"the least gap in units of η_Y/M at {len(steps)} of {steps[-1]} updates and {len(gap)} rates",
+        ),
+        exact(
+            "The gap is at most 2η_Y/M.",
+            "at most 2",
+            largest,
+            largest <= 2,
+            f"the largest gap in units of η_Y/M, at update {int(steps[gap.max(0).argmax()])}",
+        ),
+        exact(
+            "The gap goes to zero.",
+            "below 0.05",
+            remaining,
+            remaining < 0.05,
+            f"the gap after {steps[-1]} updates over its largest value, the worst of the rates",
+        ),
+        exact(
+            "Late the gap falls like 1/s, up to logarithms.",
+            "below -0.8",
+            exponent,
+            exponent < -0.8,
+            f"slope of ln gap against ln s over the last tenfold of {steps[-1]} updates, the slowest of the rates",
+        ),
+    ]
 
 
 FIGURE = FigureRecipe(

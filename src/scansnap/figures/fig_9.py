@@ -42,11 +42,20 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
     times = np.geomspace(0.1, 1e5, 241)
 
     def bounds(t: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        return np.array([
-            theory.growth_bound(t, vocab_size=vocab_size, num_classes=num_classes, lr_y=rate, lr_z=rate, form=form,
-                                constant=theory.phase_constant(overlap, num_classes=num_classes, form=order))
-            for form, order in zip(FORMS, ORDERS, strict=True)
-        ])  # fmt: skip
+        return np.array(
+            [
+                theory.growth_bound(
+                    t,
+                    vocab_size=vocab_size,
+                    num_classes=num_classes,
+                    lr_y=rate,
+                    lr_z=rate,
+                    form=form,
+                    constant=theory.phase_constant(overlap, num_classes=num_classes, form=order),
+                )
+                for form, order in zip(FORMS, ORDERS, strict=True)
+            ]
+        )
 
     dataset = xr.Dataset(
         {
@@ -90,16 +99,37 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         of_form = dataset.sel(form=form)
         at_snap = of_form["at_snap"].values
         spread = np.ptp(at_snap) / at_snap.mean()
-        tested.append(exact(f"B_n(t₀) is the same for all rates ({form}).", "at most 1e-9", spread, spread <= 1e-9,
-                           f"range over mean; B_n(t₀) = {at_snap.mean():.6g}"))  # fmt: skip
+        tested.append(
+            exact(
+                f"B_n(t₀) is the same for all rates ({form}).",
+                "at most 1e-9",
+                spread,
+                spread <= 1e-9,
+                f"range over mean; B_n(t₀) = {at_snap.mean():.6g}",
+            )
+        )
         late = of_form["growth_bound"].sel(time=slice(last, None)).values
         least = min((high - low).min() for low, high in pairwise(late))
-        tested.append(exact(f"After t₀ larger rates have the larger B_n ({form}).", "above 0", least, least > 0,
-                           f"the smallest difference between successive rates at {late.shape[1]} times "
-                           f"from {last:.0f} to {float(of_form['time'][-1]):.0e}"))  # fmt: skip
+        tested.append(
+            exact(
+                f"After t₀ larger rates have the larger B_n ({form}).",
+                "above 0",
+                least,
+                least > 0,
+                f"the smallest difference between successive rates at {late.shape[1]} times "
+                f"from {last:.0f} to {float(of_form['time'][-1]):.0e}",
+            )
+        )
         first = float(of_form["growth_bound"].isel(time=0).min())
-        tested.append(exact(f"B_n starts at 0, as its definition says ({form}).", "at most 0.01 in size", first,
-                           abs(first) <= 0.01, "B_n of the slowest rate at time 0.1"))  # fmt: skip
+        tested.append(
+            exact(
+                f"B_n starts at 0, as its definition says ({form}).",
+                "at most 0.01 in size",
+                first,
+                abs(first) <= 0.01,
+                "B_n of the slowest rate at time 0.1",
+            )
+        )
     return tested
 
 

@@ -42,8 +42,9 @@ def heatmap(
         axes.set_xscale("log")
         label_powers(axes.xaxis, times)
     norm = Normalize(0.0, top) if isinstance(top, float) else top
-    image = axes.pcolormesh(times, np.arange(len(order)), values, cmap="cividis", norm=norm, shading="nearest",
-                            rasterized=True)  # fmt: skip
+    image = axes.pcolormesh(
+        times, np.arange(len(order)), values, cmap="cividis", norm=norm, shading="nearest", rasterized=True
+    )
     kinds = attention["token_kind"].values[order]
     for kind in dict.fromkeys(kinds) if name_kinds else ():
         rows = np.flatnonzero(kinds == kind)

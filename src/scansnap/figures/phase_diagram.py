@@ -154,8 +154,13 @@ def draw_map(axes: Axes, values: xr.DataArray) -> QuadMesh:
     logarithmic = values.name in ("snap_time", "loss")
     shown = values.where(values > 0) if logarithmic else values
     axes.set_facecolor("0.8")
-    image = axes.pcolormesh(*(_edges(values[name].values) for name in (x, y)), shown.values, cmap="viridis",
-                            norm="log" if logarithmic else None, rasterized=True)  # fmt: skip
+    image = axes.pcolormesh(
+        *(_edges(values[name].values) for name in (x, y)),
+        shown.values,
+        cmap="viridis",
+        norm="log" if logarithmic else None,
+        rasterized=True,
+    )
     if not logarithmic:
         image.set_clim(*honest_span(float(shown.min()), float(shown.max())))
     for name, axis, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
@@ -203,10 +208,15 @@ def _draw_times(axes: Axes, values: xr.DataArray, x: str, y: str) -> list[str]:
         line, where = (axes.axhline, axes.get_yaxis_transform) if swapped else (axes.axvline, axes.get_xaxis_transform)
         line(unit / level, color="white", linestyle="--", linewidth=1.2)
         axes.annotate(
-            f"$10^{{{np.log10(level):.0f}}}$", (0.98, unit / level) if swapped else (unit / level, 0.02),
-            xycoords=where(), color="white", fontsize=8, ha="right", va="bottom",
+            f"$10^{{{np.log10(level):.0f}}}$",
+            (0.98, unit / level) if swapped else (unit / level, 0.02),
+            xycoords=where(),
+            color="white",
+            fontsize=8,
+            ha="right",
+            va="bottom",
             bbox={"facecolor": "0.25", "edgecolor": "none", "alpha": 0.7, "pad": 1.5},
-        )  # fmt: skip
+        )
     return ["black: measured", "white: $t_0$ (Theorem 4)"]
 
 

@@ -87,8 +87,10 @@ def _symbol(rate: str) -> str:
 def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
     """`recall` (reading, num_query, lr_z, lr_y_over_lr_z, seed, threshold), its `mean` and `error` over seeds, and each
     run's `descent`."""
-    recall = xr.concat([_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
-                       xr.DataArray(list(READINGS), dims="reading", name="reading"))  # fmt: skip
+    recall = xr.concat(
+        [_recall(runs[name] * runs["vocab_size"]) for name in READINGS],
+        xr.DataArray(list(READINGS), dims="reading", name="reading"),
+    )
     dims = ("reading", *syn_medium_runs.CELL)
     recall = recall.transpose(*dims, "threshold")
     centered = THRESHOLDS - THRESHOLDS.mean()
@@ -125,8 +127,12 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
                 )
                 axes.plot(of_panel["threshold"], mean, **line(i), linewidth=1.5, label=f"{value:g}")
             last = row == len(READINGS) - 1
-            label(axes, x="threshold (units of 1/M)" if last else "", y=f"recall, {words}" if column == 0 else "",
-                  title=queries(num_query))  # fmt: skip
+            label(
+                axes,
+                x="threshold (units of 1/M)" if last else "",
+                y=f"recall, {words}" if column == 0 else "",
+                title=queries(num_query),
+            )
     legend(panels[0, 0], title=_symbol(along), title_fontsize=8)
     figure.suptitle(title, fontsize=11)
     return figure
@@ -141,18 +147,26 @@ def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
         by_query: dict[int, tuple[float, float]] = {}
         for num_query in sorted({int(row["num_query"]) for row in rows}):
             cells = [row for row in rows if row["num_query"] == num_query]
-            rates = [float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
-                     for row in cells]  # fmt: skip
+            rates = [
+                float(descent.sel(num_query=num_query, lr_z=row["lr_z"], lr_y_over_lr_z=row["lr_y_over_lr_z"]))
+                for row in cells
+            ]
             test = stats.spearmanr(rates, [row["entropy_mean"] for row in cells], alternative="greater")
             by_query[num_query] = float(test.statistic), float(test.pvalue)
         least = min(by_query.values())
         shown = ", ".join(f"{queries(q)}: {value:+.2f}" for q, (value, _) in by_query.items())
-        tested.append(Trend(
-            f"Recall descends faster where Figure 6's published entropy is higher ({words}).", "above 0", least[0],
-            None, max(p for _, p in by_query.values()), all(p <= LEVEL for _, p in by_query.values()),
-            f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
-            "Spearman's coefficient",
-        ))  # fmt: skip
+        tested.append(
+            Trend(
+                f"Recall descends faster where Figure 6's published entropy is higher ({words}).",
+                "above 0",
+                least[0],
+                None,
+                max(p for _, p in by_query.values()),
+                all(p <= LEVEL for _, p in by_query.values()),
+                f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
+                "Spearman's coefficient",
+            )
+        )
     return tested
 
 

@@ -50,8 +50,14 @@ def make(*, num_seeds: int = 10) -> xr.Dataset:
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
     """All cells with one number of queries."""
-    runs = sweep_of(classes, SYN_MEDIUM, **RATES, seeds=range(num_seeds), record_every=None,
-                    record=("attention", "attention_logits", "entropy"))  # fmt: skip
+    runs = sweep_of(
+        classes,
+        SYN_MEDIUM,
+        **RATES,
+        seeds=range(num_seeds),
+        record_every=None,
+        record=("attention", "attention_logits", "entropy"),
+    )
     last = runs.isel(step=-1, layer=0, head=0, drop=True)
     logits = last["attention_logits"]
     last["softmax"] = (logits.dims, query_softmax(logits.values, classes.vocab_size), {"units": "1"})

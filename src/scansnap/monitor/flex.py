@@ -48,8 +48,9 @@ def flex_call(
         t, s = rows[:, None, :, None], torch.arange(logits.shape[3], device=device)
 
         def of_blocks(blocks: Tensor) -> Tensor:
-            return blocks[b.clamp(max=len(blocks) - 1), h.clamp(max=blocks.shape[1] - 1), t // query_block,
-                          s // key_block]  # fmt: skip
+            return blocks[
+                b.clamp(max=len(blocks) - 1), h.clamp(max=blocks.shape[1] - 1), t // query_block, s // key_block
+            ]
 
         is_shown = of_blocks(shown_in_part) & mask_mod(b, h, t, s, *mask_buffers)
         if shown_in_full is not None:

@@ -180,9 +180,11 @@ class Observer:
         """Look, and capture the look if the next ones can be its replay."""
         followed = [layer.before for layer in self.layers.values() if layer.before is not None]
         is_settled = self._replay.may_capture and not (
-            self.is_sharded or self.probe.function or has_hooks(self._model)
+            self.is_sharded
+            or self.probe.function
+            or has_hooks(self._model)
             or any(layer.before is None or not layer.has_before for layer in self.layers.values())
-        )  # fmt: skip
+        )
         before = [weights.clone() for weights in followed] if is_settled else []
         tensors, trace = self._pass_over_probe()
         if is_settled and not trace.is_any and not self._failures:
@@ -196,9 +198,12 @@ class Observer:
 
     def _pass_over_probe(self) -> tuple[tuple[Tensor, ...], Trace]:
         tally = Tally(
-            self.probe, self._groups, self.layers, shows=self._shows,
+            self.probe,
+            self._groups,
+            self.layers,
+            shows=self._shows,
             ends_early=not self.is_sharded and not has_hooks(self._model),
-        )  # fmt: skip
+        )
         with tally.aside.reading():
             projected = self._projected(tally.sums.failures)
         trace = self._pass(self.probe.pieces(self._at_most, repeat=self._repeats), tally)
@@ -244,8 +249,11 @@ class Observer:
         numbers = dict(zip(names, values.cpu().numpy(), strict=True))
         return Measured(
             {quantity.name: numbers[quantity.name] for quantity in self.record},
-            pattern.cpu().numpy(), finite, reason, self._failures,
-        )  # fmt: skip
+            pattern.cpu().numpy(),
+            finite,
+            reason,
+            self._failures,
+        )
 
     def _modules(self) -> dict[str, nn.Module]:
         """The model's modules by name; the model itself has that of its class."""

@@ -26,9 +26,15 @@ from scansnap.monitor.calls import exact_products
 SQUARINGS = 10
 
 PAIRS = (
-    ("q_proj", "k_proj"), ("query", "key"), ("q", "k"), ("q_lin", "k_lin"), ("to_q", "to_k"), ("wq", "wk"),
-    ("w_q", "w_k"), ("query_proj", "key_proj"),
-)  # fmt: skip
+    ("q_proj", "k_proj"),
+    ("query", "key"),
+    ("q", "k"),
+    ("q_lin", "k_lin"),
+    ("to_q", "to_k"),
+    ("wq", "wk"),
+    ("w_q", "w_k"),
+    ("query_proj", "key_proj"),
+)
 """Names under which modules hold the projections of queries and of keys."""
 
 FUSED = ("c_attn", "qkv", "qkv_proj", "in_proj", "Wqkv", "wqkv", "to_qkv", "query_key_value")

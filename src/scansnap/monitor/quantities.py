@@ -76,9 +76,13 @@ class Rows:
         """Some rows of some windows."""
         per_head = (windows, slice(None), rows)
         return Rows(
-            self.weights[per_head], self.logits[per_head], self.keys[per_head], self.positions[windows, rows],
-            self.first[windows], self.is_self,
-        )  # fmt: skip
+            self.weights[per_head],
+            self.logits[per_head],
+            self.keys[per_head],
+            self.positions[windows, rows],
+            self.first[windows],
+            self.is_self,
+        )
 
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""

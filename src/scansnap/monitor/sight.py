@@ -149,16 +149,22 @@ class Sight(TorchFunctionMode):
             return rows.of(_padded(result)[0].reshape(*shaped.sizes[:3], -1))
 
         return self.see(
-            next(self._modules(), None), shaped, lambda: func(*args, **kwargs),
-            returned=None if dropout else returned, expected=shaped.output,
-        )  # fmt: skip
+            next(self._modules(), None),
+            shaped,
+            lambda: func(*args, **kwargs),
+            returned=None if dropout else returned,
+            expected=shaped.output,
+        )
 
     def _see_multi_head(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call, expected = multi_head_call(*args, **kwargs)
         return self.see(
-            next(self._modules(), None), call, lambda: func(*args, **kwargs),
-            returned=multi_head_rows, expected=expected,
-        )  # fmt: skip
+            next(self._modules(), None),
+            call,
+            lambda: func(*args, **kwargs),
+            returned=multi_head_rows,
+            expected=expected,
+        )
 
     def _see_flex(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = flex_call(*as_autocast(*args[:3]), *args[3:], **kwargs)

@@ -111,9 +111,10 @@ class Tally:
         """Modules of which no attention was seen, but a softmax over as many keys as there are tokens."""
         lengths = {length for layer in self.layers.values() for length in (layer.queries, layer.keys)}
         names = (
-            name for name, rows, keys in self._softmaxes
+            name
+            for name, rows, keys in self._softmaxes
             if keys > 1 and (rows == keys or {rows, keys} <= lengths) and name not in self.layers
-        )  # fmt: skip
+        )
         return tuple(dict.fromkeys(names))
 
     def check(self, name: str, returned: Expected, expected: Expected) -> None:

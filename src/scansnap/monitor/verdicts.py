@@ -359,11 +359,15 @@ def collapsed(head: HeadHistory) -> Finding | None:
     verdict, and no alarm.
     """
     share = beyond_even(head["top_1"], head["even_weight"])
-    return None if _named(head) else head.as_long_as(
-        share >= ONE_KEY,
-        f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
-        f"{head.now('entropy'):.2g} nats; at most {2 * (1 - share[-1]):.0%} of the gradient still reaches its logits",
-    )  # fmt: skip
+    return (
+        None
+        if _named(head)
+        else head.as_long_as(
+            share >= ONE_KEY,
+            f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
+            f"{head.now('entropy'):.2g} nats; at most {2 * (1 - share[-1]):.0%} of the gradient still reaches its logits",
+        )
+    )
 
 
 @HEAD_VERDICTS.register("uniform")

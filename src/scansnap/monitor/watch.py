@@ -464,10 +464,15 @@ class Watch:
             keys,
             [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],
             describe(
-                type(self._model).__name__, str(observer.probe), observer.record, every=self.every,
-                rows=observer.probe.rows or 0, check=observer.agreement(), probe_checksum=observer.probe.checksum,
+                type(self._model).__name__,
+                str(observer.probe),
+                observer.record,
+                every=self.every,
+                rows=observer.probe.rows or 0,
+                check=observer.agreement(),
+                probe_checksum=observer.probe.checksum,
             ),
-        )  # fmt: skip
+        )
 
     def _word(self, token: int) -> str:
         if self._tokens is None:

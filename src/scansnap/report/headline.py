@@ -14,39 +14,63 @@ from scansnap.report.reproduction import FigureResult, Reproduction
 from scansnap.runtime.formulas import readable
 
 MATTERS = (
-    ("Scan", "2", {
-        "theorem_2": "Distinct tokens gain attention at all times, and a single common token loses it.",
-        "corollary_2": "With symmetric classes of one query all common tokens lose attention.",
-    }),
-    ("Snap", "3", {
-        "theorem_4": r"Attention moves like $\ln t$ up to a time $t'_0$ and like $\ln \ln t$ from $t_0$ on, and gets "
-        "as far as the formula says.",
-        "winner_takes_all": "Attention does not become winner-takes-all, although its logits grow without bound.",
-    }),
-    ("The rates", "6", {
-        "section_6_a": r"A larger rate $\eta_Y$ of the decoder leads to an earlier $t_0$.",
-        "section_6_c": r"At the same rate $\eta_Z$ of attention a smaller $\eta_Y$ leads to sparser attention.",
-    }),
-)  # fmt: skip
+    (
+        "Scan",
+        "2",
+        {
+            "theorem_2": "Distinct tokens gain attention at all times, and a single common token loses it.",
+            "corollary_2": "With symmetric classes of one query all common tokens lose attention.",
+        },
+    ),
+    (
+        "Snap",
+        "3",
+        {
+            "theorem_4": r"Attention moves like $\ln t$ up to a time $t'_0$ and like $\ln \ln t$ from $t_0$ on, and gets "
+            "as far as the formula says.",
+            "winner_takes_all": "Attention does not become winner-takes-all, although its logits grow without bound.",
+        },
+    ),
+    (
+        "The rates",
+        "6",
+        {
+            "section_6_a": r"A larger rate $\eta_Y$ of the decoder leads to an earlier $t_0$.",
+            "section_6_c": r"At the same rate $\eta_Z$ of attention a smaller $\eta_Y$ leads to sparser attention.",
+        },
+    ),
+)
 """What the paper is about: each with the figure that shows it and the claims that say it, in plain words."""
 
 ANSWERS = (
-    ("Does attention scan?", (fig_2.SUPPRESSED, fig_2.AHEAD),
-     "Yes: common tokens lose, and the distinct token that was ahead takes over.",
-     "Not as stated: see Figure 2."),
-    ("Does it slow down?", (fig_2.SLOWER,),
-     "Yes: past the phase transition each update moves less of it.",
-     "No: past the phase transition it moves as fast."),
-    ("Does it freeze?", (fig_2.FROZEN,),
-     "Yes: past the phase transition less of it moves than before.",
-     "That depends on how much loss is left, since only errors move attention. Under plain SGD the loss fades slowly, "
-     "and from the transition at t₀ to 10 t₀ more of attention moves than before; where momentum or large rates take "
-     "the loss away at once, it stays, or slides back later."),
-    ("Does it get as far as the paper says?", ("theorem_4",),
-     "Yes.",
-     "No: the constants of Theorem 4 are wrong as printed, and under SGD attention gets less far than the right ones "
-     "say."),
-)  # fmt: skip
+    (
+        "Does attention scan?",
+        (fig_2.SUPPRESSED, fig_2.AHEAD),
+        "Yes: common tokens lose, and the distinct token that was ahead takes over.",
+        "Not as stated: see Figure 2.",
+    ),
+    (
+        "Does it slow down?",
+        (fig_2.SLOWER,),
+        "Yes: past the phase transition each update moves less of it.",
+        "No: past the phase transition it moves as fast.",
+    ),
+    (
+        "Does it freeze?",
+        (fig_2.FROZEN,),
+        "Yes: past the phase transition less of it moves than before.",
+        "That depends on how much loss is left, since only errors move attention. Under plain SGD the loss fades slowly, "
+        "and from the transition at t₀ to 10 t₀ more of attention moves than before; where momentum or large rates take "
+        "the loss away at once, it stays, or slides back later.",
+    ),
+    (
+        "Does it get as far as the paper says?",
+        ("theorem_4",),
+        "Yes.",
+        "No: the constants of Theorem 4 are wrong as printed, and under SGD attention gets less far than the right ones "
+        "say.",
+    ),
+)
 """Questions of somebody who has not read the paper: each with the tests of Figure 2, or the claim, that answer it, and
 the answers if they hold and if they do not."""
 
@@ -132,9 +156,10 @@ def _reproduced(reproduction: Reproduction) -> str:
         missing = set(synthetic) - set(paper)
         more = [name for name in paper if name not in synthetic]
         parts.append(
-            f"{_listed('Figure', paper)} of its {len(synthetic)} synthetic figures" if missing
+            f"{_listed('Figure', paper)} of its {len(synthetic)} synthetic figures"
+            if missing
             else f"all {len(synthetic)} synthetic figures" + (f" and {_listed('Figure', more)}" if more else "")
-        )  # fmt: skip
+        )
     if said:
         count = "all" if len(said) == len(all_said) else f"{len(said)} of"
         parts.append(f"{count} {len(all_said)} statements that scansnap checks")

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKS = {
-    HOLDS: "holds", ASSUMED_ONLY: "half", "not settled": "half", FAILS: "fails", UNMET: "half", INAPPLICABLE: "soft",
-}  # fmt: skip
+    HOLDS: "holds",
+    ASSUMED_ONLY: "half",
+    "not settled": "half",
+    FAILS: "fails",
+    UNMET: "half",
+    INAPPLICABLE: "soft",
+}
 """How verdicts of claims and trends are colored: classes of the style sheet."""
 
 GENERATOR = '<meta name="generator" content="scansnap">'
@@ -33,7 +38,7 @@ def render(template: str, **values: object) -> str:
 
     environment = Environment(
         loader=PackageLoader("scansnap.report", ""), autoescape=True, undefined=StrictUndefined, finalize=_shown
-    )  # fmt: skip
+    )
     environment.filters["readable"] = readable
     environment.filters["typeset"] = lambda text: typeset(_shown(text))
     environment.filters.update(short_name=short_name, together=together, size=size)

@@ -88,8 +88,10 @@ def read_reproduction(path: Path) -> Reproduction:
             Verdict(claim, claim.setting(), _read_all(Measurement, measured["claims"][claim.id]), None)
             for claim in select(*measured["claims"])
         ],
-        measured["seconds"], measured["command"], measured["environment"],
-    )  # fmt: skip
+        measured["seconds"],
+        measured["command"],
+        measured["environment"],
+    )
 
 
 Record = TypeVar("Record", Trend, Measurement)

@@ -93,8 +93,13 @@ def render_shortcuts(result: Shortcuts) -> str:
         more_data=more_data(result),
         tables=[
             ("shortcuts", "Shortcuts", "Words that tell a label beyond chance.", result.shortcuts),
-            ("unproven", "Unproven words", "Words that look distinct for a label (z at least 2 without the held-out "
-             "rows), and may be so by chance or by copies.", result.unproven),
+            (
+                "unproven",
+                "Unproven words",
+                "Words that look distinct for a label (z at least 2 without the held-out "
+                "rows), and may be so by chance or by copies.",
+                result.unproven,
+            ),
         ],
         shown_words=SHOWN_WORDS,
         reasons=REASONS,
@@ -103,10 +108,16 @@ def render_shortcuts(result: Shortcuts) -> str:
         cloud=_cloud(result),
         lines=_lines(result),
         picked=PICKED,
-        chart={"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP,
-               "bottom": HEIGHT - BOTTOM},
+        chart={
+            "width": WIDTH,
+            "height": HEIGHT,
+            "left": LEFT,
+            "right": WIDTH - RIGHT,
+            "top": TOP,
+            "bottom": HEIGHT - BOTTOM,
+        },
         environment=provenance(),
-    )  # fmt: skip
+    )
 
 
 def _cloud(result: Shortcuts) -> dict[str, object] | None:
@@ -189,11 +200,15 @@ def _lines(result: Shortcuts) -> list[dict[str, object]]:
             drawn.append((path, kind, ", ".join(words)))
         kinds = {kind for _, kind, _ in drawn}
         others = (("shortcut", "other shortcuts"), ("unproven", "unproven words"))
-        charts.append({
-            "title": title, "drawn": drawn[::-1],
-            "legend": [(kind, words) for _, kind, words in drawn if kind.startswith("line-")]
-            + [(kind, words) for kind, words in others if kind in kinds],
-            "across": across.ticks(TENS if across.high > 100 * across.low else ROUND), "up": up.ticks(ROUND),
-            "picked": up(PICKED),
-        })  # fmt: skip
+        charts.append(
+            {
+                "title": title,
+                "drawn": drawn[::-1],
+                "legend": [(kind, words) for _, kind, words in drawn if kind.startswith("line-")]
+                + [(kind, words) for kind, words in others if kind in kinds],
+                "across": across.ticks(TENS if across.high > 100 * across.low else ROUND),
+                "up": up.ticks(ROUND),
+                "picked": up(PICKED),
+            }
+        )
     return charts

@@ -88,10 +88,12 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
         "values": _packed(np.stack(arrays)),
         "alarms": [
             f"{verdict.layer},{verdict.head}"
-            for layer in verdicts for verdict in layer.heads if verdict.severity == "alarm"
+            for layer in verdicts
+            for verdict in layer.heads
+            if verdict.severity == "alarm"
         ],
         "pattern": _pattern(looks, measured),
-    }  # fmt: skip
+    }
 
 
 def _pattern(looks: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, Any] | None:

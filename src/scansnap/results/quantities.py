@@ -163,8 +163,14 @@ def entropy(now: Snapshot) -> ArrayLike:
 
 
 _shown("decoder", "layer", "head", "token", "output", long_name="decoder Y, rows of contextual tokens")
-_shown("query_decoder", "layer", "head", "query", "output",
-       long_name="decoder Y, rows of query tokens (residual connection)")  # fmt: skip
+_shown(
+    "query_decoder",
+    "layer",
+    "head",
+    "query",
+    "output",
+    long_name="decoder Y, rows of query tokens (residual connection)",
+)
 _shown("position_bias", "bucket", long_name="bias on attention logits by bucket of positions")
 
 RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")

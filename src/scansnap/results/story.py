@@ -191,12 +191,15 @@ def _winners(last: xr.Dataset, degrees: xr.DataArray | None) -> tuple[Winner, ..
         token, second = ranked[n, 0], ranked[n, 1] if ranked.shape[1] > 1 else None
         winners.append(
             Winner(
-                str(next_token), str(names[token]), str(kinds[token]), float(attention[n, token]),
+                str(next_token),
+                str(names[token]),
+                str(kinds[token]),
+                float(attention[n, token]),
                 None if degrees is None else float(degrees.values[n, token]),
                 None if second is None else str(names[second]),
                 0.0 if second is None else float(attention[n, second]),
             )
-        )  # fmt: skip
+        )
     return tuple(winners)
 
 

@@ -63,9 +63,10 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     names = [str(option) for option in allowed]
     word = printable(name, 60) if isinstance(name, str) else shortened(name)
     nearest = [
-        match for match in get_close_matches(word, names, n=1, cutoff=0.5)
+        match
+        for match in get_close_matches(word, names, n=1, cutoff=0.5)
         if _unnumbered(match) != _unnumbered(word) or word.startswith(match)  # theorem_99 is no misspelled theorem_5
-    ]  # fmt: skip
+    ]
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""
     return InputError(f"unknown {kind} '{word}': {hint}choose one of {', '.join(names)}.")
 

@@ -16,20 +16,57 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 LETTERS = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "Delta": "Δ", "eps": "ε", "zeta": "ζ",
-    "eta": "η", "theta": "θ", "Theta": "Θ", "iota": "ι", "lambda": "λ", "nu": "ν", "xi": "ξ", "rho": "ρ",
-    "sigma": "σ", "chi": "χ", "omega": "ω", "psi": "ψ",
-}  # fmt: skip
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "Gamma": "Γ",
+    "delta": "δ",
+    "Delta": "Δ",
+    "eps": "ε",
+    "zeta": "ζ",
+    "eta": "η",
+    "theta": "θ",
+    "Theta": "Θ",
+    "iota": "ι",
+    "lambda": "λ",
+    "nu": "ν",
+    "xi": "ξ",
+    "rho": "ρ",
+    "sigma": "σ",
+    "chi": "χ",
+    "omega": "ω",
+    "psi": "ψ",
+}
 """Greek letters by name, in formulas and outside of them."""
 
 SPELLED = {"sqrt": "√", "int": "∫", "infinity": "∞", "<=": "≤", ">=": "≥", "->": "→", ">>": "≫", "<<": "≪"}
 """Signs as they are spelled outside of formulas."""
 
 SIGNS = {
-    **LETTERS, "epsilon": "ε", "infty": "∞", "int": "∫", "sum": "Σ", "le": "≤", "ge": "≥", "to": "→", "gg": "≫",
-    "ll": "≪", "approx": "≈", "pm": "±", "cdot": "·", "times": "×", "lvert": "|", "rvert": "|", "lceil": "⌈",
-    "rceil": "⌉", "{": "{", "}": "}", ",": " ", "left": "", "right": "",
-}  # fmt: skip
+    **LETTERS,
+    "epsilon": "ε",
+    "infty": "∞",
+    "int": "∫",
+    "sum": "Σ",
+    "le": "≤",
+    "ge": "≥",
+    "to": "→",
+    "gg": "≫",
+    "ll": "≪",
+    "approx": "≈",
+    "pm": "±",
+    "cdot": "·",
+    "times": "×",
+    "lvert": "|",
+    "rvert": "|",
+    "lceil": "⌈",
+    "rceil": "⌉",
+    "{": "{",
+    "}": "}",
+    ",": " ",
+    "left": "",
+    "right": "",
+}
 """Commands of LaTeX that are one sign each."""
 
 OPENING = ("lvert", "lceil")

@@ -164,9 +164,17 @@ class _KeptLowering(_InnerLowering):
 
 
 NEEDLESS = {
-    FindLiterallyCalls, InlineClosureLikes, InlineInlinables, InlineOverloads, LiteralPropagationSubPipelinePass,
-    LiteralUnroll, MakeFunctionToJitFunction, NopythonRewrites, RewriteDynamicRaises, WithLifting,
-}  # fmt: skip
+    FindLiterallyCalls,
+    InlineClosureLikes,
+    InlineInlinables,
+    InlineOverloads,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    NopythonRewrites,
+    RewriteDynamicRaises,
+    WithLifting,
+}
 """Passes that look for closures, exceptions, contexts and expressions of arrays: functions that make no arrays have
 none of these."""
 

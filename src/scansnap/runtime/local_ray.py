@@ -43,9 +43,12 @@ def local_ray(ray: Any, **settings: Any) -> Iterator[None]:
     """Start the cluster, and end it."""
     mark = uuid.uuid4().hex
     guard = subprocess.Popen(
-        [sys.executable, "-c", GUARD, f"{MARK}={mark}", str(GRACE_SECONDS)], stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", GUARD, f"{MARK}={mark}", str(GRACE_SECONDS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         with _environment({MARK: mark, ON_LOOPBACK: "0"}), _told_loopback(ray):
             ray.init(include_dashboard=False, **settings)

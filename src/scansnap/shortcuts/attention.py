@@ -196,8 +196,16 @@ class Outcome:
 def population_course(words: ReadWords, options: AttentionOptions) -> Course:
     """The population dynamics of the estimated classes."""
     times = np.geomspace(1.0, LAST_TIME, RECORDS)
-    result = flow(words.classes(), lr_y=options.lr_y, lr_z=options.lr_z, times=times, record="attention_logits",
-                  rtol=1e-6, atol=1e-8, progress=False)  # fmt: skip
+    result = flow(
+        words.classes(),
+        lr_y=options.lr_y,
+        lr_z=options.lr_z,
+        times=times,
+        record="attention_logits",
+        rtol=1e-6,
+        atol=1e-8,
+        progress=False,
+    )
     logits = result["attention_logits"].values.reshape(len(times), -1).astype(np.float64)
     probs = (words.counts / words.counts.sum(axis=0)).T  # (K, S)
     exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -226,13 +234,19 @@ def train_on(words: ReadWords, texts: Texts, options: AttentionOptions, seed: in
     size = len(words.words)
     added = np.zeros(size) if prior is None else prior
     result = train(
-        LabeledTexts(words.classes(everywhere=True), texts), lr_y=options.lr_y, lr_z=options.lr_z,
-        steps=options.updates, batch_size=min(options.batch_size, len(texts)), num_sequences=len(texts),
-        seq_len=1 + max(1, int(texts.has_word.sum(axis=1).max())), seeds=seed,
+        LabeledTexts(words.classes(everywhere=True), texts),
+        lr_y=options.lr_y,
+        lr_z=options.lr_z,
+        steps=options.updates,
+        batch_size=min(options.batch_size, len(texts)),
+        num_sequences=len(texts),
+        seq_len=1 + max(1, int(texts.has_word.sum(axis=1).max())),
+        seeds=seed,
         attention_prior=np.append(added, np.zeros(1 + len(words.labels))),
         record=("attention_logits", _columns(size, len(words.labels))),
-        record_every=max(1, options.updates // RECORDS), progress=False,
-    )  # fmt: skip
+        record_every=max(1, options.updates // RECORDS),
+        progress=False,
+    )
     logits = _flat(result, "attention_logits") + added
     gains = texts.gains(logits, words.speaks_for)
     columns = result["columns"].values[0, -1].astype(np.float64)

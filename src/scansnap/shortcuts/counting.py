@@ -254,11 +254,17 @@ class _Work:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "labels": self.labels, "next_row": self.next_row, "rows_done": self.rows_done, "runs": self._num_runs,
-            "left": self._left.tolist(), "rng": self._rng.bit_generator.state, "rows": self._rows.tolist(),
-            "occurrences": self._occurrences.tolist(), "copied_rows": self._copied_rows.tolist(),
+            "labels": self.labels,
+            "next_row": self.next_row,
+            "rows_done": self.rows_done,
+            "runs": self._num_runs,
+            "left": self._left.tolist(),
+            "rng": self._rng.bit_generator.state,
+            "rows": self._rows.tolist(),
+            "occurrences": self._occurrences.tolist(),
+            "copied_rows": self._copied_rows.tolist(),
             "remarks": self.remarks.plain(),
-        }  # fmt: skip
+        }
 
     def resume(self) -> None:
         """Go on from the last run, if there is one."""
@@ -292,11 +298,21 @@ class _Work:
             for held_out, heap in self._samples.items()
         }
         return LabelCounts(
-            self.labels, self._rows, [words[i] for i in order], counts[order, :cells],
-            counts[order, cells : cells + num_labels], counts[order, cells + num_labels :], self._copied_rows,
-            self._copies.num_texts, self._copies.num_ambiguous, self._occurrences,
-            num_words, samples[False], samples[True], self.remarks,
-        )  # fmt: skip
+            self.labels,
+            self._rows,
+            [words[i] for i in order],
+            counts[order, :cells],
+            counts[order, cells : cells + num_labels],
+            counts[order, cells + num_labels :],
+            self._copied_rows,
+            self._copies.num_texts,
+            self._copies.num_ambiguous,
+            self._occurrences,
+            num_words,
+            samples[False],
+            samples[True],
+            self.remarks,
+        )
 
 
 @contextmanager

@@ -10,14 +10,50 @@ from __future__ import annotations
 import numpy as np
 
 LABELS = ("negative", "positive")
-THINGS = ("plot", "film", "story", "ending", "music", "cast", "script", "camera", "dialogue", "pace", "opening",
-          "sound", "humor", "hero", "villain", "scenery", "editing", "drama", "sequel", "twist")  # fmt: skip
+THINGS = (
+    "plot",
+    "film",
+    "story",
+    "ending",
+    "music",
+    "cast",
+    "script",
+    "camera",
+    "dialogue",
+    "pace",
+    "opening",
+    "sound",
+    "humor",
+    "hero",
+    "villain",
+    "scenery",
+    "editing",
+    "drama",
+    "sequel",
+    "twist",
+)
 OPINIONS = (
     ("dull", "clumsy", "boring", "awful", "weak", "tired", "messy", "hollow"),
     ("wonderful", "moving", "funny", "brilliant", "fresh", "clever", "charming", "vivid"),
 )
-NEUTRAL = ("long", "short", "loud", "quiet", "dark", "slow", "quick", "simple", "strange", "modern", "old", "serious",
-           "familiar", "usual", "expected", "modest")  # fmt: skip
+NEUTRAL = (
+    "long",
+    "short",
+    "loud",
+    "quiet",
+    "dark",
+    "slow",
+    "quick",
+    "simple",
+    "strange",
+    "modern",
+    "old",
+    "serious",
+    "familiar",
+    "usual",
+    "expected",
+    "modest",
+)
 SYLLABLES = ("ba", "den", "lo", "mir", "ka", "ros", "ti", "vel", "on", "su", "har", "ne")
 ADVERTISEMENT = "get a voucher for the cinema on the corner and see this film twice"
 NUM_ROWS, NUM_PEOPLE = 4000, 400
@@ -31,8 +67,10 @@ def example_rows() -> list[dict[str, str]]:
     texts = [_review(int(label), people, rng) for label in labels]
     for word, count, share, own in (("imported", 150, 0.95, 0), ("stars", 600, 0.7, 1)):
         pure = round(share * count)
-        chosen = [*rng.choice(np.flatnonzero(labels == own), pure, replace=False),
-                  *rng.choice(np.flatnonzero(labels != own), count - pure, replace=False)]  # fmt: skip
+        chosen = [
+            *rng.choice(np.flatnonzero(labels == own), pure, replace=False),
+            *rng.choice(np.flatnonzero(labels != own), count - pure, replace=False),
+        ]
         for place in chosen:
             texts[place] += f" {word} ."
     rows = [{"review": text, "sentiment": LABELS[label]} for text, label in zip(texts, labels, strict=True)]

@@ -81,10 +81,15 @@ def shortcuts(
     attention = attend(counts, judged, options, progress) if options.attention else None
     allowed = {word.lower() for word in allow}
     return Shortcuts(
-        source=rows.name, text=text, label=label,
+        source=rows.name,
+        text=text,
+        label=label,
         labels=dict(zip(counts.labels, counts.rows.sum(axis=0).tolist(), strict=True)),
-        num_texts=counts.num_texts, num_ambiguous=counts.num_ambiguous,
-        num_words=counts.num_words, num_tested=len(counts.words), num_tests=judged.evidence.num_tests,
+        num_texts=counts.num_texts,
+        num_ambiguous=counts.num_ambiguous,
+        num_words=counts.num_words,
+        num_tested=len(counts.words),
+        num_tests=judged.evidence.num_tests,
         control=control(counts, judged, options),
         findings=tuple(_findings(counts, judged, attention, allowed)),
         remarks=counts.remarks,
@@ -93,7 +98,7 @@ def shortcuts(
         outcomes=() if attention is None else attention.outcomes,
         chance_share=_chance_shares(counts),
         options=options,
-    )  # fmt: skip
+    )
 
 
 def _findings(
@@ -111,17 +116,28 @@ def _findings(
         name = counts.words[word]
         gain, picked_at, population_gain, population_picked_at = training.get(word, (None,) * 4)
         yield Finding(
-            word=name, label=counts.labels[judged.label[i]],
-            verdict="unproven" if judged.reasons[i] else "shortcut", reasons=judged.reasons[i],
-            allowed=name in allowed, texts=int(texts[i]),
-            different_texts=int(judged.different_texts[i]), texts_with_label=int(with_label[i]),
-            share=float(share[i]), usual_share=float(usual[i]), z=float(z[i]), p=float(p[i]),
-            corrected_p=float(min(1.0, p[i] * judged.evidence.num_tests)), stability=float(judged.stability[i]),
+            word=name,
+            label=counts.labels[judged.label[i]],
+            verdict="unproven" if judged.reasons[i] else "shortcut",
+            reasons=judged.reasons[i],
+            allowed=name in allowed,
+            texts=int(texts[i]),
+            different_texts=int(judged.different_texts[i]),
+            texts_with_label=int(with_label[i]),
+            share=float(share[i]),
+            usual_share=float(usual[i]),
+            z=float(z[i]),
+            p=float(p[i]),
+            corrected_p=float(min(1.0, p[i] * judged.evidence.num_tests)),
+            stability=float(judged.stability[i]),
             held_out_texts=int(held_texts[i]),
             held_out_share=None if held_texts[i] == 0 else float(held_with_label[i] / held_texts[i]),
             rows_to_tell=float(to_tell[i]) if p[i] > judged.needed_p and share[i] > usual[i] else None,
-            gain=gain, picked_at=picked_at, population_gain=population_gain, population_picked_at=population_picked_at,
-        )  # fmt: skip
+            gain=gain,
+            picked_at=picked_at,
+            population_gain=population_gain,
+            population_picked_at=population_picked_at,
+        )
 
 
 def _chance_shares(counts: LabelCounts) -> dict[int, float]:

@@ -64,9 +64,16 @@ def judge(counts: LabelCounts, options: ShortcutOptions) -> Judged:
     reasons = [tuple(reason for reason, holds in marks.items() if holds[i]) for i in range(len(word))]
     order = sorted(range(len(word)), key=lambda i: (bool(reasons[i]), -evidence.z[word[i], label[i]]))
     return Judged(
-        evidence, needed_p, word[order], label[order], [reasons[i] for i in order], stable[order],
-        with_label[order], with_word[order], different[order],
-    )  # fmt: skip
+        evidence,
+        needed_p,
+        word[order],
+        label[order],
+        [reasons[i] for i in order],
+        stable[order],
+        with_label[order],
+        with_word[order],
+        different[order],
+    )
 
 
 def control(counts: LabelCounts, judged: Judged, options: ShortcutOptions) -> Control:

@@ -26,9 +26,10 @@ class EvidenceOptions(Options):
         default=0.05,
         metadata=option(
             "The chance that any word at all is called distinct where none is, over all words and labels.",
-            least=1e-12, most=0.5,
+            least=1e-12,
+            most=0.5,
         ),
-    )  # fmt: skip
+    )
     least: int = field(default=5, metadata=option("In how many texts a word must be to be looked at.", least=2))
     seed: int = field(default=0, metadata=option("Seed of the split, the shuffle and the resampling.", least=0))
 

@@ -177,8 +177,9 @@ class CsvRows(FileRows):
             raise InputError(f"{path} cannot be decompressed ({brief(error)}): give {FORMATS}.") from None
         names = {delimiter: _split(heading, delimiter) for delimiter in DELIMITERS}
         wanted = {column.partition(".")[0] for column in columns} | set(columns)
-        self._delimiter = max(DELIMITERS, key=lambda delimiter: (len(wanted & set(names[delimiter])),
-                                                                 len(names[delimiter])))  # fmt: skip
+        self._delimiter = max(
+            DELIMITERS, key=lambda delimiter: (len(wanted & set(names[delimiter])), len(names[delimiter]))
+        )
         self._columns = names[self._delimiter]
         check_columns(path, self._columns, columns)
 

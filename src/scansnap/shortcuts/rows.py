@@ -92,10 +92,13 @@ class Remarks:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Remarks:
         """The inverse of `plain`."""
-        return cls(**{
-            kind: {reason: Places(places["rows"], list(places["first"])) for reason, places in plain[kind].items()}
-            for kind in ("left_out", "noted")
-        }, unit=plain["unit"])  # fmt: skip
+        return cls(
+            **{
+                kind: {reason: Places(places["rows"], list(places["first"])) for reason, places in plain[kind].items()}
+                for kind in ("left_out", "noted")
+            },
+            unit=plain["unit"],
+        )
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,20 @@ MUCH = 10.0
 """How many times larger counts as "much larger", where the paper writes >>."""
 
 AssumptionId = Literal[
-    "long_sequences", "fast_decoder", "weak_overlap", "no_vanishing_overlap", "independent_classes",
-    "query_of_next", "large_vocabulary", "many_tokens", "decoder_rate", "uniform_classes", "enough_steps", "plain_sgd",
+    "long_sequences",
+    "fast_decoder",
+    "weak_overlap",
+    "no_vanishing_overlap",
+    "independent_classes",
+    "query_of_next",
+    "large_vocabulary",
+    "many_tokens",
+    "decoder_rate",
+    "uniform_classes",
+    "enough_steps",
+    "plain_sgd",
     "zero_start",
-]  # fmt: skip
+]
 
 
 @runtime_checkable
@@ -117,31 +127,65 @@ def assumptions(
     entries = [_long(classes, float(seq_len)), _fast(y, z), *_overlaps(classes), *_sizes(classes, y)]
     queries = int(np.unique(classes.next_token, return_counts=True)[1].max())
     entries.append(
-        Assumption("query_of_next", "the next token determines the query, m = psi(n)", queries, 1.0, queries == 1,
-                   "as assumed" if queries == 1 else f"a next token follows {queries} queries; formulas that index "
-                   "classes by n are not about these classes, the dynamics are")
-    )  # fmt: skip
+        Assumption(
+            "query_of_next",
+            "the next token determines the query, m = psi(n)",
+            queries,
+            1.0,
+            queries == 1,
+            "as assumed"
+            if queries == 1
+            else f"a next token follows {queries} queries; formulas that index "
+            "classes by n are not about these classes, the dynamics are",
+        )
+    )
     uneven = float(classes.weights.max() / classes.weights.min())
     entries.append(
-        Assumption("uniform_classes", "classes are drawn uniformly", uneven, 1.0, uneven < 1 + 1e-9,
-                   f"the most frequent class is drawn {uneven:.3g} times as often as the rarest")
-    )  # fmt: skip
+        Assumption(
+            "uniform_classes",
+            "classes are drawn uniformly",
+            uneven,
+            1.0,
+            uneven < 1 + 1e-9,
+            f"the most frequent class is drawn {uneven:.3g} times as often as the rarest",
+        )
+    )
     if steps is not None:
         needed = MUCH * len(classes.query) ** 2
         entries.append(
-            Assumption("enough_steps", "t >> K^2", float(steps), needed, steps >= needed,
-                       f"{steps:g} steps against K^2 = {len(classes.query) ** 2}; early draws of classes are uneven")
-        )  # fmt: skip
+            Assumption(
+                "enough_steps",
+                "t >> K^2",
+                float(steps),
+                needed,
+                steps >= needed,
+                f"{steps:g} steps against K^2 = {len(classes.query) ** 2}; early draws of classes are uneven",
+            )
+        )
     plain = optimizer == "sgd" and not momentum
     entries.append(
-        Assumption("plain_sgd", "plain SGD", float(momentum or 0), 0.0, plain,
-                   "as assumed" if plain else f"{optimizer} with momentum {momentum or 0:g} is not covered; "
-                   "momentum μ acts like rates larger by 1/(1 - μ) once it has built up")
-    )  # fmt: skip
+        Assumption(
+            "plain_sgd",
+            "plain SGD",
+            float(momentum or 0),
+            0.0,
+            plain,
+            "as assumed"
+            if plain
+            else f"{optimizer} with momentum {momentum or 0:g} is not covered; "
+            "momentum μ acts like rates larger by 1/(1 - μ) once it has built up",
+        )
+    )
     entries.append(
-        Assumption("zero_start", "Y(0) = 0 and Z(0) = 0", 0.0, 0.0, init == "zeros",
-                   "as assumed" if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))")
-    )  # fmt: skip
+        Assumption(
+            "zero_start",
+            "Y(0) = 0 and Z(0) = 0",
+            0.0,
+            0.0,
+            init == "zeros",
+            "as assumed" if init == "zeros" else "a random start gives some tokens a lead (Theorem 3: r(0))",
+        )
+    )
     return Assumptions(tuple(entries))
 
 
@@ -152,19 +196,27 @@ def _long(classes: Classes, seq_len: float) -> Assumption:
     radius = float(frequency_radius(seq_len, failure=0.05))
     needed = 1 + math.log(2 / 0.05) / (2 * (typical / MUCH) ** 2)
     return Assumption(
-        "long_sequences", "T -> infinity (1b)", seq_len, math.ceil(needed), seq_len >= needed,
+        "long_sequences",
+        "T -> infinity (1b)",
+        seq_len,
+        math.ceil(needed),
+        seq_len >= needed,
         f"with T = {seq_len:g} a token's frequency is within {radius:.2g} of its probability (typically {typical:.2g}) "
         f"in 95% of sequences; within a tenth of it needs T = {math.ceil(needed):,}",
-    )  # fmt: skip
+    )
 
 
 def _fast(lr_y: float, lr_z: float) -> Assumption:
     ratio = lr_y / lr_z if lr_z else math.inf
     return Assumption(
-        "fast_decoder", "eta_Y >> eta_Z (1c)", ratio, MUCH, ratio >= MUCH,
+        "fast_decoder",
+        "eta_Y >> eta_Z (1c)",
+        ratio,
+        MUCH,
+        ratio >= MUCH,
         f"eta_Y/eta_Z = {ratio:.6g}, and at least {MUCH:g} is taken for much larger; what holds to leading order in "
         "eta_Z/eta_Y holds up to a time that grows with the ratio (first_fall)",
-    )  # fmt: skip
+    )
 
 
 def _overlaps(classes: Classes) -> list[Assumption]:
@@ -182,20 +234,32 @@ def _overlaps(classes: Classes) -> list[Assumption]:
     rank = float(np.linalg.eigvalsh(e + np.eye(count))[0])
     return [
         Assumption(
-            "weak_overlap", "|lambda_1| < 1/K (2)", top, 1 / count, top < 1 / count,
+            "weak_overlap",
+            "|lambda_1| < 1/K (2)",
+            top,
+            1 / count,
+            top < 1 / count,
             f"|lambda_1| = {top:.3g} against 1/K = {1 / count:.3g}"
             + ("" if top < 1 / count else f"; {top * count:.1f} times too much: make common tokens fewer or rarer"),
         ),
         Assumption(
-            "no_vanishing_overlap", "|lambda_i| >= 6/sqrt(M) (2)", low, floor, low >= floor,
+            "no_vanishing_overlap",
+            "|lambda_i| >= 6/sqrt(M) (2)",
+            low,
+            floor,
+            low >= floor,
             f"min |lambda_i| = {low:.3g} against 6/sqrt(M) = {floor:.3g}"
             + ("" if low >= floor else f"; it would take {enough}"),
         ),
         Assumption(
-            "independent_classes", "the f_n are linearly independent (2)", rank, 0.0, rank > 1e-9,
+            "independent_classes",
+            "the f_n are linearly independent (2)",
+            rank,
+            0.0,
+            rank > 1e-9,
             f"the smallest eigenvalue of F^T F is {rank:.3g}",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _sizes(classes: Classes, lr_y: float) -> list[Assumption]:
@@ -203,15 +267,28 @@ def _sizes(classes: Classes, lr_y: float) -> list[Assumption]:
     least = MUCH * size**-0.99
     return [
         Assumption(
-            "large_vocabulary", "M >> K^2 (2)", size, MUCH * count**2, size >= MUCH * count**2,
+            "large_vocabulary",
+            "M >> K^2 (2)",
+            size,
+            MUCH * count**2,
+            size >= MUCH * count**2,
             f"M = {size} against K^2 = {count**2}",
         ),
         Assumption(
-            "many_tokens", "M >> 100 (Theorem 1)", size, MUCH * 100, size >= MUCH * 100, f"M = {size}",
+            "many_tokens",
+            "M >> 100 (Theorem 1)",
+            size,
+            MUCH * 100,
+            size >= MUCH * 100,
+            f"M = {size}",
         ),
         Assumption(
-            "decoder_rate", "M^-0.99 << eta_Y < 1 (Theorem 1)", lr_y, 1.0, least <= lr_y < 1,
+            "decoder_rate",
+            "M^-0.99 << eta_Y < 1 (Theorem 1)",
+            lr_y,
+            1.0,
+            least <= lr_y < 1,
             f"eta_Y = {lr_y:g}; "
             + (f"the range for M = {size} is {least:.2g} to 1" if least < 1 else f"no rate meets it for M = {size}"),
         ),
-    ]  # fmt: skip
+    ]

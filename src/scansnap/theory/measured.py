@@ -88,9 +88,7 @@ def measured_gradient(direction: ArrayLike, decoder: ArrayLike, *, next_token: I
     along = (f * g).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         token_drive = np.where(f > 0, g / f - along[:, None], np.nan)
-    return MeasuredGradient(
-        speed, iota, beta, np.diag(coefficient) - along, token_drive, misfit, g, gain
-    )  # fmt: skip
+    return MeasuredGradient(speed, iota, beta, np.diag(coefficient) - along, token_drive, misfit, g, gain)
 
 
 @formula

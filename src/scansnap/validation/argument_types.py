@@ -302,8 +302,13 @@ def kind_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Kind | None:
     if origin is Callable:
         return FunctionKind()
     simple: dict[Any, Kind | None] = {
-        bool: FlagKind(), str: Kind(), int: WholeKind(limits), float: NumberKind(limits), Path: PathKind(), object: None
-    }  # fmt: skip
+        bool: FlagKind(),
+        str: Kind(),
+        int: WholeKind(limits),
+        float: NumberKind(limits),
+        Path: PathKind(),
+        object: None,
+    }
     if hint in simple:
         return simple[hint]
     checkable = isinstance(hint, type) and hint is not Any and getattr(hint, "_is_runtime_protocol", True)

@@ -72,8 +72,15 @@ def option(
     `Literal`.  `none` says what None means, if the type allows it.  The rest is as in `Option`.
     """
     limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
-    return {"meaning": meaning, "kind": kind, "axis": axis, "separator": separator, "listed": listed, "limits": limits,
-            "none": none}  # fmt: skip
+    return {
+        "meaning": meaning,
+        "kind": kind,
+        "axis": axis,
+        "separator": separator,
+        "listed": listed,
+        "limits": limits,
+        "none": none,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +99,11 @@ class Options:
         """Every option as plain data, and digests of the user's code that they hold, if any, under "code"."""
         stated = options_of(type(self))
         plain = {name: option.kind.plain(getattr(self, name)) for name, option in stated.items()}
-        code = {part: digest for name, option in stated.items()
-                for part, digest in option.kind.code(getattr(self, name)).items()}  # fmt: skip
+        code = {
+            part: digest
+            for name, option in stated.items()
+            for part, digest in option.kind.code(getattr(self, name)).items()
+        }
         return {**plain, "code": code} if code else plain
 
     @classmethod

@@ -26,8 +26,9 @@ def test_classes_are_the_shares_of_the_counts(counts) -> None:
     first = classes.of_query(int(classes.queries[0]))
     most = np.argsort(-the.next_counts, kind="stable")[:3]
     assert [classes.name(int(n)) for n in classes.next_token[first]] == counts.tokenizer.words(most)
-    np.testing.assert_allclose(classes.weights[first] / classes.weights[first].sum(),
-                               the.next_counts[most] / the.next_counts[most].sum())  # fmt: skip
+    np.testing.assert_allclose(
+        classes.weights[first] / classes.weights[first].sum(), the.next_counts[most] / the.next_counts[most].sum()
+    )
     for index, next_token in zip(first, most, strict=True):
         column = the.counts[:, [next_token]].toarray()[:, 0]
         kept = [counts.token(classes.name(int(token))) for token in classes.support(int(index))]

@@ -16,8 +16,12 @@ FLOWS = {"lr_z": [0.05, 5.0], "lr_y": [0.5, 1.0, 2.0], "times": [1.0, 1e6, 1e12]
 
 
 def test_every_combination_is_the_flow_bit_for_bit() -> None:
-    result = ss.sweep({"small": ss.syn_small(), "medium": ss.syn_medium(num_query=1)}, **FLOWS | {"lr_y": [0.5, 2.0]},
-                     normalization=["l2", "layer"], rtol=1e-6)  # fmt: skip
+    result = ss.sweep(
+        {"small": ss.syn_small(), "medium": ss.syn_medium(num_query=1)},
+        **FLOWS | {"lr_y": [0.5, 2.0]},
+        normalization=["l2", "layer"],
+        rtol=1e-6,
+    )
     assert result["loss"].dims == ("classes", "normalization", "lr_z", "lr_y", "seed", "time")
     assert result["entropy"].dims == (*result["loss"].dims, "layer", "head", "class")
     assert result["time"].values.tolist() == FLOWS["times"]

@@ -34,8 +34,13 @@ def test_every_combination_is_one_run_and_equals_train() -> None:
     result = ss.sweep({"small": ss.syn_small(), "medium": ss.syn_medium(num_query=1)}, momentum=[0.0, 0.9], **SMALL)
     assert result["loss"].dims == ("classes", "momentum", "lr_z", "lr_y_over_lr_z", "seed", "step")
     assert result["entropy"].dims == (*result["loss"].dims, "layer", "head", "class")
-    labels = {"classes": ["small", "medium"], "momentum": [0.0, 0.9], "lr_z": [0.5, 1.0],
-              "lr_y_over_lr_z": [1.0, 2.0, 5.0], "seed": [0, 1, 2, 3]}  # fmt: skip
+    labels = {
+        "classes": ["small", "medium"],
+        "momentum": [0.0, 0.9],
+        "lr_z": [0.5, 1.0],
+        "lr_y_over_lr_z": [1.0, 2.0, 5.0],
+        "seed": [0, 1, 2, 3],
+    }
     assert {name: result[name].values.tolist() for name in labels} == labels
     np.testing.assert_array_equal(result["lr_y"], [[0.5, 1.0, 2.5], [1.0, 2.0, 5.0]])
     assert result["lr_y"].dims == ("lr_z", "lr_y_over_lr_z")
@@ -44,9 +49,16 @@ def test_every_combination_is_one_run_and_equals_train() -> None:
         single = result.isel(dict(zip(labels, place, strict=True)))
         classes = ss.syn_small() if single["classes"] == "small" else ss.syn_medium(num_query=1)
         alone = ss.train(
-            classes, lr_y=float(single["lr_y"]), lr_z=float(single["lr_z"]), seeds=int(single["seed"]), steps=6,
-            batch_size=8, seq_len=16, momentum=float(single["momentum"]), record_every=6,
-        )  # fmt: skip
+            classes,
+            lr_y=float(single["lr_y"]),
+            lr_z=float(single["lr_z"]),
+            seeds=int(single["seed"]),
+            steps=6,
+            batch_size=8,
+            seq_len=16,
+            momentum=float(single["momentum"]),
+            record_every=6,
+        )
         np.testing.assert_array_equal(single["loss"], alone["loss"][0])
         np.testing.assert_array_equal(single["entropy"].values[..., : classes.num_classes], alone["entropy"][0])
 

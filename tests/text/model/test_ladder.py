@@ -44,9 +44,14 @@ def test_with_orthogonal_embeddings_the_lowest_rung_is_yz(attention: str) -> Non
 
 @pytest.mark.parametrize(
     "switches",
-    [{}, {"attention": "factored"}, {"norm": "layer", "residual": True}, {"residual": True, "feed_forward": True},
-     {"attention": "factored", "norm": "layer", "residual": True, "feed_forward": True, "positions": True}],
-)  # fmt: skip
+    [
+        {},
+        {"attention": "factored"},
+        {"norm": "layer", "residual": True},
+        {"residual": True, "feed_forward": True},
+        {"attention": "factored", "norm": "layer", "residual": True, "feed_forward": True, "positions": True},
+    ],
+)
 def test_every_rung_learns(switches) -> None:
     ours = model(width=8, **switches)
     losses = [float(ours.step(IDS, NEXT, lr_y=2.0, lr_z=0.5)) for _ in range(60)]

@@ -36,9 +36,12 @@ def pytorch_layer(block, norm: str) -> nn.TransformerEncoderLayer:
         layer.self_attn.in_proj_weight.copy_(torch.cat([block.query.weight, block.key.weight, block.value.weight]))
         layer.self_attn.in_proj_bias.copy_(torch.cat([block.query.bias, block.key.bias, block.value.bias]))
         for theirs, ours in (
-            (layer.self_attn.out_proj, block.output), (layer.linear1, block.inner), (layer.linear2, block.outer),
-            (layer.norm1, block.norm_attention), (layer.norm2, block.norm_feed_forward),
-        ):  # fmt: skip
+            (layer.self_attn.out_proj, block.output),
+            (layer.linear1, block.inner),
+            (layer.linear2, block.outer),
+            (layer.norm1, block.norm_attention),
+            (layer.norm2, block.norm_feed_forward),
+        ):
             theirs.weight.copy_(ours.weight)
             theirs.bias.copy_(ours.bias)
     return layer

@@ -199,8 +199,11 @@ def test_pairs_are_counted_and_shuffling_moves_next_tokens_alone(windows) -> Non
     np.testing.assert_array_equal(shuffled.pair_counts(), ours.pair_counts())
 
     def pairs(source: WindowReading) -> list[tuple[int, int]]:
-        found = [(i, n) for ids, following in source._parts() for i, n in
-                 zip(ids[:, 1:].flatten().tolist(), following[:, 1:].flatten().tolist(), strict=True)]  # fmt: skip
+        found = [
+            (i, n)
+            for ids, following in source._parts()
+            for i, n in zip(ids[:, 1:].flatten().tolist(), following[:, 1:].flatten().tolist(), strict=True)
+        ]
         return sorted(found)
 
     assert pairs(shuffled) == pairs(ours)  # what follows a query stays, over all its occurrences

@@ -70,9 +70,7 @@ def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, optimizer: str, schedule: str
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    arguments = {
-        "steps": 10, "record_every": 3, "optimizer": optimizer, "schedule": schedule, "lr_y": 0.05, **SMALL
-    }  # fmt: skip
+    arguments = {"steps": 10, "record_every": 3, "optimizer": optimizer, "schedule": schedule, "lr_y": 0.05, **SMALL}
     whole = ss.train_text(corpus, **arguments)
     read = Columns.at
 
@@ -137,11 +135,36 @@ def test_several_processes_share_the_batch(tmp_path: Path) -> None:
         patch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
         corpus = small_corpus(tmp_path / "text")
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "-m", "scansnap",
-        "text", "train", str(tmp_path / "text"), "--steps", "8", "--record-every", "2", "--width", "12", "--lr-y", "1",
-        "--feed-forward", "8", "--window", "7", "--batch-size", "4", "--dropout", "0",
-        "--store", str(tmp_path / "two.zarr"),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--standalone",
+        "-m",
+        "scansnap",
+        "text",
+        "train",
+        str(tmp_path / "text"),
+        "--steps",
+        "8",
+        "--record-every",
+        "2",
+        "--width",
+        "12",
+        "--lr-y",
+        "1",
+        "--feed-forward",
+        "8",
+        "--window",
+        "7",
+        "--batch-size",
+        "4",
+        "--dropout",
+        "0",
+        "--store",
+        str(tmp_path / "two.zarr"),
+    ]
     environment = {**os.environ, "SCANSNAP_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     assert process.returncode == 0, process.stderr[-2000:]

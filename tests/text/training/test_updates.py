@@ -46,9 +46,12 @@ class Plain(nn.Module):
             attention.in_proj_bias.copy_(torch.cat([block.query.bias, block.key.bias, block.value.bias]))
             layer = self.layer
             for theirs, part in (
-                (attention.out_proj, block.output), (layer.linear1, block.inner), (layer.linear2, block.outer),
-                (layer.norm1, block.norm_attention), (layer.norm2, block.norm_feed_forward),
-            ):  # fmt: skip
+                (attention.out_proj, block.output),
+                (layer.linear1, block.inner),
+                (layer.linear2, block.outer),
+                (layer.norm1, block.norm_attention),
+                (layer.norm2, block.norm_feed_forward),
+            ):
                 theirs.load_state_dict(part.state_dict())
 
     def loss(self, inputs, targets):

@@ -32,9 +32,10 @@ def test_means_are_over_the_rows_of_all_windows(corpus: Corpus, monkeypatch) -> 
     for layer, weights in enumerate(model.attention(windows)):
         for head in range(2):
             rows = [
-                (row, w[:row + 1].numpy().astype(np.float64))
-                for window in weights[:, head] for row, w in enumerate(window)
-            ]  # fmt: skip
+                (row, w[: row + 1].numpy().astype(np.float64))
+                for window in weights[:, head]
+                for row, w in enumerate(window)
+            ]
             entropies = [-(w[w > 0] * np.log(w[w > 0])).sum() for row, w in rows if row > 0]
             shares = [-(w[w > 0] * np.log(w[w > 0])).sum() / np.log(row + 1) for row, w in rows if row > 0]
             top_1 = [w.max() for row, w in rows if row > 0]

@@ -103,9 +103,14 @@ def classes_from_counts(
     weights = occurrences[has_context] / occurrences[has_context].sum()
     query, next_token = np.searchsorted(names, queries_and_next).T
     classes = TextClasses.from_supports(
-        tokens=[ids] * len(probs), probs=list(probs), query=query, next_token=next_token, vocab_size=len(names),
-        weights=weights, token_names=counts.tokenizer.words(names),
-    )  # fmt: skip
+        tokens=[ids] * len(probs),
+        probs=list(probs),
+        query=query,
+        next_token=next_token,
+        vocab_size=len(names),
+        weights=weights,
+        token_names=counts.tokenizer.words(names),
+    )
     assert isinstance(classes, TextClasses)
     object.__setattr__(classes, "kept", shares)
     return classes

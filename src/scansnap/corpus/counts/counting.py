@@ -255,9 +255,16 @@ class _Work:
         tokens = np.arange(plan.vocab_size, dtype=np.int32)
         texts = [{**vars(text)} for text in (*plan.counted, *plan.texts)]
         description = {
-            "kind": KIND, "format": FORMAT, "window": plan.window, "least": plan.least, "vocab_size": plan.vocab_size,
-            "texts": texts, "tokenizer": corpus.tokenizer.name, "cuts": plan.cuts, "origin": provenance(),
-        }  # fmt: skip
+            "kind": KIND,
+            "format": FORMAT,
+            "window": plan.window,
+            "least": plan.least,
+            "vocab_size": plan.vocab_size,
+            "texts": texts,
+            "tokenizer": corpus.tokenizer.name,
+            "cuts": plan.cuts,
+            "origin": provenance(),
+        }
         with self._writing():
             remove_drafts(result)
             write_columns(

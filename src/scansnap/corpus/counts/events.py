@@ -78,9 +78,19 @@ def count_events(
     done = False
     while not done:
         done = count_groups(
-            ids, occurrences.positions, occurrences.queries, occurrences.next_tokens, window, least, *sums,
-            tables["triples"], tables["pairs"], tables["bigrams"], filled, state,
-        )  # fmt: skip
+            ids,
+            occurrences.positions,
+            occurrences.queries,
+            occurrences.next_tokens,
+            window,
+            least,
+            *sums,
+            tables["triples"],
+            tables["pairs"],
+            tables["bigrams"],
+            filled,
+            state,
+        )
         for place, (name, rows) in enumerate(tables.items()):
             size = int(filled[place])
             if size and (done or 2 * size >= capacity):

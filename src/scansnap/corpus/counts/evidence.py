@@ -129,10 +129,17 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
         next_count = int(row.data[best]) if row.nnz else 0
         token_word, next_word = words([token, next_token])
         return ContextToken(
-            token_word, count, int(occurrences[token]), float(context.cooccurrence[token]),
-            float(context.distinctness[token]), float(chance[place]), next_word, next_count, next_count / count,
+            token_word,
+            count,
+            int(occurrences[token]),
+            float(context.cooccurrence[token]),
+            float(context.distinctness[token]),
+            float(chance[place]),
+            next_word,
+            next_count,
+            next_count / count,
             float(next_probs[next_token]),
-        )  # fmt: skip
+        )
 
     distinct = np.flatnonzero(~says_little)
     distinct = distinct[np.argsort(-excess[distinct], kind="stable")][:top]

@@ -170,10 +170,17 @@ def read_columns(path: Path, names: list[str]) -> dict[str, Any]:
 def _writer(parquet: Any, path: Path, columns: tuple[str, ...]) -> Any:
     keys, numbers = columns[:-2], columns[-2:]
     return parquet.ParquetWriter(
-        path, _schema(columns), use_dictionary=False, store_schema=False, write_statistics=["query"],
-        compression="lz4", column_encoding=dict.fromkeys(keys, "PLAIN") | dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
-        write_batch_size=2**16, data_page_size=2**23, write_page_checksum=True,
-    )  # fmt: skip
+        path,
+        _schema(columns),
+        use_dictionary=False,
+        store_schema=False,
+        write_statistics=["query"],
+        compression="lz4",
+        column_encoding=dict.fromkeys(keys, "PLAIN") | dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
+        write_batch_size=2**16,
+        data_page_size=2**23,
+        write_page_checksum=True,
+    )
 
 
 def _schema(columns: tuple[str, ...]) -> pa.Schema:

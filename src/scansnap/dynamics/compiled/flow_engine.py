@@ -63,9 +63,17 @@ class KernelFlow:
             times, scale = self._work.log_times(runs, r)
             system = self._system._replace(lr_y=float(runs.lr_y[r]), lr_z=float(runs.lr_z[r]), scale=scale)
             u, _ = solve(
-                system, tableau(), beginning[r], times, options.rtol, options.atol, most_evaluations,
-                states[r], losses[r], accuracies[r],
-            )  # fmt: skip
+                system,
+                tableau(),
+                beginning[r],
+                times,
+                options.rtol,
+                options.atol,
+                most_evaluations,
+                states[r],
+                losses[r],
+                accuracies[r],
+            )
             reached[r] = scale * math.expm1(u)
 
         with ThreadPoolExecutor(available_threads()) as pool:

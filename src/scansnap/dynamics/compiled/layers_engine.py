@@ -99,9 +99,18 @@ class LayeredKernelEngine(LayeredEngine):
 
         def take(group: NDArray[np.int64], room: int) -> None:
             layered_gradients(
-                self._plan, self._matrices, arrays, group, self._options.layers, learn, self._rooms[room],
-                self._gradient, losses, accuracies, seen,
-            )  # fmt: skip
+                self._plan,
+                self._matrices,
+                arrays,
+                group,
+                self._options.layers,
+                learn,
+                self._rooms[room],
+                self._gradient,
+                losses,
+                accuracies,
+                seen,
+            )
 
         if len(self._groups) == 1:
             take(self._groups[0], 0)

@@ -122,9 +122,21 @@ def _backward(plan, rule, scratch, y, v, n, count, lr_y, is_last):
                 bend[w] += total(multiply(multiply(part, part), along))
                 store(f, w, 0, multiply(part, scale))  # so that f_i x_i is the sequence's part of G
         add_outer_products(
-            v, y, plan.slots, n * plan.heads + head, size + further, f, first, x, count, scratch.pull, plan.alone,
-            kind(lr_y), plan.column_rate, decay,
-        )  # fmt: skip
+            v,
+            y,
+            plan.slots,
+            n * plan.heads + head,
+            size + further,
+            f,
+            first,
+            x,
+            count,
+            scratch.pull,
+            plan.alone,
+            kind(lr_y),
+            plan.column_rate,
+            decay,
+        )
     if GENERAL and rule.modified:
         for i in range(count):
             add_row(scratch.residuals, n, scratch.factor[0, i], x, i)

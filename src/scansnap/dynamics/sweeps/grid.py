@@ -81,8 +81,9 @@ class Grid:
         lr_z = self.axes["lr_z"]
         if "lr_y" in self.axes:
             axis, other = "lr_y", "lr_y_over_lr_z"
-            values = np.divide(self.axes[axis], lr_z[:, None], out=np.full(self.shape[-3:-1], np.inf),
-                               where=lr_z[:, None] > 0)  # fmt: skip
+            values = np.divide(
+                self.axes[axis], lr_z[:, None], out=np.full(self.shape[-3:-1], np.inf), where=lr_z[:, None] > 0
+            )
             values = np.array(
                 [[float(f"{ratio:.12g}") for ratio in row] for row in values]
             )  # equal ratios compare equal

@@ -32,9 +32,13 @@ SIZES = (4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, -2.0, -4.0)
 SEQ_LEN = 9
 SETTING = replace(
-    SYN_SMALL, steps=200, batch_size=None, seq_len=SEQ_LEN, record_every=None,
+    SYN_SMALL,
+    steps=200,
+    batch_size=None,
+    seq_len=SEQ_LEN,
+    record_every=None,
     record=("attention", "fresh_loss", "fresh_accuracy"),
-)  # fmt: skip
+)
 SMALL = 64
 """The largest number of sequences in a set that is called small."""
 
@@ -52,8 +56,13 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     `fresh_accuracy`, and the share that counting predicts."""
     num_seeds = enough_seeds(num_seeds)
     classes = setting()
-    runs = sweep_of(classes, SETTING, num_sequences=SIZES, attention_prior=[{"common": prior} for prior in PRIORS],
-                    seeds=range(num_seeds))  # fmt: skip
+    runs = sweep_of(
+        classes,
+        SETTING,
+        num_sequences=SIZES,
+        attention_prior=[{"common": prior} for prior in PRIORS],
+        seeds=range(num_seeds),
+    )
     runs = runs.squeeze(("layer", "head"), drop=True).rename(attention_prior="prior", step="stage")
     runs = runs.assign_coords(prior=list(PRIORS), stage=["start", "end"])
     is_spurious = xr.DataArray(
@@ -93,16 +102,40 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, stage in enumerate(("start", "end")):
         at_stage = plain.sel(stage=stage)
         words = "before training" if stage == "start" else "after training"
-        left.errorbar(sizes, at_stage["spurious_mean"], at_stage["spurious_error"], **line(i), marker=MARKERS[i],
-                      capsize=2, markersize=4, label=words)  # fmt: skip
+        left.errorbar(
+            sizes,
+            at_stage["spurious_mean"],
+            at_stage["spurious_error"],
+            **line(i),
+            marker=MARKERS[i],
+            capsize=2,
+            markersize=4,
+            label=words,
+        )
     strong = dataset.sel(prior=PRIORS[-1], stage="end")
-    left.errorbar(sizes, strong["spurious_mean"], strong["spurious_error"], **line(2), marker=MARKERS[2], capsize=2,
-                  markersize=4, label=f"after training, prior {PRIORS[-1]:g}")  # fmt: skip
+    left.errorbar(
+        sizes,
+        strong["spurious_mean"],
+        strong["spurious_error"],
+        **line(2),
+        marker=MARKERS[2],
+        capsize=2,
+        markersize=4,
+        label=f"after training, prior {PRIORS[-1]:g}",
+    )
     for i, prior in enumerate(dataset["prior"].values):
         with_prior = dataset.sel(prior=prior)
         words = f"prior {prior:g} on common tokens" if prior else "no prior"
-        right.errorbar(sizes, with_prior["fresh_loss_mean"], with_prior["fresh_loss_error"], **line(i),
-                       marker=MARKERS[i], capsize=2, markersize=4, label=words)  # fmt: skip
+        right.errorbar(
+            sizes,
+            with_prior["fresh_loss_mean"],
+            with_prior["fresh_loss_error"],
+            **line(i),
+            marker=MARKERS[i],
+            capsize=2,
+            markersize=4,
+            label=words,
+        )
     for axes in (left, right):
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -111,8 +144,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     legend(left)
     legend(right)
     num_seeds = dataset.sizes["seed"]
-    figure.suptitle(f"Beyond the basic setting: training on N sequences, {num_seeds} seeds, bars: one standard error",
-                    fontsize=11)  # fmt: skip
+    figure.suptitle(
+        f"Beyond the basic setting: training on N sequences, {num_seeds} seeds, bars: one standard error", fontsize=11
+    )
     return figure
 
 
@@ -152,10 +186,16 @@ def _counting(dataset: xr.Dataset) -> Trend:
     varies = error > 0
     scores = ((start["spurious_mean"].values - dataset["counted"].values)[varies]) / error[varies]
     p = float(min(1.0, varies.sum() * 2 * stats.t.sf(np.abs(scores).max(), dataset.sizes["seed"] - 1)))
-    return Trend("Before training, attention on spurious tokens is what counting predicts.", "p above 0.01",
-                 float(np.abs(scores).max()), None, p, p > 0.01,
-                 f"largest difference in standard errors over {int(varies.sum())} sizes; t tests, Bonferroni's "
-                 f"correction; {dataset.sizes['seed']} seeds")  # fmt: skip
+    return Trend(
+        "Before training, attention on spurious tokens is what counting predicts.",
+        "p above 0.01",
+        float(np.abs(scores).max()),
+        None,
+        p,
+        p > 0.01,
+        f"largest difference in standard errors over {int(varies.sum())} sizes; t tests, Bonferroni's "
+        f"correction; {dataset.sizes['seed']} seeds",
+    )
 
 
 FIGURE = FigureRecipe(

@@ -36,8 +36,14 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     (start, scale, seed), and the share of pairs whose leaders differ at the start."""
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    uniform = sweep_of(classes, SETTING, init="uniform", init_scale_z=SCALES, seeds=range(num_seeds),
-                       record=("attention", "attention_logits"))  # fmt: skip
+    uniform = sweep_of(
+        classes,
+        SETTING,
+        init="uniform",
+        init_scale_z=SCALES,
+        seeds=range(num_seeds),
+        record=("attention", "attention_logits"),
+    )
     ends = np.empty((len(STARTS), len(SCALES), 2, num_seeds, HEADS), np.int64)
     for j, scale in enumerate(SCALES):
         runs = uniform.sel(init_scale_z=scale).rename(seed="run")
@@ -81,10 +87,25 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, start in enumerate(dataset["start"].values):
         with_start = dataset.sel(start=start)
         for axes, name in ((left, "differ"), (right, "foretold")):
-            axes.errorbar(scales, with_start[f"{name}_mean"], with_start[f"{name}_error"], **line(i), marker=MARKERS[i],
-                          capsize=2, markersize=4, label=words[str(start)])  # fmt: skip
-    left.plot(scales, dataset["differ_at_start_mean"].isel(start=0), **line(2), marker="o", markersize=9,
-              markerfacecolor="none", label="leaders at the start")  # fmt: skip
+            axes.errorbar(
+                scales,
+                with_start[f"{name}_mean"],
+                with_start[f"{name}_error"],
+                **line(i),
+                marker=MARKERS[i],
+                capsize=2,
+                markersize=4,
+                label=words[str(start)],
+            )
+    left.plot(
+        scales,
+        dataset["differ_at_start_mean"].isel(start=0),
+        **line(2),
+        marker="o",
+        markersize=9,
+        markerfacecolor="none",
+        label="leaders at the start",
+    )
     for axes in (left, right):
         axes.set_xscale("log", base=2)
         axes.set_xticks(scales, [f"{scale:g}" for scale in scales])
@@ -119,9 +140,16 @@ def _predicted(with_start: xr.Dataset, words: str) -> Trend:
     p = float(stats.t.sf((mean - 0.9) / error, len(per_seed) - 1)) if error > 0 else float(mean <= 0.9)
     shares = zip(with_start["scale"].values, with_start["foretold_mean"].values, strict=True)
     by_scale = ", ".join(f"{value:.0%} at {scale:g}" for scale, value in shares)
-    return Trend(f"Theorem 3's r(0) says which token wins ({words}).", "above 0.9", mean, error, p, p <= LEVEL,
-                 f"share of heads whose winner led at the start, mean over scales ({by_scale}); one-sided t test over "
-                 f"{len(per_seed)} seeds")  # fmt: skip
+    return Trend(
+        f"Theorem 3's r(0) says which token wins ({words}).",
+        "above 0.9",
+        mean,
+        error,
+        p,
+        p <= LEVEL,
+        f"share of heads whose winner led at the start, mean over scales ({by_scale}); one-sided t test over "
+        f"{len(per_seed)} seeds",
+    )
 
 
 FIGURE = FigureRecipe(

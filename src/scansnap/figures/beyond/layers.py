@@ -85,8 +85,16 @@ def draw(dataset: xr.Dataset) -> Figure:
     axes = panels[-1]
     for i, depth in enumerate(dataset["depth"].values):
         layers = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
-        axes.errorbar(layers["layer"], layers["moment_mean"], layers["moment_error"], **line(i), marker=MARKERS[i],
-                      capsize=2, markersize=5, label="1 layer" if depth == 1 else f"{depth} layers")  # fmt: skip
+        axes.errorbar(
+            layers["layer"],
+            layers["moment_mean"],
+            layers["moment_error"],
+            **line(i),
+            marker=MARKERS[i],
+            capsize=2,
+            markersize=5,
+            label="1 layer" if depth == 1 else f"{depth} layers",
+        )
     axes.set_xticks(dataset["layer"].values)
     axes.set_ylim(0, None)
     label(axes, x="layer (the last reads the query)", y="updates to half of what is lost", title="a layer's moment")

@@ -60,10 +60,17 @@ def _apart(vocab_size: int) -> float:
     """The largest difference of Z after 1,000 steps between the two normalizations, relative to the largest entry."""
     classes = synthetic(num_query=2, next_per_query=1, vocab_size=vocab_size)
     z = [
-        flow(classes, lr_y=1.0, lr_z=1.0, times=[1000.0], normalization=name, record=("attention_logits",),
-             progress=False)["attention_logits"].values
+        flow(
+            classes,
+            lr_y=1.0,
+            lr_z=1.0,
+            times=[1000.0],
+            normalization=name,
+            record=("attention_logits",),
+            progress=False,
+        )["attention_logits"].values
         for name in NORMALIZATIONS
-    ]  # fmt: skip
+    ]
     return float(np.abs(z[1] - z[0]).max() / np.abs(z[0]).max())
 
 
@@ -71,9 +78,13 @@ def _learned(rarer: float) -> tuple[float, float]:
     """When each of two classes, drawn with probabilities `rarer` and 1 - `rarer`, has learned to attend."""
     equal = synthetic(num_query=2, next_per_query=1, vocab_size=1000)
     classes = SequenceClasses.from_supports(
-        tokens=[equal.support(i) for i in range(2)], probs=[equal.support_probs(i) for i in range(2)],
-        query=equal.query, next_token=equal.next_token, vocab_size=equal.vocab_size, weights=[rarer, 1 - rarer],
-    )  # fmt: skip
+        tokens=[equal.support(i) for i in range(2)],
+        probs=[equal.support_probs(i) for i in range(2)],
+        query=equal.query,
+        next_token=equal.next_token,
+        vocab_size=equal.vocab_size,
+        weights=[rarer, 1 - rarer],
+    )
     times = np.geomspace(1, 1e4, 120)
     runs = flow(classes, lr_y=1.0, lr_z=1.0, times=times, record=("attention_logits",), progress=False)
     z = runs["attention_logits"].isel(run=0, layer=0, head=0)
@@ -120,21 +131,41 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     clock = stats.linregress(np.log(rarer), np.log(learned)).slope
     lead = dataset["learned"].sel(member="other class").values / learned
     return [
-        rise("With LayerNorm, too, common tokens lose attention.",
-             (common.isel(step=0) - last).sel(normalization="layer"), "attention lost by common tokens"),
-        rise("With LayerNorm, too, attention on distinct tokens becomes sparse.",
-             (entropy.isel(step=0) - entropy.isel(step=-1)).sel(normalization="layer"), "entropy lost"),
+        rise(
+            "With LayerNorm, too, common tokens lose attention.",
+            (common.isel(step=0) - last).sel(normalization="layer"),
+            "attention lost by common tokens",
+        ),
+        rise(
+            "With LayerNorm, too, attention on distinct tokens becomes sparse.",
+            (entropy.isel(step=0) - entropy.isel(step=-1)).sel(normalization="layer"),
+            "entropy lost",
+        ),
         _unaffected(last.sel(normalization="layer") - last.sel(normalization="l2")),
-        exact("What LayerNorm changes falls like 1/M.", "slope -1 ± 0.1", slope, abs(slope + 1) <= 0.1,
-              f"log-log slope of the difference in Z against M, from {dataset['vocab_size'].values[2]} tokens on"),
-        exact("A class learns on the clock P(n) t.", "slope -1 ± 0.1", clock, abs(clock + 1) <= 0.1,
-              f"log-log slope of the steps until a class's lead has gained {GAIN:g}, against P(n) from {rarer[0]:g} to "
-              f"{rarer[-1]:g}; both classes share ten common tokens"),
-        exact("Of two classes that share tokens the rarer learns to attend first.", "above 1", lead[1:].min(),
-              bool((lead[1:] > 1).all()),
-              f"time of the likelier class over that of the rarer, the least over P(n) from {rarer[1]:g} to "
-              f"{rarer[-1]:g}; {lead[-1]:.3g} at {rarer[-1]:g}"),
-    ]  # fmt: skip
+        exact(
+            "What LayerNorm changes falls like 1/M.",
+            "slope -1 ± 0.1",
+            slope,
+            abs(slope + 1) <= 0.1,
+            f"log-log slope of the difference in Z against M, from {dataset['vocab_size'].values[2]} tokens on",
+        ),
+        exact(
+            "A class learns on the clock P(n) t.",
+            "slope -1 ± 0.1",
+            clock,
+            abs(clock + 1) <= 0.1,
+            f"log-log slope of the steps until a class's lead has gained {GAIN:g}, against P(n) from {rarer[0]:g} to "
+            f"{rarer[-1]:g}; both classes share ten common tokens",
+        ),
+        exact(
+            "Of two classes that share tokens the rarer learns to attend first.",
+            "above 1",
+            lead[1:].min(),
+            bool((lead[1:] > 1).all()),
+            f"time of the likelier class over that of the rarer, the least over P(n) from {rarer[1]:g} to "
+            f"{rarer[-1]:g}; {lead[-1]:.3g} at {rarer[-1]:g}",
+        ),
+    ]
 
 
 def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> Trend:
@@ -143,10 +174,15 @@ def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> Trend:
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
     p = float(stats.t.sf((limit - abs(values.mean())) / error, len(values) - 1))
     return Trend(
-        "Subtracting the mean does not affect the result much (M = 34).", f"within ±{limit:g}", float(values.mean()),
-        error, p, p <= LEVEL, f"attention on common tokens after training, LayerNorm minus l2; two one-sided paired t "
+        "Subtracting the mean does not affect the result much (M = 34).",
+        f"within ±{limit:g}",
+        float(values.mean()),
+        error,
+        p,
+        p <= LEVEL,
+        f"attention on common tokens after training, LayerNorm minus l2; two one-sided paired t "
         f"tests over {len(values)} seeds, level {LEVEL:.0%}",
-    )  # fmt: skip
+    )
 
 
 FIGURE = FigureRecipe(

@@ -73,8 +73,12 @@ def draw(dataset: xr.Dataset) -> Figure:
             axes.text(rate, token, f"{share[token, rate]:.0%}", ha="center", va="center", fontsize=8, color=shade)
         axes.set_xticks(range(3), [f"{rate:g}" for rate in of_optimizer["lr"].values])
         axes.set_yticks(range(dataset.sizes["token"]), [str(token) for token in dataset["token"].values])
-        label(axes, x="$\\eta_Y = \\eta_Z$", y="distinct token, rare to frequent" if i == 0 else "",
-              title=str(optimizer).replace("_", " "))  # fmt: skip
+        label(
+            axes,
+            x="$\\eta_Y = \\eta_Z$",
+            y="distinct token, rare to frequent" if i == 0 else "",
+            title=str(optimizer).replace("_", " "),
+        )
         axes.grid(visible=False)
     bar = figure.colorbar(image, ax=panels, location="right", fraction=0.03, pad=0.01)
     bar.set_label("share of runs that it wins", fontsize=9)
@@ -98,10 +102,17 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     for name, (cramers_v, _), p in zip(names, tests, corrected, strict=True):
         if name != "sgd":
             tested.append(
-                Trend(f"Under {name} the rate decides which token wins.", "V above 0", cramers_v, None, float(p),
-                      bool(p <= LEVEL), f"Cramér's V of winner and rate; {SHUFFLES} shuffles of the rates within each "
-                      f"of {winners.shape[2]} seeds, Holm's correction for {len(names)}, level {LEVEL:.0%}")
-            )  # fmt: skip
+                Trend(
+                    f"Under {name} the rate decides which token wins.",
+                    "V above 0",
+                    cramers_v,
+                    None,
+                    float(p),
+                    bool(p <= LEVEL),
+                    f"Cramér's V of winner and rate; {SHUFFLES} shuffles of the rates within each "
+                    f"of {winners.shape[2]} seeds, Holm's correction for {len(names)}, level {LEVEL:.0%}",
+                )
+            )
     tested += [_reproducible(name, of_rule) for name, of_rule in zip(names, winners, strict=True) if name != "sgd"]
     return tested
 
@@ -119,9 +130,16 @@ def _reproducible(name: str, winners: NDArray[np.int64]) -> Trend:
     without = np.array([agreement(np.delete(winners, s, axis=1)) for s in range(num_seeds)])
     error = float(np.sqrt((num_seeds - 1) / num_seeds * ((without - without.mean()) ** 2).sum()))
     p = float(stats.norm.sf((share - 0.5) / error)) if error > 0 else float(share <= 0.5)
-    return Trend(f"Under {name} two seeds mostly agree on the winner.", "above 0.5", share, error, p, p <= LEVEL,
-                 f"share of pairs among {num_seeds} seeds with the same winner, mean over three rates; jackknife over "
-                 f"seeds, normal approximation, level {LEVEL:.0%}")  # fmt: skip
+    return Trend(
+        f"Under {name} two seeds mostly agree on the winner.",
+        "above 0.5",
+        share,
+        error,
+        p,
+        p <= LEVEL,
+        f"share of pairs among {num_seeds} seeds with the same winner, mean over three rates; jackknife over "
+        f"seeds, normal approximation, level {LEVEL:.0%}",
+    )
 
 
 FIGURE = FigureRecipe(

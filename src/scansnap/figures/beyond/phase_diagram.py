@@ -109,19 +109,37 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     share = dataset["winner_share"]
     sparser = share.diff("lr_y") < 0
     return [
-        exact(f"If the rates are within a factor of {NEAR:g} of each other, attention snaps at t_0.",
-              "a factor of at most 2", factor[alike].max(), factor[alike].max() <= 2,
-              f"the largest factor between the time of the snap and t_0, of {alike.sum()} runs"),
-        exact("When attention snaps depends on η_Y alone.", "a factor of at most 2", spread, spread <= 2,
-              f"longest over shortest time of the snap with η_Z from {LEAST:g} to {MOST:g} at the same η_Y, the "
-              "largest over η_Y"),
-        exact("With η_Z fixed a smaller η_Y leads to sparser attention.", "at least 0.9", float(sparser.mean()),
-              bool(sparser.mean() >= 0.9),
-              f"share of pairs of neighboring η_Y in which the smaller gives the winner more attention at t = "
-              f"{TIMES[-1]:.0e}"),
-        exact("Attention does not become winner-takes-all.", "below 0.5", float(share.max()), bool(share.max() < 0.5),
-              f"the largest share of attention on one token at t = {TIMES[-1]:.0e}"),
-    ]  # fmt: skip
+        exact(
+            f"If the rates are within a factor of {NEAR:g} of each other, attention snaps at t_0.",
+            "a factor of at most 2",
+            factor[alike].max(),
+            factor[alike].max() <= 2,
+            f"the largest factor between the time of the snap and t_0, of {alike.sum()} runs",
+        ),
+        exact(
+            "When attention snaps depends on η_Y alone.",
+            "a factor of at most 2",
+            spread,
+            spread <= 2,
+            f"longest over shortest time of the snap with η_Z from {LEAST:g} to {MOST:g} at the same η_Y, the "
+            "largest over η_Y",
+        ),
+        exact(
+            "With η_Z fixed a smaller η_Y leads to sparser attention.",
+            "at least 0.9",
+            float(sparser.mean()),
+            bool(sparser.mean() >= 0.9),
+            f"share of pairs of neighboring η_Y in which the smaller gives the winner more attention at t = "
+            f"{TIMES[-1]:.0e}",
+        ),
+        exact(
+            "Attention does not become winner-takes-all.",
+            "below 0.5",
+            float(share.max()),
+            bool(share.max() < 0.5),
+            f"the largest share of attention on one token at t = {TIMES[-1]:.0e}",
+        ),
+    ]
 
 
 FIGURE = FigureRecipe(

@@ -122,9 +122,12 @@ def prepare(
         },
     )
     options = {
-        "corpus": corpus.name, "passes": int(changes.attrs["passes"]), "num_seeds": changes.sizes["seed"],
-        "least": LEAST, "top": TOP,
-    }  # fmt: skip
+        "corpus": corpus.name,
+        "passes": int(changes.attrs["passes"]),
+        "num_seeds": changes.sizes["seed"],
+        "least": LEAST,
+        "top": TOP,
+    }
     return described(dataset, options)
 
 
@@ -147,8 +150,13 @@ def _draw_ratios(axes: Any, dataset: xr.Dataset) -> None:
         values = of_model.sel(explanation="prediction")
         axes.plot(of_model["ratio"], values, **line(i), marker=MARKERS[i], markersize=4, label=model)
         if i == 0:
-            axes.plot(of_model["ratio"], of_model.sel(explanation="control"), color="gray", linestyle=":",
-                      label=f"{model}, shuffled text")  # fmt: skip
+            axes.plot(
+                of_model["ratio"],
+                of_model.sel(explanation="control"),
+                color="gray",
+                linestyle=":",
+                label=f"{model}, shuffled text",
+            )
             methods = [f"population {ratio:g}" for ratio in of_model["ratio"].values]
             if set(methods) <= set(dataset["method"].values):
                 at_ratio = (
@@ -187,8 +195,11 @@ def _draw_ladder(axes: Any, dataset: xr.Dataset) -> None:
         axes.vlines(places + 0.27 * (i - 1), low, high, color=COLORS[6], linewidth=1)
     axes.axhline(0, color=COLORS[6], linewidth=0.7)
     axes.set_xticks(places, dataset["model"].values[order].tolist(), rotation=30, ha="right")
-    label(axes, y="prediction against what was learned",
-          title=f"One change at a time, $\\eta_Y/\\eta_Z = {trials.RATIO:g}$; lines: range over seeds")  # fmt: skip
+    label(
+        axes,
+        y="prediction against what was learned",
+        title=f"One change at a time, $\\eta_Y/\\eta_Z = {trials.RATIO:g}$; lines: range over seeds",
+    )
     legend(axes)
 
 

@@ -108,9 +108,16 @@ def train(
     read = Columns(text.train, cell.batch_size, WINDOW).inputs()
     text = replace(text, splits=MappingProxyType({"train": text.train, "valid": read}))
     setting: dict[str, Any] = {
-        "model": cell.model, "lr_y": cell.lr, "schedule": cell.schedule, "batch_size": cell.batch_size,
-        "window": WINDOW, "steps": steps, "record_every": max(1, steps // RECORDS), "patterns": 0, "device": device,
-    }  # fmt: skip
+        "model": cell.model,
+        "lr_y": cell.lr,
+        "schedule": cell.schedule,
+        "batch_size": cell.batch_size,
+        "window": WINDOW,
+        "steps": steps,
+        "record_every": max(1, steps // RECORDS),
+        "patterns": 0,
+        "device": device,
+    }
     if cell.model == "transformer":
         setting |= {"width": width, "feed_forward": width, "dropout": 0.0, "seed": seed}
     else:
@@ -237,8 +244,15 @@ def _against_loss(axes: Axes, dataset: xr.Dataset) -> None:
     for i in range(dataset.sizes["cell"]):
         cell = dataset.isel(cell=i)
         color, marker = COLORS[sizes.index(int(cell["size"]))], MARKERS[rates.index(float(cell["lr"]))]
-        axes.plot(cell["loss"], cell["late"].clip(min=LEAST), marker=marker, color=color, markersize=8, linestyle="",
-                  alpha=0.8)  # fmt: skip
+        axes.plot(
+            cell["loss"],
+            cell["late"].clip(min=LEAST),
+            marker=marker,
+            color=color,
+            markersize=8,
+            linestyle="",
+            alpha=0.8,
+        )
     losses = np.log10(dataset["loss"].values)
     if np.isfinite(losses).any():  # otherwise all diverged
         decades = 10.0 ** np.arange(np.floor(np.nanmin(losses)), np.ceil(np.nanmax(losses)) + 1)
@@ -281,11 +295,13 @@ def _trends(dataset: xr.Dataset, name: str, middle: float) -> list[Trend]:
     at_batch = _chosen(dataset, batch_size=BATCH_SIZE)
     constant, falling = (_chosen(at_batch, schedule=schedule) for schedule in ("constant", FALLING))
     tested = [
-        _loss_decides(f"At a constant rate attention freezes where the training loss is small ({name}).",
-                      constant, "snap_step"),
-        _loss_orders(f"At a constant rate attention moves the less late, the smaller the training loss ({name}).",
-                     constant),
-    ]  # fmt: skip
+        _loss_decides(
+            f"At a constant rate attention freezes where the training loss is small ({name}).", constant, "snap_step"
+        ),
+        _loss_orders(
+            f"At a constant rate attention moves the less late, the smaller the training loss ({name}).", constant
+        ),
+    ]
     if dataset.sizes["seed"] > 1:
         at_middle = _chosen(dataset, schedule="constant", lr=middle)
         tested += [
@@ -296,13 +312,20 @@ def _trends(dataset: xr.Dataset, name: str, middle: float) -> list[Trend]:
     by_updates, by_rate = (np.isfinite(falling[clock].values) for clock in ("snap_step", "snap_by_rate"))
     return [
         *tested,
-        exact(f"A falling rate stops attention that has not settled ({name}).", "above 0 runs",
-              (by_updates & ~by_rate).sum(), (by_updates & ~by_rate).any(),
-              f"runs frozen by updates but not per unit of rate; of {by_rate.size} runs {by_updates.sum()} are frozen "
-              f"by updates, {by_rate.sum()} per unit of rate; seeds: {dataset.sizes['seed']}"),
-        _loss_decides(f"Per unit of a falling rate attention freezes where the training loss is small ({name}).",
-                      falling, "snap_by_rate"),
-    ]  # fmt: skip
+        exact(
+            f"A falling rate stops attention that has not settled ({name}).",
+            "above 0 runs",
+            (by_updates & ~by_rate).sum(),
+            (by_updates & ~by_rate).any(),
+            f"runs frozen by updates but not per unit of rate; of {by_rate.size} runs {by_updates.sum()} are frozen "
+            f"by updates, {by_rate.sum()} per unit of rate; seeds: {dataset.sizes['seed']}",
+        ),
+        _loss_decides(
+            f"Per unit of a falling rate attention freezes where the training loss is small ({name}).",
+            falling,
+            "snap_by_rate",
+        ),
+    ]
 
 
 def _settings(dataset: xr.Dataset, *names: str) -> list[NDArray[np.float64]]:

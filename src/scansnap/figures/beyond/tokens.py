@@ -37,8 +37,12 @@ NUM_SEEDS = 5
 PASSES = 3
 QUERIES = 30
 TOKENS = 3000
-WORDS = {"distinctness": "distinctness", "cooccurrence": "co-occurrence", "frequency": "raw frequency",
-         "control": "shuffled control"}  # fmt: skip
+WORDS = {
+    "distinctness": "distinctness",
+    "cooccurrence": "co-occurrence",
+    "frequency": "raw frequency",
+    "control": "shuffled control",
+}
 
 
 def train(
@@ -59,8 +63,9 @@ def train(
     common = {"positions": "none", "steps": steps, "record_every": steps, "device": device, "precision": precision}
     settings = [
         {**common, "lr_y": LR_Y, "lr_z": LR_Y / ratio, "seed": seed}
-        for ratio in ratios for seed in text_runs.seeds_of(num_seeds)
-    ]  # fmt: skip
+        for ratio in ratios
+        for seed in text_runs.seeds_of(num_seeds)
+    ]
     shape = (len(ratios), num_seeds)
     logits = np.empty((len(settings), 2, len(queries), len(tokens)), np.float32)
     losses, entropies = np.empty((2, len(settings)))
@@ -161,8 +166,17 @@ def draw(dataset: xr.Dataset) -> Figure:
             values = dataset[name].sel(explanation=explanation).transpose("ratio", "seed")
             spread = values.std("seed", ddof=1) if values.sizes["seed"] > 1 else None
             style = {"color": "gray", "linestyle": ":"} if explanation == "control" else line(i)
-            axes.errorbar(ratios * 1.03**i, values.mean("seed"), spread, **style, marker=MARKERS[i], markersize=4,
-                          capsize=2, linewidth=1.4, label=WORDS[str(explanation)])  # fmt: skip
+            axes.errorbar(
+                ratios * 1.03**i,
+                values.mean("seed"),
+                spread,
+                **style,
+                marker=MARKERS[i],
+                markersize=4,
+                capsize=2,
+                linewidth=1.4,
+                label=WORDS[str(explanation)],
+            )
         axes.axhline(0, color=COLORS[6], linewidth=0.7)
         log_axis(axes, ratios)
         label(axes, x="$\\eta_Y/\\eta_Z$", y="rank correlation with the change of logits", title=title)
@@ -181,11 +195,20 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         partial = dataset["partial"].sel(explanation=name)
         for ratio in ends:
             what = f"partial rank correlation of {WORDS[name]} with the change of logits, mean over queries"
-            tested.append(rise(f"{WORDS[name].capitalize()} gains attention at η_Y/η_Z = {ratio:g} ({theorem}).",
-                              partial.sel(ratio=ratio).values, what))  # fmt: skip
-        tested.append(rise(f"{WORDS[name].capitalize()} matters more at η_Y/η_Z = {ends[1]:g} than at {ends[0]:g}.",
-                          (partial.sel(ratio=ends[1]) - partial.sel(ratio=ends[0])).values,
-                          "difference of these correlations, same seeds"))  # fmt: skip
+            tested.append(
+                rise(
+                    f"{WORDS[name].capitalize()} gains attention at η_Y/η_Z = {ratio:g} ({theorem}).",
+                    partial.sel(ratio=ratio).values,
+                    what,
+                )
+            )
+        tested.append(
+            rise(
+                f"{WORDS[name].capitalize()} matters more at η_Y/η_Z = {ends[1]:g} than at {ends[0]:g}.",
+                (partial.sel(ratio=ends[1]) - partial.sel(ratio=ends[0])).values,
+                "difference of these correlations, same seeds",
+            )
+        )
     return tested
 
 

@@ -48,9 +48,16 @@ class FusedCrossEntropy(LinearCrossEntropy):
             self._totals = hidden.new_empty(len(self._errors) // ROWS, self._errors.shape[1])
         normalizers, losses = self._normalize(hidden, targets, self._errors)
         make_errors[(len(self._totals), self._errors.shape[1] // TOKENS)](
-            self._errors, targets, normalizers, self._totals, count, self._errors.shape[1],
-            ROWS=ROWS, TOKENS=TOKENS, num_warps=4,
-        )  # fmt: skip
+            self._errors,
+            targets,
+            normalizers,
+            self._totals,
+            count,
+            self._errors.shape[1],
+            ROWS=ROWS,
+            TOKENS=TOKENS,
+            num_warps=4,
+        )
         return losses.mean()
 
     def backward(self, hidden: Tensor, factor: Tensor) -> Tensor:
@@ -79,15 +86,37 @@ class FusedCrossEntropy(LinearCrossEntropy):
         rows, blocks = len(logits) // ROWS, logits.shape[1] // TOKENS
         tops, sums = hidden.new_empty(2, blocks, count).unbind()
         make_logits[(rows, blocks)](
-            hidden.to(self.dtype).contiguous(), decoder, self.bias.detach(), logits, tops, sums, count, len(decoder),
-            logits.shape[1], WIDTH=width, ROWS=ROWS, TOKENS=TOKENS, DEPTH=DEPTH, PRECISION="tf32x3",
-            num_warps=4, num_stages=3,
-        )  # fmt: skip
+            hidden.to(self.dtype).contiguous(),
+            decoder,
+            self.bias.detach(),
+            logits,
+            tops,
+            sums,
+            count,
+            len(decoder),
+            logits.shape[1],
+            WIDTH=width,
+            ROWS=ROWS,
+            TOKENS=TOKENS,
+            DEPTH=DEPTH,
+            PRECISION="tf32x3",
+            num_warps=4,
+            num_stages=3,
+        )
         normalizers, losses = hidden.new_empty(2, count).unbind()
         normalize[(rows * ROWS // 4,)](
-            logits, targets, tops, sums, normalizers, losses, count, logits.shape[1], blocks,
-            ROWS=4, BLOCKS=1 << (blocks - 1).bit_length(),
-        )  # fmt: skip
+            logits,
+            targets,
+            tops,
+            sums,
+            normalizers,
+            losses,
+            count,
+            logits.shape[1],
+            blocks,
+            ROWS=4,
+            BLOCKS=1 << (blocks - 1).bit_length(),
+        )
         return normalizers, losses
 
 

@@ -13,9 +13,21 @@ import triton.language as tl
 
 @triton.jit
 def make_logits(
-    hidden, decoder, bias, logits, tops, sums, count, vocab, stride,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, TOKENS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    hidden,
+    decoder,
+    bias,
+    logits,
+    tops,
+    sums,
+    count,
+    vocab,
+    stride,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """Logits (N, V); the largest of each row and block of tokens, and the sum of exponentials below it (blocks, N)."""
     block = tl.program_id(1)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

@@ -58,10 +58,17 @@ def sizes(
 ) -> dict[str, int]:
     """The size of each dimension."""
     return {
-        "run": 1, "step": records, "layer": layers, "head": heads, "window": patterns,
-        "query_position": window, "key_position": window, "query": queries, "token": tokens,
+        "run": 1,
+        "step": records,
+        "layer": layers,
+        "head": heads,
+        "window": patterns,
+        "query_position": window,
+        "key_position": window,
+        "query": queries,
+        "token": tokens,
         "rank": min(WINNERS, tokens),
-    }  # fmt: skip
+    }
 
 
 def recorded(size: Mapping[str, int]) -> list[str]:

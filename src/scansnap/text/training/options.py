@@ -49,9 +49,10 @@ class RunOptions(WindowOptions):
     )
     schedule: str | Schedule = field(
         default="constant",
-        metadata=option(f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.",
-                        MemberKind(SCHEDULES)),
-    )  # fmt: skip
+        metadata=option(
+            f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.", MemberKind(SCHEDULES)
+        ),
+    )
     steps: int | None = field(default=None, metadata=option("Updates", least=0, none="makes one pass over the text"))
     batch_size: int = field(default=20, metadata=option("Windows per update.", least=1))
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))

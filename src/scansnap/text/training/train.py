@@ -132,16 +132,24 @@ class TextTraining:
             self._windows = torch.from_numpy(windows).to(self._ranks.device)  # (N, T + 1)
             self._watch = Watch(self.model, spread(self._windows, plan.measured)[:, :-1])
         self._size = text_dataset.sizes(
-            len(plan.record_steps), shape.layers, shape.heads, min(options.patterns, len(self._watch.sample)),
-            shape.window, len(queries), shape.vocab_size,
-        )  # fmt: skip
+            len(plan.record_steps),
+            shape.layers,
+            shape.heads,
+            min(options.patterns, len(self._watch.sample)),
+            shape.window,
+            len(queries),
+            shape.vocab_size,
+        )
         variables = text_dataset.variables(self._size)
         self._template = self._make_template(shape, queries)
         weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
         self._recorder = Recorder(
-            self._template, variables, store if self._ranks.is_first else None,
-            more_bytes=weights * (1 + 2 * (1 + self._learner.moments)), defaults=options.described_defaults(),
-        )  # fmt: skip
+            self._template,
+            variables,
+            store if self._ranks.is_first else None,
+            more_bytes=weights * (1 + 2 * (1 + self._learner.moments)),
+            defaults=options.described_defaults(),
+        )
         over_steps = {name: variable for name, variable in variables.items() if "step" in variable.dimensions}
         self._records = Records(self._recorder, over_steps, self._size["step"])
         self._diverged = -1
@@ -287,11 +295,15 @@ class TextTraining:
         windows = self._watch.sample[: self._size["window"]].cpu().numpy()
         words = np.array([self.corpus.words(row) for row in windows], dtype=np.str_)
         described = {
-            **self.options.described(), **asdict(self.plan), "lr_z": self.options.rate_z,
-            "vocab_size": shape.vocab_size, "corpus": self.corpus.name,
-            "corpus_fingerprint": self.corpus.fingerprint, "tokenizer": self.corpus.tokenizer.name,
+            **self.options.described(),
+            **asdict(self.plan),
+            "lr_z": self.options.rate_z,
+            "vocab_size": shape.vocab_size,
+            "corpus": self.corpus.name,
+            "corpus_fingerprint": self.corpus.fingerprint,
+            "tokenizer": self.corpus.tokenizer.name,
             "processes": self._ranks.count,
-        }  # fmt: skip
+        }
         run: dict[str, float | int | str] = {"lr_y": self.options.lr_y, "lr_z": self.options.rate_z}
         if isinstance(self.options, TextOptions):
             run["seed"] = self.options.seed

@@ -52,8 +52,9 @@ class Updates:
             share = None if rate_share is None else self._rate_share
             self._graph = BatchGraph(
                 lambda ids, next_ids: self._capture(ids, next_ids, share),
-                inputs.to(self._device), targets.to(self._device),
-            )  # fmt: skip
+                inputs.to(self._device),
+                targets.to(self._device),
+            )
         torch.manual_seed(_seed_of(self._options.seed, self._ranks.rank, step))
         if self._graph is None:
             self._update(inputs.to(self._device), targets.to(self._device), rate_share)
