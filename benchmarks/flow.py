@@ -29,7 +29,7 @@ import scansnap as ss
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.flow_engine import FlowWork
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
-from scansnap.runtime.threads import available_threads, one_thread
+from scansnap.runtime.machine import available_threads, one_thread
 
 TIMES = np.geomspace(1, 1e12, 97)
 MOST_EVALUATIONS = 100_000

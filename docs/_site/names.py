@@ -31,7 +31,7 @@ from _site.types import short_types
 from scansnap import HeadQuantity, Quantity
 from scansnap.runtime.formulas import readable
 from scansnap.validation.options import Options
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 
 for _name in MODULES:  # autodoc looks for them where they are seen, which is not always where they live
     sys.modules.setdefault(f"scansnap.{_name}", getattr(scansnap, _name))
@@ -71,7 +71,7 @@ def _members(values: Mapping[str, Any]) -> list[str]:
 
 
 def _sentence(values: Mapping[str, Any], name: str) -> str:
-    if not isinstance(values, OpenList):
+    if not isinstance(values, Registry):
         return f"{values[name].about}."
     member, maker = values.member(name), values[name]
     if isinstance(member, Quantity | HeadQuantity):

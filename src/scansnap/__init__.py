@@ -8,7 +8,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.machine import needs_torch
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
 _HOMES = {name: home for home, name in re.findall(r"^from (scansnap\S*) import \w+ as (\w+)$", _STUB, re.MULTILINE)}

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from scansnap.cli.app import COMMANDS, GROUPS, app
 from scansnap.runtime.errors import ScanSnapError
-from scansnap.validation.user_file import user_mistake
+from scansnap.validation.user_code import user_mistake
 from tests.faults.values import HOSTILE_NAMES
 
 WORDS = (

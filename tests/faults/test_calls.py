@@ -156,7 +156,7 @@ def public_functions() -> dict[str, Callable[..., object]]:
 
 def test_every_public_function_has_a_door() -> None:
     """A new function gets the checks by its decorator; one without it fails here."""
-    assert {name for name, function in public_functions().items() if not hasattr(function, "gate")} == set()
+    assert {name for name, function in public_functions().items() if not hasattr(function, "validator")} == set()
 
 
 def test_every_public_name_is_called(folder: Path) -> None:

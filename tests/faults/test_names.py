@@ -23,8 +23,7 @@ from scansnap.figures import attention_over_time
 from scansnap.figures.plain_text import plain
 from scansnap.figures.word_attention import draw_words
 from scansnap.report.html import render
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import InputError, printable, unknown
 from scansnap.runtime.progress import progress_bar
 from tests.faults.commands import run
 from tests.faults.values import HOSTILE_NAMES

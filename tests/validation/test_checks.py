@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scansnap.runtime.errors import InputError, ScanSnapError, unknown
+from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.validation import checks
 
 HUGE = 10**400  # beyond every float
@@ -21,14 +21,14 @@ def name(value: Any) -> str:
 
 @pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3)], ids=repr)
 def test_whole_numbers(value: Any) -> None:
-    assert checks.whole("n", value, least=3, most=3) == 3
-    assert type(checks.whole("n", value)) is int
+    assert checks.integer("n", value, least=3, most=3) == 3
+    assert type(checks.integer("n", value)) is int
 
 
 @pytest.mark.parametrize("value", [2, 1001, True, np.True_, 3.0, "3", None, [3]], ids=repr)
 def test_what_is_no_whole_number(value: Any) -> None:
     with pytest.raises(InputError) as caught:
-        checks.whole("n", value, least=3, most=1000)
+        checks.integer("n", value, least=3, most=1000)
     assert str(caught.value) == f"n is {value!r}: give a whole number from 3 to 1,000."
 
 
@@ -119,8 +119,8 @@ def test_lists_are_told_from_values() -> None:
 
 
 def test_sentences_stay_short() -> None:
-    assert checks.shortened([1, 2]) == "[1, 2]"
-    assert checks.shortened("a" * 100) == "'" + "a" * 56 + "..."
+    assert short_repr([1, 2]) == "[1, 2]"
+    assert short_repr("a" * 100) == "'" + "a" * 56 + "..."
     assert checks.listed(np.arange(3)) == "0, 1, 2"
     assert checks.listed(range(9), most=2) == "0, 1, ..."
 

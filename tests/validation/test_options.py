@@ -11,13 +11,13 @@ import pytest
 
 from scansnap.runtime.errors import InputError
 from scansnap.validation.argument_types import (
-    ChoiceKind,
-    FlagKind,
-    Kind,
-    MemberKind,
-    NumberKind,
-    OptionalKind,
-    WholeKind,
+    ArgumentType,
+    ChoiceType,
+    FlagType,
+    IntegerType,
+    MemberType,
+    NumberType,
+    OptionalType,
 )
 from scansnap.validation.options import (
     Options,
@@ -31,10 +31,10 @@ from scansnap.validation.options import (
     required_of,
     signature,
 )
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 from scansnap.validation.user_code import code_digest
 
-SAUCES: OpenList[Any] = OpenList("sauce", "pour")
+SAUCES: Registry[Any] = Registry("sauce", "pour")
 
 
 @SAUCES.register("plain")
@@ -58,7 +58,7 @@ class Dish(Heat):
     )
     rack: Literal["low", "high"] = field(default="low", metadata=option("Where."))
     name: str = field(default="pie", metadata=option("What."))
-    sauce: str | Sauce = field(default="plain", metadata=option("Beside it.", MemberKind(SAUCES), separator="/"))
+    sauce: str | Sauce = field(default="plain", metadata=option("Beside it.", MemberType(SAUCES), separator="/"))
 
     def check_together(self) -> None:
         if self.fan and self.rack == "low":
@@ -66,14 +66,14 @@ class Dish(Heat):
 
 
 def test_kinds_follow_from_types() -> None:
-    kinds = {name: stated.kind for name, stated in options_of(Dish).items()}
+    kinds = {name: stated.type for name, stated in options_of(Dish).items()}
     assert kinds == {
-        "degrees": WholeKind({"least": 50, "most": 300}),
-        "fan": FlagKind(),
-        "minutes": OptionalKind(NumberKind({"least": 0, "below": 60})),
-        "rack": ChoiceKind(("low", "high")),
-        "name": Kind(),
-        "sauce": MemberKind(SAUCES),
+        "degrees": IntegerType({"least": 50, "most": 300}),
+        "fan": FlagType(),
+        "minutes": OptionalType(NumberType({"least": 0, "below": 60})),
+        "rack": ChoiceType(("low", "high")),
+        "name": ArgumentType(),
+        "sauce": MemberType(SAUCES),
     }
 
     @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def test_what_is_said_of_a_field() -> None:
 def test_values_are_kept_in_plain_form() -> None:
     dish = Dish(degrees=np.int64(200), fan=np.True_, minutes=np.float32(2), rack="high", sauce=Sauce(3))
     assert [type(value) for value in (dish.degrees, dish.fan, dish.minutes)] == [int, bool, float]
-    assert dish.described() == {
+    assert dish.to_dict() == {
         "degrees": 200,
         "fan": True,
         "minutes": 2.0,
@@ -107,7 +107,7 @@ def test_values_are_kept_in_plain_form() -> None:
         "sauce": "plain(pepper=3)",
         "code": {"sauce plain(pepper=3)": code_digest(Sauce(3))},
     }
-    assert Dish(degrees=200).described()["minutes"] is None
+    assert Dish(degrees=200).to_dict()["minutes"] is None
     with pytest.raises(AttributeError):
         dish.degrees = 100
 
@@ -160,7 +160,7 @@ def test_parts_and_wholes() -> None:
 
 
 def test_words_of_the_command_line() -> None:
-    read = {name: stated.kind.read for name, stated in options_of(Dish).items()}
+    read = {name: stated.type.read for name, stated in options_of(Dish).items()}
     assert (read["degrees"]("degrees", "200"), read["minutes"]("minutes", "2.5")) == (200, 2.5)
     assert (read["minutes"]("minutes", "none"), read["minutes"]("minutes", "None")) == (None, None)
     assert [read["fan"]("fan", word) for word in ("yes", "True", "no", "false")] == [True, True, False, False]

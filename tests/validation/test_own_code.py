@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.validation.user_code import code_digest, is_own
-from scansnap.validation.user_file import run_user_file
+from scansnap.validation.user_code import code_digest, is_own, run_user_file
 
 PARTS = """
 from dataclasses import dataclass
@@ -103,7 +102,7 @@ def test_the_packages_own_parts_have_no_digest() -> None:
     options = ss.TrainOptions(
         lr_y=1.0, lr_z=1.0, steps=2, optimizer=ss.SGD(momentum=0.5), residual=True, record=tuple(ss.QUANTITIES)
     )
-    assert "code" not in options.described()
+    assert "code" not in options.to_dict()
 
 
 def test_a_store_is_not_continued_with_other_code(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.runtime.printable import number_text, shortened
+from scansnap.runtime.errors import InputError, number_text, short_repr, unknown
 from scansnap.theory.form import Form
 from scansnap.theory.overlap import directions, overlaps
 from scansnap.theory.symmetric import DecoderGradient
@@ -178,7 +177,7 @@ class Curve:
             raise InputError("a curve has no lines: give at least one.")
         for text in (self.x_label, self.y_label, *self.lines, *self.marks):
             if not isinstance(text, str):
-                raise InputError(f"a curve has {shortened(text)} in place of a label: give a string.")
+                raise InputError(f"a curve has {short_repr(text)} in place of a label: give a string.")
         places = np.asarray(self.x, np.float64).shape
         for name, values in self.lines.items():
             shape = np.asarray(values, np.float64).shape
@@ -297,7 +296,7 @@ class Check:
         if role not in ROLES:
             raise unknown("role", role, ROLES)
         if not isinstance(label, str):
-            raise InputError(f"a comparison has {shortened(label)} in place of a label: give a string.")
+            raise InputError(f"a comparison has {short_repr(label)} in place of a label: give a string.")
         holds, holds_if_wrong = (bool(value <= allowed) for value in (deviation, deviation_if_wrong))  # NaN does not
         self.measurements.append(
             Measurement(

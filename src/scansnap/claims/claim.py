@@ -22,16 +22,15 @@ from typing import Annotated, Any, Final, Literal, get_args
 from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, WatchedSetting, assumed_setting
 from scansnap.claims.symmetry import is_symmetric
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.runtime.errors import InputError, unknown
+from scansnap.runtime.errors import InputError, short_repr, unknown
 from scansnap.runtime.formulas import readable
-from scansnap.runtime.printable import shortened
-from scansnap.runtime.threads import one_thread
+from scansnap.runtime.machine import one_thread
 from scansnap.theory import Assumption, assumptions
 from scansnap.theory.assumptions import AssumptionId
-from scansnap.validation.argument_types import Kind, SequenceKind
-from scansnap.validation.validate import door
+from scansnap.validation.argument_types import ArgumentType, SequenceType
+from scansnap.validation.validate import validated
 
-NAMES = SequenceKind(Kind())
+NAMES = SequenceType(ArgumentType())
 Dependence = Literal["the classes", "the classes and random matrices", "K, M and the rates", "nothing"]
 Need = Literal[
     "several classes",
@@ -142,7 +141,7 @@ class Claim:
             raise InputError(f"a claim is called '{self.id}': define its check with def, under the name of the claim.")
         for text in (self.statement, self.where, self.conditions, self.correction):
             if not isinstance(text, str):
-                raise InputError(f"{self.id} has {shortened(text)} in place of words: give a string.")
+                raise InputError(f"{self.id} has {short_repr(text)} in place of words: give a string.")
         for kind, names, allowed in (
             ("need", self.needs, tuple(NEEDS)),
             ("assumption", self.assumes, get_args(AssumptionId)),
@@ -280,7 +279,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@door
+@validated
 def claim(
     statement: str,
     *,

@@ -8,10 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 from scansnap.claims.claim import Claim
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.printable import shortened
-from scansnap.validation.user_file import run_user_file
-from scansnap.validation.validate import door
+from scansnap.runtime.errors import InputError, short_repr
+from scansnap.validation.user_code import run_user_file
+from scansnap.validation.validate import validated
 
 
 def claims_of(module: ModuleType) -> list[Claim]:
@@ -30,13 +29,13 @@ def by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
     listed: dict[str, Claim] = {}
     for claim in claims:
         if not isinstance(claim, Claim):
-            raise InputError(f"{shortened(claim)} is not a claim: make one with the decorator scansnap.claim.")
+            raise InputError(f"{short_repr(claim)} is not a claim: make one with the decorator scansnap.claim.")
         if listed.setdefault(claim.id, claim) is not claim:
             raise InputError(f"there is a claim called '{claim.id}' already: give yours another name.")
     return listed
 
 
-@door
+@validated
 def read_claims(path: str | Path) -> list[Claim]:
     r"""Run a Python file and return the claims that it defines, in order.
 

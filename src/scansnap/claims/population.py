@@ -17,7 +17,7 @@ from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.results.measure import one_head
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import physical_memory
+from scansnap.runtime.machine import physical_memory
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.theory import MeasuredGradient, directions, measured_gradient
 from scansnap.theory.symmetric import DecoderGradient

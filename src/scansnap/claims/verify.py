@@ -13,18 +13,17 @@ from scansnap.claims.claim import Claim, Verdict
 from scansnap.claims.collect import by_id
 from scansnap.data.named_classes import Data, as_source
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.runtime.errors import InputError, ScanSnapError, unknown
-from scansnap.runtime.printable import shortened
+from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.runtime.progress import progress_bar
-from scansnap.validation.argument_types import SequenceKind
-from scansnap.validation.user_file import called, described_error
-from scansnap.validation.validate import door
+from scansnap.validation.argument_types import SequenceType
+from scansnap.validation.user_code import called, describe_error
+from scansnap.validation.validate import validated
 
 
-@door
+@validated
 def verify(
     *ids: str,
-    claims: Annotated[Sequence[Claim], SequenceKind(None, "claims")] | None = None,
+    claims: Annotated[Sequence[Claim], SequenceType(None, "claims")] | None = None,
     classes: Data | None = None,
     lr_y: float | None = None,
     lr_z: float | None = None,
@@ -75,7 +74,7 @@ def verify(
 def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     """The claims named, among the paper's and `claims`; without names all of `claims`, or all of the paper's."""
     if claims is not None and not isinstance(claims, Iterable):
-        raise InputError(f"claims is {shortened(claims)}: give a list of claims.")
+        raise InputError(f"claims is {short_repr(claims)}: give a list of claims.")
     known = by_id([*paper.claims(), *(claims or ())])
     for name in ids:
         if name not in known:
@@ -110,7 +109,7 @@ def _verdict(
         return Verdict(claim, setting, (), None, reason=sentence)
     except Exception as error:
         file = getattr(getattr(claim.check, "__code__", None), "co_filename", "")
-        raise InputError(f"the check of {claim.id} fails with {described_error(error, file)}.") from error
+        raise InputError(f"the check of {claim.id} fails with {describe_error(error, file)}.") from error
 
 
 def _setting(claim: Claim, classes: SequenceClasses | None, lr_y: float | None, lr_z: float | None) -> Setting:

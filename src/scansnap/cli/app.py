@@ -12,9 +12,8 @@ from scansnap.cli.say import say
 from scansnap.cli.sections import WIDTH
 from scansnap.cli.stopping import Stopped, stopping_on_signals
 from scansnap.runtime.errors import ScanSnapError
-from scansnap.runtime.optional import needs_torch
-from scansnap.runtime.threads import let_waiting_threads_sleep
-from scansnap.validation.user_file import user_mistake
+from scansnap.runtime.machine import let_waiting_threads_sleep, needs_torch
+from scansnap.validation.user_code import user_mistake
 
 COMMANDS = {
     "train": "train:command",

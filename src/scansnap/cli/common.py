@@ -20,7 +20,7 @@ from scansnap.results.provenance import store_name
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation import checks
 from scansnap.validation.options import Options, required_of
-from scansnap.validation.user_file import run_user_file
+from scansnap.validation.user_code import run_user_file
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -14,10 +14,9 @@ from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION, read_text
 from scansnap.corpus.counts.options import CountExecution, CountOptions
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
-from scansnap.text.predictions.options import PredictOptions, QueriesKind
+from scansnap.text.predictions.options import PredictOptions, QueriesType
 from scansnap.validation import checks
 from scansnap.validation.options import from_names
 
@@ -118,7 +117,7 @@ def classes(
     from scansnap.corpus.counts.counts import read_counts
     from scansnap.data.classes_file import write_classes
 
-    wanted = QueriesKind().read("--queries", queries)
+    wanted = QueriesType().read("--queries", queries)
     classes = classes_from_counts(read_counts(counts), queries=wanted, next_tokens=next_tokens, tokens=tokens)
     path = write_classes(classes, output)
     if json:
@@ -168,7 +167,7 @@ def predict(
     num_tokens = source.num_tokens if isinstance(source, Counts) else len(source.train)
     if json:
         plan = vars(options.plan(num_tokens))
-        facts = {"model": "yz", "method": options.described()["method"], **plan, "winners": winners}
+        facts = {"model": "yz", "method": options.to_dict()["method"], **plan, "winners": winners}
         say(json_module.dumps({**facts, **({} if scores is None else {"compared": scores})}, ensure_ascii=False))
         return
     _predicted(winners, options, num_tokens)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from scansnap.validation.argument_types import NONE, ChoiceKind, FlagKind, NumberKind, OptionalKind, WholeKind
+from scansnap.validation.argument_types import NONE, ChoiceType, FlagType, IntegerType, NumberType, OptionalType
 from scansnap.validation.options import Option, Options, defaults_of, options_of
 
 Flag = str | bool | None
@@ -59,7 +59,7 @@ def with_flags(
 
 def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, shown: str) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
-    is_switch = isinstance(option.kind, FlagKind) and not several
+    is_switch = isinstance(option.type, FlagType) and not several
     names = [f"{flag}/--no-{flag[2:]}"] if is_switch else [flag]
     help_text = option.shell
     if several and option.axis and option.separator not in (None, "", ","):
@@ -84,7 +84,7 @@ def _default(cls: type[Options], name: str, option: Option, variants: Mapping[st
         return NONE if f"<{NONE}|" in option.meaning else ""  # where the help says what none means
     if isinstance(default, bool):
         flag = name.replace("_", "-")
-        yes, no = (flag, f"no-{flag}") if isinstance(option.kind, FlagKind) else ("yes", "no")
+        yes, no = (flag, f"no-{flag}") if isinstance(option.type, FlagType) else ("yes", "no")
         return yes if default else no
     if isinstance(default, tuple):
         return ",".join(default)
@@ -97,9 +97,9 @@ def _default(cls: type[Options], name: str, option: Option, variants: Mapping[st
 
 
 def _metavar(option: Option, *, several: bool) -> str:
-    kind = option.kind.inner if isinstance(option.kind, OptionalKind) else option.kind
-    words = {WholeKind: "<int>", NumberKind: "<float>", FlagKind: "yes|no"}
-    word = "|".join(kind.names) if isinstance(kind, ChoiceKind) else words.get(type(kind), "<str>")
+    kind = option.type.inner if isinstance(option.type, OptionalType) else option.type
+    words = {IntegerType: "<int>", NumberType: "<float>", FlagType: "yes|no"}
+    word = "|".join(kind.names) if isinstance(kind, ChoiceType) else words.get(type(kind), "<str>")
     return f"{word}{option.separator}..." if several and option.separator else word
 
 
@@ -121,8 +121,8 @@ def read_flags(flags: Mapping[str, Flag], *classes: type[Options], several: bool
             if isinstance(value, bool):
                 words[name] = value
             elif several and option.axis and option.separator:
-                values = [option.kind.read(flag, part.strip()) for part in value.split(option.separator)]
+                values = [option.type.read(flag, part.strip()) for part in value.split(option.separator)]
                 words[name] = values[0] if len(values) == 1 else values
             else:
-                words[name] = option.kind.read(flag, value.strip())
+                words[name] = option.type.read(flag, value.strip())
     return words

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.dynamics.options import FlowOptions, TimesKind
+from scansnap.dynamics.options import FlowOptions, TimesType
 from scansnap.validation.options import from_names, values_of
 
 TIMES = "log:1:1e12:97"
@@ -34,7 +34,7 @@ def command(
     common.check_picture(picture)
     common.run_parts(parts)
     name, source, experiment = common.setting(preset, classes)
-    times = TimesKind().read("--times", TIMES)
+    times = TimesType().read("--times", TIMES)
     words: dict[str, Any] = {"times": times}
     if experiment is not None:
         words = values_of(experiment.flow_options(tuple(times)))
@@ -42,7 +42,7 @@ def command(
     words.update(read_flags(flags, FlowOptions))
     common.check_required("flow", classes, FlowOptions, words)
     options = from_names(FlowOptions, words)
-    path = store or common.default_store(f"flow-{name}", {**options.described(), "classes": source.fingerprint})
+    path = store or common.default_store(f"flow-{name}", {**options.to_dict(), "classes": source.fingerprint})
 
     from scansnap.dynamics.flow import flow
 

@@ -40,7 +40,7 @@ def command(
     """
     from scansnap.claims.verify import select
     from scansnap.report.page import NUM_SEEDS, reproduce
-    from scansnap.runtime.optional import has_torch
+    from scansnap.runtime.machine import has_torch
     from scansnap.runtime.progress import progress_bar
 
     names = [part.strip() for part in figures.split(",")] if figures else None

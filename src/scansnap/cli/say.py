@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import printable
 
 
 def say(text: str, *, error: bool = False, color: str | None = None) -> None:

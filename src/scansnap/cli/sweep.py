@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.say import say
-from scansnap.dynamics.options import RatesKind, TimeOptions, TrainOptions
+from scansnap.dynamics.options import RatesType, TimeOptions, TrainOptions
 from scansnap.dynamics.sweeps.execution import Execution
 from scansnap.figures.picture import save_picture
 from scansnap.runtime.errors import InputError
@@ -69,7 +69,7 @@ def command(
         values = {name: value for name, value in values_of(options).items() if name not in recorded}
         settings, stated = settings or {preset: experiment.classes}, with_options(values, stated)
     if lr_y_over_lr_z is not None:
-        own["lr_y_over_lr_z"] = RatesKind().read("--lr-y-over-lr-z", lr_y_over_lr_z)
+        own["lr_y_over_lr_z"] = RatesType().read("--lr-y-over-lr-z", lr_y_over_lr_z)
     if classes is not None:
         settings = settings_by_name([name.strip() for name in classes.split(",")])
     if "times" in own:

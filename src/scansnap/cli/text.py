@@ -16,7 +16,7 @@ from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
 from scansnap.runtime.errors import InputError
 from scansnap.text.training.options import AnyTextOptions, YZTextOptions, text_options
-from scansnap.validation.argument_types import WholeKind
+from scansnap.validation.argument_types import IntegerType
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -77,7 +77,7 @@ def train(
     if not json and this_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         say(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
-    described = {**options.described(), "processes": processes(), "corpus": corpus.fingerprint}
+    described = {**options.to_dict(), "processes": processes(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
     began = time.perf_counter()
     dataset = train_text(corpus, options, store=path, progress=False if json else None)
@@ -116,7 +116,7 @@ def show(
     from scansnap.results.store import load
     from scansnap.storage.sealed_folder import SealedFolder
 
-    at = None if steps is None else [WholeKind({}).read("--steps", part.strip()) for part in steps.split(",")]
+    at = None if steps is None else [IntegerType({}).read("--steps", part.strip()) for part in steps.split(",")]
     SealedFolder(result).refuse_damage()
     dataset = load(result, partial=True)  # an unfinished run too
     if dataset.attrs.get("kind") != "text":

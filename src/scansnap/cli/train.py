@@ -10,7 +10,7 @@ from scansnap.cli import common
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
-from scansnap.results.quantities import RecordKind
+from scansnap.results.quantities import RecordType
 from scansnap.runtime.errors import InputError
 from scansnap.validation.options import from_names, values_of
 
@@ -43,8 +43,8 @@ def command(
     words.update(own)
     common.check_required("train", classes, TrainOptions, words)
     options = from_names(TrainOptions, words)
-    common.check_picture(picture, RecordKind().plain(options.record) if "record" in own else common.DRAWN)  # type: ignore[arg-type]
-    path = store or common.default_store(f"train-{name}", {**options.described(), "classes": source.fingerprint})
+    common.check_picture(picture, RecordType().plain(options.record) if "record" in own else common.DRAWN)  # type: ignore[arg-type]
+    path = store or common.default_store(f"train-{name}", {**options.to_dict(), "classes": source.fingerprint})
 
     from scansnap.dynamics.train import train
 

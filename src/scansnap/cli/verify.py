@@ -14,9 +14,8 @@ import typer
 from scansnap.cli import common
 from scansnap.cli.say import say
 from scansnap.figures.picture import save_picture
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, number_text
 from scansnap.runtime.formulas import readable
-from scansnap.runtime.printable import number_text
 
 if TYPE_CHECKING:
     from scansnap.claims.claim import Verdict, VerdictWord

@@ -31,13 +31,12 @@ from scansnap.corpus.tokenizers import (
     find_tokenizer,
     load_tokenizer,
 )
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.cache import cached_folder
-from scansnap.validation.argument_types import WholeKind
-from scansnap.validation.checks import whole
-from scansnap.validation.validate import door
+from scansnap.validation.argument_types import IntegerType
+from scansnap.validation.checks import integer
+from scansnap.validation.validate import validated
 
 FORMAT = 1
 """Changes when the same text and settings give different files."""
@@ -85,12 +84,12 @@ class Corpus:
         return ids[is_word][:count]
 
 
-@door
+@validated
 def read_corpus(
     source: str | Path,
     *,
     tokenizer: str | Path | Tokenizer = WORDS,
-    min_count: Annotated[int, WholeKind({"least": 1})] = 1,
+    min_count: Annotated[int, IntegerType({"least": 1})] = 1,
     progress: bool | None = None,
 ) -> Corpus:
     """The text of a file, a folder or a name ("example", "wikitext-2", "wikitext-103") as token ids.
@@ -104,7 +103,7 @@ def read_corpus(
     >>> len(corpus.splits["train"]), corpus.vocab_size
     (29323, 288)
     """
-    min_count = whole("min_count", min_count, least=1)
+    min_count = integer("min_count", min_count, least=1)
     rule = tokenizer if isinstance(tokenizer, str) and tokenizer in SPLITS else None
     if rule is None and min_count != 1:
         raise InputError(

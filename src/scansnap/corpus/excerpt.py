@@ -10,7 +10,7 @@ import numpy as np
 from scansnap.corpus.corpus import Corpus
 from scansnap.corpus.tokenizers import LINE_END, UNKNOWN, WordTokenizer
 from scansnap.runtime.errors import InputError
-from scansnap.validation.checks import whole
+from scansnap.validation.checks import integer
 
 
 def excerpt(corpus: Corpus, count: int, *, start: int = 0) -> Corpus:
@@ -18,8 +18,8 @@ def excerpt(corpus: Corpus, count: int, *, start: int = 0) -> Corpus:
 
     If tokens are words, its vocabulary holds only those that occur in it, and those that every vocabulary holds.
     """
-    whole("count", count, least=1)
-    whole("start", start, least=0)
+    integer("count", count, least=1)
+    integer("start", start, least=0)
     if start + count > len(corpus.train):
         raise InputError(
             f"the training text of {corpus.name} has {len(corpus.train):,} tokens, so it has no {count:,} tokens from "

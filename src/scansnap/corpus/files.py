@@ -21,11 +21,10 @@ import numpy as np
 
 from scansnap.corpus.generated import write_example
 from scansnap.corpus.wikitext import WIKITEXT, fetch_wikitext
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import InputError, printable, unknown
 from scansnap.runtime.source_stamp import source_stamp
 from scansnap.storage.cache import cached_folder
-from scansnap.validation.checks import expanded
+from scansnap.validation.checks import expand_user
 
 SPLITS = {
     "train": ("train", "training"),
@@ -110,7 +109,7 @@ def find_text(source: str | Path) -> TextFiles:
     """The text with a name in `NAMES`, or at a path; a local folder called `example` is `./example`."""
     if isinstance(source, str) and source in NAMES:
         return _text_named(source)
-    path = expanded("the text", source)
+    path = expand_user("the text", source)
     try:
         if path.is_dir() and str(source):
             return _text_in(path, path.resolve().name)

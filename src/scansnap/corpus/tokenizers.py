@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from scansnap.corpus.word_signs import words_and_signs
 from scansnap.runtime.errors import InputError, brief
-from scansnap.validation.checks import expanded, whole
+from scansnap.validation.checks import expand_user, integer
 
 LINE_END = "<eos>"
 UNKNOWN = "<unk>"
@@ -153,7 +153,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 f"the tokenizer '{source}' needs Hugging Face tokenizers, which is not installed: "
                 f"pip install 'scansnap[text]', or choose '{WORDS}'."
             ) from None
-        path = expanded("tokenizer", source)
+        path = expand_user("tokenizer", source)
         file = path / HUGGING_FACE_FILE if path.is_dir() else path
         allowed = f"choose '{WORDS}', '{PROSE}', a tokenizer.json file, a folder with one, or a model's name on the hub"
         if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
@@ -280,7 +280,7 @@ def _blocks(pieces: Iterable[str]) -> Iterator[list[str]]:
 def _checked_ids(ids: Iterable[int] | NDArray[np.integer[Any]], vocab_size: int) -> list[int]:
     listed = [int(i) for i in ids]
     for extreme in (min(listed), max(listed)) if listed else ():
-        whole("a token id", extreme, most=vocab_size - 1)
+        integer("a token id", extreme, most=vocab_size - 1)
     return listed
 
 

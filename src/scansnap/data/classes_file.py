@@ -26,16 +26,15 @@ from typing import Any
 
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.runtime.errors import InputError, brief, unknown
-from scansnap.validation import checks
-from scansnap.validation.validate import door
+from scansnap.runtime.errors import InputError, brief, short_repr, unknown
+from scansnap.validation.validate import validated
 
 FILE_KEYS = ("vocab_size", "token_names", "positions", "class")
 CLASS_KEYS = ("query", "next_token", "tokens", "probs", "weight")
 SUFFIXES = (".toml", ".json")
 
 
-@door
+@validated
 def read_classes(path: str | Path) -> SequenceClasses:
     """The classes written in a .toml or .json file.
 
@@ -61,7 +60,7 @@ def read_classes(path: str | Path) -> SequenceClasses:
         raise InputError(f"{path}: {error}") from None
 
 
-@door
+@validated
 def write_classes(classes: SequenceClasses, path: str | Path) -> Path:
     """Write the classes to a new .toml or .json file, from which `read_classes` gives them back unchanged.
 
@@ -119,7 +118,7 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
     _check_keys(content, FILE_KEYS, required=("vocab_size", "class"), where="the classes file")
     names = content.get("token_names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise InputError(f"token_names is {checks.shortened(names)}: give a list of names, one per token.")
+        raise InputError(f"token_names is {short_repr(names)}: give a list of names, one per token.")
     ids = {name: i for i, name in enumerate(names)} if names else {}
     if names and len(ids) != len(names):
         ids = {}  # repeated names cannot stand for a token
@@ -136,7 +135,7 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
                 )
             return ids[value]
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(f"a token is {checks.shortened(value)}: give an id (a whole number) or a name.")
+            raise InputError(f"a token is {short_repr(value)}: give an id (a whole number) or a name.")
         return value
 
     entries = content["class"]
@@ -155,7 +154,7 @@ def classes_from_mapping(content: Any) -> SequenceClasses:
     sizes = content.get("positions")
     if sizes is not None:
         if not isinstance(sizes, list):
-            raise InputError(f"positions is {checks.shortened(sizes)}: give the number of positions in each bucket.")
+            raise InputError(f"positions is {short_repr(sizes)}: give the number of positions in each bucket.")
         for i, entry in enumerate(entries):
             if len(entry["probs"]) != len(sizes) or not all(isinstance(row, list) for row in entry["probs"]):
                 raise InputError(f"probs of class {i} must hold {len(sizes)} lists, one for each entry of positions.")

@@ -13,11 +13,11 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.data.synthetic import local_common, single_common, syn_medium, syn_small
 from scansnap.runtime.errors import InputError, unknown
-from scansnap.validation.argument_types import Kind
-from scansnap.validation.registry import OpenList
-from scansnap.validation.validate import door
+from scansnap.validation.argument_types import ArgumentType
+from scansnap.validation.registry import Registry
+from scansnap.validation.validate import validated
 
-NAMED: OpenList[DataSource] = OpenList("class setting", "draw")
+NAMED: Registry[DataSource] = Registry("class setting", "draw")
 """Data by name: `train(name, ...)` and `--classes`.
 
 >>> "syn-small" in ss.NAMED, "single-common" in ss.NAMED
@@ -32,7 +32,7 @@ NAMED.register("local-common")(local_common)
 NAMED.register("near-distinct")(near_distinct)
 
 
-@door
+@validated
 def named_classes(name: str, folder: Path | None = None) -> DataSource:
     """The data with this name, or from the .toml or .json file at this path (relative to `folder`).
 
@@ -47,14 +47,14 @@ def named_classes(name: str, folder: Path | None = None) -> DataSource:
 
 
 @dataclass(frozen=True)
-class DataKind(Kind):
+class DataType(ArgumentType):
     """Data: an object, or the name or the file of one."""
 
     def check(self, name: str, value: Any) -> DataSource:
         return as_source(value)
 
 
-Data = Annotated[DataSource | str, DataKind()]
+Data = Annotated[DataSource | str, DataType()]
 """What functions take under the name `classes`."""
 
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
 from scansnap.data.source import Draw
 from scansnap.data.synthetic import synthetic
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation import checks
 from scansnap.validation.argument_types import Ids
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 MOST_POSITIONS = 10_000
 """The longest sequence of which every position has a distribution of its own."""
@@ -45,13 +45,13 @@ class PositionedClasses(SequenceClasses):
     independent = False
 
     @classmethod
-    @door
+    @validated
     def from_parts(cls, *, sizes: Ids, parts: Sequence[SequenceClasses]) -> PositionedClasses:
         """Classes that are `parts[g]` at the positions of bucket g; the parts differ only in their probabilities."""
         counts = checks.ids("sizes", sizes)
         if counts.ndim != 1 or (counts < 1).any() or not counts.size:
             raise InputError(
-                f"sizes is {checks.shortened(sizes)}: give the number of positions in each bucket, at least 1 each."
+                f"sizes is {short_repr(sizes)}: give the number of positions in each bucket, at least 1 each."
             )
         if len(parts) != len(counts):
             raise InputError(f"there are {len(counts)} sizes but {len(parts)} parts: give one for each bucket.")
@@ -131,7 +131,7 @@ class PositionedClasses(SequenceClasses):
         return (*super()._identity(), self.sizes, self.part_probs)
 
 
-@door
+@validated
 def near_distinct(
     *,
     num_positions: int = 16,
@@ -150,7 +150,7 @@ def near_distinct(
     >>> ss.near_distinct(num_positions=4).num_buckets
     4
     """
-    checks.whole("num_positions", num_positions, least=1, most=MOST_POSITIONS)
+    checks.integer("num_positions", num_positions, least=1, most=MOST_POSITIONS)
     if not (0 < near < 1 and 0 < decay <= 1):
         raise InputError(f"near is {near} and decay {decay}: give a share between 0 and 1, and a factor of at most 1.")
     same = synthetic(

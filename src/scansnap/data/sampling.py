@@ -24,12 +24,12 @@ from scansnap.data.sampling_tables import COUNTING_LIMIT, SamplingTables
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import gibibytes, physical_memory
+from scansnap.runtime.machine import gibibytes, physical_memory
 from scansnap.runtime.source_stamp import source_stamp
 from scansnap.validation import checks
 from scansnap.validation.argument_types import Seed
-from scansnap.validation.sequence_length import contextual_length
-from scansnap.validation.validate import door
+from scansnap.validation.checks import contextual_length
+from scansnap.validation.validate import validated
 
 
 def _compile(stamp: int):
@@ -118,7 +118,7 @@ def sequences_of_seed(
     return sequences, class_index
 
 
-@door
+@validated
 def sample_sequences(
     source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -133,7 +133,7 @@ def sample_sequences(
     return source.sample_sequences(**request)
 
 
-@door
+@validated
 def sample_counts(
     source: DataSource, *, num: int, seq_len: int, seed: Seed = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -159,9 +159,9 @@ def sample_counts(
 
 def _checked(num: int, seq_len: int, seed: int) -> dict[str, int]:
     return {
-        "num": checks.whole("num", num, least=1),
+        "num": checks.integer("num", num, least=1),
         "length": contextual_length(seq_len),
-        "seed": checks.whole("seed", seed, most=2**63 - 1),
+        "seed": checks.integer("seed", seed, most=2**63 - 1),
     }
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scansnap.data.source import DataSource, Draw
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation import checks
 from scansnap.validation.user_code import code_digest, is_own
 
@@ -91,7 +91,7 @@ class SequenceClasses(DataSource):
         weights: ArrayLike | None = None,
         token_names: Sequence[str] | None = None,
     ) -> None:
-        size = checks.whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS)
+        size = checks.integer("vocab_size", vocab_size, least=2, most=MOST_TOKENS)
         if isinstance(probs, SparseRows):
             rows = _sparse(probs)
             _check_columns(rows.shape[1], size)
@@ -123,7 +123,7 @@ class SequenceClasses(DataSource):
         """Make classes from each class's own tokens and their probabilities, without ever making a K x M matrix."""
         for what, rows in (("tokens", tokens), ("probs", probs)):
             if not checks.is_iterable(rows) or isinstance(rows, str):
-                raise InputError(f"{what} is {checks.shortened(rows)}: give one list per class.")
+                raise InputError(f"{what} is {short_repr(rows)}: give one list per class.")
         tokens, probs = list(tokens), list(probs)
         if len(tokens) != len(probs):
             raise InputError(
@@ -137,7 +137,7 @@ class SequenceClasses(DataSource):
             values,
             query,
             next_token,
-            checks.whole("vocab_size", vocab_size, least=2, most=MOST_TOKENS),
+            checks.integer("vocab_size", vocab_size, least=2, most=MOST_TOKENS),
             weights,
             token_names,
         )
@@ -252,7 +252,7 @@ class SequenceClasses(DataSource):
         """supp(n): the tokens that occur in class `index`."""
         if isinstance(index, bool) or not isinstance(index, int | np.integer) or not 0 <= index < self.num_classes:
             raise InputError(
-                f"there is no class {checks.shortened(index)}: classes are numbered from 0 to {self.num_classes - 1}."
+                f"there is no class {short_repr(index)}: classes are numbered from 0 to {self.num_classes - 1}."
             )
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
@@ -262,7 +262,7 @@ class SequenceClasses(DataSource):
 
     def of_query(self, token: int) -> IntArray:
         """psi^-1(m): the classes whose query is `token`."""
-        token = checks.whole("token", token)
+        token = checks.integer("token", token)
         indices = np.flatnonzero(self.query == token)
         if not len(indices):
             raise InputError(
@@ -286,7 +286,7 @@ class SequenceClasses(DataSource):
 
     def next_tokens_of(self, token: int) -> IntArray:
         """Omega(l): the next tokens that contextual token l co-occurs with, in order of their classes."""
-        token = checks.whole("token", token)
+        token = checks.integer("token", token)
         entries = np.flatnonzero(self.tokens == token)
         next_token = self.next_token[np.searchsorted(self.offsets, entries, side="right") - 1]
         return next_token[np.sort(np.unique(next_token, return_index=True)[1])]
@@ -336,7 +336,7 @@ class SequenceClasses(DataSource):
 
     def name(self, token: int) -> str:
         """The token's name, or its id if it has none."""
-        token = checks.whole("token", token, most=self.vocab_size - 1)
+        token = checks.integer("token", token, most=self.vocab_size - 1)
         return _called(token, self.token_names)
 
     # --- identity -----------------------------------------------------------------------------------------------------
@@ -395,14 +395,14 @@ def _sparse(probs: SparseRows) -> Any:
 def _ids(values: ArrayLike, what: str) -> IntArray:
     array = checks.float_array(values)
     if array is None or array.ndim != 1 or not ((np.abs(array) <= checks.MOST) & (array == np.floor(array))).all():
-        raise InputError(f"{what} must be a list of token ids (whole numbers), not {checks.shortened(values)}.")
+        raise InputError(f"{what} must be a list of token ids (whole numbers), not {short_repr(values)}.")
     return array.astype(np.int64)
 
 
 def _row(values: ArrayLike, what: str) -> FloatArray:
     array = _floats(values, what)
     if array.ndim != 1:
-        raise InputError(f"{what} is {checks.shortened(values)}: give one number for each of its tokens.")
+        raise InputError(f"{what} is {short_repr(values)}: give one number for each of its tokens.")
     return array
 
 
@@ -469,7 +469,7 @@ def _names(names: Sequence[str] | None, vocab_size: int) -> tuple[str, ...] | No
     if names is None:
         return None
     if isinstance(names, str | bytes) or not isinstance(names, Sequence | np.ndarray) or not checks.is_iterable(names):
-        raise InputError(f"token_names is {checks.shortened(names)}: give a list of names, one per token.")
+        raise InputError(f"token_names is {short_repr(names)}: give a list of names, one per token.")
     if len(names) != vocab_size:
         raise InputError(f"token_names holds {len(names)} names for {vocab_size} tokens: give one name per token.")
     return tuple(checks.text(f"the name of token {i}", name) for i, name in enumerate(names))

@@ -7,10 +7,10 @@ import numpy as np
 from scansnap.data.sequence_classes import MOST_TOKENS, SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.validation import checks
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 
-@door
+@validated
 def synthetic(
     *,
     num_query: int,
@@ -38,7 +38,7 @@ def synthetic(
         "num_distinct": num_distinct,
     }
     for name, value in sizes.items():
-        checks.whole(name, value, least=0 if name == "num_common" else 1, most=MOST_TOKENS)
+        checks.integer(name, value, least=0 if name == "num_common" else 1, most=MOST_TOKENS)
     num_classes = num_query * next_per_query
     first_query = num_common + num_classes * num_distinct
     used = first_query + num_query + num_classes
@@ -72,7 +72,7 @@ def syn_small() -> SequenceClasses:
     return synthetic(num_query=2, next_per_query=1)
 
 
-@door
+@validated
 def syn_medium(*, num_query: int = 3) -> SequenceClasses:
     """Syn-Medium (Figures 6, 11, 12): 1, 3, 5 or 10 queries with two next tokens each.
 
@@ -82,7 +82,7 @@ def syn_medium(*, num_query: int = 3) -> SequenceClasses:
     return synthetic(num_query=num_query, next_per_query=2)
 
 
-@door
+@validated
 def local_common(
     *, num_distinct: int = 8, vocab_size: int = 1600, shared: float = 1.0, common: float = 1.0
 ) -> SequenceClasses:
@@ -98,7 +98,7 @@ def local_common(
     >>> classes.common_tokens, classes.local_common_tokens(int(classes.query[0]))
     (array([32, 33, 34, 35]), array([34]))
     """
-    checks.whole("num_distinct", num_distinct, least=1, most=MOST_TOKENS // 4)
+    checks.integer("num_distinct", num_distinct, least=1, most=MOST_TOKENS // 4)
     checks.number("shared", shared, least=0)
     checks.number("common", common, least=0)
     across = 4 * num_distinct
@@ -118,7 +118,7 @@ def local_common(
     )
 
 
-@door
+@validated
 def single_common(*, num_classes: int = 10, num_distinct: int = 5, vocab_size: int = 1000) -> SequenceClasses:
     """One query, one common token, `num_distinct` distinct tokens per class: the setting of Section 6 and Theorem 4.
 

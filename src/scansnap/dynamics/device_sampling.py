@@ -18,7 +18,7 @@ from scansnap.data.source import DataSource
 from scansnap.dynamics.gradients import Batch, LayoutTensors
 from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.dynamics.random_entries import CHOICE_STREAM
-from scansnap.runtime.devices import has_triton
+from scansnap.runtime.machine import has_triton
 from scansnap.systems.yz.compact import CompactLayout
 
 LONGEST, WIDEST = 1023, 256

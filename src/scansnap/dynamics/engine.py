@@ -22,8 +22,7 @@ from scansnap.dynamics.options import FlowOptions, Runs, TrainOptions
 from scansnap.dynamics.start import Start, make_start, start_layout
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import check_memory
-from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.machine import check_memory, needs_torch
 from scansnap.systems.yz.architecture import Layer
 from scansnap.systems.yz.compact import CompactLayout
 

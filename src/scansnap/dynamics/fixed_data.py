@@ -19,7 +19,7 @@ from scansnap.dynamics.gradients import Batch, LayoutTensors, measures
 from scansnap.dynamics.options import Runs, StepOptions
 from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
 from scansnap.results.snapshot import Parts
-from scansnap.runtime.devices import has_triton
+from scansnap.runtime.machine import has_triton
 from scansnap.systems.yz.compact import CompactLayout
 
 

@@ -89,11 +89,11 @@ def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progr
         "time",
         times,
         coordinates(start.layout, record),
-        source_attributes("flow", TITLE, options.described(), work.source),
+        source_attributes("flow", TITLE, options.to_dict(), work.source),
     )
     dimension_sizes = sizes(start.layout)
     variables = run_variables(record, dimension_sizes, "time", len(runs), len(times), "float64")
-    recorder = Recorder(template, variables, store, defaults=FlowOptions.described_defaults())
+    recorder = Recorder(template, variables, store, defaults=FlowOptions.default_dict())
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"integrating {len(runs)} run{'s' * (len(runs) > 1)}"

@@ -14,8 +14,8 @@ from scansnap.dynamics.collocation import tableau
 from scansnap.dynamics.compiled.flow_engine import KernelFlow
 from scansnap.dynamics.flow_engine import FloatArray, FlowWork
 from scansnap.dynamics.options import Runs
-from scansnap.runtime.devices import find_device, has_triton
 from scansnap.runtime.errors import InputError
+from scansnap.runtime.machine import find_device, has_triton
 from scansnap.systems.yz.compact import CompactLayout
 
 WIDEST, LARGEST = 128, 2**14

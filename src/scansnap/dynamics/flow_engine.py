@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from scansnap.dynamics.engine import Task, matrix_entries, needs_decoder
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
-from scansnap.runtime.memory import check_memory
-from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.machine import check_memory, needs_torch
 from scansnap.systems.yz.architecture import BASIC
 
 FloatArray = NDArray[np.float64]

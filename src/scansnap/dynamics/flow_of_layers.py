@@ -14,7 +14,7 @@ from scansnap.dynamics.collocation import integrate, tableau
 from scansnap.dynamics.flow_engine import FloatArray, FlowWork, Solution
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
-from scansnap.runtime.threads import one_thread
+from scansnap.runtime.machine import one_thread
 
 SMALL_STATE = 200_000
 """A run with at most this many entries of (y, z) is integrated on one thread."""

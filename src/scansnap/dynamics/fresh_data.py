@@ -13,7 +13,7 @@ from scansnap.dynamics.engine import Work
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.results.snapshot import Parts
-from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.machine import needs_torch
 
 NUM_FRESH = 1024
 """Fresh sequences that a run is tested on."""

@@ -13,10 +13,10 @@ from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.normalization import Normalization
 from scansnap.validation.argument_types import Seed
 from scansnap.validation.options import from_names
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 
-@door
+@validated
 def compare_gradients(
     classes: Data,
     *,

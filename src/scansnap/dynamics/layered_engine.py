@@ -22,7 +22,7 @@ from scansnap.dynamics.start import Start
 from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.snapshot import Parts
-from scansnap.runtime.devices import find_device
+from scansnap.runtime.machine import find_device
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.layered import layered_logits
 

@@ -21,13 +21,12 @@ from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
 from scansnap.dynamics.start_options import StartOptions
 from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule, check_rule
-from scansnap.results.quantities import QUANTITIES, RECORDED, Quantity, RecordKind, quantities
-from scansnap.runtime.errors import InputError
+from scansnap.results.quantities import QUANTITIES, RECORDED, Quantity, RecordType, quantities
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.systems.yz.architecture import Depth, Layer, check_depth
 from scansnap.validation import checks
-from scansnap.validation.argument_types import Kind, MemberKind, read_numbers
+from scansnap.validation.argument_types import ArgumentType, LengthType, MemberType, read_numbers
 from scansnap.validation.options import Options, option
-from scansnap.validation.sequence_length import LengthKind
 from scansnap.validation.user_code import is_own
 
 MOST_RECORDS = 10**7
@@ -38,14 +37,14 @@ Seeds = int | Sequence[int] | NDArray[np.integer]
 
 
 @dataclass(frozen=True)
-class RatesKind(Kind):
+class RatesType(ArgumentType):
     """Learning rates: one, or one for each run; a rate of zero keeps its matrix where it starts."""
 
     def check(self, name: str, value: Any) -> float | tuple[float, ...]:
         wanted = "a finite learning rate of at least 0, or a sequence of them, one per run"
         rates = checks.series(name, value, wanted)
         if (rates < 0).any():
-            raise InputError(f"{name} is {checks.shortened(value)}: give {wanted}.")
+            raise InputError(f"{name} is {short_repr(value)}: give {wanted}.")
         return tuple(rates.tolist()) if checks.is_list(value) else float(rates[0])
 
     def read(self, name: str, text: str) -> list[float]:
@@ -54,7 +53,7 @@ class RatesKind(Kind):
 
 
 @dataclass(frozen=True)
-class SeedsKind(Kind):
+class SeedsType(ArgumentType):
     """Seeds: one, or one for each run."""
 
     def check(self, name: str, value: Any) -> int | tuple[int, ...]:
@@ -73,14 +72,14 @@ class SeedsKind(Kind):
 
 
 @dataclass(frozen=True)
-class TimesKind(Kind):
+class TimesType(ArgumentType):
     """Increasing times, in expected batch-1 steps."""
 
     def check(self, name: str, value: Any) -> tuple[float, ...]:
         wanted = "increasing numbers of steps of at least 0, such as [1, 1e3, 1e6]"
         times = checks.series(name, value, wanted)
         if (times < 0).any() or (np.diff(times) <= 0).any():
-            raise InputError(f"{name} is {checks.shortened(value)}: give {wanted}.")
+            raise InputError(f"{name} is {short_repr(value)}: give {wanted}.")
         return tuple(times.tolist())
 
     def read(self, name: str, text: str) -> list[float]:
@@ -94,7 +93,7 @@ class TimesKind(Kind):
             first = last = count = math.nan
         if not (first > 0 and last > 0 and count.is_integer()):
             raise InputError(f"{name} is '{text}': give {wanted}.")
-        return [float(t) for t in np.geomspace(first, last, checks.whole("COUNT", int(count), most=MOST_RECORDS))]
+        return [float(t) for t in np.geomspace(first, last, checks.integer("COUNT", int(count), most=MOST_RECORDS))]
 
 
 @dataclass(frozen=True)
@@ -137,19 +136,19 @@ class RunOptions(Options):
 
     lr_y: Rates = field(
         metadata=option(
-            "Learning rate of the decoder Y; several make several runs, as <1,10|[1, 10]>.", RatesKind(), separator=""
+            "Learning rate of the decoder Y; several make several runs, as <1,10|[1, 10]>.", RatesType(), separator=""
         )
     )
     lr_z: Rates = field(
         metadata=option(
             "Learning rate of the attention logits Z; several make several runs, as <1,10|[1, 10]>.",
-            RatesKind(),
+            RatesType(),
             separator="",
         )
     )
     seeds: Seeds = field(
         default=0,
-        metadata=option("Seeds; several make several runs, as <0,1,2 or 0:10|range(10)>.", SeedsKind(), separator=""),
+        metadata=option("Seeds; several make several runs, as <0,1,2 or 0:10|range(10)>.", SeedsType(), separator=""),
     )
 
     @property
@@ -173,7 +172,7 @@ class RecordOptions(Options):
         default=RECORDED,
         metadata=option(
             f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
-            RecordKind(),
+            RecordType(),
             axis=False,
             separator="",
         ),
@@ -222,7 +221,7 @@ class StepOptions(Options):
         metadata=option(
             "Sequence length T: T - 1 contextual tokens and the query; <inf|math.inf> replaces counts by P(l|n) "
             "(Lemma 2).",
-            LengthKind(),
+            LengthType(),
         ),
     )
     num_sequences: int | None = field(
@@ -231,7 +230,7 @@ class StepOptions(Options):
     )
     optimizer: str | UpdateRule = field(
         default="sgd",
-        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}, or your own.", MemberKind(OPTIMIZERS)),
+        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}, or your own.", MemberType(OPTIMIZERS)),
     )
     momentum: float | None = field(
         default=None, metadata=option("Momentum of sgd", least=0, below=1, none="keeps the optimizer's own")
@@ -336,7 +335,7 @@ class TimeOptions(Options):
     times: Sequence[float] | NDArray[np.floating] = field(
         metadata=option(
             "Times to record, in expected batch-1 steps, as <1,1e3,1e6 or log:FIRST:LAST:COUNT|[1, 1e3, 1e6]>.",
-            TimesKind(),
+            TimesType(),
             axis=False,
             separator="",
         )

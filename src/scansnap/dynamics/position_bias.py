@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation import checks
-from scansnap.validation.argument_types import Kind
+from scansnap.validation.argument_types import ArgumentType
 
 PositionBias = Mapping[str, float] | Sequence[float] | NDArray[np.floating]
 
@@ -37,13 +37,13 @@ WANTED = "one finite number for each bucket of positions, or {'alibi': slope}"
 
 
 @dataclass(frozen=True)
-class BiasKind(Kind):
+class BiasType(ArgumentType):
     """Values of the option `position_bias`."""
 
     def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:
         if isinstance(value, Mapping):
             if set(value) != {"alibi"}:
-                raise InputError(f"{name} is {checks.shortened(dict(value))}: give {WANTED}.")
+                raise InputError(f"{name} is {short_repr(dict(value))}: give {WANTED}.")
             return {"alibi": checks.number(f"{name} of 'alibi'", value["alibi"])}
         return tuple(checks.series(name, value, WANTED).tolist())
 

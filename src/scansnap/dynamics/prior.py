@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.runtime.errors import InputError, unknown
+from scansnap.runtime.errors import InputError, short_repr, unknown
 from scansnap.validation import checks
-from scansnap.validation.argument_types import Kind
+from scansnap.validation.argument_types import ArgumentType
 
 Prior = Mapping[str, float] | Mapping[int, float] | Sequence[float] | NDArray[np.floating]
 
@@ -34,18 +34,18 @@ WANTED = (
 
 
 @dataclass(frozen=True)
-class PriorKind(Kind):
+class PriorType(ArgumentType):
     """Values of the option `attention_prior`."""
 
     def check(self, name: str, value: Any) -> dict[str, float] | tuple[float, ...]:
         if isinstance(value, Mapping):
             return {
-                str(key): checks.number(f"{name} of {checks.shortened(key)}", logit, least=-LARGEST, most=LARGEST)
+                str(key): checks.number(f"{name} of {short_repr(key)}", logit, least=-LARGEST, most=LARGEST)
                 for key, logit in value.items()
             }
         array = checks.series(name, value, WANTED.removeprefix("give "))
         if not (np.abs(array) <= LARGEST).all():
-            raise InputError(f"{name} is {checks.shortened(value)}: {WANTED}.")
+            raise InputError(f"{name} is {short_repr(value)}: {WANTED}.")
         return tuple(array.tolist())
 
     def read(self, name: str, text: str) -> dict[str, float]:

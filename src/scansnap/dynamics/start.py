@@ -12,7 +12,7 @@ from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
 from scansnap.dynamics.start_options import StartArrays, StartOptions
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import check_memory
+from scansnap.runtime.machine import check_memory
 from scansnap.systems.yz.architecture import BASIC, Layer
 from scansnap.systems.yz.compact import CompactLayout
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.dynamics.position_bias import BiasKind, PositionBias
-from scansnap.dynamics.prior import Prior, PriorKind
+from scansnap.dynamics.position_bias import BiasType, PositionBias
+from scansnap.dynamics.prior import Prior, PriorType
 from scansnap.runtime.errors import InputError
 from scansnap.validation import checks
-from scansnap.validation.argument_types import Kind
+from scansnap.validation.argument_types import ArgumentType
 from scansnap.validation.options import Options, option
 
 STARTS = ("zeros", "uniform")
@@ -43,7 +43,7 @@ Init = str | tuple[ArrayLike, ArrayLike] | StartArrays
 
 
 @dataclass(frozen=True)
-class InitKind(Kind):
+class InitType(ArgumentType):
     """Values of the option `init`: a name, or a pair of arrays."""
 
     def check(self, name: str, value: Any) -> str | StartArrays:
@@ -81,7 +81,7 @@ class StartOptions(Options):
         default="zeros",
         metadata=option(
             "Start: <zeros, or|zeros,> uniform (each entry of Y and Z in ±1/√M)<|, or a pair of arrays>.",
-            InitKind(),
+            InitType(),
             listed=True,
         ),
     )
@@ -91,7 +91,7 @@ class StartOptions(Options):
         metadata=option(
             "Logits added to Z for tokens or kinds of tokens, as "
             "<common=-2 or the=-1,cat=0.5|{'common': -2} or {'the': -1, 'cat': 0.5}>.",
-            PriorKind(),
+            PriorType(),
             separator="/",
             listed=True,
         ),
@@ -101,7 +101,7 @@ class StartOptions(Options):
         metadata=option(
             "Logits by bucket of positions, nearest first, as "
             "<0,-1,-2, or alibi=SLOPE|[0, -1, -2], or {'alibi': slope}>; for classes with positions.",
-            BiasKind(),
+            BiasType(),
             separator="/",
             listed=True,
         ),

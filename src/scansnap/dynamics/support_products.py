@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics.options import StepOptions
-from scansnap.runtime.devices import has_triton
+from scansnap.runtime.machine import has_triton
 from scansnap.systems.yz.compact import CompactLayout
 
 WORTH_IT = 3

@@ -27,7 +27,7 @@ from scansnap.dynamics.tensor_state import TensorState
 from scansnap.dynamics.update_rules import memory_of
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.cuda_graph import capture
-from scansnap.runtime.devices import find_device, has_triton
+from scansnap.runtime.machine import find_device, has_triton
 
 SETTINGS = 256
 """How many shapes and settings a process compiles the step for; beyond that, PyTorch runs it uncompiled."""

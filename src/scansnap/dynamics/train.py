@@ -28,8 +28,8 @@ from scansnap.results.dataset import (
 from scansnap.results.quantities import Quantity
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.snapshot import Parts, Snapshot
+from scansnap.runtime.machine import one_tensor_thread
 from scansnap.runtime.progress import progress_bar
-from scansnap.runtime.threads import one_tensor_thread
 
 PIECE_SECONDS = 0.5
 """The engine gets work in pieces of about this duration, to allow for progress reports and interruption."""
@@ -85,7 +85,7 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
     start = work.start(runs)
     steps, record = options.record_steps, options.recorded
     unfinished = {"status": np.full(len(runs), "running", "U8"), "diverged_step": np.full(len(runs), -1)}
-    described = {**options.described(), "record": [quantity.name for quantity in record]}
+    described = {**options.to_dict(), "record": [quantity.name for quantity in record]}
     template = run_dataset(
         {**runs.coordinates(), **unfinished},
         "step",
@@ -96,7 +96,7 @@ def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress
     dimension_sizes = sizes(start.layout, options.layers)
     variables = run_variables(record, dimension_sizes, "step", len(runs), len(steps), options.dtype)
     recorder = Recorder(
-        template, variables, store, more_bytes=2 * work.checkpoint_bytes, defaults=TrainOptions.described_defaults()
+        template, variables, store, more_bytes=2 * work.checkpoint_bytes, defaults=TrainOptions.default_dict()
     )
     if (finished := recorder.finished()) is not None:
         return finished

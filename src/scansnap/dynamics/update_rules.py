@@ -20,12 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.optional import needs_torch
-from scansnap.runtime.printable import shortened
-from scansnap.validation.registry import OpenList
-from scansnap.validation.user_file import called
-from scansnap.validation.validate import door
+from scansnap.runtime.errors import InputError, short_repr
+from scansnap.runtime.machine import needs_torch
+from scansnap.validation.registry import Registry
+from scansnap.validation.user_code import called
+from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +112,9 @@ def check_rule(rule: UpdateRule) -> None:
     name = f"the optimizer {type(rule).__name__}"
     words = memory_of(rule)
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) for word in words):
-        raise InputError(f"{name} has memory = {shortened(words)}: give a tuple of names, such as ('momentum',) or ().")
+        raise InputError(
+            f"{name} has memory = {short_repr(words)}: give a tuple of names, such as ('momentum',) or ()."
+        )
     count = torch.tensor([1.0, 1, 3, 0], dtype=torch.float64)
     every = torch.tensor([0, 1, 2, 2, 2])
     slopes = torch.linspace(-1, 2, 24, dtype=torch.float64).sin().reshape(2, 3, 4) * (count > 0)
@@ -137,7 +138,7 @@ def check_rule(rule: UpdateRule) -> None:
         )
 
 
-OPTIMIZERS: OpenList[UpdateRule] = OpenList("optimizer", "move")
+OPTIMIZERS: Registry[UpdateRule] = Registry("optimizer", "move")
 """Update rules by name: `optimizer=`.
 
 >>> "adam" in ss.OPTIMIZERS
@@ -145,7 +146,7 @@ True
 """
 
 
-@door
+@validated
 @OPTIMIZERS.register("sgd")
 @dataclass(frozen=True)
 class SGD:
@@ -167,7 +168,7 @@ class SGD:
         update.matrix.addcmul_(velocity, update.rate if update.share is None else update.rate * update.share)
 
 
-@door
+@validated
 @OPTIMIZERS.register("adam")
 @dataclass(frozen=True)
 class Adam:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 
 from scansnap.runtime.errors import InputError
 from scansnap.validation.options import Options, documented, from_names, required_of, signature
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -75,7 +75,7 @@ def verb(
     def decorate(
         function: Callable[[Subject, Chosen, str | Path | None, bool | None], xr.Dataset],
     ) -> Verb[Subject, Chosen, P]:
-        checked = door(function)
+        checked = validated(function)
 
         @functools.wraps(checked)
         def flat(data: Any, options: Any = None, /, **words: Any) -> xr.Dataset:

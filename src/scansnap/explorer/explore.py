@@ -10,7 +10,7 @@ from scansnap.dynamics.options import TrainOptions
 from scansnap.explorer.page import address_of, page_of
 from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.validation import checks
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 SCRIPT = """
 export default {
@@ -39,7 +39,7 @@ class Explorer(Protocol):
     height: int  # in pixels
 
 
-@door
+@validated
 def explore(
     classes: DataSource | str = "syn-small",
     options: TrainOptions | None = None,
@@ -68,7 +68,7 @@ def explore(
     if options is not None and words:
         raise InputError(f"{', '.join(words)} is given beside options: change the options with dataclasses.replace.")
     address = address_of(classes, words if options is None else options)
-    checks.whole("height", height, least=200, most=10_000)
+    checks.integer("height", height, least=200, most=10_000)
     return _widget()(page=page_of(address, "embedded"), address=address, height=height)
 
 

@@ -23,8 +23,7 @@ from scansnap.data.named_classes import as_source
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.printable import shortened
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation.options import from_names, options_of
 
 PAGE = Path(__file__).with_name("explorer.html")
@@ -112,7 +111,7 @@ def _single(name: str, value: Any) -> str | float | None:
     if isinstance(value, tuple) and len(value) == 1:
         (value,) = value
     if not isinstance(value, str | int | float | None):
-        raise InputError(f"{name} is {shortened(value)}: the explorer shows one run, of built-in parts.")
+        raise InputError(f"{name} is {short_repr(value)}: the explorer shows one run, of built-in parts.")
     return value
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scansnap.figures.picture import save_picture
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.runtime.errors import InputError, unknown
-from scansnap.validation.user_file import run_user_file
+from scansnap.validation.user_code import run_user_file
 
 if TYPE_CHECKING:
     import xarray as xr

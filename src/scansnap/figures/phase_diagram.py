@@ -20,7 +20,7 @@ from scansnap import theory
 from scansnap.figures.style import honest_span, label
 from scansnap.results import measure
 from scansnap.runtime.errors import InputError, unknown
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +54,7 @@ WITHOUT = {
 """What to do where a color has no number at all."""
 
 
-@door
+@validated
 def phase_diagram(result: xr.Dataset, *, x: str = "lr_y", y: str = "lr_z", color: str = "snap_time") -> Figure:
     """Draw a map of a sweep.
 

@@ -5,7 +5,7 @@ Matplotlib reads what stands between two dollar signs as mathematics, and stops 
 
 from __future__ import annotations
 
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import printable
 
 LONGEST = 40
 """Characters of a name; a longer one would push the picture out of its frame."""

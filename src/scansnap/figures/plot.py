@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import xarray as xr
 
 from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.printable import shortened
-from scansnap.validation.validate import door
+from scansnap.runtime.errors import InputError, short_repr
+from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from scansnap.claims.claim import Verdict
 
 
-@door
+@validated
 def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
     """Attention of each class over a run of `train` or `flow`, with loss and entropy, and where it snapped.
 
@@ -34,7 +33,7 @@ def attention(result: xr.Dataset, *, run: int = 0) -> Figure:
     return attention_over_time.draw(attention_over_time.prepare(result, run=run))
 
 
-@door
+@validated
 def claim(verdict: Verdict) -> Figure:
     """What a claim predicts and what exact dynamics give: of a verdict of `verify`.
 
@@ -44,11 +43,11 @@ def claim(verdict: Verdict) -> Figure:
     from scansnap.figures import claim as picture
 
     if not isinstance(verdict, Verdict):
-        raise InputError(f"verdict is {shortened(verdict)}: give one of those that verify returns.")
+        raise InputError(f"verdict is {short_repr(verdict)}: give one of those that verify returns.")
     return picture.draw(picture.prepare(verdict))
 
 
-@door
+@validated
 def text(result: xr.Dataset) -> Figure:
     """A run of `train_text`: its loss, how sparse each head's attention is, and how fast it moves.
 
@@ -60,7 +59,7 @@ def text(result: xr.Dataset) -> Figure:
     return text_over_time.draw(text_over_time.prepare(result))
 
 
-@door
+@validated
 def words(
     result: xr.Dataset, *, steps: Sequence[int] | None = None, layer: int = 0, head: int = 0, window: int = 0
 ) -> Figure:

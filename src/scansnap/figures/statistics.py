@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from scansnap.figures.trend import Trend
-from scansnap.validation.checks import whole
+from scansnap.validation.checks import integer
 
 LEVEL = 0.05
 """The significance level of every test."""
@@ -31,7 +31,7 @@ NAMED = 8
 
 def enough_seeds(num_seeds: int, *, least: int = 2) -> int:
     """The number of seeds, which must be at least `least`: a standard error needs two."""
-    return whole("num_seeds", num_seeds, least=least, most=10_000)
+    return integer("num_seeds", num_seeds, least=least, most=10_000)
 
 
 def standard_error(values: ArrayLike) -> NDArray[np.float64]:

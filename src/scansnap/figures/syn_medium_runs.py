@@ -44,7 +44,7 @@ def make(*, num_seeds: int = 10) -> xr.Dataset:
     parts = [_cells(syn_medium(num_query=num_query), num_seeds) for num_query in QUERIES]
     dataset = xr.concat(parts, xr.DataArray(list(QUERIES), dims="num_query", name="num_query"), join="outer")
     dataset = dataset.assign_coords(vocab_size=("num_query", [syn_medium(num_query=q).vocab_size for q in QUERIES]))
-    options = {**SYN_MEDIUM.described(), "num_query": QUERIES, **RATES, "num_seeds": num_seeds}
+    options = {**SYN_MEDIUM.to_dict(), "num_query": QUERIES, **RATES, "num_seeds": num_seeds}
     return described(dataset.transpose(*CELL, ...), options).assign_attrs(seconds=time.perf_counter() - began)
 
 

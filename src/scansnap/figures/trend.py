@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from scansnap.runtime.printable import number_text
+from scansnap.runtime.errors import number_text
 
 
 @dataclass(frozen=True)

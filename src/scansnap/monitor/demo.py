@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from scansnap.monitor.verdicts import MOST
 from scansnap.monitor.watch import Watch, watch
-from scansnap.runtime.threads import one_tensor_thread
+from scansnap.runtime.machine import one_tensor_thread
 
 VOCABULARY = """
 ant arm axe bag bat bed bee boy bus cap car cat cow cup day dog ear egg elm eye fan fig fox gas gem gum hat hen ice ink

@@ -24,10 +24,9 @@ import torch
 from torch import Tensor
 
 from scansnap.monitor.projections import Projections, largest_singular_values
-from scansnap.runtime.errors import InputError, brief
-from scansnap.runtime.printable import shortened
-from scansnap.validation.registry import OpenList
-from scansnap.validation.validate import door
+from scansnap.runtime.errors import InputError, brief, short_repr
+from scansnap.validation.registry import Registry
+from scansnap.validation.validate import validated
 
 Reduction = Literal["mean", "max"]
 Sample = Literal["probe", "followed", "repeated", "projections"]
@@ -132,7 +131,7 @@ def lacks_memory(error: Exception) -> bool:
     )
 
 
-@door
+@validated
 @dataclass(frozen=True)
 class HeadQuantity:
     """A number for each head at each look.
@@ -166,7 +165,7 @@ class HeadQuantity:
                 f"the quantity '{self.name}' fails ({type(error).__name__}: {brief(error)}): mend its function."
             ) from error
         if not isinstance(values, Tensor) or values.shape != torch.Size(shape):
-            what = f"a tensor of {_shape(values.shape)}" if isinstance(values, Tensor) else shortened(values)
+            what = f"a tensor of {_shape(values.shape)}" if isinstance(values, Tensor) else short_repr(values)
             raise QuantityError(
                 f"the quantity '{self.name}' gives {what}: return a number for each window, head and row, here "
                 f"{_shape(shape)}."
@@ -174,7 +173,7 @@ class HeadQuantity:
         return values.to(device, dtype)
 
 
-HEAD_QUANTITIES: OpenList[HeadQuantity] = OpenList("quantity of attention")
+HEAD_QUANTITIES: Registry[HeadQuantity] = Registry("quantity of attention")
 """What a watch can record of a head, by name: `record=`.
 
 >>> "entropy" in ss.HEAD_QUANTITIES
@@ -182,7 +181,7 @@ True
 """
 
 
-@door
+@validated
 def head_quantity(
     *, long_name: str, units: str = "1", reduction: Reduction = "mean", sample: Sample = "probe"
 ) -> Callable[[Callable[..., Tensor]], HeadQuantity]:

@@ -25,12 +25,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.results.store import LOOKS, open_folder, save
-from scansnap.runtime.errors import StoreError, brief
-from scansnap.runtime.printable import shortened
+from scansnap.runtime.errors import StoreError, brief, short_repr
 from scansnap.storage.files import checksum, sync
 from scansnap.storage.lock import WriterLock
 from scansnap.storage.sealed_folder import SealedFolder
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 BLOCK = 64
 """Looks in a chunk of a quantity: few files to read, and little to write again with each look."""
@@ -42,7 +41,7 @@ SAME = ("model", "probe", "rows")
 """The attributes by which two watches are of the same training."""
 
 
-@door
+@validated
 def read_looks(path: str | Path) -> xr.Dataset:
     """The looks that a store holds so far; arrays stay on disk until they are used."""
     path = Path(path)
@@ -118,12 +117,12 @@ class LookStore:
         for name in SAME:
             if stored.attrs.get(name) != look.attrs.get(name):
                 raise StoreError(
-                    f"{self.path} holds looks with {name} {shortened(stored.attrs.get(name))} and not "
-                    f"{shortened(look.attrs.get(name))}: give the same to continue it, or another store."
+                    f"{self.path} holds looks with {name} {short_repr(stored.attrs.get(name))} and not "
+                    f"{short_repr(look.attrs.get(name))}: give the same to continue it, or another store."
                 )
         if stored.attrs.get("probe_checksum") != look.attrs.get("probe_checksum"):
             raise StoreError(
-                f"{self.path} holds looks on another probe, {shortened(look.attrs.get('probe'))} with other numbers: "
+                f"{self.path} holds looks on another probe, {short_repr(look.attrs.get('probe'))} with other numbers: "
                 "give the same probe to continue it, or another store."
             )
         for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):

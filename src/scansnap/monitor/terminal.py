@@ -19,8 +19,7 @@ from rich.text import Text
 from scansnap.monitor.dataset import quantities_of, split_looks
 from scansnap.monitor.store import read_looks
 from scansnap.monitor.verdicts import LayerVerdict, Severity, by_kind, in_words, unjudged_verdicts
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import InputError, printable, unknown
 
 STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern": "default"}
 

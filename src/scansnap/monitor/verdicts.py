@@ -30,10 +30,9 @@ from numpy.typing import NDArray
 
 from scansnap.monitor.dataset import FINITE, HEADS, of_heads, split_looks
 from scansnap.results.snap import find_snap
-from scansnap.runtime.errors import InputError, brief, unknown
-from scansnap.runtime.printable import shortened
-from scansnap.validation.registry import OpenList
-from scansnap.validation.validate import door
+from scansnap.runtime.errors import InputError, brief, short_repr, unknown
+from scansnap.validation.registry import Registry
+from scansnap.validation.validate import validated
 
 Severity = Literal["alarm", "notice", "pattern"]
 """What a verdict asks for, most pressing first: look now, look when you can, or nothing: it says what the head does."""
@@ -105,7 +104,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class VerdictKind:
+class VerdictType:
     """A kind of verdict: `judge` gives a finding if it holds of a head whose history has all that it `needs`."""
 
     judge: Callable[[HeadHistory], Finding | None]
@@ -118,7 +117,7 @@ class VerdictKind:
             raise unknown("severity", self.severity, get_args(Severity))
 
 
-HEAD_VERDICTS: OpenList[VerdictKind] = OpenList("verdict", "judge")
+HEAD_VERDICTS: Registry[VerdictType] = Registry("verdict", "judge")
 """Verdicts on heads by name.
 
 >>> "sink" in ss.HEAD_VERDICTS
@@ -126,10 +125,10 @@ True
 """
 
 
-@door
+@validated
 def head_verdict(
     severity: Severity, *, needs: str | Sequence[str]
-) -> Callable[[Callable[[HeadHistory], Finding | None]], VerdictKind]:
+) -> Callable[[Callable[[HeadHistory], Finding | None]], VerdictType]:
     """A decorator that turns a function of a `HeadHistory` into a kind of verdict.
 
     >>> @ss.head_verdict("notice", needs="top_1")
@@ -139,7 +138,7 @@ def head_verdict(
     'notice'
     """
     names = (needs,) if isinstance(needs, str) else tuple(needs)
-    return lambda judge: VerdictKind(judge, severity, names)
+    return lambda judge: VerdictType(judge, severity, names)
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ class HeadVerdict:
         return f"{self.severity}: {where} is {self.name} since step {self.since:,}: {self.evidence}"
 
 
-@door
+@validated
 def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadVerdict]:
     """Every verdict that holds at the last look, most pressing first.
 
@@ -259,7 +258,7 @@ def unjudged_verdicts(dataset: xr.Dataset) -> dict[str, list[str]]:
     return {name: quantities for name, quantities in needs.items() if quantities}
 
 
-def _judged(dataset: xr.Dataset, rules: Mapping[str, VerdictKind]) -> Iterator[tuple[str, HeadHistory, Finding | None]]:
+def _judged(dataset: xr.Dataset, rules: Mapping[str, VerdictType]) -> Iterator[tuple[str, HeadHistory, Finding | None]]:
     """What each rule says of each head that it can be asked of."""
     for history in _histories(dataset):
         for name, rule in rules.items():
@@ -274,7 +273,8 @@ def _judged(dataset: xr.Dataset, rules: Mapping[str, VerdictKind]) -> Iterator[t
                 ) from error
             if not isinstance(finding, Finding | None):
                 raise InputError(
-                    f"the verdict '{name}' gives {shortened(finding)}: return what head.as_long_as(...) gives, or None."
+                    f"the verdict '{name}' gives {short_repr(finding)}: return what head.as_long_as(...) "
+                    "gives, or None."
                 )
             yield name, history, finding
 

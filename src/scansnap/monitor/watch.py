@@ -29,10 +29,9 @@ from scansnap.monitor.sinks import Sink, numbers
 from scansnap.monitor.store import LookStore, read_looks
 from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
-from scansnap.runtime.errors import InputError, ScanSnapError, brief
-from scansnap.runtime.printable import shortened
-from scansnap.validation.argument_types import InstanceKind, OptionalKind, WholeKind
-from scansnap.validation.validate import door
+from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
+from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
+from scansnap.validation.validate import validated
 
 CLOSED = "the watch is closed: make another one to look again."
 
@@ -55,15 +54,15 @@ class WatchOptions(TypedDict, total=False):
     start: int | None
 
 
-@door
+@validated
 def watch(
-    model: Annotated[nn.Module, InstanceKind(nn.Module, "a torch.nn.Module")],
+    model: Annotated[nn.Module, InstanceType(nn.Module, "a torch.nn.Module")],
     *,
     probe: object,
-    every: Annotated[int, WholeKind({"least": 1})] = 50,
+    every: Annotated[int, IntegerType({"least": 1})] = 50,
     store: str | Path | None = None,
     record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
-    rows: Annotated[int | None, OptionalKind(WholeKind({"least": 1}))] = 256,
+    rows: Annotated[int | None, OptionalType(IntegerType({"least": 1}))] = 256,
     tokens: Words | None = None,
     errors: Literal["record", "raise"] = "record",
     sinks: Sequence[Sink] = (),
@@ -280,7 +279,7 @@ class Watch:
         try:
             step = operator.index(step)
         except TypeError:
-            raise InputError(f"step is {shortened(step)}: give the number of the step.") from None
+            raise InputError(f"step is {short_repr(step)}: give the number of the step.") from None
         if step >= self._step:
             return step
         sentence = (

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, UNMET, Claim, Verdict
-from scansnap.runtime.errors import StoreError
+from scansnap.runtime.errors import StoreError, printable
 from scansnap.runtime.formulas import readable, typeset
-from scansnap.runtime.printable import printable
 from scansnap.storage.files import replace_file
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from scansnap.report.headline import headline
 from scansnap.report.kept_figures import KeptFigures
 from scansnap.report.reproduction import FigureResult, Reproduction
 from scansnap.runtime.errors import StoreError
-from scansnap.runtime.optional import has_torch
+from scansnap.runtime.machine import has_torch
 
 NUM_SEEDS = 40
 """Seeds in each cell of Syn-Medium: four times the published number, so that trends stand out from noise."""

@@ -18,7 +18,7 @@ from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
 from scansnap.report.claims_page import check_page
 from scansnap.runtime.errors import InputError
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 SHOWN_LOOKS = 400
 """Looks on the page; of more, so many evenly spread ones."""
@@ -33,7 +33,7 @@ SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 """How verdicts are colored: classes of the style sheet."""
 
 
-@door
+@validated
 def write_watch_page(page: str | Path, dataset: xr.Dataset) -> None:
     """Write a page about the looks of a watch, with all verdicts that are registered, your own too.
 

@@ -14,10 +14,10 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.results import metrics
 from scansnap.results.snap import find_snap
 from scansnap.runtime.errors import InputError
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 
-@door
+@validated
 def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Dataset:
     """The result of one head of one layer, without these dimensions.
 
@@ -32,7 +32,7 @@ def one_head(dataset: xr.Dataset, *, layer: int = 0, head: int = 0) -> xr.Datase
     return dataset.isel(place, drop=True)
 
 
-@door
+@validated
 def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
     """Entropy of attention restricted to each class's distinct tokens and renormalized there (Figure 6's quantity).
 
@@ -45,7 +45,7 @@ def distinct_entropy(dataset: xr.Dataset) -> xr.DataArray:
     return _reduce(metrics.entropy, distinct, "entropy on distinct tokens", "nats")
 
 
-@door
+@validated
 def distinctness(dataset: xr.Dataset) -> xr.DataArray:
     """How distinct each token is for each class's next token, from 0 to 1 (class, token): see `theory.distinctness`.
 
@@ -63,7 +63,7 @@ def distinctness(dataset: xr.Dataset) -> xr.DataArray:
     return _of_classes(dataset, classes, values, "distinctness")
 
 
-@door
+@validated
 def favored(dataset: xr.Dataset) -> xr.DataArray:
     """Which tokens each class favors (class, token): its distinct ones, and those that it moves up at first.
 
@@ -85,7 +85,7 @@ def favored(dataset: xr.Dataset) -> xr.DataArray:
     return _of_classes(dataset, classes, values, "favored")
 
 
-@door
+@validated
 def favored_entropy(dataset: xr.Dataset) -> xr.DataArray:
     """Entropy of attention restricted to each class's favored tokens and renormalized there.
 
@@ -100,7 +100,7 @@ def favored_entropy(dataset: xr.Dataset) -> xr.DataArray:
     return _reduce(metrics.entropy, on_favored, "entropy on favored tokens", "nats")
 
 
-@door
+@validated
 def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
     """The share of attention on the k most attended tokens of each class.
 
@@ -112,7 +112,7 @@ def top_k_mass(dataset: xr.Dataset, k: int = 1) -> xr.DataArray:
     return _reduce(metrics.top_k_mass, _attention(dataset), f"attention on the top {k}", "", k=k)
 
 
-@door
+@validated
 def sparsity(dataset: xr.Dataset) -> xr.DataArray:
     """0 if a class attends equally to all contextual tokens, near 1 if it attends to one.
 
@@ -124,7 +124,7 @@ def sparsity(dataset: xr.Dataset) -> xr.DataArray:
     return _reduce(metrics.sparsity, _attention(dataset), "sparsity", "")
 
 
-@door
+@validated
 def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     """Attention that moved between successive records, per step or unit of time.
 
@@ -144,7 +144,7 @@ def rate_of_change(dataset: xr.Dataset) -> xr.DataArray:
     return rate.rename("rate_of_change").transpose(*(d for d in attention.dims if d != "token"))
 
 
-@door
+@validated
 def snaps(dataset: xr.Dataset) -> xr.Dataset:
     """When each pattern of attention slowed, and whether it stayed there.
 
@@ -186,7 +186,7 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(shaped, coords=first.coords)
 
 
-@door
+@validated
 def record_dimension(dataset: xr.Dataset) -> str:
     """`step` for trained runs, `time` for flows.
 

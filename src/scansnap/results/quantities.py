@@ -20,19 +20,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.results.metrics import entropy as entropy_of
 from scansnap.results.snapshot import Need, Snapshot
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.runtime.printable import shortened
-from scansnap.validation.argument_types import EitherKind, Kind, SequenceKind
+from scansnap.runtime.errors import InputError, short_repr, unknown
+from scansnap.validation.argument_types import ArgumentType, EitherType, SequenceType
 from scansnap.validation.checks import is_iterable
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 from scansnap.validation.user_code import code_digest, is_own
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 LABELED = ("layer", "head", "class", "query", "token", "output", "bucket")
 """Dimensions that every result has coordinates for."""
 
 
-@door
+@validated
 @dataclass(frozen=True)
 class Quantity:
     """A variable of a result; its dimensions come after `run` and `step` or `time`.
@@ -44,7 +43,9 @@ class Quantity:
     name: str
     dims: tuple[str, ...]
     compute: Callable[[Snapshot], ArrayLike]  # (R, *dims)
-    needs: Annotated[tuple[Need, ...], SequenceKind(Kind())]  # the attributes of the snapshot that `compute` reads
+    needs: Annotated[
+        tuple[Need, ...], SequenceType(ArgumentType())
+    ]  # the attributes of the snapshot that `compute` reads
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)  # long_name and units
     coords: Mapping[str, Sequence[float] | Sequence[str]] = field(
         default_factory=dict, hash=False
@@ -58,7 +59,7 @@ class Quantity:
         if len(set(self.dims)) < len(self.dims):
             raise InputError(f"the quantity {self.name} has a dimension twice: give each of its dimensions once.")
         if not all(isinstance(values, Sequence | np.ndarray) for values in self.coords.values()):
-            raise InputError(f"{self.name} has the coords {shortened(dict(self.coords))}: give a list for each.")
+            raise InputError(f"{self.name} has the coords {short_repr(dict(self.coords))}: give a list for each.")
         for need in self.needs:
             if need not in get_args(Need):
                 raise unknown(f"need of the quantity {self.name}", need, get_args(Need))
@@ -82,7 +83,7 @@ class Quantity:
         return values
 
 
-QUANTITIES: OpenList[Quantity] = OpenList("variable to record")
+QUANTITIES: Registry[Quantity] = Registry("variable to record")
 """What a run can record, by name: `record=`.
 
 >>> "entropy" in ss.QUANTITIES
@@ -90,10 +91,10 @@ True
 """
 
 
-@door
+@validated
 def quantity(
     *dims: str,
-    needs: Annotated[Need | Sequence[Need], EitherKind((Kind(), SequenceKind(Kind())))],
+    needs: Annotated[Need | Sequence[Need], EitherType((ArgumentType(), SequenceType(ArgumentType())))],
     long_name: str = "",
     units: str = "1",
     coords: Mapping[str, Sequence[float] | Sequence[str]] | None = None,
@@ -178,7 +179,7 @@ RECORDED = ("loss", "accuracy", "attention", "attention_logits", "entropy")
 
 
 @dataclass(frozen=True)
-class RecordKind(Kind):
+class RecordType(ArgumentType):
     """Values of the option `record`: names of quantities, or `Quantity` objects."""
 
     def check(self, name: str, value: Any) -> tuple[str | Quantity, ...]:
@@ -191,11 +192,13 @@ class RecordKind(Kind):
             else []
         )
         if not asked:
-            raise InputError(f"{name} is {shortened(value)}: give quantities to record, among {', '.join(QUANTITIES)}.")
+            raise InputError(
+                f"{name} is {short_repr(value)}: give quantities to record, among {', '.join(QUANTITIES)}."
+            )
         for wanted in asked:
             if not isinstance(wanted, str | Quantity):
                 raise InputError(
-                    f"{name} holds {shortened(wanted)}: give names among {', '.join(QUANTITIES)}, or Quantity objects."
+                    f"{name} holds {short_repr(wanted)}: give names among {', '.join(QUANTITIES)}, or Quantity objects."
                 )
         members = dict.fromkeys(QUANTITIES.member(wanted) for wanted in asked)
         names = [member.name for member in members]

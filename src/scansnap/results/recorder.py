@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from scansnap.results.store import RunStore, Variable, inner, load
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import check_memory
-from scansnap.storage.files import check_room
+from scansnap.runtime.machine import check_memory
+from scansnap.storage.files import check_disk_space
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -53,7 +53,7 @@ class Recorder:
         self._variables = variables
         if path is not None and not Path(path).exists():
             needed = sum(variable.nbytes for variable in variables.values()) + more_bytes
-            check_room(Path(path), needed, "the result takes", "record less, less often, or elsewhere")
+            check_disk_space(Path(path), needed, "the result takes", "record less, less often, or elsewhere")
         self.store = RunStore.begin(path, template, variables, defaults or {}) if path is not None else None
         self._values: dict[str, NDArray[np.generic]] = {}
         self._coordinates: dict[str, NDArray[np.generic]] = {}  # of a result in memory, if any were written

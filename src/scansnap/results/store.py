@@ -32,7 +32,7 @@ from scansnap.runtime.errors import StoreError, brief
 from scansnap.storage.files import sync
 from scansnap.storage.lock import WriterLock
 from scansnap.storage.sealed_folder import LIST, SealedFolder, advice, is_metadata, variable_of
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 EAGER_BYTES = 2 * 2**30
 """Results up to this size are read when they are opened, so that damage shows immediately."""
@@ -55,7 +55,7 @@ PLAIN = "plain_values"
 """The attribute that holds a coordinate's values as JSON, if an array cannot hold them."""
 
 
-@door
+@validated
 def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a result to a zarr store; an existing one is replaced only if `overwrite` is true.
 
@@ -82,7 +82,7 @@ def _fill(path: Path, dataset: xr.Dataset) -> SealedFolder:
     return folder
 
 
-@door
+@validated
 def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -> xr.Dataset:
     """Open a result.
 
@@ -155,7 +155,7 @@ class Condition:
         return not any(self.damaged.values())
 
 
-@door
+@validated
 def check_store(path: str | Path) -> Condition:
     """Read every file of a result, or of looks, and say which variables are intact.
 

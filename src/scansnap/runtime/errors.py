@@ -1,17 +1,17 @@
 """The few kinds of error scansnap raises.
 
 Every message is one or two sentences in the user's words: what was given, what is allowed, what to do.  The command
-line prints only the message; Python code can tell the kinds apart.  Whatever names a message quotes, it is one line of
-printable text.
+line prints only the message; Python code can catch each kind.
+
+A message is one line of printable text, whatever it quotes.  Control characters and marks of direction, which a
+terminal would obey, are written as in a Python string (\\x1b, \\u202e).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
-
-from scansnap.runtime.printable import printable, shortened
+from reprlib import Repr
 
 LONGEST = 4000
 """Characters of a message."""
@@ -61,7 +61,9 @@ def brief(error: BaseException) -> str:
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     """The error for a name that is not one of `allowed`, with the nearest allowed name."""
     names = [str(option) for option in allowed]
-    word = printable(name, 60) if isinstance(name, str) else shortened(name)
+    word = printable(name, 60) if isinstance(name, str) else short_repr(name)
+    from difflib import get_close_matches
+
     nearest = [
         match
         for match in get_close_matches(word, names, n=1, cutoff=0.5)
@@ -74,3 +76,43 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
 def _unnumbered(name: str) -> str:
     """A name without the number that it ends in after an underscore."""
     return re.sub(r"_\d+$", "_", name)
+
+
+# --- values as text ----------------------------------------------------------------------------------------------
+
+BRIEF = Repr()
+"""Values as text of a bounded length, however deep or long they are."""
+
+BRIEF.maxlist = BRIEF.maxtuple = BRIEF.maxdict = BRIEF.maxset = BRIEF.maxfrozenset = 20
+BRIEF.maxstring = BRIEF.maxother = BRIEF.maxlong = 200
+
+
+def printable(text: str, most: int | None = None, keep: str = "") -> str:
+    """The text in one line without anything that a terminal would obey but `keep`, cut to `most` characters."""
+    if most is not None:
+        text = text[: most + 1]
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() or letter in keep else _written(letter) for letter in text)
+    return text if most is None or len(text) <= most else text[: most - 3] + "..."
+
+
+def number_text(value: float, form: str) -> str:
+    """A number as text, in words where there is none."""
+    return "no number" if value != value else format(value, form)
+
+
+def _written(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
+def short_repr(value: object, most: int = 60) -> str:
+    """A value as text for a sentence, cut if it is long."""
+    return printable(_brief(value), most)
+
+
+def _brief(value: object) -> str:
+    """A value as Python writes it, cut where it is long or deep."""
+    try:
+        return BRIEF.repr(value)
+    except ValueError:  # what Python says of a whole number that it will not write out
+        return f"a whole number of {value.bit_length():,} bits" if isinstance(value, int) else type(value).__name__

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from scansnap.runtime.printable import printable
+from scansnap.runtime.errors import printable
 
 FIRST = 10.0
 """Seconds before the first line."""

@@ -17,7 +17,7 @@ from scansnap.shortcuts.rows import RowReader
 from scansnap.shortcuts.stability import rows_to_tell
 from scansnap.theory.spurious import spurious_share
 from scansnap.validation.options import called_as, from_names
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 SIZES = (0.25, 1.0, 4.0, 16.0)
 """Numbers of rows, over those there are, for which `spurious_share` is computed."""
@@ -34,7 +34,7 @@ class ShortcutCall(ShortcutOptions):
 
 
 @called_as(ShortcutCall, ShortcutOptions)
-@door
+@validated
 def shortcuts(
     source: object,
     /,

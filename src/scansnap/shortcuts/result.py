@@ -174,7 +174,7 @@ class Shortcuts:
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        more = {"remarks": self.remarks.plain(), "num_rows": self.num_rows, "options": self.options.described()}
+        more = {"remarks": self.remarks.plain(), "num_rows": self.num_rows, "options": self.options.to_dict()}
         return _plain({**content, **more})
 
     def write_table(self, path: str | Path) -> None:

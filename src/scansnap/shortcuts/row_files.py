@@ -77,7 +77,7 @@ def open_rows(
     """
     if not isinstance(source, str | Path):
         return _in_memory(source, columns, split)
-    path = checks.expanded("source", checks.path("source", source))
+    path = checks.expand_user("source", checks.path("source", source))
     if source == EXAMPLE and not path.exists():
         return Mappings(example_rows(), EXAMPLE)
     if path.is_dir():

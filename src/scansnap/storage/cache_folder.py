@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from scansnap.runtime.errors import StoreError
-from scansnap.validation.checks import expanded
+from scansnap.validation.checks import expand_user
 
 VARIABLE = "SCANSNAP_CACHE"
 
@@ -15,7 +15,7 @@ VARIABLE = "SCANSNAP_CACHE"
 def cache_folder() -> Path:
     """$SCANSNAP_CACHE, or `scansnap` in the platform's folder for caches (`~/.cache`, $XDG_CACHE_HOME, ...)."""
     if os.environ.get(VARIABLE):
-        return expanded(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
+        return expand_user(f"${VARIABLE}", os.environ[VARIABLE]).absolute()
     try:
         home = Path.home()
     except RuntimeError:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import gibibytes
+from scansnap.runtime.machine import gibibytes
 
 Sum = list[int]
 """The size of a file and the CRC-32 of its bytes; with a third number, of as many of its first bytes."""
@@ -133,7 +133,7 @@ def free_space(path: Path) -> int:
     return shutil.disk_usage(_there(path)).free
 
 
-def check_room(path: Path, needed: float, what: str, advice: str) -> None:
+def check_disk_space(path: Path, needed: float, what: str, advice: str) -> None:
     """Refuse what does not fit on the disk, before anything is done: "`what` up to 3 GiB"."""
     free = free_space(path)
     if needed > free:

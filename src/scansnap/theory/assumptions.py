@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scansnap.runtime.formulas import readable
 from scansnap.theory.concentration import frequency_radius
 from scansnap.theory.overlap import eigenvalues
+from scansnap.validation.argument_types import Length
 from scansnap.validation.checks import numbers
-from scansnap.validation.sequence_length import Length
 from scansnap.validation.validate import formula
 
 MUCH = 10.0

@@ -25,9 +25,8 @@ from numpy.typing import ArrayLike
 
 from scansnap.theory.distinctness import early_drive
 from scansnap.theory.overlap import directions
-from scansnap.validation.argument_types import Ids
+from scansnap.validation.argument_types import Ids, Length
 from scansnap.validation.checks import FloatArray, matrix, numbers, sizes
-from scansnap.validation.sequence_length import Length
 from scansnap.validation.validate import formula
 
 

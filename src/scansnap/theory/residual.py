@@ -14,12 +14,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.theory.decoder import backpropagated_gradient
 from scansnap.theory.form import Form
 from scansnap.theory.overlap import overlaps
 from scansnap.validation.argument_types import Ids
-from scansnap.validation.checks import FloatArray, matrix, numbers, shortened
+from scansnap.validation.checks import FloatArray, matrix, numbers
 from scansnap.validation.validate import formula
 
 
@@ -34,7 +34,7 @@ def residual_directions(direction: ArrayLike, query: Ids) -> FloatArray:
     index = np.asarray(query)
     if index.shape != (len(f),) or (index < 0).any() or (index >= f.shape[1]).any():
         raise InputError(
-            f"query is {shortened(index.tolist())}: give each of {len(f)} classes an index below {f.shape[1]}."
+            f"query is {short_repr(index.tolist())}: give each of {len(f)} classes an index below {f.shape[1]}."
         )
     f[np.arange(len(f)), index] += 1.0
     return f / np.linalg.norm(f, axis=1, keepdims=True)

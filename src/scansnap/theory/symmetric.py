@@ -39,13 +39,13 @@ from numpy.typing import ArrayLike
 
 from scansnap.runtime.errors import InputError
 from scansnap.theory.integration import integrate
-from scansnap.validation.argument_types import NumberKind
+from scansnap.validation.argument_types import NumberType
 from scansnap.validation.checks import FloatArray, numbers, sizes, vector
 from scansnap.validation.validate import formula
 
 DecoderGradient = Literal["true", "modified"]
 
-Tolerance = Annotated[float, NumberKind({"least": 1e-30, "most": 0.1})]
+Tolerance = Annotated[float, NumberType({"least": 1e-30, "most": 0.1})]
 
 
 @dataclass(frozen=True)

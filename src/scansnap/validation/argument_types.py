@@ -1,9 +1,9 @@
-"""Kinds of arguments: what each takes, how a word of the command line is read as it, and how it is written to a file.
+"""Types of arguments: what each accepts, how it is read from the command line, and how it is written to a file.
 
-The kind of an argument follows from its annotation (`kind_of`), for fields of options and for parameters of functions
-alike.  Where the type alone does not say enough, it is annotated with its kind:
+The type of an argument follows from its annotation (`argument_type_of`), for fields of options and for parameters of
+functions.  Where the annotation alone does not say enough, it contains the argument type:
 
-    Seed = Annotated[int, WholeKind({"most": 2**63 - 1})]
+    Seed = Annotated[int, IntegerType({"most": 2**63 - 1})]
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 
 from numpy.typing import ArrayLike
 
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation import checks
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 
 Member = TypeVar("Member")
 Number = TypeVar("Number", int, float)
@@ -31,7 +31,7 @@ NO_LIMITS: Mapping[str, Any] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArgumentType:
     """The values that an argument takes; by default any text."""
 
     @property
@@ -57,7 +57,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class WholeKind(Kind):
+class IntegerType(ArgumentType):
     """A whole number."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -65,14 +65,14 @@ class WholeKind(Kind):
     wanted = "a whole number"
 
     def check(self, name: str, value: Any) -> int:
-        return checks.whole(name, value, **self.limits)
+        return checks.integer(name, value, **self.limits)
 
     def read(self, name: str, text: str) -> int:
         return read_number(name, text, int, "a whole number")
 
 
 @dataclass(frozen=True)
-class NumberKind(Kind):
+class NumberType(ArgumentType):
     """A finite number."""
 
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class NumberKind(Kind):
 
 
 @dataclass(frozen=True)
-class FlagKind(Kind):
+class FlagType(ArgumentType):
     """True or False."""
 
     wanted = "True or False"
@@ -103,7 +103,7 @@ class FlagKind(Kind):
 
 
 @dataclass(frozen=True)
-class ChoiceKind(Kind):
+class ChoiceType(ArgumentType):
     """One of a closed list of names."""
 
     names: tuple[str, ...]
@@ -117,10 +117,10 @@ class ChoiceKind(Kind):
 
 
 @dataclass(frozen=True)
-class OptionalKind(Kind):
-    """None, or a value of another kind."""
+class OptionalType(ArgumentType):
+    """None, or a value of another type."""
 
-    inner: Kind
+    inner: ArgumentType
 
     @property
     def wanted(self) -> str:
@@ -140,10 +140,10 @@ class OptionalKind(Kind):
 
 
 @dataclass(frozen=True)
-class MemberKind(Kind, Generic[Member]):
-    """A member of an open list: its name, or an object."""
+class MemberType(ArgumentType, Generic[Member]):
+    """A member of a registry: its name, or an object."""
 
-    members: OpenList[Member]
+    members: Registry[Member]
 
     def check(self, name: str, value: Any) -> Any:
         self.members.member(value)
@@ -157,7 +157,7 @@ class MemberKind(Kind, Generic[Member]):
 
 
 @dataclass(frozen=True)
-class NumbersKind(Kind):
+class ArrayType(ArgumentType):
     """A number or an array of numbers, as float64; NaN and infinity are among them unless all must be finite."""
 
     finite: bool = True
@@ -171,7 +171,7 @@ class NumbersKind(Kind):
 
 
 @dataclass(frozen=True)
-class IdsKind(Kind):
+class IdsType(ArgumentType):
     """Ids of tokens."""
 
     wanted = "ids of tokens"
@@ -180,13 +180,32 @@ class IdsKind(Kind):
         return checks.ids(name, value)
 
 
-Values = Annotated[ArrayLike, NumbersKind(finite=False)]
-Ids = Annotated[ArrayLike, IdsKind()]
-Seed = Annotated[int, WholeKind({"most": checks.MOST_SEED})]
+@dataclass(frozen=True)
+class LengthType(ArgumentType):
+    """Values of the option `seq_len`: a whole number of at least 2, or infinity."""
+
+    def check(self, name: str, value: Any) -> float:
+        if isinstance(value, float) and value == math.inf:
+            return math.inf
+        return checks.contextual_length(value) + 1
+
+    def read(self, name: str, text: str) -> float:
+        if text.lower() in ("inf", "infinity"):
+            return math.inf
+        return read_number(name, text, int, "a whole number, or inf for T → ∞")
+
+    def plain(self, value: float) -> float | str:
+        return "inf" if math.isinf(value) else value
+
+
+Values = Annotated[ArrayLike, ArrayType(finite=False)]
+Ids = Annotated[ArrayLike, IdsType()]
+Seed = Annotated[int, IntegerType({"most": checks.MOST_SEED})]
+Length = Annotated[float, LengthType()]
 
 
 @dataclass(frozen=True)
-class PathKind(Kind):
+class PathType(ArgumentType):
     """The path of a file or a folder."""
 
     wanted = "a path"
@@ -196,7 +215,7 @@ class PathKind(Kind):
 
 
 @dataclass(frozen=True)
-class InstanceKind(Kind):
+class InstanceType(ArgumentType):
     """An object of one class.
 
     Where the class's name says little, a sentence has other words: `words`, or its `in_a_sentence`.
@@ -211,27 +230,27 @@ class InstanceKind(Kind):
 
     def check(self, name: str, value: Any) -> Any:
         if not isinstance(value, self.cls):
-            raise InputError(f"{name} is {checks.described(value)}: give {self.wanted}.")
+            raise InputError(f"{name} is {checks.type_name(value)}: give {self.wanted}.")
         return value
 
 
 @dataclass(frozen=True)
-class FunctionKind(Kind):
+class CallableType(ArgumentType):
     """A function, or anything that can be called."""
 
     wanted = "a function"
 
     def check(self, name: str, value: Any) -> Any:
         if not callable(value):
-            raise InputError(f"{name} is {checks.shortened(value)}: give a function.")
+            raise InputError(f"{name} is {short_repr(value)}: give a function.")
         return value
 
 
 @dataclass(frozen=True)
-class SequenceKind(Kind):
-    """Several values of one kind; of any, if that is None."""
+class SequenceType(ArgumentType):
+    """Several values of one type; of any type if `inner` is None."""
 
-    inner: Kind | None
+    inner: ArgumentType | None
     words: str = "values"
 
     @property
@@ -240,29 +259,29 @@ class SequenceKind(Kind):
 
     def check(self, name: str, value: Any) -> Any:
         if isinstance(value, str | bytes | Mapping) or not checks.is_iterable(value):
-            raise InputError(f"{name} is {checks.shortened(value)}: give {self.wanted}.")
+            raise InputError(f"{name} is {short_repr(value)}: give {self.wanted}.")
         if self.inner is None:
             return tuple(value)
         return tuple(self.inner.check(f"{name} entry", entry) for entry in value)
 
 
 @dataclass(frozen=True)
-class EitherKind(Kind):
-    """A value of the first of several kinds that takes it."""
+class EitherType(ArgumentType):
+    """A value of the first of several types that accepts it."""
 
-    kinds: tuple[Kind, ...]
+    types: tuple[ArgumentType, ...]
 
     @property
     def wanted(self) -> str:
-        return " or ".join(kind.wanted for kind in self.kinds)
+        return " or ".join(each.wanted for each in self.types)
 
     def check(self, name: str, value: Any) -> Any:
-        for kind in self.kinds:
+        for each in self.types:
             try:
-                return kind.check(name, value)
+                return each.check(name, value)
             except InputError:
                 continue
-        raise InputError(f"{name} is {checks.shortened(value)}: give {self.wanted}.")
+        raise InputError(f"{name} is {short_repr(value)}: give {self.wanted}.")
 
 
 def _unnamed(hint: Any) -> Any:
@@ -283,46 +302,46 @@ def _union_parts(hint: Any) -> list[Any]:
 ARRAYS = frozenset(_union_parts(ArrayLike))
 
 
-def kind_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Kind | None:
-    """The kind that follows from a type, with limits if it is a number; None if any value will do."""
+def argument_type_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> ArgumentType | None:
+    """The argument type that follows from an annotation, with limits if it is a number; None if any value will do."""
     hint = _unnamed(hint)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return next(part for part in hint.__metadata__ if isinstance(part, Kind))
+        return next(part for part in hint.__metadata__ if isinstance(part, ArgumentType))
     if origin in (Union, types.UnionType):
         parts = tuple(_union_parts(hint))
         kind = _either([part for part in parts if part is not type(None)], limits)
-        return OptionalKind(kind) if kind is not None and type(None) in parts else kind
+        return OptionalType(kind) if kind is not None and type(None) in parts else kind
     if origin is Literal:
-        return ChoiceKind(parts)
+        return ChoiceType(parts)
     if origin in (Sequence, Collection, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
-        return SequenceKind(kind_of(parts[0]))
+        return SequenceType(argument_type_of(parts[0]))
     if origin in (Mapping, dict):
-        return InstanceKind(Mapping)
+        return InstanceType(Mapping)
     if origin is Callable:
-        return FunctionKind()
-    simple: dict[Any, Kind | None] = {
-        bool: FlagKind(),
-        str: Kind(),
-        int: WholeKind(limits),
-        float: NumberKind(limits),
-        Path: PathKind(),
+        return CallableType()
+    simple: dict[Any, ArgumentType | None] = {
+        bool: FlagType(),
+        str: ArgumentType(),
+        int: IntegerType(limits),
+        float: NumberType(limits),
+        Path: PathType(),
         object: None,
     }
     if hint in simple:
         return simple[hint]
     checkable = isinstance(hint, type) and hint is not Any and getattr(hint, "_is_runtime_protocol", True)
-    return InstanceKind(hint) if checkable else None
+    return InstanceType(hint) if checkable else None
 
 
-def _either(parts: list[Any], limits: Mapping[str, Any]) -> Kind | None:
-    """The kind of a union; None if one of its parts takes any value."""
+def _either(parts: list[Any], limits: Mapping[str, Any]) -> ArgumentType | None:
+    """The argument type of a union; None if one of its parts takes any value."""
     if set(parts) >= ARRAYS:
-        return NumbersKind()
+        return ArrayType()
     if {str, Path} <= set(parts):
         parts = [part for part in parts if part is not str]
-    kinds = [kind_of(part, limits) for part in parts]
-    return kinds[0] if len(kinds) == 1 else None if None in kinds else EitherKind(tuple(filter(None, kinds)))
+    kinds = [argument_type_of(part, limits) for part in parts]
+    return kinds[0] if len(kinds) == 1 else None if None in kinds else EitherType(tuple(filter(None, kinds)))
 
 
 def read_number(name: str, text: str, number: Callable[[str], Number], wanted: str) -> Number:

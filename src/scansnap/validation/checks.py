@@ -1,7 +1,7 @@
-"""Checks of arguments, one for each kind.
+"""Checks of arguments, one for each type.
 
 Each check returns the value in plain form, or raises an `InputError` that says what was given and what is allowed.
-`kinds.py` says which check an annotation asks for, and `door.py` applies them to whole signatures.
+`argument_types.py` finds the check for an annotation, and `validate.py` applies the checks to whole signatures.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.runtime.printable import shortened as shortened
+from scansnap.runtime.errors import InputError, short_repr, unknown
 
 FloatArray = NDArray[np.float64]
 
@@ -39,10 +38,10 @@ DEEPEST = 32
 # --- one value ----------------------------------------------------------------------------------------------------
 
 
-def whole(name: str, value: object, *, least: int = 0, most: int = MOST) -> int:
+def integer(name: str, value: object, *, least: int = 0, most: int = MOST) -> int:
     """A whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise InputError(f"{name} is {shortened(value)}: give a whole number from {least:,} to {most:,}.")
+        raise InputError(f"{name} is {short_repr(value)}: give a whole number from {least:,} to {most:,}.")
     return int(value)
 
 
@@ -51,7 +50,7 @@ def number(
 ) -> float:
     """A finite number from `least` to `most`, less than `below`."""
     if not _is_finite(value) or not least <= value <= most or not value < below:
-        raise InputError(f"{name} is {shortened(value)}: give a finite number{_range(least, most, below)}.")
+        raise InputError(f"{name} is {short_repr(value)}: give a finite number{_range(least, most, below)}.")
     return float(value)
 
 
@@ -67,19 +66,30 @@ def _range(least: float, most: float, below: float) -> str:
     return start + ("" if most == math.inf else f" to {most:g}") + ("" if below == math.inf else f" to below {below:g}")
 
 
+def contextual_length(seq_len: float) -> int:
+    """T - 1, the contextual tokens of a sequence of finite length T."""
+    real = isinstance(seq_len, Real) and not isinstance(seq_len, bool)
+    if not real or not 2 <= seq_len < 2**31 or seq_len != int(seq_len):
+        raise InputError(
+            f"seq_len is {short_repr(seq_len)}: give a whole number from 2 (one contextual token and the query) to "
+            "2^31, or math.inf where sequences may be infinitely long."
+        )
+    return int(seq_len) - 1
+
+
 def flag(name: str, value: object) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{name} is {shortened(value)}: give True or False.")
+        raise InputError(f"{name} is {short_repr(value)}: give True or False.")
     return bool(value)
 
 
 def text(name: str, value: object) -> str:
     """Text that can be written to a file: without NUL, and without halves of characters."""
     if not isinstance(value, str):
-        raise InputError(f"{name} is {shortened(value)}: give text.")
+        raise InputError(f"{name} is {short_repr(value)}: give text.")
     if "\0" in value or not _is_unicode(value):
-        raise InputError(f"{name} is {shortened(value)}: give text without NUL and half characters.")
+        raise InputError(f"{name} is {short_repr(value)}: give text without NUL and half characters.")
     return value
 
 
@@ -103,16 +113,16 @@ def path(name: str, value: Any) -> Any:
     """The path of a file or a folder that can exist, as text or as an object."""
     written = text(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
     if not written or any(len(part.encode()) > LONGEST_NAME for part in Path(written).parts):
-        raise InputError(f"{name} is {shortened(written)}: give a path whose names have 1 to {LONGEST_NAME} bytes.")
+        raise InputError(f"{name} is {short_repr(written)}: give a path whose names have 1 to {LONGEST_NAME} bytes.")
     return value
 
 
-def expanded(name: str, value: str | Path) -> Path:
+def expand_user(name: str, value: str | Path) -> Path:
     """A path in which ~ is a user's home."""
     try:
         return Path(value).expanduser()
     except RuntimeError:
-        raise InputError(f"{name} is {shortened(str(value))}: there is no such home; write ./~ for a name.") from None
+        raise InputError(f"{name} is {short_repr(str(value))}: there is no such home; write ./~ for a name.") from None
 
 
 # --- many values --------------------------------------------------------------------------------------------------
@@ -122,7 +132,7 @@ def any_numbers(name: str, values: ArrayLike) -> FloatArray:
     """`values` as float64 numbers of any shape, NaN and infinity among them."""
     array = float_array(values)
     if array is None:
-        raise InputError(f"{name} is {shortened(values)}: give a number or an array of numbers.")
+        raise InputError(f"{name} is {short_repr(values)}: give a number or an array of numbers.")
     return array
 
 
@@ -148,7 +158,7 @@ def series(name: str, values: object, what: str = "numbers") -> FloatArray:
     """A one-dimensional array of finite numbers, from one number or a sequence of them."""
     array = float_array(values)
     if array is None or array.ndim > 1 or not array.size or not np.isfinite(array).all():
-        raise InputError(f"{name} is {shortened(values)}: give {what}.")
+        raise InputError(f"{name} is {short_repr(values)}: give {what}.")
     return np.atleast_1d(array)
 
 
@@ -198,7 +208,7 @@ def ids(name: str, values: ArrayLike) -> NDArray[np.int64]:
     """Ids of tokens: whole numbers of at least 0, in the shape they are given in."""
     array = float_array(values)
     if array is None or (array.size and not ((array >= 0) & (array <= MOST) & (array == np.floor(array))).all()):
-        raise InputError(f"{name} is {shortened(values)}: give ids of tokens, whole numbers from 0 on.")
+        raise InputError(f"{name} is {short_repr(values)}: give ids of tokens, whole numbers from 0 on.")
     return array.astype(np.int64)
 
 
@@ -238,13 +248,13 @@ def seeds(values: Any) -> tuple[int, ...]:
     if isinstance(values, np.ndarray):
         values = np.atleast_1d(values)
     if isinstance(values, range) and values and values[-1] - values[0] >= MOST_ENTRIES:
-        raise InputError(f"seeds is {shortened(values)}: give up to {MOST_ENTRIES:,} of them.")
+        raise InputError(f"seeds is {short_repr(values)}: give up to {MOST_ENTRIES:,} of them.")
     listed = list(values) if is_iterable(values) and not isinstance(values, str) else [values]
     if not listed:
         raise InputError("seeds is empty: give one seed per run, or a single one.")
     for seed in listed:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= MOST_SEED:
-            raise InputError(f"a seed is {shortened(seed)}: give whole numbers from 0 to 2^63 - 1.")
+            raise InputError(f"a seed is {short_repr(seed)}: give whole numbers from 0 to 2^63 - 1.")
     return tuple(int(seed) for seed in listed)
 
 
@@ -266,7 +276,7 @@ def is_list(value: object) -> bool:
 # --- values in sentences ------------------------------------------------------------------------------------------
 
 
-def described(value: object) -> str:
+def type_name(value: object) -> str:
     """A value by what it is: the name of its class."""
     if isinstance(value, type):
         return f"the class {value.__name__}"

@@ -19,12 +19,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args, get_type_hints
 
 from scansnap.runtime.errors import InputError, unknown
-from scansnap.validation.argument_types import NONE, InstanceKind, Kind, OptionalKind, kind_of
+from scansnap.validation.argument_types import NONE, ArgumentType, InstanceType, OptionalType, argument_type_of
 
 P = ParamSpec("P")
 First = TypeVar("First")
@@ -38,7 +39,7 @@ class Option:
     """What a field states besides its type and its default."""
 
     meaning: str  # with what differs between shell and Python as <shell|Python>
-    kind: Kind
+    type: ArgumentType
     axis: bool  # whether a sweep may take several values
     separator: str  # between several values on the command line; empty if one value is itself a list
     listed: bool  # whether a list of numbers, or of arrays, is one value
@@ -56,7 +57,7 @@ class Option:
 
 def option(
     meaning: str,
-    kind: Kind | None = None,
+    type: ArgumentType | None = None,
     *,
     axis: bool = True,
     separator: str = ",",
@@ -68,13 +69,13 @@ def option(
 ) -> dict[str, Any]:
     """The metadata of a field that is an option.
 
-    By default `kind` follows from the field's type: numbers (within the limits), True and False, or the names of a
+    By default `type` follows from the field's type: numbers (within the limits), True and False, or the names of a
     `Literal`.  `none` says what None means, if the type allows it.  The rest is as in `Option`.
     """
     limits = {name: limit for name, limit in (("least", least), ("most", most), ("below", below)) if limit is not None}
     return {
         "meaning": meaning,
-        "kind": kind,
+        "type": type,
         "axis": axis,
         "separator": separator,
         "listed": listed,
@@ -89,27 +90,27 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, stated in options_of(type(self)).items():
-            object.__setattr__(self, name, stated.kind.check(name, getattr(self, name)))
+            object.__setattr__(self, name, stated.type.check(name, getattr(self, name)))
         self.check_together()
 
     def check_together(self) -> None:
         """Refuse values that contradict each other."""
 
-    def described(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Every option as plain data, and digests of the user's code that they hold, if any, under "code"."""
         stated = options_of(type(self))
-        plain = {name: option.kind.plain(getattr(self, name)) for name, option in stated.items()}
+        plain = {name: option.type.plain(getattr(self, name)) for name, option in stated.items()}
         code = {
             part: digest
             for name, option in stated.items()
-            for part, digest in option.kind.code(getattr(self, name)).items()
+            for part, digest in option.type.code(getattr(self, name)).items()
         }
         return {**plain, "code": code} if code else plain
 
     @classmethod
-    def described_defaults(cls) -> dict[str, Any]:
-        """What `described` has for options that are not given: what they were before they existed."""
-        return {name: options_of(cls)[name].kind.plain(value) for name, value in defaults_of(cls).items()}
+    def default_dict(cls) -> dict[str, Any]:
+        """What `to_dict` has for options that are not given: what they were before they existed."""
+        return {name: options_of(cls)[name].type.plain(value) for name, value in defaults_of(cls).items()}
 
     def part(self, base: type[Part]) -> Part:
         """The part of these options that one of their base classes states."""
@@ -170,16 +171,16 @@ def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
 
 def _option(field: Field[Any], hint: Any) -> Option:
     stated = field.metadata
-    kind = stated["kind"] or kind_of(hint, stated["limits"])
-    if kind is None or isinstance(kind, InstanceKind):
+    kind = stated["type"] or argument_type_of(hint, stated["limits"])
+    if kind is None or isinstance(kind, InstanceType):
         raise TypeError(
-            f"the type of the option {field.name} does not say how it is checked: give option(..., kind=...)"
+            f"the type of the option {field.name} does not say how it is checked: give option(..., type=...)"
         )
     meaning = stated["meaning"]
     if stated["none"]:
         meaning = f"{meaning.removesuffix('.')}; <none|None> {stated['none']}."
-    if stated["kind"] and type(None) in get_args(hint):
-        kind = OptionalKind(kind)
+    if stated["type"] and types.NoneType in get_args(hint):
+        kind = OptionalType(kind)
     return Option(meaning, kind, stated["axis"], stated["separator"], stated["listed"])
 
 

@@ -1,4 +1,4 @@
-"""Open lists of named members, to which users add their own.
+"""Registries of named members, to which users add their own.
 
 An argument that takes a member accepts its name or the object itself.  The package registers its own members with the
 same call as users.
@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from scansnap.runtime.errors import InputError, unknown
-from scansnap.runtime.printable import shortened
+from scansnap.runtime.errors import InputError, short_repr, unknown
 from scansnap.validation.user_code import code_digest, is_own
 
 Member = TypeVar("Member")
 Defined = TypeVar("Defined")
 
 
-class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
+class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
     """Named members and the callables that make them.
 
     Parameters
@@ -43,7 +42,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
         The same definition, run again, replaces what it added before, as it must in a notebook.
         """
         if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
-            raise InputError(f"the name of the {self._kind} is {shortened(name)}: use letters, digits, _ and -.")
+            raise InputError(f"the name of the {self._kind} is {short_repr(name)}: use letters, digits, _ and -.")
 
         def add(defined: Defined) -> Defined:
             maker = self._maker(name, defined)
@@ -64,7 +63,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
             pass  # Python does not know the signature
         except TypeError as error:
             raise InputError(
-                f"the {self._kind} '{name}' cannot be made from {shortened(defined)} ({error}): register an object, "
+                f"the {self._kind} '{name}' cannot be made from {short_repr(defined)} ({error}): register an object, "
                 "or a class whose settings all have defaults."
             ) from None
         return cast(Callable[[], Member], defined)
@@ -78,7 +77,7 @@ class OpenList(Mapping[str, Callable[[], Member]], Generic[Member]):
             value = self._makers[value]()
         if self._missing(value) or isinstance(value, type):
             raise InputError(
-                f"{self._kind} is {shortened(value)}: give one of {', '.join(self._makers)}, or an object with "
+                f"{self._kind} is {short_repr(value)}: give one of {', '.join(self._makers)}, or an object with "
                 f"{self._wanted()}."
             )
         return value

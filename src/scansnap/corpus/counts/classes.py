@@ -19,8 +19,8 @@ from scansnap.corpus.counts.counts import Counts
 from scansnap.corpus.tokenizers import LINE_END, UNKNOWN
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
-from scansnap.validation.checks import whole
-from scansnap.validation.validate import door
+from scansnap.validation.checks import integer
+from scansnap.validation.validate import validated
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TextClasses(SequenceClasses):
     kept: Kept
 
 
-@door
+@validated
 def classes_from_counts(
     counts: Counts, *, queries: int | Sequence[str | int] = 5, next_tokens: int = 5, tokens: int = 50
 ) -> TextClasses:
@@ -74,7 +74,7 @@ def classes_from_counts(
     """
     if not isinstance(counts, Counts):
         raise InputError(f"counts is {type(counts).__name__}: give what count_corpus(...) or read_counts(...) returns.")
-    most_next, most_tokens = whole("next_tokens", next_tokens, least=1), whole("tokens", tokens, least=1)
+    most_next, most_tokens = integer("next_tokens", next_tokens, least=1), integer("tokens", tokens, least=1)
     wanted = frequent_queries(counts, queries) if isinstance(queries, int) else queries
     pairs: list[tuple[int, int]] = []
     blocks = []
@@ -118,7 +118,9 @@ def classes_from_counts(
 
 def frequent_queries(counts: Counts, count: int) -> NDArray[np.int64]:
     """The most frequent tokens of a text that are words and come before another token."""
-    order = np.argsort(-counts.vocabulary["query_count"].values, kind="stable")[: whole("queries", count, least=1) + 2]
+    order = np.argsort(-counts.vocabulary["query_count"].values, kind="stable")[
+        : integer("queries", count, least=1) + 2
+    ]
     is_word = ~np.isin(counts.vocabulary["word"].values[order], (LINE_END, UNKNOWN))
     return order[is_word][:count]
 

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from scansnap.corpus.counts.events import Occurrences, Rows, count_events
 from scansnap.runtime.errors import InputError
-from scansnap.validation.checks import whole
+from scansnap.validation.checks import integer
 
 BLOCK_ROWS = 2**18
 """Counts in memory beside their sum."""
@@ -117,7 +117,7 @@ def occurrences_of(
     """
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or ids.size < 2:
         raise InputError(f"ids has shape {ids.shape} and type {ids.dtype}: give a list of at least two whole numbers.")
-    window = whole("window", window, least=2)  # the query and at least one token before it
+    window = integer("window", window, least=2)  # the query and at least one token before it
     largest = int(ids.max())
     vocab_size = largest + 1 if vocab_size is None else vocab_size
     if largest >= vocab_size or ids.min() < 0:

@@ -30,7 +30,7 @@ from scansnap.runtime.progress import progress_bar
 from scansnap.storage.files import DamagedFile, list_files, replace_file, sealed, sync
 from scansnap.storage.lock import WriterLock
 from scansnap.validation.options import called_as, from_names, options_of
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 PLAN, COUNTED, RESULT, REPLACED = "plan.json", "counted", "result", "replaced"
 
@@ -45,7 +45,7 @@ class CountCall(CountOptions, CountExecution):
 
 
 @called_as(CountCall, CountOptions, CountExecution)
-@door
+@validated
 def count_corpus(
     corpus: Corpus | str | Path,
     /,

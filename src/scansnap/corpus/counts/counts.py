@@ -19,8 +19,8 @@ from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.results.store import WHOLE, Condition
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.storage.files import DamagedFile, Sum, file_checksum, is_list_of_sums, unsealed
-from scansnap.validation.checks import whole
-from scansnap.validation.validate import door
+from scansnap.validation.checks import integer
+from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -77,7 +77,7 @@ class Counts:
         """The texts' names."""
         return ", ".join(f"{text.name} {text.split}" for text in self.texts)
 
-    @door
+    @validated
     def files(self, table: str) -> str:
         """The files of "triples", "pairs" or "bigrams", as DuckDB and Polars take them."""
         if table not in COLUMNS:
@@ -102,7 +102,7 @@ class Counts:
     def token(self, word: str | int) -> int:
         """The id of a word that is one token."""
         if not isinstance(word, str):
-            return whole("a token", word, most=self.vocab_size - 1)
+            return integer("a token", word, most=self.vocab_size - 1)
         return token_of(self.tokenizer, word, self.source)
 
     def of(self, query: str | int) -> ContextCounts:
@@ -113,7 +113,7 @@ class Counts:
             raise InputError(f"token {m} never occurs before another token: give a query token that does.")
         return counts
 
-    @door
+    @validated
     def dataset(self, queries: Iterable[str | int], *, tokens: int = 20, next_tokens: int = 10) -> xr.Dataset:
         """The counts of some queries with labels: the most frequent contextual and next tokens of these queries.
 
@@ -155,7 +155,7 @@ class Counts:
         return {"kind": KIND, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
 
 
-@door
+@validated
 def read_counts(path: str | Path) -> Counts:
     """The counts that `count_corpus` wrote to a folder; tables are read when they are asked for.
 
@@ -215,8 +215,8 @@ def _description(path: Path) -> dict[str, Any]:
             raise
     if description["kind"] != KIND:
         raise KeyError(KIND)
-    whole("window", description["window"], least=1)
-    whole("least", description["least"], least=1)
+    integer("window", description["window"], least=1)
+    integer("least", description["least"], least=1)
     cuts, origin, files = (description.get(name, {}) for name in ("cuts", "origin", "files"))
     is_cut = isinstance(cuts, list) and len(cuts) > 1 and all(type(cut) is int for cut in cuts)
     if not is_cut or cuts != sorted(cuts) or not isinstance(origin, dict) or not is_list_of_sums(files):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.corpus.corpus import Corpus
 from scansnap.corpus.counts.plan import Plan, take
-from scansnap.storage.files import check_room, free_space
+from scansnap.storage.files import check_disk_space, free_space
 
 TRIPLE_BYTES = 3.0
 SAMPLE_EVENTS = 2**19
@@ -34,7 +34,7 @@ def check_disk(plan: Plan, corpus: Corpus, output: Path) -> None:
     if base + _needed(plan, lambda text: lambda tokens: 1.0) > free_space(output):
         shares = [distinct_share(corpus.splits[text.split], plan.window) for text in plan.texts]
         advice = "count less text, with a smaller window, or elsewhere"
-        check_room(output, base + _needed(plan, shares.__getitem__), "the counts take", advice)
+        check_disk_space(output, base + _needed(plan, shares.__getitem__), "the counts take", advice)
 
 
 def _needed(plan: Plan, shares: Callable[[int], Callable[[int], float]]) -> float:

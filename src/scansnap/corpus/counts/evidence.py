@@ -26,7 +26,7 @@ from scipy import special
 
 from scansnap.corpus.counts.counts import Counts
 from scansnap.runtime.errors import InputError
-from scansnap.validation.checks import whole
+from scansnap.validation.checks import integer
 
 LITTLE = 0.05
 LEAST, LEAST_SHARE = 10, 0.02
@@ -99,7 +99,7 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
 
     None is `LEAST_SHARE` of the query's occurrences, and at least `LEAST`.
     """
-    top = whole("top", top, least=1)
+    top = integer("top", top, least=1)
     if counts.least > 1:
         raise InputError(
             f"triples that occur fewer than {counts.least} times are left out of these counts, without which "
@@ -108,7 +108,7 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
     context = counts.of(query)
     if least is None:
         least = max(LEAST, math.ceil(LEAST_SHARE * context.num_occurrences))
-    least = whole("least", least, least=1)
+    least = integer("least", least, least=1)
     occurrences = counts.vocabulary["query_count"].values
     words = counts.tokenizer.words
     next_probs = context.next_counts / context.num_occurrences

@@ -17,7 +17,7 @@ from scansnap.corpus.counts.options import CountExecution
 from scansnap.corpus.counts.plan import BATCH_ROWS, FAN_IN, Plan, workers_and_block
 from scansnap.corpus.counts.tables import COLUMNS, is_written, read_part, remove_part, write_part
 from scansnap.runtime.errors import ScanSnapError, brief
-from scansnap.runtime.threads import available_threads
+from scansnap.runtime.machine import available_threads
 
 Runner = Callable[..., Iterator[None]]
 

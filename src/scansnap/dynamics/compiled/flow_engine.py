@@ -14,7 +14,7 @@ from scansnap.dynamics.compiled.flow import BasicSystem, solve
 from scansnap.dynamics.flow_engine import FloatArray, FlowWork, Solution
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
-from scansnap.runtime.threads import available_threads
+from scansnap.runtime.machine import available_threads
 from scansnap.systems.yz.compact import CompactLayout
 
 

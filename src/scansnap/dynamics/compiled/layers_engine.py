@@ -28,7 +28,7 @@ from scansnap.dynamics.layered_engine import LayeredEngine, Measures, feature_to
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.update_rules import memory_of
-from scansnap.runtime.threads import available_threads, one_tensor_thread
+from scansnap.runtime.machine import available_threads, one_tensor_thread
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.lanes import LANES
 

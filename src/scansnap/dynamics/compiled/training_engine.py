@@ -42,7 +42,7 @@ from scansnap.dynamics.update_rules import SGD, Adam, NormalizedSGD, SignSGD
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.kept_code import KeptFunction, Packed
-from scansnap.runtime.threads import available_threads
+from scansnap.runtime.machine import available_threads
 from scansnap.systems.yz.architecture import ADD_QUERY
 from scansnap.systems.yz.attention import SOFTMAX
 from scansnap.systems.yz.compact import CompactLayout

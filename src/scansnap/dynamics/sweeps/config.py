@@ -24,19 +24,19 @@ from typing import Annotated, Any
 
 from scansnap.data.named_classes import named_classes
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import SeedsKind, TimesKind, TrainOptions
+from scansnap.dynamics.options import SeedsType, TimesType, TrainOptions
 from scansnap.dynamics.sweeps.grid import NEEDED
 from scansnap.dynamics.sweeps.subject import STATED, subject_of
-from scansnap.runtime.errors import InputError, StoreError, brief, unknown
-from scansnap.validation.argument_types import Kind
-from scansnap.validation.checks import described, shortened
+from scansnap.runtime.errors import InputError, StoreError, brief, short_repr, unknown
+from scansnap.validation.argument_types import ArgumentType
+from scansnap.validation.checks import type_name
 from scansnap.validation.options import defaults_of, from_names, from_plain, options_of, plain, required_of
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 KEYS = ("classes", "lr_y_over_lr_z", *STATED, "memory", "shard_size", "retries")
 
 
-@door
+@validated
 def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, object]]:
     r"""The classes and the other arguments of `sweep` written in a file: `sweep(*read_sweep("sweep.toml"))`.
 
@@ -57,7 +57,7 @@ def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, objec
     return words.pop("classes"), words
 
 
-@door
+@validated
 def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
     """The classes and the options of `train` written in a file: `train(*read_experiment("experiment.toml"))`.
 
@@ -79,17 +79,17 @@ def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
 
 
 @dataclass(frozen=True)
-class NameKind(Kind):
+class NameType(ArgumentType):
     """The name of classes, or of their file."""
 
     def check(self, name: str, value: Any) -> Any:
         if not isinstance(value, str):
-            raise InputError(f"{name} is {described(value)}: give their name, or a file made with write_classes.")
+            raise InputError(f"{name} is {type_name(value)}: give their name, or a file made with write_classes.")
         return super().check(name, value)
 
 
-@door
-def write_experiment(classes: Annotated[str, NameKind()], options: TrainOptions, path: str | Path) -> Path:
+@validated
+def write_experiment(classes: Annotated[str, NameType()], options: TrainOptions, path: str | Path) -> Path:
     """Write a new .toml file that `read_experiment` reads: the name of the classes, and the non-default options.
 
     >>> options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=5)
@@ -104,11 +104,11 @@ def write_experiment(classes: Annotated[str, NameKind()], options: TrainOptions,
     words: dict[str, Any] = {"classes": classes}
     for name, option in stated.items():
         value = getattr(options, name)
-        if name in defaults and value == option.kind.check(name, defaults[name]):
+        if name in defaults and value == option.type.check(name, defaults[name]):
             continue
-        words[name] = value if isinstance(value, float) else plain(option.kind.plain(value))
-        if not _is_read_back(option.kind, name, words[name], value):
-            raise InputError(f"{name} is {shortened(value)}, which a file cannot hold: give it to train.")
+        words[name] = value if isinstance(value, float) else plain(option.type.plain(value))
+        if not _is_read_back(option.type, name, words[name], value):
+            raise InputError(f"{name} is {short_repr(value)}, which a file cannot hold: give it to train.")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(tomli_w.dumps(words))
@@ -136,15 +136,15 @@ def _read(path: Path) -> dict[str, Any]:
             listed = words["classes"] if isinstance(words["classes"], list) else [words["classes"]]
             words["classes"] = settings_by_name([str(name) for name in listed], path.parent)
         if isinstance(words.get("seeds"), str):
-            words["seeds"] = SeedsKind().read("seeds", words["seeds"])
+            words["seeds"] = SeedsType().read("seeds", words["seeds"])
         if isinstance(words.get("times"), str):
-            words["times"] = TimesKind().read("times", words["times"])
+            words["times"] = TimesType().read("times", words["times"])
     except (InputError, TypeError) as error:
         raise InputError(f"{path}: {error}") from None
     return words
 
 
-def _is_read_back(kind: Kind, name: str, word: Any, value: Any) -> bool:
+def _is_read_back(kind: ArgumentType, name: str, word: Any, value: Any) -> bool:
     try:
         return bool(kind.check(name, from_plain(word)) == value)
     except InputError:

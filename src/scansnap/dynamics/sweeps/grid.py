@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import RatesKind, Runs, SeedsKind
+from scansnap.dynamics.options import RatesType, Runs, SeedsType
 from scansnap.dynamics.sweeps.subject import STATED, AnyOptions, AnyWork, Subject, subject_of
 from scansnap.results.quantities import Quantity
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation import checks
 from scansnap.validation.options import defaults_of, options_of, required_of
 
@@ -119,15 +119,15 @@ def make_grid(classes: object, *, lr_y_over_lr_z: object = None, **words: object
     if checks.is_iterable(seeds) and isinstance(seeds, Sized) and len(seeds) > MOST_RUNS:  # before each is checked
         raise InputError(f"seeds has {len(seeds):,} entries: a sweep may have up to {MOST_RUNS:,} runs.")
     rates: dict[str, NDArray[Any]] = {
-        "lr_z": np.atleast_1d(RatesKind().check("lr_z", values.pop("lr_z"))),
+        "lr_z": np.atleast_1d(RatesType().check("lr_z", values.pop("lr_z"))),
         decoder_axis: decoder_rates,
-        "seed": np.atleast_1d(np.array(SeedsKind().check("seeds", seeds), np.int64)),
+        "seed": np.atleast_1d(np.array(SeedsType().check("seeds", seeds), np.int64)),
     }
     swept = [name for name, option in stated.items() if option.axis and name not in RATE_AXES]
     axes = {name: listed for name in swept if (listed := _axis(name, values[name])) is not None}
     for name, listed in axes.items():
         for value in listed:
-            stated[name].kind.check(name, value)
+            stated[name].type.check(name, value)
     every_axis: dict[str, Sequence[Any] | NDArray[Any]] = {**axes, **rates}
     for name, values_of_axis in every_axis.items():
         labels = [str(label(name, value)) for value in values_of_axis]
@@ -146,11 +146,11 @@ def make_grid(classes: object, *, lr_y_over_lr_z: object = None, **words: object
         groups.append(Group(class_name, subject, subject.work(source, options), runs, first=len(groups) * len(runs)))
     dimensions = {"classes": np.array(list(named))} if several_classes else {}
     dimensions |= {name: _coordinate([label(name, value) for value in listed]) for name, listed in axes.items()}
-    code = {part: digest for group in groups for part, digest in group.work.options.described().get("code", {}).items()}
+    code = {part: digest for group in groups for part, digest in group.work.options.to_dict().get("code", {}).items()}
     described = {
-        **groups[0].work.options.described(),
+        **groups[0].work.options.to_dict(),
         **({"code": code} if code else {}),
-        **{name: [stated[name].kind.plain(value) for value in listed] for name, listed in axes.items()},
+        **{name: [stated[name].type.plain(value) for value in listed] for name, listed in axes.items()},
         **{name: listed.tolist() for name, listed in rates.items()},
         "classes": {name: source.fingerprint for name, source in named.items()},
         "record": [quantity.name for quantity in groups[0].work.options.recorded],
@@ -177,7 +177,7 @@ def _decoder_rates(lr_y: object, ratio: object) -> tuple[str, NDArray[np.float64
     if lr_y is not None and ratio is not None:
         raise InputError("lr_y and lr_y_over_lr_z are both given: both set the same rate, so give one.")
     name, values = ("lr_y", lr_y) if lr_y is not None else ("lr_y_over_lr_z", ratio)
-    return name, np.atleast_1d(np.asarray(RatesKind().check(name, values), np.float64))
+    return name, np.atleast_1d(np.asarray(RatesType().check(name, values), np.float64))
 
 
 def _named(classes: object) -> tuple[dict[str, DataSource], bool]:
@@ -202,7 +202,7 @@ def _axis(name: str, values: object) -> list[Any] | None:
     if not checks.is_list(values):
         return None
     if not checks.is_iterable(values):
-        raise InputError(f"{name} is {checks.shortened(values)}: a sweep may have up to {MOST_RUNS:,} runs.")
+        raise InputError(f"{name} is {short_repr(values)}: a sweep may have up to {MOST_RUNS:,} runs.")
     listed = [value.item() if isinstance(value, np.generic) else value for value in values]  # type: ignore[attr-defined]
     if not listed:
         raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")
@@ -214,7 +214,7 @@ def label(name: str, value: Any) -> Any:
     """The label of a value in a coordinate: the value itself, or words for an object that a coordinate cannot hold."""
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return value
-    plain = STATED[name].kind.plain(value)
+    plain = STATED[name].type.plain(value)
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 

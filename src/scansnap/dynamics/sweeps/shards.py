@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scansnap.dynamics.sweeps.grid import Grid, Group
 from scansnap.results.dataset import shape_of, sizes
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import gibibytes
+from scansnap.runtime.machine import gibibytes
 
 MOST_PER_SHARD = 1024
 """The most runs in a shard: more gain no speed and lose more work when interrupted."""

@@ -26,11 +26,11 @@ from scansnap.results.dataset import UNITS, attributes, check_apart, coordinates
 from scansnap.results.recorder import Recorder
 from scansnap.results.store import Variable, runs_done
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError
-from scansnap.runtime.memory import physical_memory
+from scansnap.runtime.machine import physical_memory
 from scansnap.runtime.progress import progress_bar
 from scansnap.validation.options import documented, from_names, options_of, signature, values_of
-from scansnap.validation.user_file import described_error
-from scansnap.validation.validate import door
+from scansnap.validation.user_code import describe_error
+from scansnap.validation.validate import validated
 
 LENGTHS = ("steps", "times")
 """Of these options one must be given."""
@@ -41,7 +41,7 @@ COMMIT_SECONDS = 1.0
 SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[DataSource | str]
 
 
-@door
+@validated
 def sweep(
     classes: SweepClasses,
     options: AnyOptions | Mapping[str, object] | None = None,
@@ -106,7 +106,7 @@ def sweep(
             try:
                 for shard, outcome in outcomes:
                     if isinstance(outcome, Exception):
-                        failed.append((shard, described_error(outcome)))
+                        failed.append((shard, describe_error(outcome)))
                     else:
                         progress_of.put(shard, outcome)
                     done += len(shard)
@@ -135,7 +135,7 @@ def _describe_sweep() -> None:
 _describe_sweep()
 
 
-@door
+@validated
 def runs_in_store(path: str | Path) -> int:
     """How many runs of a sweep are in its store, which a new start will not run again."""
     return runs_done(Path(path)) if Path(path).exists() else 0
@@ -203,7 +203,7 @@ class _Progress:
     def __init__(self, grid: Grid, shards: list[Shard], store: str | Path | None) -> None:
         self._shape = grid.shape
         variables = _variables(grid, shards)
-        defaults = grid.subject.options.described_defaults()
+        defaults = grid.subject.options.default_dict()
         self.recorder = Recorder(_template(grid), variables, store, defaults=defaults)
         self._done = np.zeros(len(grid), bool)  # by run, so that a sweep can continue with another shard size
         self._committed = time.monotonic()

@@ -46,7 +46,7 @@ from scansnap.results.snap import FROZEN, find_snap, late_share
 from scansnap.text.model.shape import ModelOptions
 from scansnap.text.training.schedules import rate_shares
 from scansnap.text.training.windows import Columns
-from scansnap.validation.checks import whole
+from scansnap.validation.checks import integer
 
 SIZES = (2_000, 8_000)
 RATES = {"transformer": (1.0, 2.0, 5.0), "yz": (100.0, 300.0, 1000.0)}
@@ -147,7 +147,7 @@ def prepare(
 ) -> xr.Dataset:
     """What `gathered` returns, from new runs."""
     corpus = text_runs.corpus_of(text)
-    whole("steps", steps, least=1)
+    integer("steps", steps, least=1)
     settings, seeds = cells(models, sizes), text_runs.seeds_of(num_seeds)
     common: dict[str, Any] = {"steps": steps, "width": width, "device": device}
     runs = [

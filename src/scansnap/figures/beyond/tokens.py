@@ -29,7 +29,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.text.model.model_file import TextModel
 from scansnap.text.model.shape import TextShape
 from scansnap.text.token_choice import EXPLANATIONS, LEAST_TOKENS, count_tokens, rank_correlations
-from scansnap.validation.checks import whole
+from scansnap.validation.checks import integer
 
 LR_Y = 5.0
 RATIOS = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -59,7 +59,7 @@ def train(
     """`logits` (ratio, seed, end, query, token) before and after training, and `valid_loss` (ratio, seed)."""
     queries, tokens = corpus.frequent_words(QUERIES), np.arange(min(TOKENS, corpus.vocab_size))
     steps = text_runs.passes(corpus, PASSES) if steps is None else steps
-    whole("steps", steps, least=1)
+    integer("steps", steps, least=1)
     common = {"positions": "none", "steps": steps, "record_every": steps, "device": device, "precision": precision}
     settings = [
         {**common, "lr_y": LR_Y, "lr_z": LR_Y / ratio, "seed": seed}

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.errors import InputError, short_repr
+from scansnap.runtime.machine import needs_torch
 from scansnap.systems.yz.attention import ATTENTION_MAPS, AttentionMap
 from scansnap.systems.yz.normalization import NORMALIZATIONS, Normalization
-from scansnap.validation import checks
-from scansnap.validation.argument_types import FlagKind, Kind, MemberKind
+from scansnap.validation.argument_types import ArgumentType, FlagType, MemberType
 from scansnap.validation.options import Options, option
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 from scansnap.validation.user_code import is_own
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class Addition(Protocol):
         """The sum, for u = LN(c) and the one-hot query e_m, both over tokens along the last axis."""
 
 
-ADDITIONS: OpenList[Addition] = OpenList("residual", "forward")
+ADDITIONS: Registry[Addition] = Registry("residual", "forward")
 """What a layer adds before it normalizes again, by name: `residual=`.
 
 >>> "query" in ss.ADDITIONS
@@ -53,7 +52,7 @@ ADD_QUERY = AddQuery()
 
 
 @dataclass(frozen=True)
-class ResidualKind(Kind):
+class ResidualType(ArgumentType):
     """True, False, or an object that adds something other than the query, or its name."""
 
     def check(self, name: str, value: Any) -> Any:
@@ -62,11 +61,11 @@ class ResidualKind(Kind):
         if isinstance(value, str) or callable(getattr(value, "forward", None)):
             ADDITIONS.member(value)
             return value
-        raise InputError(f"{name} is {checks.shortened(value)}: give True or False, or an object with forward(...).")
+        raise InputError(f"{name} is {short_repr(value)}: give True or False, or an object with forward(...).")
 
     def read(self, name: str, text: str) -> bool | str:
         try:
-            return text if text in ADDITIONS else FlagKind().read(name, text)
+            return text if text in ADDITIONS else FlagType().read(name, text)
         except InputError:
             raise InputError(f"{name} is '{text}': give yes, no, or one of {', '.join(ADDITIONS)}.") from None
 
@@ -86,7 +85,7 @@ class Layer(Options):
         metadata=option(
             f"Normalization of the attended tokens: {', '.join(NORMALIZATIONS)} (standard LayerNorm, mean subtracted), "
             "or your own.",
-            MemberKind(NORMALIZATIONS),
+            MemberType(NORMALIZATIONS),
         ),
     )
     residual: bool | str | Addition = field(
@@ -94,14 +93,14 @@ class Layer(Options):
         metadata=option(
             "Whether to add the query to the attended tokens (Section 7): <yes, no|True, False>, or an addition of "
             "your own.",
-            ResidualKind(),
+            ResidualType(),
         ),
     )
     attention_map: str | AttentionMap = field(
         default="softmax",
         metadata=option(
             f"The map from logits to attention: {', '.join(ATTENTION_MAPS)}, or your own.",
-            MemberKind(ATTENTION_MAPS),
+            MemberType(ATTENTION_MAPS),
         ),
     )
     heads: int = field(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ class ClosedFormMap(Protocol):
         """dJ/dz and dJ/d ln a from c = forward(z, ln a) and dc = dJ/dc."""
 
 
-ATTENTION_MAPS: OpenList[AttentionMap] = OpenList("attention_map", "forward")
+ATTENTION_MAPS: Registry[AttentionMap] = Registry("attention_map", "forward")
 """Maps from logits to attention, by name: `attention_map=`.
 
 >>> "softmax" in ss.ATTENTION_MAPS

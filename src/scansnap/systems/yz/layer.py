@@ -14,7 +14,7 @@ from scansnap.systems.yz.attention import AttentionMap
 from scansnap.systems.yz.normalization import Normalization
 from scansnap.systems.yz.rows import TokenRows
 from scansnap.validation.options import from_names
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 
 def attend(scores: Tensor, embeddings: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ def unit(x: Tensor) -> Tensor:
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
-@door
+@validated
 class YZTransformer(nn.Module):
     """Logits = Y^T LN(X^T b), b = softmax over contextual positions of Z[x_T, x_t], which exclude the query itself.
 

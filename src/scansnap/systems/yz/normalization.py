@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,7 +60,7 @@ class ClosedFormNormalization(Protocol):
         """|r| dJ/dx from g = dJ/du."""
 
 
-NORMALIZATIONS: OpenList[Normalization] = OpenList("normalization", "forward")
+NORMALIZATIONS: Registry[Normalization] = Registry("normalization", "forward")
 """Normalizations of the attended tokens, by name: `normalization=`.
 
 >>> "layer" in ss.NORMALIZATIONS

@@ -14,8 +14,7 @@ from scansnap.systems.yz.architecture import Addition, Layer
 from scansnap.systems.yz.attention import AttentionMap, ClosedFormMap
 from scansnap.systems.yz.normalization import Normalization
 from scansnap.systems.yz.rows import TokenRows
-from scansnap.validation.user_code import is_own
-from scansnap.validation.user_file import called
+from scansnap.validation.user_code import called, is_own
 
 
 def check_own_parts(layer: Layer) -> None:

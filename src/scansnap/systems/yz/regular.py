@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from scansnap.systems.yz.layer import YZTransformer, attend, unit
 from scansnap.validation.argument_types import Seed
-from scansnap.validation.validate import door
+from scansnap.validation.validate import validated
 
 
-@door
+@validated
 class RegularTransformer(nn.Module):
     """u_l^T W_V U^T LN(X^T b) with b the softmax of u_{x_T}^T W_Q W_K^T u_{x_t} / sqrt(d).
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scansnap.runtime.devices import has_triton
+from scansnap.runtime.machine import has_triton
 from scansnap.text.model.linear_cross_entropy import LinearCrossEntropy, gradient_array
 
 ROWS, TOKENS, DEPTH = 64, 128, 32

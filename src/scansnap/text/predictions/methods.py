@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from scansnap.text.predictions.mean_field import ROWS_AT_ONCE, advance
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ class Predictor(Protocol):
         """(Q, M) for the queries of the reading."""
 
 
-PREDICTORS: OpenList[Predictor] = OpenList("prediction method", "gains")
+PREDICTORS: Registry[Predictor] = Registry("prediction method", "gains")
 """Methods of prediction by name: `method=`.
 
 >>> "settled" in ss.PREDICTORS

@@ -9,22 +9,22 @@ from scansnap.text.model.shape import YZModelOptions
 from scansnap.text.predictions.methods import PREDICTORS, Predictor
 from scansnap.text.predictions.plan import Plan
 from scansnap.text.training.options import YZTextOptions
-from scansnap.validation.argument_types import Kind, MemberKind, SequenceKind, read_number
-from scansnap.validation.checks import is_list, whole
+from scansnap.validation.argument_types import ArgumentType, MemberType, SequenceType, read_number
+from scansnap.validation.checks import integer, is_list
 from scansnap.validation.options import Options, option
 
-WORDS = SequenceKind(Kind(), "words")
+WORDS = SequenceType(ArgumentType(), "words")
 
 
 @dataclass(frozen=True)
-class QueriesKind(Kind):
+class QueriesType(ArgumentType):
     """How many queries, or which."""
 
     wanted = "a number of words, or words"
 
     def check(self, name: str, value: Any) -> int | tuple[str, ...]:
         words: tuple[str, ...] = WORDS.check(name, value) if is_list(value) else ()
-        return words or whole(name, value, least=1)
+        return words or integer(name, value, least=1)
 
     def read(self, name: str, text: str) -> Any:
         return read_number(name, text, int, self.wanted) if text.isdigit() else text.split(",")
@@ -43,13 +43,13 @@ class PredictOptions(Options):
 
     queries: int | tuple[str, ...] = field(
         default=30,
-        metadata=option("The number of queries, the most frequent words of the text, or the words.", QueriesKind()),
+        metadata=option("The number of queries, the most frequent words of the text, or the words.", QueriesType()),
     )
     tokens: int = field(default=3000, metadata=option("Most frequent tokens that are ranked.", least=2))
     least: int = field(default=10, metadata=option("How often a token must precede the query to be ranked.", least=1))
     method: str | Predictor = field(
         default="settled",
-        metadata=option(f"How to predict: {', '.join(PREDICTORS)}, or your own.", MemberKind(PREDICTORS)),
+        metadata=option(f"How to predict: {', '.join(PREDICTORS)}, or your own.", MemberType(PREDICTORS)),
     )
     lr_y: float = field(
         default=30.0,

@@ -15,7 +15,7 @@ from scansnap.corpus.tokenizers import token_of
 from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import attributes
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import gibibytes, physical_memory
+from scansnap.runtime.machine import gibibytes, physical_memory
 from scansnap.text.predictions.methods import PREDICTORS
 from scansnap.text.predictions.options import PredictOptions
 from scansnap.text.predictions.reading import CountReading, Reading, WindowReading
@@ -123,7 +123,7 @@ def _dataset(text: Corpus | Counts, options: PredictOptions) -> xr.Dataset:
         "token_word": ("token", np.array([words[int(token)] for token in tokens])),
         "ranked_word": (("query", "place"), np.array([[words[int(token)] for token in row] for row in ranked])),
     }
-    described = {**options.described(), "record": list(variables)}
+    described = {**options.to_dict(), "record": list(variables)}
     return xr.Dataset(variables, coords, attributes("prediction", TITLE, described))
 
 

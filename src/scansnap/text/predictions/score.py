@@ -23,15 +23,15 @@ from scipy import stats
 
 from scansnap.runtime.errors import InputError
 from scansnap.validation.argument_types import Values
-from scansnap.validation.checks import whole
-from scansnap.validation.validate import door
+from scansnap.validation.checks import integer
+from scansnap.validation.validate import validated
 
 TOP = 10
 GROUPS = 10
 SCORES = ("rank", "partial", "winners")
 
 
-@door
+@validated
 def score_prediction(prediction: xr.Dataset, gains: Values, *, top: int = TOP) -> xr.Dataset:
     """Compare a prediction with the change of attention logits in training.
 
@@ -58,7 +58,7 @@ def score_prediction(prediction: xr.Dataset, gains: Values, *, top: int = TOP) -
     >>> score["rank"].shape
     (1, 3, 4)
     """
-    top = whole("top", top, least=1)
+    top = integer("top", top, least=1)
     shape = prediction["gain"].shape
     actual = np.asarray(gains, np.float64)
     actual = actual[None] if actual.ndim == 2 else actual

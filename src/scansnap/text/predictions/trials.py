@@ -26,7 +26,7 @@ from scansnap.text.training.options import TextOptions, YZTextOptions
 from scansnap.text.training.passes import train_in_passes
 from scansnap.text.training.train import text_training
 from scansnap.text.training.windows import Columns, every_window
-from scansnap.validation.checks import whole
+from scansnap.validation.checks import integer
 
 RATIOS = (1.0, 10.0, 100.0)
 RATIO = 10.0
@@ -82,8 +82,8 @@ def run_trials(
     say: Callable[[str], None] = lambda words: None,
 ) -> xr.Dataset:
     """`change` (trial, seed, query, token): ranks from 1, the least, or 0 where a run diverged; `loss`, `seconds`."""
-    whole("num_seeds", num_seeds, least=1)
-    whole("passes", passes, least=1)
+    integer("num_seeds", num_seeds, least=1)
+    integer("passes", passes, least=1)
     between = tuple(torch.tensor(ids, device=device) for ids in (queries, tokens))
     done: list[Trial] = []
     results = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scansnap.runtime.errors import InputError
 from scansnap.text.model.shape import ModelOptions, Shape, WindowOptions, YZModelOptions
 from scansnap.text.training.schedules import SCHEDULES, Schedule
-from scansnap.validation.argument_types import MemberKind
+from scansnap.validation.argument_types import MemberType
 from scansnap.validation.checks import one_of
 from scansnap.validation.options import from_names, option, options_of
 
@@ -50,7 +50,7 @@ class RunOptions(WindowOptions):
     schedule: str | Schedule = field(
         default="constant",
         metadata=option(
-            f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.", MemberKind(SCHEDULES)
+            f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.", MemberType(SCHEDULES)
         ),
     )
     steps: int | None = field(default=None, metadata=option("Updates", least=0, none="makes one pass over the text"))

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from scansnap.runtime.devices import find_device
 from scansnap.runtime.errors import InputError
+from scansnap.runtime.machine import find_device
 
 
 def this_rank() -> int:

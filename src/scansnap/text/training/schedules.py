@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scansnap.runtime.errors import InputError
-from scansnap.validation.registry import OpenList
+from scansnap.validation.registry import Registry
 
 
 class Schedule(Protocol):
@@ -32,7 +32,7 @@ class Schedule(Protocol):
         ...
 
 
-SCHEDULES: OpenList[Schedule] = OpenList("schedule", "share")
+SCHEDULES: Registry[Schedule] = Registry("schedule", "share")
 """Every schedule by name.
 
 >>> ss.SCHEDULES.member("linear").share(0.5)

@@ -21,10 +21,8 @@ from scansnap.monitor.observer import FailedLook
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.memory import gibibytes, physical_memory
-from scansnap.runtime.optional import needs_torch
+from scansnap.runtime.machine import gibibytes, needs_torch, one_thread, physical_memory
 from scansnap.runtime.progress import progress_bar
-from scansnap.runtime.threads import one_thread
 from scansnap.text.model.model_file import TextModel, load_model, model_folder, save_model
 from scansnap.text.model.shape import Shape, TextShape, YZShape
 from scansnap.text.model.transformer import TextTransformer
@@ -148,7 +146,7 @@ class TextTraining:
             variables,
             store if self._ranks.is_first else None,
             more_bytes=weights * (1 + 2 * (1 + self._learner.moments)),
-            defaults=options.described_defaults(),
+            defaults=options.default_dict(),
         )
         over_steps = {name: variable for name, variable in variables.items() if "step" in variable.dimensions}
         self._records = Records(self._recorder, over_steps, self._size["step"])
@@ -295,7 +293,7 @@ class TextTraining:
         windows = self._watch.sample[: self._size["window"]].cpu().numpy()
         words = np.array([self.corpus.words(row) for row in windows], dtype=np.str_)
         described = {
-            **self.options.described(),
+            **self.options.to_dict(),
             **asdict(self.plan),
             "lr_z": self.options.rate_z,
             "vocab_size": shape.vocab_size,

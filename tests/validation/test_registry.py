@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from scansnap.runtime.errors import InputError
-from scansnap.runtime.printable import shortened
-from scansnap.validation.registry import OpenList
+from scansnap.runtime.errors import InputError, short_repr
+from scansnap.validation.registry import Registry
 
 
-def cakes() -> OpenList:
-    listed: OpenList = OpenList("cake", "bake", "eat")
+def cakes() -> Registry:
+    listed: Registry = Registry("cake", "bake", "eat")
 
     @listed.register("sponge")
     @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def test_an_object_can_have_a_name() -> None:
     assert listed.label(plum) == "plum"
     with pytest.raises(InputError, match="the cake 'plum' exists already"):
         listed.register("plum")(Tart("fig"))
-    bare: OpenList = OpenList("letter")
+    bare: Registry = Registry("letter")
     assert bare.register("three")(3) == bare.member("three") == 3
 
 
@@ -114,7 +113,7 @@ def test_an_unknown_name_is_one_sentence() -> None:
         "unknown cake 'spong': did you mean 'sponge'? choose one of sponge, or give an object with bake(...) and "
         "eat(...)."
     )
-    bare: OpenList = OpenList("letter")
+    bare: Registry = Registry("letter")
     bare.register("alpha")(str)
     with pytest.raises(InputError, match=r"^unknown letter 'x': choose one of alpha\.$"):
         bare.member("x")
@@ -130,7 +129,7 @@ def test_an_object_without_the_methods_is_one_sentence() -> None:
         with pytest.raises(InputError) as caught:
             cakes().member(value)
         assert str(caught.value) == (
-            f"cake is {shortened(value)}: give one of sponge, or an object with bake(...) and eat(...)."
+            f"cake is {short_repr(value)}: give one of sponge, or an object with bake(...) and eat(...)."
         )
 
 

@@ -1,0 +1,45 @@
+"""The kind of an argument follows from its annotation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy.typing import ArrayLike
+from typing_extensions import TypeAliasType
+
+from scansnap.validation.argument_types import (
+    ARRAYS,
+    ArgumentType,
+    ArrayType,
+    NumberType,
+    OptionalType,
+    PathType,
+    argument_type_of,
+)
+
+NAMED = TypeAliasType("NAMED", TypeAliasType("INNER", ArrayLike))
+"""A name for a name, as `type NAMED = ArrayLike` makes it where NumPy names ArrayLike itself so."""
+
+
+def test_array_like_is_a_union_of_types() -> None:
+    assert len(ARRAYS) > 3
+
+
+@pytest.mark.parametrize(
+    ("hint", "kind"),
+    [
+        (ArrayLike, ArrayType()),
+        (ArrayLike | None, OptionalType(ArrayType())),
+        (NAMED, ArrayType()),
+        (NAMED | None, OptionalType(ArrayType())),
+        (str | Path, PathType()),
+        (str | Path | None, OptionalType(PathType())),
+        (float, NumberType()),
+        (str, ArgumentType()),
+        (object, None),
+    ],
+)
+def test_the_kind_of_an_annotation(hint: Any, kind: ArgumentType | None) -> None:
+    assert argument_type_of(hint) == kind
