@@ -34,7 +34,9 @@ ORDER = (
 
 
 def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
+    # kept_code and triton_flow go with the compiled engines
+    going = ("kept_code.py", "triton_flow.py")
+    return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE and path.name not in going)
 
 
 def room(path: Path) -> str:
