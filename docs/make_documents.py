@@ -17,7 +17,7 @@ from pathlib import Path
 import make_figures
 import make_theory
 
-from scansnap.claims import Verdict
+from scansnap.claims.claim import Verdict
 from scansnap.report.headline import Headline, headline
 from scansnap.report.html import MARKS, short_name, together
 from scansnap.report.reproduction import Reproduction

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scansnap.claims import Claim, Setting, Verdict, claims
-from scansnap.claims.claim import INAPPLICABLE, UNMET
-from scansnap.claims.verify import select
+from scansnap.claims.check import Setting
+from scansnap.claims.claim import INAPPLICABLE, UNMET, Claim, Verdict
+from scansnap.claims.verify import paper_claims, select
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
@@ -176,7 +176,7 @@ def stated() -> dict[str, Row]:
 def main(*ids: str) -> None:
     rows = stated() if ids else {}
     rows |= {row.claim: row for row in rows_of(select(*ids))}
-    PAGE.write_text(page([rows[claim.id] for claim in claims() if claim.id in rows]))
+    PAGE.write_text(page([rows[claim.id] for claim in paper_claims() if claim.id in rows]))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from scansnap.claims import Claim, Setting, Verdict, claims, verify
-from scansnap.claims.check import classes_in_words
+from scansnap.claims.check import Setting, classes_in_words
+from scansnap.claims.claim import Claim, Verdict
+from scansnap.claims.verify import paper_claims, verify
 from scansnap.figures import claim as picture
 from scansnap.figures.catalog import NUMBERED, TEXT
 from scansnap.runtime.formulas import readable
@@ -46,7 +47,7 @@ def main(*ids: str) -> list[Verdict]:
     rows |= {verdict.id: _row(verdict, places[verdict.id]) for verdict in verdicts}
     blocks = {
         EVERY: "| claim | statement | predicted | measured | deviation | category | verdict |\n"
-        "| --- | --- | ---: | ---: | ---: | --- | --- |\n" + "".join(rows[claim.id] for claim in claims()),
+        "| --- | --- | ---: | ---: | ---: | --- | --- |\n" + "".join(rows[claim.id] for claim in paper_claims()),
         **{verdict.id: _section(verdict) for verdict in verdicts},
     }
     for page, text in texts.items():

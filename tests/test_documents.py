@@ -247,12 +247,12 @@ def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
 
 def test_every_disagreement_has_a_demonstration() -> None:
     """Each row of the table names a claim, and the claims that fail are all there."""
-    from scansnap.claims import claims
+    from scansnap.claims.verify import paper_claims
 
     rows = [line for line in (ROOT / "docs" / "disagreements.md").read_text().splitlines() if re.match(r"\| \d", line)]
     demonstrations = [re.findall(r"`scansnap verify (\w+)` \|$", row) for row in rows]
     assert all(len(names) == 1 for names in demonstrations)
-    categories = {claim.id: claim.category for claim in claims()}
+    categories = {claim.id: claim.category for claim in paper_claims()}
     assert [row.split(" | ")[1] for row in rows] == [categories[name] for (name,) in demonstrations]
     for row, (name,) in zip(rows, demonstrations, strict=True):
         assert f"[picture](images/claims/{name}.png)" in row
@@ -262,7 +262,7 @@ def test_every_disagreement_has_a_demonstration() -> None:
         assert f"<!-- found: {name} -->" in (ROOT / "docs" / "theory" / check[1]).read_text(), name
     index = (ROOT / "docs" / "theory" / "index.md").read_text()
     failing = set(re.findall(r"^\| \[`(\w+)`\].*\| fails \|$", index, re.MULTILINE))
-    assert failing <= {name for (name,) in demonstrations} <= {claim.id for claim in claims()}
+    assert failing <= {name for (name,) in demonstrations} <= {claim.id for claim in paper_claims()}
 
 
 def test_disagreements_name_functions_that_exist() -> None:
@@ -292,7 +292,7 @@ def test_every_function_of_the_theory_is_in_a_page() -> None:
 
 def test_every_claim_has_a_section_of_its_own_with_a_picture() -> None:
     """Under a heading, after what it states, on a page that the index links; and no picture is left over."""
-    from scansnap.claims import claims
+    from scansnap.claims.verify import paper_claims
 
     index = (ROOT / "docs" / "theory" / "index.md").read_text()
     sections = {}
@@ -303,7 +303,7 @@ def test_every_claim_has_a_section_of_its_own_with_a_picture() -> None:
                 assert name == "every_claim" or f"](../images/claims/{name}.png)" in findings
                 assert len(text.split("<!-- found", 1)[0].splitlines()) > 3, name  # a heading and a statement
         assert page.name == "index.md" or f"]({page.name})" in index
-    assert set(sections) == {"every_claim"} | {claim.id for claim in claims()}
+    assert set(sections) == {"every_claim"} | {claim.id for claim in paper_claims()}
     assert len(set(sections.values())) == len(sections)
     pictures = {picture.stem for picture in (ROOT / "docs" / "images" / "claims").iterdir()}
     assert pictures == set(sections) - {"every_claim"}

@@ -8,7 +8,7 @@ from scansnap.claims.check import assumed_setting as assumed_setting
 from scansnap.claims.claim import Claim as Claim
 from scansnap.claims.claim import Verdict as Verdict
 from scansnap.claims.claim import claim as claim
-from scansnap.claims.collect import read_claims as read_claims
+from scansnap.claims.verify import read_claims as read_claims
 from scansnap.claims.verify import verify as verify
 from scansnap.corpus.corpus import read_corpus as read_corpus
 from scansnap.corpus.counts.classes import classes_from_counts as classes_from_counts

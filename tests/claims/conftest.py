@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scansnap.claims import Claim, Verdict, claims
+from scansnap.claims.claim import Claim, Verdict
+from scansnap.claims.verify import paper_claims
 
 LONG = ("residual_fates", "theorem_3")
 """Claims that take as long as a dozen others: `make reproduce` tests them."""
@@ -14,7 +15,7 @@ def _param(claim: Claim) -> object:
     return pytest.param(claim, id=claim.id, marks=[pytest.mark.slow] if claim.id in LONG else [])
 
 
-@pytest.fixture(scope="session", params=map(_param, claims()))
+@pytest.fixture(scope="session", params=map(_param, paper_claims()))
 def verdict(request: pytest.FixtureRequest) -> Verdict:
     """Each claim in its own setting."""
     return request.param.run()

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.claims import Setting, Verdict, claims
-from scansnap.claims.check import Check
-from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, INAPPLICABLE
+from scansnap.claims.check import Check, Setting
+from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, INAPPLICABLE, Verdict
 from scansnap.claims.population import State
 from scansnap.claims.symmetry import is_symmetric
+from scansnap.claims.verify import paper_claims
 from scansnap.dynamics.train import train
 from scansnap.runtime.formulas import readable
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "index.md"
-IDS = [claim.id for claim in claims()]
+IDS = [claim.id for claim in paper_claims()]
 
 
 def stated() -> dict[str, str]:
@@ -67,7 +67,7 @@ def test_categories_go_with_verdicts() -> None:
     }
     assert set(allowed) == set(CATEGORIES)
     page, verdicts = PAGE.read_text(), stated()
-    for claim in claims():
+    for claim in paper_claims():
         assert verdicts[claim.id] in allowed[claim.category], claim.id
         assert re.search(rf"^\| \[`{claim.id}`\].* \| {claim.category} \| [a-z ]+ \|$", page, re.MULTILINE), claim.id
 

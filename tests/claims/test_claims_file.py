@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
-from scansnap.claims.collect import read_claims
+from scansnap.claims.verify import read_claims
 from tests.cli.test_cli import run
 
 CLAIMS = '''

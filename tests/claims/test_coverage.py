@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.claims import claims
+from scansnap.claims.verify import paper_claims
 from scansnap.figures.catalog import MODULES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,7 +38,7 @@ def test_every_section_that_claims_something_is_there() -> None:
 
 def test_rows_name_what_exists_and_all_claims_are_named() -> None:
     named = {name for row in ROWS for name in row.get("claims", ())}
-    assert named == {claim.id for claim in claims()}
+    assert named == {claim.id for claim in paper_claims()}
     assert {name for row in ROWS for name in row.get("figures", ())} <= set(MODULES)
 
 
@@ -50,7 +50,7 @@ def test_every_row_has_a_test_or_a_reason() -> None:
 
 
 def test_numbered_claims_stand_in_the_row_of_their_number() -> None:
-    for claim in claims():
+    for claim in paper_claims():
         if match := re.fullmatch(r"(lemma|theorem|corollary|remark|assumption)_(\d+)", claim.id):
             place = f"{match[1].capitalize()} {match[2]}"
             assert any(claim.id in row.get("claims", ()) and row["at"].startswith(place) for row in ROWS), claim.id

@@ -10,8 +10,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from scansnap import theory
-from scansnap.claims import Verdict
 from scansnap.claims.check import Curve, Measurement
+from scansnap.claims.claim import Verdict
 
 AXES: dict[str, tuple[float, float, int, bool, bool]] = {
     "lemma_2": (32, 2**14, 10, True, True),

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import scansnap as ss
-from scansnap.claims import Claim, Setting, claims
-from scansnap.claims.claim import DEPENDS
+from scansnap.claims.check import Setting
+from scansnap.claims.claim import DEPENDS, Claim
 from scansnap.claims.distinct import equation_112
+from scansnap.claims.verify import paper_claims
 from scansnap.cli.verify import _categories, _explanation, _row
 
 
@@ -44,7 +45,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", paper_claims(), ids=lambda claim: claim.id)
 def test_formulas_need_no_more_than_sizes_and_every_other_claim_does(claim: Claim) -> None:
     sizes: Any = Sizes()
     assert (claim.depends_on in ("K, M and the rates", "nothing")) == (claim.id in FORMULAS)
@@ -59,7 +60,7 @@ def test_formulas_need_no_more_than_sizes_and_every_other_claim_does(claim: Clai
 
 def test_what_depends_on_nothing_needs_no_classes() -> None:
     nothing: Any = None
-    ids = [claim.id for claim in claims() if claim.depends_on == "nothing"]
+    ids = [claim.id for claim in paper_claims() if claim.depends_on == "nothing"]
     assert ids == ["equation_112"]
     assert equation_112.run(Setting(nothing)).measurements
 
@@ -67,7 +68,7 @@ def test_what_depends_on_nothing_needs_no_classes() -> None:
 def test_random_matrices_are_measured_beside_the_classes() -> None:
     """Also for classes that do not overlap; for those that do, their own matrix comes first."""
     apart = ss.SequenceClasses(probs=[[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], query=[2, 2], next_token=[3, 4], vocab_size=5)
-    marked = [claim.id for claim in claims() if claim.depends_on == "the classes and random matrices"]
+    marked = [claim.id for claim in paper_claims() if claim.depends_on == "the classes and random matrices"]
     assert marked == ["lemma_13", "lemma_14", "lemma_15", "lemma_16", "lemma_17", "equation_93"]
     for alone, own in zip(ss.verify(*marked, classes=apart), ss.verify(*marked), strict=True):
         assert all("200 random matrices" in measurement.label for measurement in alone.measurements)
@@ -90,4 +91,4 @@ def test_users_with_their_own_classes_are_told() -> None:
     )
     (about_them,) = ss.verify("definition_e_prime", classes=ss.syn_small())
     assert _row(about_them, own_classes=True) == _row(about_them, own_classes=False)
-    assert all(claim.depends_on in DEPENDS for claim in claims())
+    assert all(claim.depends_on in DEPENDS for claim in paper_claims())

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.claims import claims
 from scansnap.claims.attention import theorem_2
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import ASSUMED_ONLY, FAILS, HOLDS, INAPPLICABLE, Claim, claim
+from scansnap.claims.verify import paper_claims
 
 
 def small() -> Setting:
@@ -74,8 +74,8 @@ def test_names_choose_among_the_paper_s_and_the_user_s() -> None:
 
 
 def test_making_a_claim_does_not_list_it_among_the_paper_s() -> None:
-    assert len(claims()) == 68
-    assert not {"falling_loss", "halving_loss"} & {paper_claim.id for paper_claim in claims()}
+    assert len(paper_claims()) == 68
+    assert not {"falling_loss", "halving_loss"} & {paper_claim.id for paper_claim in paper_claims()}
 
 
 def test_a_user_s_classes_and_rates_are_used() -> None:

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 import scansnap as ss
-from scansnap.claims import Claim, Setting, claims
-from scansnap.claims.check import Check
-from scansnap.claims.claim import claim
+from scansnap.claims.check import Check, Setting
+from scansnap.claims.claim import Claim, claim
+from scansnap.claims.verify import paper_claims
 
 DOCS = Path(__file__).parents[2] / "docs"
 PROGRAM: dict[str, Any] = runpy.run_path(str(DOCS / "make_stability.py"))
 PAGE = (DOCS / "theory" / "stability.md").read_text()
 TABLE: dict[str, Any] = PROGRAM["stated"]()
-QUICK = [claim for claim in claims() if claim.depends_on != "the classes" and claim.id != "remark_2"]
+QUICK = [claim for claim in paper_claims() if claim.depends_on != "the classes" and claim.id != "remark_2"]
 
 
 def test_every_claim_has_its_row_and_keeps_its_verdict() -> None:
     """At every seed, and in every other setting that its assumptions allow."""
-    assert list(TABLE) == [claim.id for claim in claims()]
+    assert list(TABLE) == [claim.id for claim in paper_claims()]
     index = (DOCS / "theory" / "index.md").read_text()
     for name, row in TABLE.items():
         assert re.search(rf"^\| \[`{name}`\].*\| {row.verdict} \|$", index, re.MULTILINE), name

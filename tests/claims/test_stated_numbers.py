@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from scansnap.claims import Verdict, claims
 from scansnap.claims.check import classes_in_words
+from scansnap.claims.claim import Verdict
+from scansnap.claims.verify import paper_claims
 from scansnap.runtime.formulas import readable
 
 PAGES = "".join(page.read_text() for page in sorted((Path(__file__).parents[2] / "docs" / "theory").glob("*.md")))
@@ -79,6 +80,6 @@ def test_settings_are_those_stated(verdict: Verdict) -> None:
 
 def test_every_row_of_the_page_is_read() -> None:
     """Also rows with bars in their labels."""
-    rows = [row for claim in claims() for row in stated(claim.id)]
+    rows = [row for claim in paper_claims() for row in stated(claim.id)]
     assert len(rows) == len(re.findall(r"\| (?:ok|not) \|$", PAGES, re.MULTILINE))
     assert any(row.label.startswith("|λ_1|") for row in rows)

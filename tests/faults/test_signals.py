@@ -153,7 +153,7 @@ def test_a_command_that_writes_nothing_says_so(capsys, monkeypatch) -> None:
     def stopped(*names: str, **words: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("scansnap.claims.collect.read_claims", stopped)
+    monkeypatch.setattr("scansnap.claims.verify.read_claims", stopped)
     status, said = run("verify lemma_6 --from mine.py", capsys)
     assert status == 128 + signal.SIGTERM
     assert said == "scansnap: stopped; nothing was written.\n"

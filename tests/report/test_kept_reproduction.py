@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.claims import claims
+from scansnap.claims.verify import paper_claims
 from scansnap.figures import catalog
 from scansnap.report.reproduction import Reproduction, read_reproduction
 
@@ -23,7 +23,7 @@ def kept() -> Reproduction:
 
 
 def test_all_is_there(kept: Reproduction) -> None:
-    assert [verdict.id for verdict in kept.verdicts] == [claim.id for claim in claims()]
+    assert [verdict.id for verdict in kept.verdicts] == [claim.id for claim in paper_claims()]
     assert {figure.recipe.name for figure in kept.figures} == set(catalog.SYNTHETIC)
     assert kept.command == "make documents"
     assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", kept.environment["commit"])

@@ -15,7 +15,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import scansnap as ss
-from scansnap.claims import Verdict
+from scansnap.claims.claim import Verdict
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.trend import Trend

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scansnap.claims import claims
+from scansnap.claims.verify import paper_claims
 from scansnap.runtime.formulas import FORMULA, readable, typeset
 
 TEXTS = {
     (claim.id, field): getattr(claim, field)
-    for claim in claims()
+    for claim in paper_claims()
     for field in ("statement", "conditions", "correction")
 }
 

@@ -1,23 +1,128 @@
-"""Check claims against exact dynamics."""
+"""Check claims: the paper's, collected from the modules that define them, and those of a user's file."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
-from scansnap.claims import paper
+from scansnap.claims import (
+    attention,
+    beyond,
+    decoder,
+    discussion,
+    distinct,
+    gradients,
+    growth,
+    growth_factor,
+    heads,
+    overlaps,
+    phases,
+    positional_prior,
+    rates,
+    readings,
+    residual,
+    sampling,
+    shift,
+)
 from scansnap.claims.check import Setting, check_rates
 from scansnap.claims.claim import Claim, Verdict
-from scansnap.claims.collect import by_id
 from scansnap.data.named_classes import Data, as_source
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.runtime.progress import progress_bar
 from scansnap.validation.argument_types import SequenceType
-from scansnap.validation.user_code import called, describe_error
+from scansnap.validation.user_code import called, describe_error, run_user_file
 from scansnap.validation.validate import validated
+
+MODULES = (
+    attention,
+    beyond,
+    decoder,
+    discussion,
+    distinct,
+    gradients,
+    growth,
+    growth_factor,
+    heads,
+    overlaps,
+    phases,
+    positional_prior,
+    rates,
+    readings,
+    residual,
+    sampling,
+    shift,
+)
+
+STATEMENTS = (
+    "lemma",
+    "theorem",
+    "corollary",
+    "remark",
+    "assumption",
+    "equation",
+    "definition",
+    "figure",
+    "table",
+    "section",
+    "appendix",
+)
+
+
+def paper_claims() -> list[Claim]:
+    """The package's claims: the paper's numbered statements, sorted, then the others as their modules list them."""
+
+    def place(claim: Claim) -> tuple[int, int]:
+        kind, number = (*claim.id.split("_"), "")[:2]
+        return (
+            STATEMENTS.index(kind) if kind in STATEMENTS else len(STATEMENTS),
+            int(number) if number.isdigit() else 0,
+        )
+
+    return sorted(by_id(claim for module in MODULES for claim in claims_of(module)).values(), key=place)
+
+
+def claims_of(module: ModuleType) -> list[Claim]:
+    """The claims that a module defines, in order; not those that it imports."""
+    unique = {id(value): value for value in vars(module).values() if isinstance(value, Claim)}
+    return [claim for claim in unique.values() if not _imported(claim, module)]
+
+
+def _imported(claim: Claim, module: ModuleType) -> bool:
+    home = sys.modules.get(claim.check.__module__)
+    return home is not None and home is not module and any(value is claim for value in vars(home).values())
+
+
+def by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
+    """Claims by id, which must be unique."""
+    listed: dict[str, Claim] = {}
+    for claim in claims:
+        if not isinstance(claim, Claim):
+            raise InputError(f"{short_repr(claim)} is not a claim: make one with the decorator scansnap.claim.")
+        if listed.setdefault(claim.id, claim) is not claim:
+            raise InputError(f"there is a claim called '{claim.id}' already: give yours another name.")
+    return listed
+
+
+@validated
+def read_claims(path: str | Path) -> list[Claim]:
+    r"""Run a Python file and return the claims that it defines, in order.
+
+    >>> from pathlib import Path
+    >>> text = "import scansnap as ss\n@ss.claim('It holds.', where='here')\ndef it_holds(check):\n    'By itself.'"
+    >>> _ = Path("my_claims.py").write_text(text)
+    >>> [claim.id for claim in ss.read_claims("my_claims.py")]
+    ['it_holds']
+    """
+    claims = claims_of(run_user_file(path))
+    if not claims:
+        raise InputError(f"{path} defines no claim: make one with the decorator scansnap.claim.")
+    return claims
 
 
 @validated
@@ -75,7 +180,7 @@ def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     """The claims named, among the paper's and `claims`; without names all of `claims`, or all of the paper's."""
     if claims is not None and not isinstance(claims, Iterable):
         raise InputError(f"claims is {short_repr(claims)}: give a list of claims.")
-    known = by_id([*paper.claims(), *(claims or ())])
+    known = by_id([*paper_claims(), *(claims or ())])
     for name in ids:
         if name not in known:
             raise unknown("claim", name, known)

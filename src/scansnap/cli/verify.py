@@ -80,8 +80,7 @@ def command(
             rates = {name: getattr(published, name) if rate is None else rate for name, rate in rates.items()}
 
     from scansnap.claims.check import check_rates
-    from scansnap.claims.collect import read_claims
-    from scansnap.claims.verify import select, verify
+    from scansnap.claims.verify import read_claims, select, verify
     from scansnap.report.html import counted
 
     if page is not None:

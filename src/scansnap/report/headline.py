@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scansnap.claims import Verdict, claims
-from scansnap.claims.claim import CATEGORIES, FAILS, Category
+from scansnap.claims.claim import CATEGORIES, FAILS, Category, Verdict
+from scansnap.claims.verify import paper_claims
 from scansnap.figures import catalog, fig_2
 from scansnap.report import html
 from scansnap.report.reproduction import FigureResult, Reproduction
@@ -150,7 +150,7 @@ def _reproduced(reproduction: Reproduction) -> str:
     paper = [name for name in names if name in catalog.NUMBERED]
     synthetic = [name for name in catalog.NUMBERED if name in catalog.SYNTHETIC]
     said = [verdict.claim for verdict in reproduction.verdicts if verdict.claim.category != "added"]
-    all_said = [claim for claim in claims() if claim.category != "added"]
+    all_said = [claim for claim in paper_claims() if claim.category != "added"]
     parts = []
     if paper:
         missing = set(synthetic) - set(paper)

@@ -11,9 +11,9 @@ from pathlib import Path
 import xarray as xr
 
 from scansnap import theory
-from scansnap.claims import Verdict, verify
 from scansnap.claims.check import ROLES
-from scansnap.claims.verify import select
+from scansnap.claims.claim import Verdict
+from scansnap.claims.verify import select, verify
 from scansnap.corpus.corpus import read_corpus
 from scansnap.data.synthetic import syn_medium, syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL

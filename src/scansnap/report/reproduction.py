@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scansnap.claims import Verdict
 from scansnap.claims.check import Measurement
+from scansnap.claims.claim import Verdict
 from scansnap.claims.verify import select
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
