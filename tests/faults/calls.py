@@ -482,7 +482,7 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     from scansnap.dynamics import flow, train
     from scansnap.dynamics.sweeps import subject, sweep
     from scansnap.text.training.train import TextTraining
-    from scansnap.theory import integration
+    from scansnap.theory import reduced_dynamics
 
     def only_small(run: Callable[..., Any], size: Callable[[Any], float]) -> Callable[..., Any]:
         def start(work: Any, *more: Any) -> Any:
@@ -512,7 +512,7 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "flow_runs", flowing)
     monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.plan.steps))
     monkeypatch.setattr(flow, "MOST_EVALUATIONS", 2000)
-    monkeypatch.setattr(integration, "MOST_EVALUATIONS", 2000)
+    monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for whole in ("scansnap.report.page.reproduce", "scansnap.monitor.demo.train_demo"):

@@ -12,8 +12,8 @@ import pytest
 import scansnap as ss
 from scansnap import theory
 from scansnap.runtime.errors import InputError
-from scansnap.theory import integration
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory import reduced_dynamics
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 SIZE = 2000
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_integrated_is_refused() -> None:
 
 def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are nearly dependent make B a million times f, and the equations as stiff."""
-    monkeypatch.setattr(integration, "MOST_EVALUATIONS", 5000)
+    monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 5000)
     alike = {"probs": [[0.5, 0.5 - 1e-6, 1e-6, 0.0], [0.5, 0.5 - 1e-6, 0.0, 1e-6]], "query": [5, 5]}
     with pytest.raises(
         InputError, match="more than 5,000 evaluations: give a smaller tau, or classes that overlap less"

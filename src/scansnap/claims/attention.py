@@ -16,7 +16,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 Entries = tuple[Any, ...]
 

@@ -17,7 +17,7 @@ from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 TIMES = np.geomspace(1, 1e12, 97)
 

@@ -24,9 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import single_common
 from scansnap.runtime.errors import InputError, number_text, short_repr, unknown
-from scansnap.theory.form import Form
-from scansnap.theory.overlap import directions, overlaps
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.overlap import Form, directions, overlaps
+from scansnap.theory.reduced_dynamics import DecoderGradient
 from scansnap.validation.checks import numbers
 
 Role = Literal["assumed", "beyond", "corrected", "contrast"]

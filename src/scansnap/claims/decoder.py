@@ -17,7 +17,7 @@ from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.data.synthetic import single_common
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 
 @claim(

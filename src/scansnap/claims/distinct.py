@@ -16,7 +16,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 TIMES = np.geomspace(1, 1e9, 181)
 RATIOS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)

@@ -22,7 +22,7 @@ from scansnap.claims.decoder import weak_setting
 from scansnap.claims.population import FloatArray
 from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.data.synthetic import single_common
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 
 def _arguments(check: Check) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.data.synthetic import single_common
 from scansnap.dynamics.flow import flow
 from scansnap.results.measure import one_head
-from scansnap.theory.form import Form
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.overlap import Form
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 
 def section_6_setting() -> Setting:

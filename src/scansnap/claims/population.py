@@ -20,7 +20,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import physical_memory
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.theory import MeasuredGradient, directions, measured_gradient
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 FloatArray = NDArray[np.float64]
 

@@ -28,7 +28,7 @@ from scansnap.claims.symmetry import symmetric_arguments
 from scansnap.data.synthetic import single_common
 from scansnap.dynamics.flow import flow
 from scansnap.results.measure import one_head
-from scansnap.theory.symmetric import DecoderGradient, SymmetricTrajectory
+from scansnap.theory.reduced_dynamics import DecoderGradient, SymmetricTrajectory
 
 RATES = np.array([1.0, 2.0, 4.0, 10.0])
 """eta_Y in units of the setting's."""

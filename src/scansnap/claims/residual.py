@@ -12,7 +12,7 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import local_common
 from scansnap.dynamics.flow import flow
 from scansnap.results.measure import one_head
-from scansnap.theory.symmetric import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 TIMES = np.geomspace(1, 1e9, 28)
 

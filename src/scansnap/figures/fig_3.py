@@ -25,7 +25,7 @@ from scansnap.figures.recipe import FigureRecipe
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.trend import Trend
-from scansnap.theory.form import Form
+from scansnap.theory.overlap import Form
 
 SOURCES = {
     "published": "theory as published: $e^{2f^2(0)B_n}$",

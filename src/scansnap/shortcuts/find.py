@@ -15,7 +15,7 @@ from scansnap.shortcuts.result import Finding, Shortcuts
 from scansnap.shortcuts.row_files import open_rows
 from scansnap.shortcuts.rows import RowReader
 from scansnap.shortcuts.stability import rows_to_tell
-from scansnap.theory.spurious import spurious_share
+from scansnap.theory.tokens import spurious_share
 from scansnap.validation.options import called_as, from_names
 from scansnap.validation.validate import validated
 

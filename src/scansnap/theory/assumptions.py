@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.runtime.formulas import readable
-from scansnap.theory.concentration import frequency_radius
 from scansnap.theory.overlap import eigenvalues
+from scansnap.theory.sampling import frequency_radius
 from scansnap.validation.argument_types import Length
 from scansnap.validation.checks import numbers
 from scansnap.validation.validate import formula

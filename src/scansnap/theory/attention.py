@@ -1,23 +1,55 @@
-"""How attention logits move, given the gradient from the decoder (Section 5, Lemma 4, Theorem 2, Corollary 2).
+"""How attention logits move, given the gradient from the decoder, and which tokens gain (Sections 5 and 7).
 
+Lemma 4 and Theorem 2
+---------------------
 With g_n = gamma (iota_n f_n - sum_{n'} beta_{nn'} f_n') the expected batch-1 step moves row m of Z along
 
     dz_m/dt = eta_Z gamma sum_{n in psi^-1(m)} P(n) diag(f_n) sum_{n' != n} beta_{nn'} (f_n f_n^T - I) f_n'    (Eq. 10)
 
 where P(n) is the probability of drawing class n.  The published Eq. 10 has no P(n): it sums the classes of a query as
 if all of them were drawn in one step (`form="published"`); in steps of batch 1 that is K times too fast.
+
+The race among the distinct tokens of one class (Theorem 3)
+-----------------------------------------------------------
+For tokens l, l' distinct to class n, c~_l = P(l|n) exp(z_l) and
+
+    r_{l/l'}(t) = c~_l^2 / c~_l'^2 - 1                          relative gain
+    chi_l(t)    = exp(2 (z_l(t) - z_l(0)))                      growth factor
+
+If each distinct token's logit moves at a rate proportional to its own c~_l^2 (Eq. 98), then e^(-2z_l) dz_l is the same
+for all of them up to c~_l(0)^2, and integrating gives (Eqs. 110, 111)
+
+    1 - 1/chi_l = (r_{l/l'}(0) + 1) (1 - 1/chi_l'),             r_{l/l'}(t) = r_{l/l'}(0) chi_l(t).
+
+So one growth factor determines all the others.  Eq. 98 requires g_nl to be proportional to f_nl over the distinct
+tokens of a class: this is true for a decoder that has forgotten how attention was distributed before (eta_Y >> eta_Z,
+or the modified gradient with attention fixed), and an approximation otherwise: the decoder lags behind
+(`lagged_attention`), by more the more a token has gained, so that late and in unequal classes the order
+r(t) = r(0) chi(t) can turn.
+
+The residual connection (Section 7)
+-----------------------------------
+The layer reads v_n = LN(f_n + e_m) in place of f_n, where m = psi(n) is the query.  Where m is not itself a contextual
+token f_n + e_m has length sqrt(2) and
+
+    v_n . v_n' = (f_n . f_n' + 1[psi(n) = psi(n')]) / 2,
+
+half of what the paper gives for beta_nn'.  Theorem 1 requires of the f_n only that Y is read through them, so that
+beta_nn' = E'_nn' with E' = I - (V^T V)^{-1}.  Within a query the off-diagonal entries of V^T V are one half or more,
+which is not small: E' is not E.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.theory.form import Form
+from scansnap.runtime.errors import InputError, short_repr
+from scansnap.theory.decoder import backpropagated_gradient
+from scansnap.theory.overlap import Bounds, Form, class_weights, inverse_overlaps, overlaps, sum_by_query
+from scansnap.theory.tokens import symmetry, token_kinds
 from scansnap.validation.argument_types import Ids
-from scansnap.validation.checks import FloatArray, matrix, numbers, square
+from scansnap.validation.checks import FloatArray, matrix, numbers, square, vector
 from scansnap.validation.validate import formula
 
 
@@ -40,13 +72,9 @@ def logits_velocity(
     [[-0.0083  0.0042  0.0042]]
     """
     f, b = matrix("direction", direction), square("beta", beta)
-    ids, row = np.unique(np.asarray(query), return_inverse=True)
     push = b @ f  # (K, L) sum_{n'} beta_{nn'} f_n', the diagonal of beta being zero
     along = (f * push).sum(axis=1, keepdims=True)
-    each = lr_z * speed * _weights(weights, len(f), form)[:, None] * f * (along * f - push)
-    velocity = np.zeros((len(ids), f.shape[1]))
-    np.add.at(velocity, row, each)
-    return velocity
+    return sum_by_query(query, lr_z * speed * _weights(weights, len(f), form)[:, None] * f * (along * f - push))
 
 
 @formula
@@ -84,28 +112,13 @@ def single_common_velocity(
     """
     f = matrix("direction", direction)
     xi = np.broadcast_to(numbers("drive", drive), len(f))
-    ids, row = np.unique(np.asarray(query), return_inverse=True)
-    velocity = np.zeros(len(ids))
     has = f[:, token] > 0  # a class without the token does not move it
-    np.add.at(velocity, row[has], (-lr_z * _weights(weights, len(f), form) * (1 - f[:, token] ** 2) * xi)[has])
-    return velocity
+    return sum_by_query(query, has * -lr_z * _weights(weights, len(f), form) * (1 - f[:, token] ** 2) * xi)
 
 
 def _weights(weights: ArrayLike | None, count: int, form: Form) -> FloatArray:
-    if form == "published":
-        return np.ones(count)
-    return np.full(count, 1 / count) if weights is None else numbers("weights", weights, above=0)
-
-
-@formula
-def token_kinds(probs: ArrayLike) -> NDArray[np.str_]:
-    """For each token: distinct (in one class), common (in several) or absent (in none), from P(l|n).
-
-    >>> print(theory.token_kinds([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]))
-    ['common' 'distinct' 'distinct']
-    """
-    count = (matrix("probs", probs) > 0).sum(axis=0)
-    return np.select([count == 1, count > 1], ["distinct", "common"], "absent")
+    """P(n), which the published forms leave out."""
+    return np.ones(count) if form == "published" else class_weights(weights, count)
 
 
 @formula
@@ -138,37 +151,171 @@ def fates(probs: ArrayLike, *, query: Ids, tolerance: float = 1e-9) -> NDArray[n
     return fate
 
 
-@dataclass(frozen=True)
-class Symmetry:
-    """The conditions of Corollary 2, except the fourth, Z(0) = 0, which belongs to a run.
+@formula
+def relative_gain(
+    prob: ArrayLike, other_prob: ArrayLike, logit: ArrayLike = 0.0, other_logit: ArrayLike = 0.0
+) -> FloatArray:
+    """r_{l/l'|n} from P(l|n), P(l'|n) and the two logits; precise also where the tokens are nearly level.
 
-    >>> print(theory.symmetry([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], query=[5, 6]).single_query)
-    False
+    >>> print(theory.relative_gain(0.4, 0.2))
+    3.0
     """
-
-    single_query: bool  # (1) one query for all classes
-    matching_distinct: bool  # (2) the classes' distinct tokens have the same probabilities, up to order
-    shared_common: bool  # (3) every common token occurs in all classes with one probability
-
-    @property
-    def holds(self) -> bool:
-        return self.single_query and self.matching_distinct and self.shared_common
+    p, q = numbers("prob", prob, above=0), numbers("other_prob", other_prob, above=0)
+    apart = numbers("logit", logit) - numbers("other_logit", other_logit)
+    return np.expm1(2 * (np.log(p / q) + apart))[()]
 
 
 @formula
-def symmetry(probs: ArrayLike, *, query: Ids, tolerance: float = 1e-9) -> Symmetry:
-    """Whether classes meet conditions (1) to (3) of Corollary 2, probabilities compared to `tolerance`.
+def growth_factor(logit: ArrayLike, initial_logit: ArrayLike = 0.0) -> FloatArray:
+    """chi_l = exp(2 (z_l(t) - z_l(0))).
 
-    >>> print(theory.symmetry([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]], query=[5, 5]))
-    Symmetry(single_query=True, matching_distinct=True, shared_common=True)
+    >>> print(theory.growth_factor(0.5).round(3))
+    2.718
     """
-    p = matrix("probs", probs)
-    kinds = token_kinds(p)
-    distinct = [np.sort(row[(kinds == "distinct") & (row > 0)]) for row in p]
-    matching = all(len(d) == len(distinct[0]) and np.allclose(d, distinct[0], 0, tolerance) for d in distinct)
-    common = p[:, kinds == "common"]
-    return Symmetry(
-        single_query=len(np.unique(np.asarray(query))) == 1,
-        matching_distinct=matching,
-        shared_common=bool(np.allclose(common, common[:1], 0, tolerance)),
-    )
+    with np.errstate(over="ignore"):
+        return np.exp(2 * (numbers("logit", logit) - numbers("initial_logit", initial_logit)))[()]
+
+
+@formula
+def relative_gain_after(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
+    """r_{l/l'|n}(t) = r_{l/l'|n}(0) chi_l(t) (Eqs. 11, 111).
+
+    >>> print(theory.relative_gain_after(3.0, 2.0))
+    6.0
+    """
+    return (numbers("initial_gain", initial_gain, above=-1) * numbers("growth", growth, above=0))[()]
+
+
+@formula
+def companion_growth(initial_gain: ArrayLike, growth: ArrayLike) -> FloatArray:
+    """chi_l' from chi_l and r_{l/l'|n}(0) (Eq. 110): all distinct tokens of a class follow from one.
+
+    1/chi_l' = 1 - (1 - 1/chi_l)/(r + 1).  NaN where no growth of l' is possible with such a chi_l: a token that is
+    behind (r < 0) cannot grow beyond 1/chi_l = -r.
+
+    >>> print(theory.companion_growth(3.0, 1.2).round(4))
+    1.0435
+    """
+    r = numbers("initial_gain", initial_gain, above=-1)
+    chi = numbers("growth", growth, above=0)
+    rest = (r + 1 / chi) / (r + 1)
+    with np.errstate(divide="ignore"):
+        return np.where(rest > 0, 1 / rest, np.nan)[()]
+
+
+@formula
+def dominant(probs: ArrayLike, logits: ArrayLike = 0.0) -> int | None:
+    """The index of the token that is ahead of all others in c~ at the start, or None if two are level.
+
+    >>> print(theory.dominant([0.2, 0.5, 0.3]), theory.dominant([0.5, 0.5]))
+    1 None
+    """
+    p = vector("probs", probs, above=0)
+    score = np.log(p) + np.broadcast_to(numbers("logits", logits), p.shape)
+    order = np.argsort(-score)
+    level = len(order) > 1 and score[order[0]] - score[order[1]] <= 1e-12
+    return None if level else int(order[0])
+
+
+@formula
+def growth_factor_bounds(bound: ArrayLike, initial_direction: ArrayLike, *, weight: ArrayLike = 1.0) -> Bounds:
+    """exp(2 f^2 B) <= chi <= exp(2 B) for the dominant token (Eq. 12); `initial_direction` is f_{n l_0}(0).
+
+    B = weight * bound.  With `bound` = B_n = eta_Z int xi_n, as `growth_bound` gives it, `weight` is P(n): in steps of
+    batch 1 class n is drawn with that probability.  The default weight of one is the published form, whose lower bound
+    fails.  With `bound` = eta_Z int xi_nl of the token itself, dz_l = weight f_nl^2 d(bound) by Lemma 1, so the lower
+    bound follows at any ratio of the rates if xi_nl >= 0 and f_nl(t) >= f_nl(0) at all times, and the upper one from
+    xi_nl >= 0 and f_nl <= 1.
+
+    >>> lower, upper = theory.growth_factor_bounds(0.5, 0.8)
+    >>> print(lower.round(3), upper.round(3))
+    1.896 2.718
+    """
+    b = numbers("weight", weight, above=0) * numbers("bound", bound)
+    f = numbers("initial_direction", initial_direction, above=0)
+    with np.errstate(over="ignore"):
+        return Bounds(np.exp(2 * f**2 * b)[()], np.exp(2 * b)[()])
+
+
+@formula
+def residual_directions(direction: ArrayLike, query: Ids) -> FloatArray:
+    """v_n = (f_n + e_m)/|f_n + e_m| (K x L) for directions f_n over L tokens; `query` is the index of m among them.
+
+    >>> print(theory.residual_directions([[0.6, 0.8, 0.0]], [2]).round(3))
+    [[0.424 0.566 0.707]]
+    """
+    f = matrix("direction", direction).copy()
+    index = np.asarray(query)
+    if index.shape != (len(f),) or (index < 0).any() or (index >= f.shape[1]).any():
+        raise InputError(
+            f"query is {short_repr(index.tolist())}: give each of {len(f)} classes an index below {f.shape[1]}."
+        )
+    f[np.arange(len(f)), index] += 1.0
+    return f / np.linalg.norm(f, axis=1, keepdims=True)
+
+
+@formula
+def residual_beta(direction: ArrayLike, query: Ids, *, form: Form = "exact") -> FloatArray:
+    """beta_nn' (K x K, zero diagonal): "published" is f_n . f_n' + 1[psi(n) = psi(n')], "exact" is E' of the v_n.
+
+    >>> f = theory.directions([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]])
+    >>> print(theory.residual_beta(f, [3, 3]).round(3))
+    [[0.    1.714]
+     [1.714 0.   ]]
+    """
+    index = np.asarray(query)
+    if form == "published":
+        beta = overlaps(direction) + (index[:, None] == index)
+    else:
+        beta = inverse_overlaps(overlaps(residual_directions(direction, index)))
+    np.fill_diagonal(beta, 0.0)
+    return beta
+
+
+@formula
+def residual_velocity(
+    direction: ArrayLike,
+    query: Ids,
+    *,
+    vocab_size: int,
+    speed: float = 1.0,
+    lr_z: float = 1.0,
+    weights: ArrayLike | None = None,
+) -> FloatArray:
+    """dz/dt (Q x L) with a residual connection and the modified gradient; its sign says which tokens gain.
+
+    The decoder reads v_n = (f_n + e_m)/s_n with s_n = |f_n + e_m|, so Theorem 1 gives
+    g_n = gamma (iota_n v_n - sum_{n'} beta_{nn'} v_n') with beta of the overlaps of the v_n.  Back through both
+    normalizations and the softmax,
+
+        dz_m/dt = eta_Z sum_{n of m} P(n) f_n o (I - f_n f_n^T) (I - v_n v_n^T) g_n / s_n.
+
+    Let no query be a contextual token.  Then s_n = sqrt(2), v_n is f_n/sqrt(2) on the contextual tokens, and
+    (I - f_n f_n^T) f_n = 0 removes iota_n v_n and the part along v_n:
+
+        dz_ml/dt = eta_Z gamma/2 sum_{n of m} P(n) f_nl sum_{n' != n} beta_{nn'} [(f_n . f_n') f_nl - f_n'l],
+
+    which is Eq. 10 at half the speed.  A token l that class n alone has within its query (locally distinct) gains
+    exactly if
+
+        f_nl sum_{n' != n} beta_{nn'} f_n . f_n'  >  sum_{n' of other queries} beta_{nn'} f_n'l.
+
+    The right side is zero unless another query has the token too; where one has, the token gains or loses depending on
+    its weight.  In `local_common`, with f^2 = s for the token shared across queries and q for the locally common one,
+    V^T V has the overlaps a = (1 + q)/2 within a query and b = s/2 across, and up to 1/M the criterion is
+    beta_a q > beta_b (1 - s).  For small s this is s < 2 q a (1 - a^2)/(1 + a^2): the token gains while s is below
+    about 0.6 q.
+
+    >>> f = theory.directions([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]])
+    >>> print(theory.residual_velocity(f, [3, 3], vocab_size=100).round(3))
+    [[-0.219  0.11   0.11   0.   ]]
+    """
+    f = matrix("direction", direction)
+    index = np.asarray(query)
+    v = residual_directions(f, index)
+    length = np.sqrt(2 + 2 * f[np.arange(len(f)), index])[:, None]  # |f_n + e_m|
+    _, beta = backpropagated_gradient(overlaps(v), vocab_size=vocab_size)
+    pull = beta @ v
+    pull -= v * (v * pull).sum(axis=1, keepdims=True)
+    share = class_weights(weights, len(f))[:, None]
+    return sum_by_query(index, -lr_z * speed * share / length * f * (pull - f * (f * pull).sum(axis=1, keepdims=True)))

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.runtime.errors import InputError
-from scansnap.theory.form import Form
+from scansnap.theory.overlap import Bounds, Form
 from scansnap.validation.checks import FloatArray, numbers, sizes
 from scansnap.validation.validate import formula
 
@@ -120,15 +120,8 @@ def shift_start(*, vocab_size: ArrayLike, lr_y: ArrayLike, form: Form = "exact")
     return (2 * (1 + omega_1) * np.log(sizes("vocab_size", vocab_size, least=4)) / rate)[()]
 
 
-class ShiftRange(NamedTuple):
-    """Two-sided bounds of the shift c with h*(s) = h(s + c)."""
-
-    least: FloatArray
-    most: FloatArray
-
-
 @formula
-def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> ShiftRange:
+def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -> Bounds:
     """Bounds of the time c by which h* is ahead of h, h*(s) = h(s + c), from `growth` = h*(s) (Lemma 7 a, Remark 2).
 
     Let T be the inverse of h, so that s + c(s) = T(h*(s)); y = M h*, R = M - 1 + e^y and p = e^y/R.  A step adds
@@ -159,7 +152,7 @@ def shift_bounds(growth: ArrayLike, *, vocab_size: ArrayLike, lr_y: ArrayLike) -
     size, rate = sizes("vocab_size", vocab_size, least=2), numbers("lr_y", lr_y, above=0)
     ahead = np.log1p(np.expm1(size * numbers("growth", growth, least=0)) / size) / 2
     least = hyp1f1(2, 3, -rate) * rate / -np.expm1(-rate) * ahead
-    return ShiftRange(least[()], (hyp1f1(1, 3, rate) * ahead)[()])
+    return Bounds(least[()], (hyp1f1(1, 3, rate) * ahead)[()])
 
 
 class GrowthCrossings(NamedTuple):

@@ -10,14 +10,38 @@ the paper uses it as here; `form="published"` is the definition of D.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.runtime.errors import InputError
-from scansnap.theory.form import Form
+from scansnap.validation.argument_types import Ids
 from scansnap.validation.checks import FloatArray, matrix, numbers, sizes, square
 from scansnap.validation.validate import formula
+
+Form = Literal["exact", "published"]
+"""A formula as it is, and as the paper prints it."""
+
+
+class Bounds(NamedTuple):
+    """Two-sided bounds of a quantity."""
+
+    least: FloatArray
+    most: FloatArray
+
+
+def class_weights(weights: ArrayLike | None, count: int) -> FloatArray:
+    """P(n) of each class (K,); uniform if absent."""
+    return np.full(count, 1 / count) if weights is None else numbers("weights", weights, above=0)
+
+
+def sum_by_query(query: Ids, values: FloatArray) -> FloatArray:
+    """The sums of rows of `values` (K x ...) over the classes of each query (Q x ...), in increasing order of id."""
+    ids, row = np.unique(np.asarray(query), return_inverse=True)
+    total = np.zeros((len(ids), *values.shape[1:]))
+    np.add.at(total, row, values)
+    return total
 
 
 @formula
@@ -150,14 +174,14 @@ def overlap_bounds(overlap: ArrayLike) -> OverlapBounds:
     e = square("overlap", overlap)
     inverse = inverse_overlaps(e)
     top = float(np.abs(eigenvalues(e)[0]))
-    room = 1 / (1 - top) if top < 1 else np.inf
+    series = 1 / (1 - top) if top < 1 else np.inf  # 1 + |lambda_1| + |lambda_1|^2 + ...
     return OverlapBounds(
         largest_overlap=float(np.abs(e).max()),
         largest_overlap_most=top,
         largest_inverse=float(np.abs(eigenvalues(inverse)[0])),
-        largest_inverse_most=top * room,
+        largest_inverse_most=top * series,
         largest_diagonal=float(np.diag(inverse).max()),
         largest_diagonal_most=0.0,
         largest_difference=float(np.abs(inverse - e).max()),
-        largest_difference_most=top**2 * room,
+        largest_difference_most=top**2 * series,
     )

@@ -22,13 +22,13 @@ the slides also lack the factor 1/4.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.theory.form import Form
-from scansnap.theory.growth import decoder_growth, growth_crossings, growth_time, residual_size
+from scansnap.theory.growth import decoder_growth, growth_time, residual_size, shift_start
+from scansnap.theory.overlap import Bounds, Form
 from scansnap.validation.checks import FloatArray, numbers, sizes
 from scansnap.validation.validate import formula
 
@@ -48,15 +48,8 @@ def speed(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: 
     return ((size - 1) * h * residual_size(h, vocab_size=size))[()]
 
 
-class SpeedRange(NamedTuple):
-    """Two-sided bounds of gamma."""
-
-    least: FloatArray
-    most: FloatArray
-
-
 @formula
-def speed_scanning(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> SpeedRange:
+def speed_scanning(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> Bounds:
     """Bounds of gamma for t <= t'_0 (Eq. 54): x/4 <= gamma <= x with x = eta_Y t/K + 1/M, linear in t.
 
     The two factors 1 + Delta of Eq. 54 lie between 1 and 2 once h > M^-(2 - omega_0), in practice from t = 1 on.
@@ -67,11 +60,11 @@ def speed_scanning(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLik
     """
     size = sizes("vocab_size", vocab_size, least=2)
     most = numbers("lr_y", lr_y, least=0) * _per_class(t, num_classes) + 1 / size
-    return SpeedRange((most / 4)[()], most[()])
+    return Bounds((most / 4)[()], most[()])
 
 
 @formula
-def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> SpeedRange:
+def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike) -> Bounds:
     """Bounds of gamma for t >= t_0 (Eq. 57), of order K ln(M eta_Y t/K) / (eta_Y t).
 
     With S = M eta_Y t/K + 1 and both 1/Delta between 0 and 1: gamma lies between (M-1)^2/M ln(S/2)/(2S) and
@@ -84,7 +77,7 @@ def speed_snapping(t: ArrayLike, *, vocab_size: ArrayLike, num_classes: ArrayLik
     size = sizes("vocab_size", vocab_size, least=2)
     total = size * numbers("lr_y", lr_y, above=0) * _per_class(t, num_classes) + 1
     front = (size - 1) ** 2 / (size * total)
-    return SpeedRange((front * np.log(total / 2) / 2)[()], (front * 2 * np.log(total))[()])
+    return Bounds((front * np.log(total / 2) / 2)[()], (front * 2 * np.log(total))[()])
 
 
 @formula
@@ -105,8 +98,7 @@ def snap_start(*, vocab_size: ArrayLike, num_classes: ArrayLike, lr_y: ArrayLike
     >>> print(theory.snap_start(vocab_size=1000, num_classes=10, lr_y=0.5).round(1))
     364.7
     """
-    late = 2 * (1 + growth_crossings(vocab_size=vocab_size).omega_1)
-    return (late * scan_end(vocab_size=vocab_size, num_classes=num_classes, lr_y=lr_y))[()]
+    return (sizes("num_classes", num_classes, least=1) * shift_start(vocab_size=vocab_size, lr_y=lr_y))[()]
 
 
 @formula
