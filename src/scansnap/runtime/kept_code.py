@@ -30,7 +30,7 @@ import numpy as np
 
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.source_stamp import PACKAGE, source_stamp
-from scansnap.storage.cache_folder import cache_folder
+from scansnap.storage.cache import cache_folder
 from scansnap.storage.files import replace_file
 
 Function = Callable[..., int]

@@ -40,7 +40,7 @@ from scansnap.shortcuts.row_files import RowSource
 from scansnap.shortcuts.rows import Remarks, Row, RowReader, field_of
 from scansnap.shortcuts.tally import WordTally, total
 from scansnap.shortcuts.words import words_of
-from scansnap.storage.cache_folder import cache_folder
+from scansnap.storage.cache import cache_folder
 from scansnap.storage.files import replace_file
 from scansnap.storage.lock import WriterLock
 

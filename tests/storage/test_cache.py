@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import scansnap as ss
-from scansnap.storage import cache as module
-from scansnap.storage.cache import cached_folder
-from scansnap.storage.cache_folder import cache_folder
+from scansnap.storage.cache import cache_folder, cached_folder
+from scansnap.storage.folder import LOCK, MANIFEST, is_intact
 
 
 class Filler:
@@ -68,11 +66,11 @@ def remove(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    (folder / "files.json").unlink()
+    (folder / MANIFEST).unlink()
 
 
 def cut_list(folder: Path) -> None:
-    (folder / "files.json").write_text("{")
+    (folder / MANIFEST).write_text("{")
 
 
 def replace_by_file(folder: Path) -> None:
@@ -89,7 +87,6 @@ def test_damage_is_noticed_and_repaired(cache: Path, damage) -> None:
     assert fill.calls == 2
     assert (folder / "a.bin").read_bytes() == b"0123456789"
     assert (folder / "inner" / "b.txt").read_text() == "text"
-    assert not list(folder.parent.glob(".draft-*"))
 
 
 def test_a_failure_leaves_nothing_behind(cache: Path) -> None:
@@ -99,7 +96,7 @@ def test_a_failure_leaves_nothing_behind(cache: Path) -> None:
 
     with pytest.raises(ss.InputError, match="no"):
         cached_folder("kind", "key", fail)
-    assert list((cache / "kind").iterdir()) == []
+    assert [path.name for path in (cache / "kind" / "key").iterdir()] == [LOCK]
 
 
 def test_of_many_writers_the_first_wins_and_all_get_the_same(cache: Path) -> None:
@@ -110,19 +107,24 @@ def test_of_many_writers_the_first_wins_and_all_get_the_same(cache: Path) -> Non
     with ThreadPoolExecutor(8) as pool:
         folders = list(pool.map(lambda _: cached_folder("kind", "key", fill), range(8)))
     assert set(folders) == {cache / "kind" / "key"}
-    assert module.is_intact(folders[0])
+    assert is_intact(folders[0])
     assert [path.name for path in (cache / "kind").iterdir()] == ["key"]
 
 
-def test_drafts_of_killed_processes_are_removed_after_a_day(cache: Path) -> None:
-    for name, age in (("old", 2 * 24 * 3600), ("new", 60)):
-        draft = cache / "kind" / f".draft-{name}"
-        draft.mkdir(parents=True)
-        (draft / "half").write_text("made")
-        for path in (draft / "half", draft):
-            os.utime(path, (time.time() - age,) * 2)
-    cached_folder("kind", "key", Filler())
-    assert sorted(path.name for path in (cache / "kind").iterdir()) == [".draft-new", "key"]
+def test_what_a_killed_process_leaves_is_removed(cache: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(folder: Path) -> None:
+        (folder / "half").write_text("made")
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scansnap.storage.cache.empty_folder", lambda folder: None)
+        with pytest.raises(Killed):
+            cached_folder("kind", "key", die)
+    folder = cached_folder("kind", "key", Filler())
+    assert sorted(path.name for path in folder.iterdir()) == [LOCK, "a.bin", "inner", MANIFEST]
 
 
 def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,390 @@
+"""A folder whose files change together: the one way in which results, models, counts and caches are stored.
+
+`manifest.json` lists the size and the checksum of every file of the folder, holds a JSON object that describes the
+content (`info`), and ends with its own checksum.  New files stand beside their old versions, as `name.new`, until
+`commit`:
+
+    1. the new files are synced;
+    2. the new manifest replaces the old one atomically, and is synced;
+    3. the new files are renamed.
+
+A process that ends before the second point leaves the folder as it was after the last commit.  One that ends after it
+leaves files to be renamed, which readers find and the next writer renames.  So the manifest never names a file that is
+not on the disk, and a file that is missing or does not match was damaged by something else.
+
+One process writes at a time: it holds a lock on a file inside the folder, which the system releases when the process
+ends.  Readers take no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+
+from filelock import FileLock, Timeout
+
+from scansnap.runtime.errors import StoreError
+from scansnap.storage.files import (
+    Checksum,
+    DamagedFile,
+    atomic_write,
+    checksum,
+    checksummed_json,
+    file_checksum,
+    is_checksum_table,
+    read_checksummed_json,
+    sync,
+)
+
+MANIFEST = "manifest.json"
+LOCK = ".scansnap.lock"
+STAGED = ".new"
+"""The suffix of a file that is not committed yet."""
+
+WHOLE = "the store"
+"""The part to which files belong that are not in a subfolder."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The result of reading every file of a store."""
+
+    has_checksums: bool
+    complete: bool
+    damaged: dict[str, list[str]]
+    """The damaged files of each part of the store; an intact part has none."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no damage was found."""
+        return not any(self.damaged.values())
+
+
+class StoreLock:
+    """The lock of the process that writes a folder.
+
+    It is free again after `release`, or when this object or its process is gone.
+    """
+
+    _held: ClassVar[weakref.WeakSet[StoreLock]] = weakref.WeakSet()
+
+    def __init__(self, root: Path) -> None:
+        if root.name in ("", ".."):
+            raise StoreError(f"a result cannot be written over the folder {root}: give it a name, such as result.zarr.")
+        self._root = root
+        self._lock = FileLock(root / LOCK, thread_local=False)
+
+    def acquire(self, *, wait: bool = False) -> None:
+        """Take the lock; raise a `StoreError` if another process holds it, unless this may `wait` for it."""
+        if self._lock.is_locked:
+            return
+        root = self._root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(blocking=wait)
+        except Timeout:
+            own = any(lock._root.absolute() == root.absolute() for lock in self._held)
+            who, remedy = ("this", "close what it opened") if own else ("another", "wait for it")
+            raise StoreError(f"{who} process is writing {root}: {remedy}, or give another name.") from None
+        except OSError as error:
+            raise StoreError(f"cannot write {root}: {error.strerror or error}.") from None
+        self._held.add(self)
+
+    def release(self) -> None:
+        """Let other processes write."""
+        self._held.discard(self)
+        self._lock.release()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds the lock."""
+        return bool(self._lock.is_locked)
+
+
+def is_new(root: Path) -> bool:
+    """Whether nothing was committed to a folder: it does not exist, or a writer ended before its first commit."""
+    if not root.is_dir():
+        return not root.exists()
+    return all(path.is_dir() or path.suffix == STAGED or path.name == LOCK for path in root.rglob("*"))
+
+
+class CheckedFolder:
+    """The files of a folder.  `files` and `info` are as of the last commit; `committed` says whether there is one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files: dict[str, Checksum] = {}
+        self.info: dict[str, Any] = {}
+        self.committed = False
+        self._lock = StoreLock(root)
+        self._staged: dict[str, Checksum | None] = {}  # what the next commit adds, or with None removes
+        self._turn = threading.RLock()  # one thread at a time changes what is staged: zarr writes in threads of its own
+        self._is_closed = False
+        self.read_manifest()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def read_manifest(self) -> None:
+        """Read what was committed."""
+        self.files, self.info, self.committed = {}, {}, False
+        try:
+            content = read_checksummed_json((self.root / MANIFEST).read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except (OSError, DamagedFile):
+            raise StoreError(
+                f"{self.root} is damaged: the bytes of its manifest, {MANIFEST}, differ from those that were written, "
+                "so nothing in it can be checked."
+            ) from None
+        if not isinstance(content.get("info"), dict) or not is_checksum_table(content.get("files")):
+            raise StoreError(f"{self.root} is damaged: its manifest, {MANIFEST}, was not written by scansnap.")
+        self.files, self.info, self.committed = content["files"], content["info"], True
+
+    def names(self) -> list[str]:
+        """The names of all files, including staged ones."""
+        return [name for name in {**self.files, **self._staged} if self.has(name)]
+
+    def has(self, name: str) -> bool:
+        """Whether the folder has a file, committed or staged."""
+        return bool(self._staged.get(name, name in self.files))
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a file, or None if the folder has no such file; raises a `StoreError` if it is damaged."""
+        if name in self._staged:
+            return self._written(name).read_bytes() if self._staged[name] else None
+        if name not in self.files:
+            return None
+        data = self._intact(name)
+        if data is None:
+            self.read_manifest()  # another process may have committed since
+            if name not in self.files:
+                return None
+            data = self._intact(name)
+        if data is None:
+            raise self.damage(name)
+        return data
+
+    def _intact(self, name: str) -> bytes | None:
+        for path in (self.root / name, self._new(name)):  # a writer may have ended before it renamed its files
+            try:
+                data = path.read_bytes()
+            except OSError:
+                continue
+            if checksum(data) == self.files[name]:
+                return data
+        return None
+
+    def damaged(self) -> list[str]:
+        """The files that are missing or whose bytes differ from those that were written."""
+        return [name for name in self.files if not self._is_intact(name)]
+
+    def _is_intact(self, name: str) -> bool:
+        for path in (self.root / name, self._new(name)):
+            with contextlib.suppress(OSError):
+                if file_checksum(path) == self.files[name]:
+                    return True
+        return False
+
+    def condition(self) -> Condition:
+        """Read every file, and report the damaged ones by part."""
+        parts: dict[str, list[str]] = {part_of(name) or WHOLE: [] for name in sorted(self.files)}
+        for name in self.damaged():
+            parts[part_of(name) or WHOLE].append(name)
+        return Condition(True, True, parts)
+
+    def refuse_damage(self) -> None:
+        """Read every file, and raise a `StoreError` if one is damaged."""
+        for name in self.damaged():
+            raise self.damage(name)
+
+    def check_presence(self) -> None:
+        """Raise a `StoreError` if a file is missing or has another size; other damage shows when a file is read."""
+        for name, (size, _) in self.files.items():
+            path = self.root / name
+            if not path.is_file() or path.stat().st_size != size:
+                self.read(name)
+
+    def damage(self, name: str, advice: str = "") -> StoreError:
+        """The error for a damaged file."""
+        owner = f"of '{part_of(name)}'" if part_of(name) else "of the store"
+        there = (self.root / name).exists()
+        problem = "has other bytes than were written" if there else "is missing"
+        what = advice or f"scansnap check {self.root} lists what is intact, and load(..., partial=True) reads it"
+        return StoreError(f"{self.root} is damaged: the file {name} {owner} {problem}; {what}.")
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def lock(self, *, wait: bool = False) -> None:
+        """Become the one process that writes, and read what was committed before."""
+        if self.root.exists() and not (self.root / MANIFEST).exists() and not is_new(self.root):
+            raise StoreError(f"{self.root} is not a store of this version of scansnap: give another name.")
+        self._lock.acquire(wait=wait)
+        self._is_closed = False
+        self.read_manifest()
+
+    def unlock(self) -> None:
+        """Let other processes write; what is staged is not committed."""
+        with self._turn:
+            self._is_closed = True
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def locked(self, *, wait: bool = False) -> Iterator[None]:
+        """Lock the folder and recover it; on an error, discard what is staged, and a folder that is still new."""
+        self.lock(wait=wait)
+        try:
+            self.recover()
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.discard()
+            raise
+        finally:
+            self.unlock()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Stage a file."""
+        with self._turn:
+            self._draft(name).write_bytes(data)
+            self._staged[name] = checksum(data)
+
+    def write_with(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
+        """Stage a file that a function of the open file writes."""
+        path = self._draft(name)
+        with path.open("wb") as file:
+            fill(file)
+        self._staged[name] = file_checksum(path)
+
+    def adopt(self, name: str) -> None:
+        """Stage a file that was written in place, under a name that was not committed before."""
+        self._staged[name] = file_checksum(self.root / name)
+
+    def adopt_all(self) -> None:
+        """Stage everything that was written in place."""
+        for path in sorted(self.root.rglob("*")):
+            name = path.relative_to(self.root).as_posix()
+            if path.is_file() and name not in self.files and path.suffix != STAGED and name not in (LOCK, MANIFEST):
+                self.adopt(name)
+
+    def remove(self, name: str) -> None:
+        """Stage the removal of a file."""
+        with self._turn:
+            self._new(name).unlink(missing_ok=True)
+            self._staged[name] = None
+
+    def commit(self, info: dict[str, Any] | None = None) -> None:
+        """Commit everything that is staged, and `info` if it is given."""
+        with self._turn:
+            added = {name: value for name, value in self._staged.items() if value is not None}
+            written = [self._written(name) for name in added]
+            folders = {folder for path in written for folder in path.parents if folder.is_relative_to(self.root)}
+            sync({*written, *folders})
+            files = {name: value for name, value in {**self.files, **added}.items() if self._staged.get(name, True)}
+            content = {"info": self.info if info is None else info, "files": files}
+            is_first = not self.committed
+            atomic_write(self.root / MANIFEST, checksummed_json(content))
+            if is_first:
+                sync([self.root.parent])
+            self.files, self.info, self.committed = files, content["info"], True
+            for name in added:
+                if (path := self._new(name)).exists():
+                    path.replace(self.root / name)
+            for name in self._staged.keys() - added:
+                (self.root / name).unlink(missing_ok=True)
+            self._staged = {}
+
+    def discard(self) -> None:
+        """Forget what is staged; remove a folder to which nothing was ever committed."""
+        with self._turn:
+            self.read_manifest()  # a commit may have failed after it replaced the manifest
+            for name, value in self._staged.items():
+                if value is None or self.files.get(name) != value:
+                    self._new(name).unlink(missing_ok=True)
+            self._staged = {}
+            if is_new(self.root):
+                shutil.rmtree(self.root, ignore_errors=True)
+
+    def leftovers(self) -> list[Path]:
+        """Staged files; if no writer holds the lock, they are left over from a crash."""
+        return [*self.root.rglob(f"*{STAGED}")]
+
+    def recover(self, advice: str = "") -> None:
+        """Finish the commit of a writer that ended in it, remove what it did not commit, and refuse damage."""
+        for draft in self.leftovers():
+            name = draft.relative_to(self.root).as_posix().removesuffix(STAGED)
+            if name in self.files and file_checksum(draft) == self.files[name]:
+                draft.replace(self.root / name)
+            else:
+                draft.unlink(missing_ok=True)
+        for name in self.damaged():
+            raise self.damage(name, advice)
+
+    def _draft(self, name: str) -> Path:
+        """The path at which a file is written until the next commit."""
+        if self._is_closed:
+            raise RuntimeError(f"{self.root} is closed")
+        if not self.root.exists():  # somebody has moved it away: do not begin it again in pieces
+            raise FileNotFoundError(2, "No such file or directory")
+        path = self._new(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._staged.setdefault(name, None)  # so that `discard` removes it if writing fails
+        return path
+
+    def _written(self, name: str) -> Path:
+        """The path of a staged file: its draft, or its final place if it was adopted."""
+        draft = self._new(name)
+        return draft if draft.exists() else self.root / name
+
+    def _new(self, name: str) -> Path:
+        path = self.root / name
+        return path.with_name(f"{path.name}{STAGED}")
+
+
+def is_intact(root: Path) -> bool:
+    """Whether a folder has all files that were committed to it, undamaged."""
+    try:
+        folder = CheckedFolder(root)
+    except StoreError:  # the manifest is damaged
+        return False
+    return folder.committed and not folder.damaged()
+
+
+def write_folder(root: Path, write: Callable[[Path], dict[str, Any] | None], *, keep_intact: bool = False) -> None:
+    """Write a whole folder anew: `write` writes its files in place and may return `info`.
+
+    Until all files are on the disk the folder has no manifest.  Of several processes that write it, all but one wait.
+    With `keep_intact`, nothing is done if the folder is intact.
+    """
+    lock = StoreLock(root)
+    lock.acquire(wait=True)
+    try:
+        if keep_intact and is_intact(root):
+            return
+        (root / MANIFEST).unlink(missing_ok=True)
+        info = write(root)
+        folder = CheckedFolder(root)
+        folder.adopt_all()
+        folder.commit(info)
+    finally:
+        lock.release()
+
+
+def empty_folder(root: Path) -> None:
+    """Remove everything in a folder but its lock."""
+    for path in root.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
+
+
+def part_of(name: str) -> str:
+    """The subfolder of a file, such as the variable of an array; empty if the file belongs to the whole store."""
+    first, slash, _ = name.partition("/")
+    return first if slash else ""

@@ -1,0 +1,214 @@
+"""Checked folders: what was committed is there, whole, whatever happens to the process or to the bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scansnap as ss
+from scansnap.storage.files import DamagedFile, atomic_write, checksummed_json, read_checksummed_json
+from scansnap.storage.folder import (
+    LOCK,
+    MANIFEST,
+    CheckedFolder,
+    StoreLock,
+    is_intact,
+    is_new,
+    write_folder,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckedFolder:
+    folder = CheckedFolder(tmp_path / "store")
+    with folder.locked():
+        folder.write("a", b"first")
+        folder.write("part/b", b"second")
+        folder.commit({"kind": "test"})
+    return folder
+
+
+def contents(root: Path) -> dict[str, bytes | None]:
+    folder = CheckedFolder(root)
+    return {name: folder.read(name) for name in folder.files}
+
+
+def test_what_is_committed_is_there(folder: CheckedFolder) -> None:
+    again = CheckedFolder(folder.root)
+    assert again.committed
+    assert again.info == {"kind": "test"}
+    assert contents(folder.root) == {"a": b"first", "part/b": b"second"}
+    assert again.read("none") is None
+    assert again.condition().damaged == {"part": [], "the store": []}
+    assert not folder.leftovers()
+
+
+def test_what_is_staged_counts_after_the_commit(folder: CheckedFolder) -> None:
+    with folder.locked():
+        folder.write("a", b"changed")
+        folder.remove("part/b")
+        folder.write_with("c", lambda file: file.write(b"third"))
+        assert folder.read("a") == b"changed"
+        assert sorted(folder.names()) == ["a", "c"]
+        assert contents(folder.root) == {"a": b"first", "part/b": b"second"}
+        folder.commit()
+    assert contents(folder.root) == {"a": b"changed", "c": b"third"}
+    assert CheckedFolder(folder.root).info == {"kind": "test"}
+
+
+def test_an_error_discards_what_is_staged(folder: CheckedFolder, tmp_path: Path) -> None:
+    """A folder to which nothing was committed is removed."""
+
+    def fail(target: CheckedFolder) -> None:
+        with target.locked():
+            target.write("a", b"changed")
+            target.write("inner/x", b"new")
+            raise KeyError
+
+    for target in (folder, CheckedFolder(tmp_path / "new")):
+        with pytest.raises(KeyError):
+            fail(target)
+    assert contents(folder.root) == {"a": b"first", "part/b": b"second"}
+    assert not folder.leftovers()
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_commit_that_was_cut_short_is_finished(folder: CheckedFolder, monkeypatch, moved: bool) -> None:
+    """The manifest names the new files, of which none or some are renamed; readers find them, and a writer renames."""
+    replace, left = Path.replace, [1 + moved]
+
+    def dies(path: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    folder.lock()
+    folder.write("a", b"changed")
+    folder.write("c", b"third")
+    monkeypatch.setattr(Path, "replace", dies)
+    with pytest.raises(KeyboardInterrupt):
+        folder.commit()
+    monkeypatch.undo()
+    folder.unlock()
+    expected = {"a": b"changed", "part/b": b"second", "c": b"third"}
+    assert contents(folder.root) == expected
+    again = CheckedFolder(folder.root)
+    with again.locked():
+        assert not again.leftovers()
+    assert contents(folder.root) == expected
+
+
+def test_every_flipped_bit_shows(folder: CheckedFolder) -> None:
+    for name in ("a", MANIFEST):
+        path = folder.root / name
+        data = path.read_bytes()
+        for bit in range(8 * len(data)):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(flipped)
+            assert not is_intact(folder.root)
+        path.write_bytes(data)
+    assert is_intact(folder.root)
+
+
+@pytest.mark.parametrize("name", ["a", "part/b", MANIFEST])
+def test_a_missing_file_shows(folder: CheckedFolder, name: str) -> None:
+    (folder.root / name).unlink()
+    assert not is_intact(folder.root)
+    assert not is_new(folder.root)
+    with (
+        pytest.raises(ss.StoreError, match=r"is missing; scansnap check|is not a store"),
+        CheckedFolder(folder.root).locked(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "change", [{"info": 3}, {"files": 3}, {"files": {"a": "x"}}, {"files": {"../x": [1, 2]}}, {"files": {"/x": [1, 2]}}]
+)
+def test_a_forged_manifest_is_refused(folder: CheckedFolder, change: dict[str, object]) -> None:
+    content = read_checksummed_json((folder.root / MANIFEST).read_bytes())
+    (folder.root / MANIFEST).write_bytes(checksummed_json({**content, **change}))
+    with pytest.raises(ss.StoreError, match=r"its manifest, manifest\.json, was not written by scansnap"):
+        CheckedFolder(folder.root)
+
+
+def test_checksummed_json_needs_its_checksum() -> None:
+    data = checksummed_json({"a": [1, 2.5], "b": {"c": "d"}})
+    assert read_checksummed_json(data) == {"a": [1, 2.5], "b": {"c": "d"}}
+    with pytest.raises(DamagedFile):
+        read_checksummed_json(b'{"a": 1}')
+
+
+def test_a_whole_folder_is_written_again(tmp_path: Path) -> None:
+    root, calls = tmp_path / "model", []
+
+    def write(folder: Path) -> dict[str, int]:
+        calls.append(len(calls))
+        (folder / "inner").mkdir(exist_ok=True)
+        (folder / "inner" / "x").write_bytes(b"y")
+        return {"calls": len(calls)}
+
+    for keep in (False, True, False):
+        write_folder(root, write, keep_intact=keep)
+    assert calls == [0, 1]
+    assert CheckedFolder(root).info == {"calls": 2}
+    assert contents(root) == {"inner/x": b"y"}
+
+
+# --- locks --------------------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from scansnap.storage.folder import StoreLock
+lock = StoreLock(Path(sys.argv[1]))
+lock.acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "r.zarr"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(ss.StoreError, match=r"another process is writing .*: wait for it"):
+        StoreLock(path).acquire()
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    lock = StoreLock(path)
+    lock.acquire()
+    with pytest.raises(ss.StoreError, match=r"this process is writing .*: close what it opened"):
+        StoreLock(path).acquire()
+    lock.release()
+    StoreLock(path).acquire()
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("precious")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / LOCK).symlink_to(tmp_path / "notes")
+    with pytest.raises(ss.StoreError, match=r"cannot write"):
+        StoreLock(tmp_path / "store").acquire()
+    assert (tmp_path / "notes").read_text() == "precious"
+
+
+def test_an_atomic_write_fails_without_a_trace(tmp_path: Path, monkeypatch) -> None:
+    atomic_write(tmp_path / "x", b"old")
+
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=r"No space"):
+        atomic_write(tmp_path / "x", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"old"
