@@ -120,5 +120,5 @@ def test_import_is_light() -> None:
 def test_every_public_name_can_be_had() -> None:
     for name in scansnap.__all__:
         assert getattr(scansnap, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'trane'"):
+    with pytest.raises(AttributeError, match="trane"):
         scansnap.trane  # noqa: B018

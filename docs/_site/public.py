@@ -54,12 +54,20 @@ def docstring(path: str, value: Any) -> str:
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.getdoc(value) or ""
     name = path.rpartition(".")[2]
-    body = ast.parse(inspect.getsource(import_module(scansnap._HOMES[name]))).body
+    body = ast.parse(inspect.getsource(import_module(_homes()[name]))).body
     for statement, following in pairwise(body):
         targets = [statement.target] if isinstance(statement, ast.AnnAssign) else getattr(statement, "targets", [])
         if any(getattr(target, "id", "") == name for target in targets):
             return inspect.cleandoc(_text(following))
     return ""
+
+
+@cache
+def _homes() -> dict[str, str]:
+    """The module that defines each public name, by the stub."""
+    stub = ast.parse(Path(scansnap.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: f"scansnap.{node.module}" for node in imports for alias in node.names}
 
 
 def _text(node: ast.AST | None) -> str:

@@ -1,1 +1,5 @@
 """The results of runs: labeled datasets, metrics of attention, storage, provenance."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ["measure"])
