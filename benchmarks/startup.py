@@ -55,8 +55,7 @@ PARTS = {
     "zarr": "import zarr, scansnap.results.store",
     "training and storing": "import scansnap as ss; setting = ss.PUBLISHED['syn-small']; "
     "result = ss.train(setting.classes, setting.options, store='run.zarr', progress=False)",
-    "matplotlib": "import matplotlib.artist; matplotlib.artist.kwdoc = str; "
-    "from scansnap.figures import attention_over_time as picture; import matplotlib.backends.backend_agg",
+    "matplotlib": "from scansnap.figures import attention_over_time as picture; import matplotlib.backends.backend_agg",
     "drawing": "picture.draw(picture.prepare(result)).savefig('run.png', dpi=150)",
 }
 TIMED = """

@@ -32,7 +32,8 @@ def all_commands() -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 def _commands(group: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in group.commands.items():
+    for name in group.commands:
+        _, command, _ = group.resolve_command(typer.Context(group), [name])
         if hasattr(command, "commands"):
             yield from _commands(command, (*words, name))
         else:

@@ -189,7 +189,8 @@ def test_help_is_whole_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatc
     """No name is cut or broken, at the width of a narrow terminal and of a usual one."""
     monkeypatch.setenv("COLUMNS", str(columns))
     group = typer.main.get_command(app)
-    for name, command in {None: group, **group.commands}.items():
+    commands = {name: group.resolve_command(typer.Context(group), [name])[1] for name in group.commands}
+    for name, command in {None: group, **commands}.items():
         context = typer.Context(command, info_name=name, terminal_width=columns)
         text = re.sub(r"\x1b\[\d+m", "", command.get_help(context))
         assert max(map(len, text.splitlines())) <= columns, name
@@ -213,7 +214,8 @@ def test_help_speaks_no_python() -> None:
     """Types, truth values and names of Greek letters are not what one types or reads."""
     groups = [typer.main.get_command(app)]
     for group in groups:
-        for name, command in group.commands.items():
+        for name in group.commands:
+            _, command, _ = group.resolve_command(typer.Context(group), [name])
             if hasattr(command, "commands"):
                 groups.append(command)
             text = command.get_help(typer.Context(command, info_name=name))

@@ -105,7 +105,7 @@ def options_of_command(name: str) -> list[str]:
     """The options of a command, and "" for its argument."""
     command: Any = typer.main.get_command(app)
     for word in name.split():
-        command = command.get_command(typer.Context(command), word)
+        _, command, _ = command.resolve_command(typer.Context(command), [word])
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     flags = [max(option.opts, key=len) for option in options if not option.is_flag]
     return ["", *flags]

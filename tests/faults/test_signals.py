@@ -172,7 +172,7 @@ def test_a_kept_figure_is_the_figure(tmp_path) -> None:
 AT_THE_START = """
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "scansnap.cli.sections":
+        if name == "scansnap.cli.console":
             os.kill(os.getpid(), number)
 sys.meta_path.insert(0, Finder())
 """
@@ -185,8 +185,8 @@ threading.Thread(target=send).start()
 """
 TWICE = """
 import time
-from scansnap.cli import check, stopping
-stopping.GRACE = float(sys.argv.pop(1))
+from scansnap.cli import check, console
+console.GRACE = float(sys.argv.pop(1))
 def send_twice(*words):
     try:
         os.kill(os.getpid(), number)
@@ -227,7 +227,7 @@ def test_signals_sent_twice_are_one_and_a_later_one_ends_at_once(number: int) ->
 
 SWALLOWS = """
 import ctypes, signal, time
-from scansnap.cli.stopping import Terminated, stopping_on_signals
+from scansnap.cli.console import Terminated, stopping_on_signals
 
 @ctypes.CFUNCTYPE(None)
 def called_back():

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from scansnap.cli import common
-from scansnap.cli.say import say
+from scansnap.cli.console import echo
 from scansnap.results.store import Condition, check_store
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.progress import progress_bar
 from scansnap.storage.sealed_folder import LIST
 
 
-def command(
+def check(
     store: Annotated[
         Path, typer.Argument(help="A result, the looks of a watch, counts, or the folder of a trained text model.")
     ],
@@ -28,11 +28,11 @@ def command(
         condition = _condition(store)
     if json:
         facts = {"store": str(store), "intact": condition.is_intact, **asdict(condition)}
-        say(json_module.dumps(facts))
+        echo(json_module.dumps(facts))
     else:
         for name, files in condition.damaged.items():
-            say(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
-        say(_sentence(store, condition))
+            echo(f"{'✗' if files else '✓'} {name}{f': {len(files)} damaged, {files[0]} first' if files else ''}")
+        echo(_sentence(store, condition))
     if not condition.is_intact:
         raise StoreError(f"{store} is damaged.")
 

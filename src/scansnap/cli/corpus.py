@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.cli import common
+from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.cli.say import say
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION, read_text
 from scansnap.corpus.counts.options import CountExecution, CountOptions
 from scansnap.runtime.errors import InputError, printable
@@ -64,16 +64,16 @@ def count(
     if json:
         texts = [vars(text) for text in counts.texts]
         facts = {"counts": str(output), "tokens": counts.num_tokens, "vocab_size": counts.vocab_size, "texts": texts}
-        say(json_module.dumps({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)}))
+        echo(json_module.dumps({**facts, "window": counts.window, "least": counts.least, "seconds": round(seconds, 3)}))
         return
-    say(
+    echo(
         f"{counts.source}: {counts.num_tokens:,} tokens of {counts.vocab_size:,} types, each with the "
         f"{counts.window - 1} tokens before it and the next one"
     )
     if not isinstance(corpus, str) and (left := sorted(set(corpus.splits) - {text.split for text in counts.texts})):
         tokens = sum(len(corpus.splits[split]) for split in left)
-        say(f"{tokens:,} tokens are held out ({', '.join(left)}) and not counted; --split all counts them")
-    say(f"counts: {output}   ({seconds:.1f} s; look at a word with scansnap corpus show {output} --query WORD)")
+        echo(f"{tokens:,} tokens are held out ({', '.join(left)}) and not counted; --split all counts them")
+    echo(f"counts: {output}   ({seconds:.1f} s; look at a word with scansnap corpus show {output} --query WORD)")
 
 
 def show(
@@ -97,7 +97,7 @@ def show(
 
     shown = evidence(read_counts(counts), query, top=top, least=least)
     if json:
-        say(json_module.dumps(shown.plain(), allow_nan=False))
+        echo(json_module.dumps(shown.plain(), allow_nan=False))
     else:
         _sentences(shown)
 
@@ -122,13 +122,13 @@ def classes(
     path = write_classes(classes, output)
     if json:
         facts = {"classes": str(path), "num_classes": classes.num_classes, "vocab_size": classes.vocab_size}
-        say(json_module.dumps({**facts, "kept": vars(classes.kept)}))
+        echo(json_module.dumps({**facts, "kept": vars(classes.kept)}))
         return
     sizes = (
         f"{classes.num_classes} classes of {len(classes.queries)} queries and {len(classes.contextual_tokens)} tokens"
     )
-    say(f"{sizes}: {classes.kept}")
-    say(f"classes: {path}   (run them with scansnap flow --classes {path} --lr-y 1 --lr-z 0.1)")
+    echo(f"{sizes}: {classes.kept}")
+    echo(f"classes: {path}   (run them with scansnap flow --classes {path} --lr-y 1 --lr-z 0.1)")
 
 
 @with_flags(PredictOptions, defaults=True)
@@ -168,15 +168,17 @@ def predict(
     if json:
         plan = vars(options.plan(num_tokens))
         facts = {"model": "yz", "method": options.to_dict()["method"], **plan, "winners": winners}
-        say(json_module.dumps({**facts, **({} if scores is None else {"compared": scores})}, ensure_ascii=False))
+        echo(json_module.dumps({**facts, **({} if scores is None else {"compared": scores})}, ensure_ascii=False))
         return
     _predicted(winners, options, num_tokens)
     if scores is not None:
-        say(f"\nCompared with {compare}, means over queries:\n  {'':12}  {'ten winners':>11}  {'rank correlation':>16}")
+        echo(
+            f"\nCompared with {compare}, means over queries:\n  {'':12}  {'ten winners':>11}  {'rank correlation':>16}"
+        )
         for name, score in scores.items():
-            say(f"  {name:12}  {score['winners']:11.2f}  {score['rank']:16.2f}")
+            echo(f"  {name:12}  {score['winners']:11.2f}  {score['rank']:16.2f}")
     if store is not None:
-        say(f"result: {store}   (open it with scansnap.load('{store}'))")
+        echo(f"result: {store}   (open it with scansnap.load('{store}'))")
 
 
 def _winners(of_query: xr.Dataset, top: int) -> list[dict[str, Any]]:
@@ -195,24 +197,24 @@ def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions
     plan = options.plan(num_tokens)
     is_dynamic = options.method == POPULATION
     rates = f"after {plan.steps:,} updates at the rates η_Y = {plan.lr_y:g} and η_Z = {plan.lr_z:g}"
-    say(
+    echo(
         f"Tokens predicted to gain most attention in the (Y, Z) model, "
         f"{rates if is_dynamic else 'while attention is still even'}.\n"
         "It is no prediction for ordinary transformers: see docs/prediction.md."
     )
     if num_tokens < SMALL_TEXT and not is_dynamic:
-        say(f"In a text of fewer than {SMALL_TEXT:,} tokens --method {POPULATION} says more: see there.")
+        echo(f"In a text of fewer than {SMALL_TEXT:,} tokens --method {POPULATION} says more: see there.")
     unit = "attention logit" if is_dynamic else "drive of the attention logit, at rates of 1"
     shuffled = "; shuffled: the same with next tokens shuffled" if options.control else ""
-    say(f"Gain: {unit}{shuffled}; count: how often it precedes the query in a window.")
+    echo(f"Gain: {unit}{shuffled}; count: how often it precedes the query in a window.")
     width = max(len(printable(word, 40)) for word in (*winners, "query"))
     token_width = max([5, *(len(printable(row["token"], 40)) for rows in winners.values() for row in rows)])
     shuffled = f"  {'shuffled':>9}" if options.control else ""
-    say(f"\n{'query':{width}}  {'token':{token_width}}  {'gain':>9}{shuffled}  {'count':>9}")
+    echo(f"\n{'query':{width}}  {'token':{token_width}}  {'gain':>9}{shuffled}  {'count':>9}")
     for query, rows in winners.items():
         for place, row in enumerate(rows):
             shuffled = f"  {row['control']:9.2g}" if options.control else ""
-            say(
+            echo(
                 f"{printable(query, 40) if place == 0 else '':{width}}  {printable(row['token'], 40):{token_width}}  "
                 f"{row['gain']:9.2g}{shuffled}  {row['count']:9,}"
             )
@@ -245,13 +247,13 @@ def _vocabulary(dataset: xr.Dataset) -> set[tuple[int, str]]:
 
 
 def _sentences(shown: Evidence) -> None:
-    say(f"'{shown.query}' occurs {shown.occurrences:,} times before another token, in {shown.num_tokens:,} tokens")
-    say("\nWhat follows it:")
+    echo(f"'{shown.query}' occurs {shown.occurrences:,} times before another token, in {shown.num_tokens:,} tokens")
+    echo("\nWhat follows it:")
     words = [printable(following.word, 40) for following in shown.following]
     width = max(map(len, words))
     for word, following in zip(words, shown.following, strict=True):
-        say(f"  {word:{width}}  {following.count:9,} times  {following.share:6.1%}")
-    say(
+        echo(f"  {word:{width}}  {following.count:9,} times  {following.share:6.1%}")
+    echo(
         f"\nWhat is among the {shown.window - 1} tokens before it at least {shown.least} times, counted once for each "
         "window that it is in:"
     )
@@ -261,13 +263,13 @@ def _sentences(shown: Evidence) -> None:
 
 def _table(title: str, tokens: list[ContextToken]) -> None:
     if not tokens:
-        say(f"\n{title}: none")
+        echo(f"\n{title}: none")
         return
-    say(f"\n{title}:")
+    echo(f"\n{title}:")
     words = [printable(token.word, 40) for token in tokens]
     width = max(map(len, words))
     for word, token in zip(words, tokens, strict=True):
-        say(
+        echo(
             f"    {word:{width}}  {token.count:9,} times (occurs {token.occurrences:,}); then comes "
             f"'{printable(token.next_word, 40)}' {token.next_count:,} times, {token.next_share:.0%} (usually "
             f"{token.usual_share:.1%}); distinctness {token.distinctness:.2f} ({token.by_chance:.2f} by chance)"

@@ -1,18 +1,19 @@
-"""`scansnap figure`."""
+"""`scansnap figure` and `scansnap reproduce`: one figure, or all figures and claims on a page."""
 
 from __future__ import annotations
 
 import json as json_module
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scansnap.cli import common
-from scansnap.cli.say import say
+from scansnap.cli.console import echo
 from scansnap.cli.text import TEXT_HELP
+from scansnap.cli.train import warn_of_compilation
 from scansnap.figures import catalog
-from scansnap.figures.picture import save_picture
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
 
@@ -26,7 +27,7 @@ MARKS = {"holds": "✓", "not settled": "?", "fails": "✗"}
 FOR_TEXT = f"For {', '.join(catalog.TEXT)}"
 
 
-def command(
+def figure(
     name: Annotated[
         str,
         typer.Argument(
@@ -78,25 +79,82 @@ def command(
         dataset = recipe.make(**options)
         trends = recipe.trends(dataset)
         drawn = recipe.draw(dataset)
-    pictures = [save_picture(drawn, picture)] if picture else catalog.save(drawn, Path("results") / f"figure_{name}")
+    pictures = (
+        [common.save_picture(drawn, picture)] if picture else catalog.save(drawn, Path("results") / f"figure_{name}")
+    )
     stored = save(dataset, store) if store else None
     if json:
-        say(json_module.dumps(_plain(recipe, dataset, trends, pictures, stored), allow_nan=False))
+        echo(json_module.dumps(_as_dict(recipe, dataset, trends, pictures, stored), allow_nan=False))
         return
-    say(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
-    say(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
+    echo(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
+    echo(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
     for trend in trends:
         p_value = f", p = {trend.p_text}" if trend.p_text else ""
-        say(
+        echo(
             f"{MARKS[trend.verdict]} {trend.statement} {trend.verdict}: {trend.measured_text}{p_value} "
             f"(expected: {trend.expected})\n    {trend.note}"
         )
-    say(f"picture: {', '.join(str(path) for path in pictures)}")
+    echo(f"picture: {', '.join(str(path) for path in pictures)}")
     if stored:
-        say(f"result: {stored}   (open it with scansnap.load('{stored}') or xarray.open_zarr('{stored}'))")
+        echo(f"result: {stored}   (open it with scansnap.load('{stored}') or xarray.open_zarr('{stored}'))")
 
 
-def _plain(
+def reproduce(
+    output: Annotated[Path, typer.Option("--output", help="The folder for the page and the pictures.")] = Path(
+        "reproduction"
+    ),
+    figures: Annotated[
+        str | None,
+        typer.Option("--figures", help=f"Some figures, as 3,6,heads; by default {', '.join(catalog.SYNTHETIC)}."),
+    ] = None,
+    claims: Annotated[
+        str | None, typer.Option("--claims", help="Some claims, as lemma_1,theorem_3; by default all.")
+    ] = None,
+    num_seeds: Annotated[
+        int | None, typer.Option("--num-seeds", help="Seeds in each cell of Figures 6, 11 and 12; by default 40.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", help=f"Also train on this text and make {', '.join(catalog.TEXT)}; hours on a CPU."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="Where to train on the text: cpu or cuda.")] = "cpu",
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """Make every synthetic figure of the paper from new runs, check every claim, and put it all on one page.
+
+    The page is one file: open it in a browser, without a network.
+    """
+    from scansnap.claims.verify import select
+    from scansnap.report.page import NUM_SEEDS
+    from scansnap.report.page import reproduce as make_page
+    from scansnap.runtime.machine import has_torch
+
+    names = [part.strip() for part in figures.split(",")] if figures else None
+    claim_ids = [part.strip() for part in claims.split(",")] if claims else []
+    select(*claim_ids)  # an unknown one is refused before the work
+    if names is None and not has_torch():
+        echo("without PyTorch the figure of several layers is left out: pip install 'scansnap[torch]'", error=True)
+    warn_of_compilation("training")
+    warn_of_compilation("flow")
+    began = time.perf_counter()
+    with progress_bar("reproducing the paper", 1.0) as show:
+        page = make_page(
+            output,
+            figures=names,
+            claims=claim_ids,
+            num_seeds=NUM_SEEDS if num_seeds is None else num_seeds,
+            text=text,
+            device=device,
+            on_step=lambda what, share: show(share, f"({what})"),
+        )
+    seconds = time.perf_counter() - began
+    if json:
+        echo(json_module.dumps({"page": str(page), "seconds": round(seconds, 1)}))
+        return
+    echo(f"page: {page}   ({seconds:.0f} s; open it in a browser; the figures are beside it as PNG and PDF)")
+
+
+def _as_dict(
     recipe: FigureRecipe, dataset: xr.Dataset, trends: list[Trend], pictures: list[Path], stored: Path | None
 ) -> dict[str, Any]:
     return {

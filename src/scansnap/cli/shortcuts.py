@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scansnap.cli import common
+from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.cli.say import say
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.shortcuts.options import ShortcutOptions
 
@@ -96,14 +96,14 @@ def command(
         write_shortcuts_page(page, result)
     reasons = _why_failed(result, failures)
     if json:
-        say(json_module.dumps({**result.plain(), "failed_on": reasons}, ensure_ascii=False, allow_nan=False))
+        echo(json_module.dumps({**result.plain(), "failed_on": reasons}, ensure_ascii=False, allow_nan=False))
     else:
         _print(result, top)
         for kind, path in (("page", page), ("table", table)):
             if path is not None:
-                say(f"{kind}: {path}")
+                echo(f"{kind}: {path}")
     if reasons:
-        say(f"scansnap: --fail-on: {'; '.join(reasons)}", error=True)
+        echo(f"scansnap: --fail-on: {'; '.join(reasons)}", error=True)
         raise typer.Exit(FAILED)
 
 
@@ -159,17 +159,17 @@ def _print(result: Shortcuts, top: int) -> None:
     from scansnap.report.shortcuts_words import ABOUT_SHORTCUTS, ABOUT_UNPROVEN, summary, words_of_outcomes
 
     for sentence in summary(result):
-        say(sentence)
+        echo(sentence)
     for title, findings in ((ABOUT_SHORTCUTS, result.shortcuts), (ABOUT_UNPROVEN, result.unproven)):
-        say(f"\n{title}{'' if findings else ': none'}")
+        echo(f"\n{title}{'' if findings else ': none'}")
         if findings and top:
             _table(findings[:top])
         if len(findings) > top:
-            say(f"  {f'and {len(findings) - top:,} more' if top else f'{len(findings):,}'} (--top, --table)")
+            echo(f"  {f'and {len(findings) - top:,} more' if top else f'{len(findings):,}'} (--top, --table)")
     for sentence in words_of_outcomes(result):
-        say(sentence)
+        echo(sentence)
     for sentence in result.remarks.sentences():
-        say(sentence)
+        echo(sentence)
 
 
 def _table(findings: tuple[Finding, ...]) -> None:
@@ -180,7 +180,7 @@ def _table(findings: tuple[Finding, ...]) -> None:
     label_width = max(5, *(len(visible(finding.label)) for finding in findings))
     is_trained = any(finding.gain is not None for finding in findings)
     attention = f"  {'gain':>5}  {'picked at':>9}" if is_trained else ""
-    say(
+    echo(
         f"  {'word':{width}}  {'label':{label_width}}  {'texts':>9}  {'share':>6}  {'usual':>6}  {'z':>6}  "
         f"{'corrected p':>11}  {'held out':>8}{attention}  why"
     )
@@ -194,4 +194,4 @@ def _table(findings: tuple[Finding, ...]) -> None:
             f"{finding.usual_share:6.0%}  {finding.z:6.1f}  {finding.corrected_p:11.2g}  {held_out:>8}{attention}  "
             f"{', '.join(finding.reasons)}"
         )
-        say(line.rstrip())
+        echo(line.rstrip())

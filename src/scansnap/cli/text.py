@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.cli import common
+from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
-from scansnap.cli.say import say
-from scansnap.figures.picture import save_picture
 from scansnap.runtime.errors import InputError
 from scansnap.text.training.options import AnyTextOptions, YZTextOptions, text_options
 from scansnap.validation.argument_types import IntegerType
@@ -43,7 +42,7 @@ def read_text(text: str, tokenizer: str, min_count: int, *, quiet: bool) -> Corp
         warnings.simplefilter("always")
         corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if quiet else None)
     for doubt in () if quiet else doubts:
-        say(f"scansnap: {doubt.message}", error=True)
+        echo(f"scansnap: {doubt.message}", error=True)
     return corpus
 
 
@@ -76,7 +75,7 @@ def train(
     corpus = read_text(text, tokenizer, min_count, quiet=json or this_rank() > 0)
     if not json and this_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
-        say(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
+        echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
     described = {**options.to_dict(), "processes": processes(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
     began = time.perf_counter()
@@ -128,17 +127,17 @@ def show(
         shown = word_attention.of_text(result, text, layer=layer, head=head)
     else:
         shown = word_attention.prepare(dataset, steps=at, layer=layer, head=head, window=window or 0)
-    target = picture or common.beside(result, "-words.png" if text is None else "-text.png")
-    drawn = save_picture(word_attention.draw(shown), target)
+    target = picture or common.path_beside(result, "-words.png" if text is None else "-text.png")
+    drawn = common.save_picture(word_attention.draw(shown), target)
     shown_steps = shown["step"].values.tolist()
     if json:
-        say(json_module.dumps({"picture": str(drawn), "shown_steps": shown_steps, **_facts(dataset)}, allow_nan=False))
+        echo(json_module.dumps({"picture": str(drawn), "shown_steps": shown_steps, **_facts(dataset)}, allow_nan=False))
         return
     _sentences(dataset)
     words = shown["word"].values.tolist()
     if text is not None and (unknown := words.count("<unk>")):
-        say(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
-    say(f"picture: {drawn}   ({_of_steps(shown_steps, at)})")
+        echo(f"{unknown} of {len(words)} words are unknown to the model and stand as <unk>")
+    echo(f"picture: {drawn}   ({_of_steps(shown_steps, at)})")
 
 
 def _of_steps(shown: list[int], asked: list[int] | None) -> str:
@@ -154,16 +153,16 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     drawn = None
     if dataset.sizes["step"] > 1:
         figure = text_over_time.draw(text_over_time.prepare(dataset))
-        drawn = save_picture(figure, picture or common.beside(path, ".png"), f"; the result is at {path}")
+        drawn = common.save_picture(figure, picture or common.path_beside(path, ".png"), path)
     if json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
         facts.update(_facts(dataset))
-        say(json_module.dumps(facts, allow_nan=False))
+        echo(json_module.dumps(facts, allow_nan=False))
         return
     _sentences(dataset)
     if drawn:
-        say(f"picture: {drawn}")
-    say(
+        echo(f"picture: {drawn}")
+    echo(
         f"result: {path}   ({seconds:.1f} s; show it with scansnap text show {path}, open it with "
         f"scansnap.load('{path}'))"
     )
@@ -181,16 +180,16 @@ def _sentences(dataset: xr.Dataset) -> None:
     if status == "diverged":
         can_clip = "clip" in json_module.loads(dataset.attrs["options"])
         status += f" at step {facts['diverged_step']:,}: lower the learning rates{', or clip' * can_clip}"
-    say(
+    echo(
         f"{status}; step {facts['step']:,}: loss {_number(facts['loss'])}, validation loss "
         f"{_number(facts['valid_loss'])} (perplexity {_number(facts['valid_perplexity'], '.1f')})"
     )
     for head in facts["heads"][:12]:
         first, last = (_number(head[f"normalized_entropy_{end}"]) for end in ("first", "last"))
         name = f"layer {head['layer']}, head {head['head']}"
-        say(f"{name}: entropy of attention {first} → {last} of the largest possible; {head['snap']}")
+        echo(f"{name}: entropy of attention {first} → {last} of the largest possible; {head['snap']}")
     if len(facts["heads"]) > 12:
-        say(f"... and {len(facts['heads']) - 12} more heads")
+        echo(f"... and {len(facts['heads']) - 12} more heads")
 
 
 def _number(value: float | None, form: str = ".3f") -> str:

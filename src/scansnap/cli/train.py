@@ -1,25 +1,58 @@
-"""`scansnap train`."""
+"""`scansnap train`, `scansnap flow` and `scansnap explore`: one setting, run or shown on a page."""
 
 from __future__ import annotations
 
+import json as json_module
+import math
+import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from scansnap.cli import common
+from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import TrainOptions
+from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
+from scansnap.dynamics.published import PUBLISHED, Experiment
+from scansnap.explorer.page import OPTIONS, address_of, page_of
 from scansnap.results.quantities import RecordType
-from scansnap.runtime.errors import InputError
-from scansnap.validation.options import from_names, values_of
+from scansnap.runtime.errors import InputError, StoreError, unknown
+from scansnap.validation.options import Options, from_names, options_of, required_of, values_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+PRESET_OPTION = typer.Option(
+    "--preset", help="A published setting, by its name in the list at the end.", show_default=False
+)
+CLASSES_HELP = f"{', '.join(NAMED)}, or a .toml or .json file"
+CLASSES_OPTION = typer.Option(
+    "--classes", help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.", show_default=False
+)
+CONFIG_OPTION = typer.Option(
+    "--config", help="A .toml file with the same options; flags override it.", show_default=False
+)
+
+TIMES = "log:1:1e12:97"
+"""The times that a flow records by default."""
+
+EXAMPLES = {"lr_y": "--lr-y 5", "lr_z": "--lr-z 10", "steps": "--steps 100"}
+"""Rates and a length at which attention of small classes visibly scans."""
+
+SHOWN_RUNS = 12
+"""The number of runs that are described in text; all of them are with --json and in the result."""
 
 
 @with_flags(TrainOptions, defaults=True)
-def command(
-    preset: Annotated[str | None, common.PRESET_OPTION] = None,
-    config: Annotated[Path | None, common.CONFIG_OPTION] = None,
-    classes: Annotated[str | None, common.CLASSES_OPTION] = None,
+def train(
+    preset: Annotated[str | None, PRESET_OPTION] = None,
+    config: Annotated[Path | None, CONFIG_OPTION] = None,
+    classes: Annotated[str | None, CLASSES_OPTION] = None,
     parts: Annotated[Path | None, common.FROM_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[Path | None, common.PICTURE_OPTION] = None,
@@ -36,32 +69,199 @@ def command(
     same numbers.
     """
     common.run_parts(parts)
-    name, source, words = _setting(preset, config, classes)
-    own = read_flags(flags, TrainOptions)
-    if own.get("optimizer", "sgd") != "sgd" and "momentum" not in own:
-        words.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    words.update(own)
-    common.check_required("train", classes, TrainOptions, words)
-    options = from_names(TrainOptions, words)
-    common.check_picture(picture, RecordType().plain(options.record) if "record" in own else common.DRAWN)  # type: ignore[arg-type]
+    if config is not None:
+        if preset is not None:
+            raise InputError("both --preset and --config are given: choose one source of options.")
+        from scansnap.dynamics.sweeps.config import read_experiment
+
+        source, file_options = read_experiment(config)
+        name, values = config.stem, values_of(file_options)
+        source = find_classes(classes) if classes else source
+    else:
+        name, source, experiment = find_setting(preset, classes)
+        values = values_of(experiment.options) if experiment is not None else {}
+    given = read_flags(flags, TrainOptions)
+    if given.get("optimizer", "sgd") != "sgd" and "momentum" not in given:
+        values.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
+    values.update(given)
+    _check_required("train", classes, TrainOptions, values)
+    options = from_names(TrainOptions, values)
+    common.check_picture(picture, RecordType().plain(options.record) if "record" in given else common.DRAWN)  # type: ignore[arg-type]
     path = store or common.default_store(f"train-{name}", {**options.to_dict(), "classes": source.fingerprint})
 
-    from scansnap.dynamics.train import train
+    from scansnap.dynamics.train import train as run_training
 
-    common.say_compiling("training" if options.layers == 1 else "layers")
+    warn_of_compilation("training" if options.layers == 1 else "layers")
     began = time.perf_counter()
-    dataset = train(source, options, store=path, progress=False if json else None)
-    common.show(dataset, path, picture, time.perf_counter() - began, json)
+    dataset = run_training(source, options, store=path, progress=False if json else None)
+    _show(dataset, path, picture, time.perf_counter() - began, json)
 
 
-def _setting(preset: str | None, config: Path | None, classes: str | None) -> tuple[str, DataSource, dict[str, Any]]:
-    """The name, the classes and the options that a preset or a file gives."""
-    if config is None:
-        name, source, experiment = common.setting(preset, classes)
-        return name, source, values_of(experiment.options) if experiment is not None else {}
-    if preset is not None:
-        raise InputError("both --preset and --config are given: choose one source of options.")
-    from scansnap.dynamics.sweeps.config import read_experiment
+@with_flags(FlowOptions, defaults=True)
+def flow(
+    preset: Annotated[str | None, PRESET_OPTION] = None,
+    classes: Annotated[str | None, CLASSES_OPTION] = None,
+    parts: Annotated[Path | None, common.FROM_OPTION] = None,
+    store: Annotated[Path | None, common.STORE_OPTION] = None,
+    picture: Annotated[Path | None, common.PICTURE_OPTION] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+    **flags: Flag,
+) -> None:
+    """Integrate the population dynamics in continuous time, up to 10^12 steps and beyond, at any rates.
 
-    file_source, options = read_experiment(config)
-    return config.stem, common.classes_of(classes) if classes else file_source, values_of(options)
+    One unit of time is one expected update with batch size 1 at T → ∞. By default times are log:1:1e12:97,
+    and rates and classes come from the preset (by default syn-small). Several rates or seeds make several runs, side by
+    side.
+    """
+    common.check_picture(picture)
+    common.run_parts(parts)
+    name, source, experiment = find_setting(preset, classes)
+    times = TimesType().read("--times", TIMES)
+    values: dict[str, Any] = {"times": times}
+    if experiment is not None:
+        values = values_of(experiment.flow_options(tuple(times)))
+        del values["record"]
+    values.update(read_flags(flags, FlowOptions))
+    _check_required("flow", classes, FlowOptions, values)
+    options = from_names(FlowOptions, values)
+    path = store or common.default_store(f"flow-{name}", {**options.to_dict(), "classes": source.fingerprint})
+
+    from scansnap.dynamics.flow import flow as integrate
+
+    warn_of_compilation("flow")
+    began = time.perf_counter()
+    dataset = integrate(source, options, store=path, progress=False if json else None)
+    _show(dataset, path, picture, time.perf_counter() - began, json)
+
+
+@with_flags(TrainOptions, leave_out=[name for name in options_of(TrainOptions) if name not in OPTIONS])
+def explore(
+    classes: Annotated[
+        str, typer.Argument(help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.")
+    ] = "syn-small",
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write the page there, and do not open it.", show_default=False)
+    ] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+    **flags: Flag,
+) -> None:
+    """Open a page on which attention trains while you watch, change rates and data, and compare with theory.
+
+    The page is one file, which needs no server and no network. Flags say where its controls begin; it shows one
+    run, of one rate each and one seed.
+    """
+    import tempfile
+    import webbrowser
+
+    from scansnap.report.html import is_ours, write_page
+
+    page = page_of(address_of(classes, read_flags(flags, TrainOptions)))
+    path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
+    if path.exists() and not is_ours(path):
+        raise StoreError(f"{path} exists and is no page of scansnap: give another name.")
+    write_page(path, page)
+    opened = output is None and webbrowser.open(path.resolve().as_uri())
+    if json:
+        echo(json_module.dumps({"page": str(path), "opened": opened}))
+    else:
+        echo(f"page: {path}" + ("" if opened else "   (open it in a browser)"))
+
+
+def find_preset(name: str) -> Experiment:
+    """The published setting with this name."""
+    if name not in PUBLISHED:
+        raise unknown("preset", name, PUBLISHED)
+    return PUBLISHED[name]
+
+
+def find_classes(name: str) -> DataSource:
+    """The data with this name, of a published setting, or from a file."""
+    return PUBLISHED[name].classes if name in PUBLISHED and name not in NAMED else named_classes(name)
+
+
+def find_setting(preset: str | None, classes: str | None) -> tuple[str, DataSource, Experiment | None]:
+    """The name, the classes and the published setting that a command asks for; by default syn-small."""
+    experiment = find_preset(preset or "syn-small") if preset is not None or classes is None else None
+    if classes is not None:
+        return Path(classes).stem, find_classes(classes), experiment
+    assert experiment is not None
+    return preset or "syn-small", experiment.classes, experiment
+
+
+def _check_required(command: str, classes: str | None, cls: type[Options], values: Mapping[str, Any]) -> None:
+    """Refuse a command without the flags that only presets make optional, and say what to type."""
+    missing = ["--" + name.replace("_", "-") for name in required_of(cls) if values.get(name) is None]
+    if missing:
+        source = "" if classes is None else f" --classes {shlex.quote(classes)}"
+        example = " ".join(EXAMPLES[name] for name in required_of(cls) if name in EXAMPLES)
+        raise InputError(
+            f"{', '.join(missing)} must be given, since only presets set rates and lengths: try scansnap "
+            f"{command}{source} {example}, or the options of a preset, scansnap {command} --preset syn-small{source}."
+        )
+
+
+def warn_of_compilation(module: str) -> None:
+    """Tell the user to wait if a module has not been compiled on this machine."""
+    from scansnap.dynamics.compiled import compiled_before
+
+    if not compiled_before(module):
+        echo(f"compiling {module}, once on this machine: ten to twenty seconds", error=True)
+
+
+def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
+    """Draw the picture, and print what happened and where the result is."""
+    from scansnap.results.story import of_all_runs
+    from scansnap.results.summary import summarize
+
+    runs = summarize(dataset)
+    drawn = _draw(dataset, path, picture)
+    if as_json:
+        facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
+        echo(json_module.dumps({**facts, "runs": runs}))
+        return
+    for run in runs[:SHOWN_RUNS]:
+        echo(_run_in_words(run))
+        if "story" in run:
+            echo(f"  {run['story']}")
+    if len(runs) > SHOWN_RUNS:
+        echo(f"... and {len(runs) - SHOWN_RUNS} more runs")
+    if len(told := [run for run in runs if "story" in run]) > 1:
+        steps = [math.nan if run["snap_step"] is None else run["snap_step"] for run in told]
+        stay = [run["snap_status"] != "slowed" for run in told]
+        echo(of_all_runs(steps, stay, "step" if "step" in dataset.dims else "time"))
+    failed = [run for run in runs if run["status"] != "ok"]
+    if failed:
+        echo(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)
+    if drawn:
+        echo(f"picture: {drawn}")
+    echo(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+
+
+def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
+    """Where the picture of a result is; None if there is nothing to draw and the user did not ask for a picture."""
+    from scansnap.figures import attention_over_time
+
+    records = dataset.sizes.get("step", dataset.sizes.get("time", 0))
+    if picture is None and (
+        records < 2 or not set(dataset.data_vars) >= common.DRAWN or not attention_over_time.has_attention(dataset)
+    ):
+        return None
+    figure = attention_over_time.draw(attention_over_time.prepare(dataset))
+    return common.save_picture(figure, picture or common.path_beside(path, ".png"), path)
+
+
+def _run_in_words(run: dict[str, Any]) -> str:
+    """The rates, the seed, the status and the first and last measures of a run."""
+    parts = [f"run {run['run']} (lr_y {run['lr_y']:g}, lr_z {run['lr_z']:g}, seed {run['seed']}): {run['status']}"]
+    if "diverged_step" in run:
+        parts[0] += f" at step {run['diverged_step']}"
+    labels = {"loss": "loss", "fresh_loss": "loss on fresh data"}
+    if run.get("entropy_first") is None:  # no class has a distinct token
+        labels |= {"favored_entropy": "entropy on favored tokens", "favored": "attention on favored tokens"}
+    else:
+        labels |= {"entropy": "entropy on distinct tokens", "common": "attention on common tokens"}
+    for key, label in {**labels, "top": "largest attention"}.items():
+        first, last = run.get(f"{key}_first"), run.get(f"{key}_last")
+        if first is not None:
+            parts.append(f"{label} {first:.3g} → {'not finite' if last is None else format(last, '.3g')}")
+    return "; ".join(parts)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scansnap.cli import common
-from scansnap.cli.say import say
-from scansnap.figures.picture import save_picture
+from scansnap.cli.console import echo
+from scansnap.cli.train import CLASSES_OPTION, PRESET_OPTION, find_setting
 from scansnap.runtime.errors import InputError, number_text
 from scansnap.runtime.formulas import readable
 
@@ -36,7 +36,7 @@ COLORS: dict[VerdictWord, str] = {
 }
 
 
-def command(
+def verify(
     claims: Annotated[
         list[str] | None,
         typer.Argument(help="Claims to explain in full, as theorem_3 or lemma_1; by default a table of all claims."),
@@ -47,8 +47,8 @@ def command(
             "--from", help="A Python file of your own claims: all of them are checked, unless some are named."
         ),
     ] = None,
-    preset: Annotated[str | None, common.PRESET_OPTION] = None,
-    classes: Annotated[str | None, common.CLASSES_OPTION] = None,
+    preset: Annotated[str | None, PRESET_OPTION] = None,
+    classes: Annotated[str | None, CLASSES_OPTION] = None,
     lr_y: Annotated[float | None, typer.Option("--lr-y", help="Learning rate of the decoder Y.")] = None,
     lr_z: Annotated[float | None, typer.Option("--lr-z", help="Learning rate of the attention logits Z.")] = None,
     picture: Annotated[
@@ -73,14 +73,16 @@ def command(
     own_classes: SequenceClasses | None = None
     rates: dict[str, float | None] = {"lr_y": lr_y, "lr_z": lr_z}
     if preset or classes:
-        _, source, experiment = common.setting(preset, classes)
+        _, source, experiment = find_setting(preset, classes)
         own_classes = source.classes
         if experiment is not None:
             published = experiment.flow_options((1.0,))
             rates = {name: getattr(published, name) if rate is None else rate for name, rate in rates.items()}
 
     from scansnap.claims.check import check_rates
-    from scansnap.claims.verify import read_claims, select, verify
+
+    from scansnap.claims.verify import read_claims, select
+    from scansnap.claims.verify import verify as check_claims
     from scansnap.report.html import counted
 
     if page is not None:
@@ -93,12 +95,12 @@ def command(
     if table:
         check_rates(**rates)  # before the heading is printed
         heading = f"  {'claim':{width}} {'verdict':33} {'category':28} {'predicted':>11} {'measured':>11}  statement"
-        say(_cut(heading))
+        echo(_cut(heading))
 
     def show_row(verdict: Verdict) -> None:
-        say(_cut(_row(verdict, own_classes=own_classes is not None, width=width)), color=COLORS.get(verdict.verdict))
+        echo(_cut(_row(verdict, own_classes=own_classes is not None, width=width)), color=COLORS.get(verdict.verdict))
 
-    verdicts = verify(
+    verdicts = check_claims(
         *names,
         claims=own_claims,
         classes=own_classes,
@@ -108,14 +110,14 @@ def command(
     )
     if json:
         plain = [verdict.as_dict() for verdict in verdicts]
-        say(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
+        echo(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
-        say(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
+        echo(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:
-            say(_categories(verdicts))
+            echo(_categories(verdicts))
         own = "" if claims_file is None else f" --from {claims_file}"
         name = "theorem_3" if claims_file is None else verdicts[0].id
-        say(
+        echo(
             f"for one claim in full, with a picture: scansnap verify {name}{own}; "
             f"for programs: scansnap verify{own} --json"
         )
@@ -123,20 +125,20 @@ def command(
         own_ids = {claim.id for claim in own_claims or ()}
         for verdict in verdicts:
             heading, _, rest = _explanation(verdict, own_claim=verdict.id in own_ids).partition("\n")
-            say(heading, color=COLORS.get(verdict.verdict))
-            say(rest)
+            echo(heading, color=COLORS.get(verdict.verdict))
+            echo(rest)
     # Last, so that a file that cannot be written does not lose any verdict.
     if picture is not None or (len(names) == 1 and not json):
         from scansnap.figures import claim
 
         target = picture or Path("results") / f"{verdicts[0].id}.png"
-        save_picture(claim.draw(claim.prepare(verdicts[0])), target)
+        common.save_picture(claim.draw(claim.prepare(verdicts[0])), target)
         if not json:
-            say(f"picture: {target}")
+            echo(f"picture: {target}")
     if page is not None:
         write_claims_page(page, verdicts)
         if not json:
-            say(f"page: {page}")
+            echo(f"page: {page}")
     if strict and any(verdict.verdict == "fails" for verdict in verdicts):
         raise typer.Exit(1)
 

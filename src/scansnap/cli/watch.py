@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scansnap.cli import common
-from scansnap.cli.say import say
+from scansnap.cli.console import echo
 from scansnap.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def checkpoints(
             allow_pickles=allow_pickles,
             device=device,
             on_checkpoint=lambda number, count, step: show_progress(len(series) - count + number, f"(step {step:,})"),
-            on_note=lambda sentence: say(sentence, error=True),
+            on_note=lambda sentence: echo(sentence, error=True),
         )
     _report(looks, page, json)
     if not json:
-        say(SHOW.format(path))
+        echo(SHOW.format(path))
 
 
 def demo(
@@ -136,12 +136,12 @@ def demo(
         watching, losses = train_demo(steps=steps, every=every, store=store, seed=seed, on_look=on_look)
     looks = watching.dataset
     if not json:
-        say(story(looks, losses))
+        echo(story(looks, losses))
     _report(looks, page, json, ("prefix_matching", *most_inductive(looks)))
     if not json:
         if store is not None:
-            say(SHOW.format(store))
-        say(f"trained and watched in {time.perf_counter() - began:.0f} s")
+            echo(SHOW.format(store))
+        echo(f"trained and watched in {time.perf_counter() - began:.0f} s")
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
                 live.update(view(watching.dataset, "prefix_matching", heading), refresh=True)
             elif not quiet and step % 100 < watching.every:
                 last = watching.dataset["prefix_matching"].values[-1, -1]
-                say(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
+                echo(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
 
         yield show_look
 
@@ -185,12 +185,12 @@ def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: tuple[str
             "not_judged": unjudged_verdicts(looks),
             "page": str(page) if page else None,
         }
-        say(json_module.dumps(facts))
+        echo(json_module.dumps(facts))
         return
     number = looks.sizes["step"]
     hole = (
         f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
     )
-    say(f"{number} look{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(by_kind(looks))}")
+    echo(f"{number} look{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(by_kind(looks))}")
     if page is not None:
-        say(f"page: {page}   (open it in a browser)")
+        echo(f"page: {page}   (open it in a browser)")

@@ -1,11 +1,11 @@
-"""What a command says when Ctrl-C or SIGTERM stops it: what there is, and how to go on.
+"""What a command prints, and what it prints when Ctrl-C or SIGTERM stops it.
 
-Whatever can be continued adds a note to the interruption on its way out; Python shows notes below a traceback, and the
-commands show them alone.  Launchers and impatient users send a signal several times: those within `GRACE` seconds are
+Work that can be continued adds a note to the interruption on its way out (`BaseException.add_note`), and the command
+prints these notes.  Launchers and impatient users send a signal several times: signals within `GRACE` seconds count as
 one, and a later one ends the process at once, which leaves a store as it was at its last checkpoint.
 
-A signal may come while a library calls back into Python or while an object is destroyed, where Python cannot hand on an
-exception, reports it and goes on.  It is then not reported, and the signal is sent again a little later.
+A signal may arrive while a library calls back into Python or while an object is destroyed.  Python cannot raise an
+exception there: it reports the exception and goes on.  The report is then suppressed, and the signal is sent again.
 """
 
 from __future__ import annotations
@@ -19,19 +19,37 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from scansnap.runtime.errors import ScanSnapError
+import typer
+
+from scansnap.runtime.errors import ScanSnapError, printable
 
 GRACE = 1.0
+"""Seconds in which several signals count as one."""
+
 AGAIN = 0.02
-"""Seconds after which a signal that Python could not hand on is sent again."""
+"""Seconds after which a signal is sent again if Python could not raise its exception."""
+
+
+def echo(text: str, *, error: bool = False, color: str | None = None) -> None:
+    """Print a text without control characters, on the error stream if it is about the work and not its result.
+
+    A `color` is shown by terminals, unless NO_COLOR is set.
+    """
+    stream = sys.stderr if error else sys.stdout
+    if stream is None:  # closed by the parent process
+        return
+    shown = printable(text, keep="\n")
+    if color is not None and stream.isatty() and not os.environ.get("NO_COLOR"):
+        shown = typer.style(shown, fg=color)
+    print(shown, file=stream, flush=True)
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as systems send it before they end a process."""
+    """SIGTERM, which systems send before they end a process."""
 
 
 class Stopped(ScanSnapError):
-    """A command that was stopped, with the sentence to say and the status to end with."""
+    """A command that was stopped, with the sentence to print and the exit status."""
 
     def __init__(self, stop: KeyboardInterrupt) -> None:
         notes = getattr(stop, "__notes__", []) or ["nothing was written."]
