@@ -80,7 +80,6 @@ def verify(
             rates = {name: getattr(published, name) if rate is None else rate for name, rate in rates.items()}
 
     from scansnap.claims.check import check_rates
-
     from scansnap.claims.verify import read_claims, select
     from scansnap.claims.verify import verify as check_claims
     from scansnap.report.html import counted
