@@ -10,11 +10,11 @@ from .claims.claim import Verdict as Verdict
 from .claims.claim import claim as claim
 from .claims.verify import read_claims as read_claims
 from .claims.verify import verify as verify
+from .corpus.classes import classes_from_counts as classes_from_counts
 from .corpus.corpus import read_corpus as read_corpus
-from .corpus.counts.classes import classes_from_counts as classes_from_counts
-from .corpus.counts.counting import count_corpus as count_corpus
-from .corpus.counts.counts import Counts as Counts
-from .corpus.counts.counts import read_counts as read_counts
+from .corpus.counting import count_corpus as count_corpus
+from .corpus.counts import Counts as Counts
+from .corpus.counts import read_counts as read_counts
 from .data.classes_file import read_classes as read_classes
 from .data.classes_file import write_classes as write_classes
 from .data.named_classes import NAMED as NAMED

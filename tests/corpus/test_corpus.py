@@ -14,7 +14,8 @@ import tokenizers as hugging_face
 
 import scansnap as ss
 from scansnap.corpus import corpus as module
-from scansnap.corpus import files, tokenizers
+from scansnap.corpus import texts as files
+from scansnap.corpus import tokenizers
 from scansnap.corpus.tokenizers import load_tokenizer
 from scansnap.storage import files as base_files
 

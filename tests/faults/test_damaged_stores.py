@@ -14,12 +14,12 @@ import pytest
 
 import scansnap as ss
 from scansnap.cli.app import main
-from scansnap.corpus.counts.counts import check_counts
+from scansnap.corpus.counts import check_counts
 from scansnap.dynamics import train as training
 from scansnap.monitor.store import read_looks
 from scansnap.results.store import RunStore
 from scansnap.text.model.model_file import check_model, load_model, save_model
-from tests.corpus.counts.slow_counts import corpus_of, stored_tables, zipf_ids
+from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.faults.damage import identical, outcomes
 from tests.monitor.test_store import looks, write
 from tests.small_text import small_corpus

@@ -19,7 +19,7 @@ from scansnap.dynamics import train as training
 from scansnap.dynamics.sweeps import sweep as sweeping
 from scansnap.monitor.store import read_looks
 from scansnap.text.model.model_file import load_model, model_folder
-from tests.corpus.counts.slow_counts import corpus_of, stored_tables, zipf_ids
+from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.faults.power_cut import cuts, write_tree
 from tests.monitor.test_store import looks, write
 from tests.small_text import SMALL, small_corpus
@@ -78,7 +78,7 @@ def _many_checkpoints(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(training, "PIECE_SECONDS", 0.0)
     monkeypatch.setattr(sweeping, "COMMIT_SECONDS", -1.0)
     monkeypatch.setattr("scansnap.text.training.train.CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr("scansnap.corpus.counts.plan.PART_EVENTS", 400)
+    monkeypatch.setattr("scansnap.corpus.count_job.PART_EVENTS", 400)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text").mkdir()
 

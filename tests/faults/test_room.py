@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.corpus.counts import disk
+from scansnap.corpus import count_job
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.engine import Work, engine_for
-from tests.corpus.counts.slow_counts import corpus_of, zipf_ids
+from tests.corpus.slow_counts import corpus_of, zipf_ids
 from tests.small_text import small_corpus
 
 RATES: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 2, "batch_size": 4, "seq_len": 8}
@@ -72,7 +72,7 @@ def size_of(folder: Path) -> int:
 
 def test_counting_needs_room_for_its_tables(tmp_path, room) -> None:
     corpus = corpus_of(2000, train=zipf_ids(50_000, 2000))
-    estimate = disk.TRIPLE_BYTES * 50_000 * 34 * disk.distinct_share(corpus.train, 35)(50_000)
+    estimate = count_job.TRIPLE_BYTES * 50_000 * 34 * count_job.distinct_share(corpus.train, 35)(50_000)
     room(0.9 * estimate)
     with pytest.raises(ss.InputError, match=r"the counts take up to .* has .* free: count less text"):
         ss.count_corpus(corpus, output=tmp_path / "counts")
@@ -85,9 +85,9 @@ def test_counting_needs_room_for_its_tables(tmp_path, room) -> None:
 @pytest.mark.parametrize("types", [30, 2000, 100_000])
 def test_a_sample_bounds_the_share_of_distinct_events(types: int, monkeypatch) -> None:
     """Against the share among all events, of which the sample has a fifteenth."""
-    monkeypatch.setattr(disk, "SAMPLE_EVENTS", 2**16)
+    monkeypatch.setattr(count_job, "SAMPLE_EVENTS", 2**16)
     ids, window = zipf_ids(90_000, types), 12
-    share = disk.distinct_share(ids, window)(len(ids))
+    share = count_job.distinct_share(ids, window)(len(ids))
     events = [np.stack([ids[1:-1][d - 1 :], ids[2:][d - 1 :], ids[: -1 - d]]) for d in range(1, window)]
     query, next_token, token = np.concatenate(events, axis=1).astype(np.int64)
     exact = len(np.unique((query * types + next_token) * types + token)) / len(query)

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import scansnap as ss
 from scansnap.claims.verify import select
 from scansnap.cli.app import main
-from scansnap.corpus.counts import counting
+from scansnap.corpus import counting
 from scansnap.dynamics import flow as flowing
 from scansnap.dynamics import train as training
 from scansnap.dynamics.sweeps import shards
@@ -116,7 +116,7 @@ def test_training_on_text_says_how_far_it_came(tmp_path, monkeypatch) -> None:
 
 
 def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("scansnap.corpus.counts.plan.PART_EVENTS", 10**5)
+    monkeypatch.setattr("scansnap.corpus.count_job.PART_EVENTS", 10**5)
     show = _signaling(lambda done: None, 4, signal.SIGTERM)  # as a part is done
     with monkeypatch.context() as patch:
         patch.setattr(counting, "progress_bar", lambda *words: nullcontext(show))

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import scansnap as ss
-from scansnap.corpus.counts.counts import INFO, check_counts
+from scansnap.corpus.counts import INFO, check_counts
 from scansnap.dynamics import train as training
 from scansnap.storage.files import sealed, unsealed
 from scansnap.storage.sealed_folder import LIST
 from scansnap.text.model.model_file import SHAPE, check_model, load_model, save_model
-from tests.corpus.counts.slow_counts import corpus_of, zipf_ids
+from tests.corpus.slow_counts import corpus_of, zipf_ids
 from tests.faults.test_damaged_stores import small_model
 
 RUN: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 4, "seq_len": 8, "record": "loss"}

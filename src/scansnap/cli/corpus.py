@@ -13,7 +13,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION, read_text
-from scansnap.corpus.counts.options import CountExecution, CountOptions
+from scansnap.corpus.options import CountExecution, CountOptions
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
 from scansnap.text.predictions.options import PredictOptions, QueriesType
@@ -23,7 +23,7 @@ from scansnap.validation.options import from_names
 if TYPE_CHECKING:
     import xarray as xr
 
-    from scansnap.corpus.counts.evidence import ContextToken, Evidence
+    from scansnap.corpus.evidence import ContextToken, Evidence
 
 NUMBERS = ("gain", "control", "count")
 """What is told of a token that is predicted to win."""
@@ -52,7 +52,7 @@ def count(
     The counts are exact for a text of any size, in Parquet tables that DuckDB and Polars open. Start the same command
     again after an interruption and it goes on. Look at a word with scansnap corpus show.
     """
-    from scansnap.corpus.counts.counting import count_corpus
+    from scansnap.corpus.counting import count_corpus
 
     began = time.perf_counter()
     # counts that are there have their vocabulary
@@ -92,8 +92,8 @@ def show(
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Show what precedes and follows a word: which tokens tell what comes next, and which are there anyway."""
-    from scansnap.corpus.counts.counts import read_counts
-    from scansnap.corpus.counts.evidence import evidence
+    from scansnap.corpus.counts import read_counts
+    from scansnap.corpus.evidence import evidence
 
     shown = evidence(read_counts(counts), query, top=top, least=least)
     if json:
@@ -113,8 +113,8 @@ def classes(
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Write the most frequent pairs of a word and the next one as sequence classes, which train and flow take."""
-    from scansnap.corpus.counts.classes import classes_from_counts
-    from scansnap.corpus.counts.counts import read_counts
+    from scansnap.corpus.classes import classes_from_counts
+    from scansnap.corpus.counts import read_counts
     from scansnap.data.classes_file import write_classes
 
     wanted = QueriesType().read("--queries", queries)
@@ -151,7 +151,7 @@ def predict(
     """
     options = from_names(PredictOptions, read_flags(flags, PredictOptions))
 
-    from scansnap.corpus.counts.counts import INFO, Counts, read_counts
+    from scansnap.corpus.counts import INFO, Counts, read_counts
     from scansnap.results.store import load
     from scansnap.text.predictions.predict import predict as predict_gains
 

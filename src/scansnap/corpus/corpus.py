@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.files import TextFiles, find_text
+from scansnap.corpus.texts import TextFiles, find_text
 from scansnap.corpus.tokenizers import (
     LINE_END,
     MUCH_GLUED,

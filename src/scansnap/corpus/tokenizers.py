@@ -1,7 +1,9 @@
 """How text becomes tokens: words, as in the published runs, words of prose, or any Hugging Face tokenizer.
 
 *words* stand between white space, which suits text that is split already, as WikiText is.  Ordinary prose has commas at
-its words; *prose* splits them off (`corpus/word_signs.py`).
+its words; *prose* splits signs off.  A word is then a run of letters, digits and underscores, with apostrophes inside;
+any other sign that is not white space is a word by itself.  So "Good," is good and a comma, with the quotation marks
+around them.
 
 A tokenizer is saved as plain files in a folder: its kind and name in `tokenizer_info.json`, and its vocabulary in
 `words.txt` (one word per line, in order of ids) or in Hugging Face's own `tokenizer.json`.
@@ -23,9 +25,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.word_signs import words_and_signs
 from scansnap.runtime.errors import InputError, brief
 from scansnap.validation.checks import expand_user, integer
+
+LONGEST_WORD = 64
+"""Characters of a word; a longer run of letters is no word and is cut into several."""
+
+_WORD_OR_SIGN = re.compile(rf"\w{{1,{LONGEST_WORD}}}(?:['\u2019]\w{{1,{LONGEST_WORD}}}){{0,3}}|[^\w\s]")
 
 LINE_END = "<eos>"
 UNKNOWN = "<unk>"
@@ -251,6 +257,11 @@ class _Ids(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         return self.unknown
+
+
+def words_and_signs(text: str) -> list[str]:
+    """The words and signs of a text in their order; at least one, unless it is all white space."""
+    return _WORD_OR_SIGN.findall(text)
 
 
 def _words(piece: str) -> list[str]:

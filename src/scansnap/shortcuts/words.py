@@ -5,7 +5,7 @@ A text is the *set* of its words: how often a word is repeated does not matter.
 
 from __future__ import annotations
 
-from scansnap.corpus.word_signs import words_and_signs
+from scansnap.corpus.tokenizers import words_and_signs
 
 
 def words_of(text: str) -> set[str]:

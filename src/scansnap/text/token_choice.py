@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from scansnap.corpus.corpus import Corpus
-from scansnap.corpus.counts.contexts import occurrences_of
+from scansnap.corpus.windows import occurrences_of
 from scansnap.runtime.errors import InputError
 
 SHUFFLES = 3

@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.corpus.corpus import Corpus, read_corpus
-from scansnap.corpus.counts.counts import Counts
+from scansnap.corpus.counts import Counts
 from scansnap.corpus.tokenizers import token_of
 from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import attributes
@@ -153,7 +153,7 @@ def _queries(text: Corpus | Counts, queries: int | tuple[str, ...]) -> NDArray[n
         )
     if isinstance(text, Corpus):
         return text.frequent_words(queries)
-    from scansnap.corpus.counts.classes import frequent_queries
+    from scansnap.corpus.classes import frequent_queries
 
     return frequent_queries(text, queries)
 

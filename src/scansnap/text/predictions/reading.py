@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from scansnap.corpus.counts.counts import Counts
+    from scansnap.corpus.counts import Counts
     from scansnap.text.predictions.plan import Plan
 
 WINDOWS_AT_ONCE = 2048
@@ -252,9 +252,9 @@ class CountReading:
 
     def _rows(self, table: str) -> Iterator[tuple[Tensor, ...]]:
         """The keys, tokens and counts of a table, in blocks."""
-        for rows in self._counts.rows(table):
-            ids = (torch.from_numpy(column.astype(np.int64)).to(self._device) for column in (*rows.keys, rows.items))
-            yield *ids, torch.from_numpy(rows.counts.astype(np.float32)).to(self._device)
+        for *columns, counts in self._counts.columns(table):
+            ids = (torch.from_numpy(column.astype(np.int64)).to(self._device) for column in columns)
+            yield *ids, torch.from_numpy(counts.astype(np.float32)).to(self._device)
 
 
 def _slots(queries: Tensor, vocab_size: int) -> Tensor:

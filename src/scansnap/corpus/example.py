@@ -20,6 +20,9 @@ from typing import TypeVar
 
 Option = TypeVar("Option")
 
+EXAMPLE_VERSION = 1
+"""Changes with the text, which is then written to the cache again."""
+
 SEED = 2023
 STORIES = {"train": 720, "valid": 40, "test": 40}
 

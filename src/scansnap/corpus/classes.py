@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.counts.counts import Counts
+from scansnap.corpus.counts import Counts
 from scansnap.corpus.tokenizers import LINE_END, UNKNOWN
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError

@@ -10,15 +10,15 @@ import numpy as np
 
 import scansnap as ss
 from scansnap.corpus.corpus import Corpus
-from scansnap.corpus.counts.tables import COLUMNS, read_part
 from scansnap.corpus.tokenizers import WordTokenizer
+from scansnap.corpus.windows import TABLES
 
 Table = Counter[tuple[int, ...]]
 
 
 def slow_tables(texts: Sequence[Sequence[int]], window: int, least: int = 1) -> dict[str, Table]:
     """The three tables of some texts, by the definition."""
-    tables: dict[str, Table] = {name: Counter() for name in COLUMNS}
+    tables: dict[str, Table] = {name: Counter() for name in TABLES}
     for ids in texts:
         for t in range(len(ids) - 1):
             query, following = ids[t], ids[t + 1]
@@ -34,14 +34,12 @@ def slow_tables(texts: Sequence[Sequence[int]], window: int, least: int = 1) -> 
 def stored_tables(counts: ss.Counts) -> dict[str, Table]:
     """The tables of a store, whose rows must be in order, none twice."""
     tables: dict[str, Table] = {}
-    for name in COLUMNS:
+    for name in TABLES:
         rows: list[tuple[int, ...]] = []
         values: list[int] = []
-        for part in range(len(counts.cuts) - 1):
-            for block in read_part(counts.path, name, part, 100):
-                rows += zip(*(column.tolist() for column in (*block.keys, block.items)), strict=True)
-                values += block.counts.tolist()
-                assert set(block.keys[0].tolist()) <= set(range(counts.cuts[part], counts.cuts[part + 1]))
+        for *columns, amounts in counts.columns(name):
+            rows += zip(*(column.tolist() for column in columns), strict=True)
+            values += amounts.tolist()
         assert rows == sorted(set(rows))
         tables[name] = Counter(dict(zip(rows, values, strict=True)))
     return tables

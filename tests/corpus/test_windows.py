@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.corpus.counts import contexts
-from scansnap.corpus.counts.contexts import occurrences_of
+from scansnap.corpus import windows
+from scansnap.corpus.windows import occurrences_of
 
 
 def slow_counts(ids: list[int], query: int, window: int) -> tuple[Counter[tuple[int, int]], Counter[int]]:
@@ -50,7 +50,7 @@ def test_counts_are_those_of_a_dictionary(ids: list[int], window: int, chunk: in
     query = ids[0]
     pairs, following = slow_counts(ids, query, window)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contexts, "BLOCK_ROWS", chunk)
+        patch.setattr(windows, "BLOCK_ROWS", chunk)
         counted = occurrences_of(np.array(ids, np.int32), query, window, vocab_size=8).count()
     assert counted.counts.shape == (8, 8)
     assert counted.counts.dtype == np.int64

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from scansnap.corpus.counts.counts import Counts
+from scansnap.corpus.counts import Counts
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
 

@@ -1,8 +1,15 @@
-"""Counts in a store, by query."""
+"""Counts in a store, by query.
+
+A store is a folder with three tables of counts and a vocabulary.  Each table is a folder of Parquet files, one for each
+range of queries, which other programs open as they are; its rows are in order:
+
+    triples     query, next_token, token, count     c(l, m, n)
+    pairs       query, token, count                 c(l, m)
+    bigrams     query, next_token, count            c(m, n)
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scansnap.corpus.counts.contexts import ContextCounts
-from scansnap.corpus.counts.events import Rows
-from scansnap.corpus.counts.plan import Text
-from scansnap.corpus.counts.tables import COLUMNS, is_intact, part_file, read_columns, read_part, read_queries
+from scansnap.corpus.tables import Rows, damaged, import_parquet, is_intact, read_first_column, read_piece, table_file
 from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
+from scansnap.corpus.windows import TABLES, ContextCounts, count_tables
 from scansnap.results.store import WHOLE, Condition
-from scansnap.runtime.errors import InputError, StoreError
+from scansnap.runtime.errors import InputError, StoreError, brief
 from scansnap.storage.files import DamagedFile, Sum, file_checksum, is_list_of_sums, unsealed
 from scansnap.validation.checks import integer
 from scansnap.validation.validate import validated
@@ -25,13 +31,24 @@ from scansnap.validation.validate import validated
 if TYPE_CHECKING:
     import xarray as xr
 
-KIND, FORMAT = "counts", 2
+STORE_TYPE, FORMAT = "counts", 2
 INFO, VOCABULARY, TOKENIZER = "counts.json", "vocabulary.parquet", "tokenizer"
 MARGINS = ("query_count", "next_count", "context_count")
 """c(m), c(n) and c(l), by token."""
 
 ROWS_AT_ONCE = 2**20
 """Rows of a table in memory at once."""
+
+
+@dataclass(frozen=True)
+class CountedText:
+    """A text that was counted: where it comes from, and what identifies it."""
+
+    name: str
+    split: str
+    tokens: int
+    digest: str
+    """A hash of its token ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +67,7 @@ class Counts:
     """Tokens in a window: the query and those before it that count."""
     least: int
     """Triples that occur less often in all are not here; pairs and bigrams all are."""
-    texts: tuple[Text, ...]
+    texts: tuple[CountedText, ...]
     """What was counted."""
     cuts: tuple[int, ...] = field(repr=False)
     """The first query in each file of a table, and the number of queries."""
@@ -80,8 +97,8 @@ class Counts:
     @validated
     def files(self, table: str) -> str:
         """The files of "triples", "pairs" or "bigrams", as DuckDB and Polars take them."""
-        if table not in COLUMNS:
-            raise InputError(f"there is no table '{table}': choose one of {', '.join(COLUMNS)}.")
+        if table not in TABLES:
+            raise InputError(f"there is no table '{table}': choose one of {', '.join(TABLES)}.")
         return str(self.path / table / "*.parquet")
 
     @cached_property
@@ -89,15 +106,21 @@ class Counts:
         """Every token: its word, and how often it is a query, c(m), a next token, c(n), and a contextual one, c(l)."""
         import xarray as xr
 
-        columns = read_columns(self.path / VOCABULARY, ["token", "word", *MARGINS])
+        try:
+            table = import_parquet().read_table(self.path / VOCABULARY)
+            columns = {name: table[name].to_numpy() for name in ("token", "word", *MARGINS)}
+        except (OSError, ValueError, KeyError) as error:
+            raise damaged(self.path / VOCABULARY, brief(error)) from None
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
 
-    def rows(self, table: str) -> Iterator[Rows]:
-        """The rows of "triples", "pairs" or "bigrams", in order and in blocks."""
+    def columns(self, table: str) -> Iterator[tuple[NDArray[np.integer[Any]], ...]]:
+        """The columns of "triples", "pairs" or "bigrams", in order of the rows and in blocks."""
         self.files(table)  # refuses an unknown table
+        columns = count_tables(self.vocab_size)[table]
         for part in range(len(self.cuts) - 1):
-            yield from read_part(self.path, table, part, ROWS_AT_ONCE)
+            for rows in read_piece(self.path, table, columns, part, ROWS_AT_ONCE):
+                yield *columns.split_keys(rows.keys), rows.items, rows.counts
 
     def token(self, word: str | int) -> int:
         """The id of a word that is one token."""
@@ -147,12 +170,12 @@ class Counts:
 
     def _rows(self, query: int) -> Iterator[tuple[str, Rows]]:
         part = int(np.searchsorted(self.cuts, query, side="right")) - 1
-        for table in COLUMNS:
-            for rows in read_queries(self.path, table, part, query, query + 1):
-                yield table, rows
+        for name, table in count_tables(self.vocab_size).items():
+            for rows in read_first_column(self.path, name, table, part, query, query + 1):
+                yield name, rows
 
     def _attributes(self) -> dict[str, Any]:
-        return {"kind": KIND, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
+        return {"kind": STORE_TYPE, "window": self.window, "least": self.least, "texts": self.source, **self.origin}
 
 
 @validated
@@ -167,23 +190,24 @@ def read_counts(path: str | Path) -> Counts:
     if not path.is_dir():
         raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
     try:
-        description = _description(path)
-        version = description["format"]
-        texts = tuple(Text(**entry) for entry in description["texts"])
+        description = _read_description(path)
+        texts = tuple(CountedText(**entry) for entry in description["texts"])
         counts = Counts(
             path, description["window"], description["least"], texts, tuple(description["cuts"]), description["origin"]
         )
     except DamagedFile:
         raise StoreError(
-            f"{path} is damaged: {INFO} has other bytes than were written; count the text again."
+            f"{path} is damaged or was written by an earlier version of scansnap ({INFO} has other bytes than this "
+            "version writes): count the text again."
         ) from None
     except (OSError, KeyError, TypeError, ValueError):
         raise StoreError(f"{path} holds no counts: give the folder that `scansnap corpus count` wrote.") from None
-    if version not in (1, FORMAT):
+    if description["format"] != FORMAT:
         raise StoreError(
-            f"{path} has format {version}, and this version of scansnap reads format {FORMAT}: count the text again."
+            f"{path} has format {description['format']}, and this version of scansnap reads format {FORMAT}: count the "
+            "text again."
         )
-    for name in _damaged_files(path, description.get("files", {})):
+    for name in _damaged_files(path, description["files"]):
         raise StoreError(
             f"{path} is damaged: {name} is missing or has other bytes than were written; count the text again."
         )
@@ -194,33 +218,27 @@ def check_counts(path: str | Path) -> Condition:
     """Read every file of counts, and say which tables are intact."""
     path = Path(path)
     try:
-        description = _description(path)
+        description = _read_description(path)
     except (OSError, KeyError, TypeError, ValueError, DamagedFile):
         return Condition(True, True, {INFO: [INFO]})
-    damaged: dict[str, list[str]] = {WHOLE: _damaged_files(path, description.get("files", {}))}
-    for table in COLUMNS:
+    damaged_files: dict[str, list[str]] = {WHOLE: _damaged_files(path, description["files"])}
+    for table in TABLES:
         parts = [part for part in range(len(description["cuts"]) - 1) if not is_intact(path, table, part)]
-        damaged[table] = [part_file(path, table, part).relative_to(path).as_posix() for part in parts]
-    return Condition(description["format"] >= FORMAT, True, damaged)
+        damaged_files[table] = [table_file(path, table, part).relative_to(path).as_posix() for part in parts]
+    return Condition(True, True, damaged_files)
 
 
-def _description(path: Path) -> dict[str, Any]:
-    """What the folder says of itself; before format 2 without a seal."""
-    data = (path / INFO).read_bytes()
-    try:
-        description = unsealed(data)
-    except DamagedFile:
-        description = json.loads(data)
-        if description["format"] >= FORMAT:
-            raise
-    if description["kind"] != KIND:
-        raise KeyError(KIND)
+def _read_description(path: Path) -> dict[str, Any]:
+    """What the folder says of itself."""
+    description = unsealed((path / INFO).read_bytes())
+    if description["kind"] != STORE_TYPE:
+        raise KeyError(STORE_TYPE)
     integer("window", description["window"], least=1)
     integer("least", description["least"], least=1)
-    cuts, origin, files = (description.get(name, {}) for name in ("cuts", "origin", "files"))
+    cuts, origin, files = (description[name] for name in ("cuts", "origin", "files"))
     is_cut = isinstance(cuts, list) and len(cuts) > 1 and all(type(cut) is int for cut in cuts)
     if not is_cut or cuts != sorted(cuts) or not isinstance(origin, dict) or not is_list_of_sums(files):
-        raise ValueError(f"{INFO} is none that scansnap wrote")
+        raise ValueError(f"{INFO} was not written by scansnap")
     return description
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import scansnap as ss
-from scansnap.corpus.counts.contexts import occurrences_of
-from scansnap.corpus.generated import CLOSINGS, TOPICS, write_example
+from scansnap.corpus.example import CLOSINGS, TOPICS, write_example
+from scansnap.corpus.windows import occurrences_of
 
 
 def test_it_is_always_the_same(tmp_path: Path) -> None:

@@ -19,10 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scansnap.corpus.generated import write_example
-from scansnap.corpus.wikitext import WIKITEXT, fetch_wikitext
-from scansnap.runtime.errors import InputError, printable, unknown
-from scansnap.runtime.source_stamp import source_stamp
+from scansnap.corpus.example import EXAMPLE_VERSION, write_example
+from scansnap.runtime.errors import InputError, brief, printable, unknown
 from scansnap.storage.cache import cached_folder
 from scansnap.validation.checks import expand_user
 
@@ -34,6 +32,13 @@ SPLITS = {
 """The splits, and the words in a file's name that assign it to one."""
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw", ".md")
+WIKITEXT_REPOSITORY = "Salesforce/wikitext"
+
+WIKITEXT = {"wikitext-2": "wikitext-2-v1", "wikitext-103": "wikitext-103-v1"}
+"""Configurations by name: the word-level texts, in which rare words are `<unk>`, as in the published runs."""
+
+WIKITEXT_SPLITS = {"train": "train", "validation": "valid", "test": "test"}
+
 EXAMPLE = "example"
 NAMES = (EXAMPLE, *WIKITEXT)
 HELD_OUT = 20
@@ -129,10 +134,28 @@ def find_text(source: str | Path) -> TextFiles:
 
 def _text_named(name: str) -> TextFiles:
     if name == EXAMPLE:
-        # a changed generator has another stamp, and its text is written again
-        stamp = source_stamp("scansnap.corpus.generated")
-        return _text_in(cached_folder("text", f"{name}-{stamp:08x}", write_example), name)
-    return _text_in(cached_folder("text", name, lambda folder: fetch_wikitext(name, folder)), name)
+        return _text_in(cached_folder("text", f"{name}-{EXAMPLE_VERSION}", write_example), name)
+    return _text_in(cached_folder("text", name, lambda folder: _fetch_wikitext(name, folder)), name)
+
+
+def _fetch_wikitext(name: str, folder: Path) -> None:
+    """Write train.txt, valid.txt and test.txt."""
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise InputError(
+            f"{name} is downloaded with Hugging Face datasets, which is not installed: pip install 'scansnap[text]', "
+            "or give the path of a folder with it."
+        ) from None
+    try:
+        content = load_dataset(WIKITEXT_REPOSITORY, WIKITEXT[name])
+    except Exception as error:  # of many kinds: no network, no such dataset, no space
+        raise InputError(f"{name} cannot be downloaded ({brief(error)}): give the path of a folder with it.") from None
+    for split, name_here in WIKITEXT_SPLITS.items():
+        with (folder / f"{name_here}.txt").open("w", encoding="utf-8", newline="\n") as file:
+            for rows in content[split].iter(batch_size=1000):
+                # a row is a line with its newline, except that a blank line is an empty row
+                file.writelines(row.rstrip("\n") + "\n" for row in rows["text"])
 
 
 def _text_in(path: Path, name: str) -> TextFiles:

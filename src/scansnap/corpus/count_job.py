@@ -1,0 +1,215 @@
+"""How the work of counting is cut, so that it fits into memory and on the disk and can stop anywhere.
+
+A text is cut into *chunks* of consecutive positions, as many as the memory holds, and the queries into *parts*,
+consecutive ids that occur about equally often.  A piece of work is one part of one chunk: it reads the chunk, with the
+w − 1 tokens before it and the one after, and writes its counts as sorted tables.  Then the tables of all chunks, and
+those of earlier texts, are added up part by part.  The counts are sums over positions: how a text is cut cannot change
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.corpus.corpus import Corpus
+from scansnap.corpus.counts import CountedText
+from scansnap.runtime.errors import InputError
+from scansnap.storage.files import check_disk_space, sealed, unsealed
+
+PART_EVENTS = 2**22
+"""Events for which a part of its own pays off."""
+
+MOST_PARTS, MOST_CHUNKS = 256, 256
+BLOCK_ROWS = 2**19
+"""Rows written at once, if the memory allows."""
+
+ROW_BYTES = 200
+"""Bytes of a worker for each row of a block: three tables, and what is being encoded."""
+
+SCAN_TOKENS = 2**24
+"""Tokens read at once while a job is made."""
+
+TRIPLE_BYTES = 3.0
+"""What a triple takes on disk, with its share of the other tables."""
+
+SAMPLE_EVENTS, SAMPLE_SLICES = 2**19, 64
+"""Events in the sample that the size on disk is estimated from, and the places of a text that it is taken from."""
+
+HASH_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+"""Odd numbers: distinct triples of a sample have the same sum of multiples, modulo 2^64, once in 2^22 samples."""
+
+
+class Chunk(NamedTuple):
+    """Positions first .. stop-1 of a text, given as its place in the job's list."""
+
+    text: int
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """The whole work, decided before it begins and kept until it ends."""
+
+    window: int
+    least: int
+    vocab_size: int
+    tokenizer: str
+    """The tokenizer's fingerprint."""
+    texts: tuple[CountedText, ...]
+    """New texts."""
+    counted: tuple[CountedText, ...]
+    """Texts that were counted before."""
+    cuts: tuple[int, ...]
+    """The first query of each part, and the number of queries."""
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def num_parts(self) -> int:
+        """The number of ranges of queries."""
+        return len(self.cuts) - 1
+
+    def queries(self, part: int) -> range:
+        """The queries of a part."""
+        return range(self.cuts[part], self.cuts[part + 1])
+
+    def has_same_result(self, other: CountJob) -> bool:
+        """Whether both lead to the same counts, however they are cut."""
+        return all(
+            getattr(self, name) == getattr(other, name) for name in ("window", "least", "tokenizer", "texts", "counted")
+        )
+
+    def to_json(self) -> bytes:
+        """The job as the bytes of a file."""
+        return sealed(asdict(self))
+
+    @classmethod
+    def from_json(cls, data: bytes) -> CountJob:
+        """The inverse of `to_json`."""
+        content = unsealed(data)
+        for name in ("texts", "counted"):
+            content[name] = tuple(CountedText(**entry) for entry in content[name])
+        content["cuts"] = tuple(content["cuts"])
+        content["chunks"] = tuple(Chunk(*entry) for entry in content["chunks"])
+        return cls(**content)
+
+
+def hash_and_count(ids: NDArray[np.int32], vocab_size: int) -> tuple[str, NDArray[np.int64]]:
+    """A hash of the ids, and how often each token occurs."""
+    digest = hashlib.blake2b(digest_size=16)
+    frequency = np.zeros(vocab_size, np.int64)
+    for first in range(0, len(ids), SCAN_TOKENS):
+        piece = copy_ids(ids, first, first + SCAN_TOKENS)
+        digest.update(piece.astype("<i4", copy=False).tobytes())
+        if piece.min() < 0 or piece.max() >= vocab_size:
+            raise InputError(
+                f"a token id is {piece.min() if piece.min() < 0 else piece.max()}: give ids from 0 to {vocab_size - 1}."
+            )
+        frequency += np.bincount(piece, minlength=vocab_size)
+    return digest.hexdigest(), frequency
+
+
+def copy_ids(ids: NDArray[np.int32], first: int, stop: int) -> NDArray[np.int32]:
+    """A copy of ids[first:stop]; pages of a file are released, which would otherwise add up to the whole text."""
+    piece = np.array(ids[first:stop], np.int32)
+    if (
+        isinstance(ids, np.memmap)
+        and ids.mode == "r"
+        and isinstance(ids.base, mmap.mmap)
+        and hasattr(mmap, "MADV_DONTNEED")
+    ):
+        ids.base.madvise(mmap.MADV_DONTNEED)
+    return piece
+
+
+def count_margins(ids: NDArray[np.int32], frequency: NDArray[np.int64], window: int) -> NDArray[np.int64]:
+    """c(m), c(n) and c(l) as rows: how often each token is a query, a next token and a contextual one.
+
+    Every position is a query but the last, and a next token but the first.  Position j is a contextual token of the
+    w − 1 positions after it, or of as many as are queries: N − 2 − j at the end, and none for the last.
+    """
+    counts = np.stack([frequency, frequency, (window - 1) * frequency])
+    counts[0, ids[-1]] -= 1
+    counts[1, ids[0]] -= 1
+    after = len(ids) - 2 - np.arange(max(0, len(ids) - 1 - window), len(ids))
+    np.subtract.at(counts[2], ids[-len(after) :], window - 1 - np.clip(after, 0, window - 1))
+    return counts
+
+
+def cut_queries(frequency: NDArray[np.int64], window: int) -> tuple[int, ...]:
+    """Where parts begin, such that they have about equally many occurrences."""
+    events = int(frequency.sum()) * (window - 1)
+    parts = int(np.clip(events // PART_EVENTS, 1, MOST_PARTS))
+    shares = np.cumsum(frequency) / frequency.sum()
+    inner = np.searchsorted(shares, np.arange(1, parts) / parts) + 1
+    return tuple(np.unique([0, *inner, len(frequency)]).tolist())
+
+
+def cut_texts(lengths: Sequence[int], memory: float, window: int) -> tuple[Chunk, ...]:
+    """Chunks whose ids take half of the memory, in bytes."""
+    size = max(int(memory / 2) // 4 - window, 1)
+    chunks = tuple(
+        Chunk(text, first, min(first + size, length - 1))
+        for text, length in enumerate(lengths)
+        for first in range(0, length - 1, size)
+    )
+    if len(chunks) > MOST_CHUNKS:
+        needed = 8 * (sum(lengths) / (MOST_CHUNKS - len(lengths)) + window) / 2**30
+        raise InputError(
+            f"with this memory the text is cut into {len(chunks):,} chunks, more than {MOST_CHUNKS}: give a memory of "
+            f"{needed:.1g} GiB or more."
+        )
+    return chunks
+
+
+def share_memory(memory: float, vocab_size: int, threads: int) -> tuple[int, int]:
+    """How many workers the other half of the memory allows, and how many rows each may write at once."""
+    share = memory / 2
+    fewest = ROW_BYTES * 2 * vocab_size  # for two groups of every token
+    workers = max(1, min(threads, int(share // fewest)))
+    return workers, int(np.clip(share / workers / ROW_BYTES, 2**12, BLOCK_ROWS))
+
+
+def check_disk(job: CountJob, corpus: Corpus, output: Path) -> None:
+    """Refuse a text whose counts do not fit on the disk."""
+    is_merged = len(job.chunks) > 1 or bool(job.counted)
+    most = 1.0 if is_merged else 1 / job.least
+    shares = [distinct_share(corpus.splits[text.split], job.window) for text in job.texts]
+    needed = sum(path.stat().st_size for path in output.rglob("*.parquet")) if job.counted else 0.0
+    for chunk in job.chunks:
+        tokens = chunk.stop - chunk.first
+        needed += TRIPLE_BYTES * tokens * (job.window - 1) * min(shares[chunk.text](tokens), most)
+    needed *= 2 if is_merged else 1  # the tables of all chunks, and their sum
+    check_disk_space(output, needed, "the counts take", "count less text, with a smaller window, or elsewhere")
+
+
+def distinct_share(ids: NDArray[np.int32], window: int) -> Callable[[int], float]:
+    """A function that tells about which share of the events in n tokens of a text are distinct triples.
+
+    The share falls like a power of n, and ever faster.  So the power between a sample and its first quarter, followed
+    to n, bounds it from above.
+    """
+    size = min(len(ids), max(SAMPLE_EVENTS // (window - 1), 4 * SAMPLE_SLICES))
+    length = max(size // SAMPLE_SLICES, 2)
+    starts = np.linspace(0, len(ids) - length, SAMPLE_SLICES).astype(int)
+    hashes = []
+    for start in np.random.default_rng(0).permutation(starts).tolist():
+        first = max(start - window + 1, 0)
+        piece = copy_ids(ids, first, start + length).astype(np.uint64)
+        query, next_token, token = (piece * factor for factor in HASH_FACTORS)
+        at = np.arange(max(start - first, 1), len(query) - 1)[:, None]
+        before = at - np.arange(1, window)
+        hashes.append((query[at] + next_token[at + 1] + token[np.maximum(before, 0)])[before >= 0])
+    sample = np.concatenate(hashes)
+    whole, quarter = (len(np.unique(part)) / max(len(part), 1) for part in (sample, sample[: len(sample) // 4]))
+    power = math.log(max(quarter / whole, 1.0), 4) if whole else 0.0
+    return lambda tokens: min(whole * (size / tokens) ** power, 1.0)

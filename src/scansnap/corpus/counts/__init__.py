@@ -1,1 +1,0 @@
-"""Which tokens occur together in a text of any size."""

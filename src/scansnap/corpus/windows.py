@@ -1,0 +1,210 @@
+"""What is counted: the tokens before a query and the token after it.
+
+A text is a sequence of tokens x_0, ..., x_{N−1}.  A position t < N − 1 is an occurrence of the query m = x_t with the
+next token n = x_{t+1}.  Its contextual tokens are the w − 1 tokens before it in the window of w tokens that it ends:
+
+    c(m, n)    = number of t with x_t = m and x_{t+1} = n
+    c(l, m, n) = number of (t, j) with x_t = m, x_{t+1} = n, x_j = l and max(0, t − w + 1) ≤ j < t
+    c(l, m)    = Σ_n c(l, m, n)
+
+So a contextual token counts as often as it occurs, the query at the window's end is not a contextual token of itself,
+an earlier occurrence of the same token is one, and at the start of a text windows are shorter.  Windows do not reach
+from one text into another.  Ends of lines are tokens like others, as they are in training.
+
+There are N (w − 1) events, and each must be read.  But they need not be sorted: the N occurrences are, by m and n (two
+counting sorts).  Then the windows of one pair (m, n) follow each other, its sums fit into the cache, and they come out
+in order (`loops.py`).
+
+From the counts of one query m follow the quantities of the theory:
+
+    P(l|m) = c(l, m) / Σ_l' c(l', m)         how often l occurs before m
+    P(n|m) = c(m, n) / (number of occurrences)
+    D(l|m) = Σ_n P(n|l, m) log(P(n|l, m) / P(n|m)),  P(n|l, m) = c(l, m, n) / c(l, m)
+
+D, in nats, is how much a contextual token says about the next token.  It is 0 for a token that occurs with all next
+tokens in proportion and −log P(n|m) for one that is distinct to n.  Small counts alone make it positive: shuffled
+occurrences show how large it is when next tokens are unrelated to their contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from scansnap.corpus.loops import count_windows, find_positions, new_sums, stable_order
+from scansnap.corpus.tables import Rows, Table
+from scansnap.runtime.errors import InputError
+from scansnap.validation.checks import integer
+
+BLOCK_ROWS = 2**18
+"""Rows in memory beside the counts of one query."""
+
+TABLES = ("bigrams", "pairs", "triples")
+"""c(m, n), c(l, m) and c(l, m, n)."""
+
+
+def count_tables(vocab_size: int) -> dict[str, Table]:
+    """The columns of each table."""
+    return {
+        "bigrams": Table(("query",), "next_token"),
+        "pairs": Table(("query",), "token"),
+        "triples": Table(("query", "next_token"), "token", vocab_size),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Occurrences:
+    """Where queries occur, in order of query and next token."""
+
+    positions: NDArray[np.int64]
+    queries: NDArray[np.int32]
+    next_tokens: NDArray[np.int32]
+
+    @classmethod
+    def sort(
+        cls, positions: NDArray[np.int64], queries: NDArray[np.int32], next_tokens: NDArray[np.int32], vocab_size: int
+    ) -> Occurrences:
+        """Occurrences that are given in any order."""
+        order = stable_order(next_tokens, vocab_size)
+        order = order[stable_order(queries[order], vocab_size)]
+        return cls(positions[order], queries[order], next_tokens[order])
+
+    @classmethod
+    def find(cls, ids: NDArray[np.int32], first: int, stop: int, queries: range, vocab_size: int) -> Occurrences:
+        """The occurrences of a range of queries at positions first .. stop-1, each of which has a next token."""
+        positions = find_positions(ids, first, stop, queries.start, queries.stop)
+        return cls.sort(positions, ids[positions], ids[positions + 1], vocab_size)
+
+    def count(
+        self, ids: NDArray[np.int32], *, window: int, vocab_size: int, least: int = 1, block: int = BLOCK_ROWS
+    ) -> Iterator[tuple[str, Rows]]:
+        """The rows of each table, in blocks of at most `block` and `vocab_size` rows.
+
+        Triples that occur fewer than `least` times are left out.  A block is valid until the next is asked for.
+        """
+        queries, next_tokens = self.queries, self.next_tokens
+        is_first = np.append(True, (np.diff(queries) != 0) | (np.diff(next_tokens) != 0))[: len(queries)]
+        groups = np.append(np.flatnonzero(is_first), len(queries))  # where each pair (m, n) begins
+        rows_before = np.append(0, np.cumsum(np.minimum(np.diff(groups) * (window - 1), vocab_size)))  # at most
+        sums, query_sums = new_sums(vocab_size), new_sums(vocab_size)
+        size = max(block, vocab_size)
+        items, counts = np.empty(size, np.int32), np.empty(size, np.int64)
+        pair_items, pair_counts = np.empty(size + vocab_size, np.int32), np.empty(size + vocab_size, np.int64)
+        first = 0
+        while first < len(groups) - 1:
+            stop = int(np.searchsorted(rows_before, rows_before[first] + size, side="right")) - 1
+            own = groups[first : stop + 1]
+            ends, pair_ends = count_windows(
+                ids, self.positions, queries, own, window, sums, query_sums, items, counts, pair_items, pair_counts
+            )
+            query, next_token = queries[own[:-1]].astype(np.int64), next_tokens[own[:-1]]
+            yield "bigrams", Rows(query, next_token, np.diff(own))
+            yield "pairs", _rows(query, pair_items, pair_counts, pair_ends)
+            triples = _rows(query * vocab_size + next_token, items, counts, ends)
+            yield "triples", triples if least == 1 else triples.part(triples.counts >= least)
+            first = stop
+
+
+def _rows(
+    keys: NDArray[np.int64], items: NDArray[np.int32], counts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> Rows:
+    """Rows from the key of each group and where its items end."""
+    return Rows(np.repeat(keys, np.diff(ends)), items[: ends[-1]], counts[: ends[-1]])
+
+
+@dataclass(frozen=True, eq=False)
+class ContextCounts:
+    """Counts of the contextual and next tokens of one query token."""
+
+    query: int
+    window: int
+    counts: sparse.csr_array
+    """c(l, n), (vocab_size, vocab_size) of int64."""
+    token_counts: NDArray[np.int64]
+    """c(l): how often each token is a contextual token, (vocab_size,)."""
+    next_counts: NDArray[np.int64]
+    """c(n): how often each token is the next token, (vocab_size,)."""
+
+    @classmethod
+    def from_rows(cls, query: int, window: int, vocab_size: int, blocks: Iterable[tuple[str, Rows]]) -> ContextCounts:
+        """The counts in the query's rows of all tables."""
+        margins = {"pairs": np.zeros(vocab_size, np.int64), "bigrams": np.zeros(vocab_size, np.int64)}
+        triples = [(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))]
+        for table, rows in blocks:
+            if table == "triples":
+                triples.append((rows.items.copy(), rows.keys % vocab_size, rows.counts.copy()))
+            else:
+                margins[table][rows.items] += rows.counts
+        tokens, next_tokens, counts = map(np.concatenate, zip(*triples, strict=True))
+        matrix = sparse.coo_array((counts, (tokens, next_tokens)), (vocab_size, vocab_size)).tocsr()
+        return cls(query, window, matrix, margins["pairs"], margins["bigrams"])
+
+    @property
+    def num_occurrences(self) -> int:
+        """How often the query token occurs with a next token."""
+        return int(self.next_counts.sum())
+
+    @cached_property
+    def cooccurrence(self) -> NDArray[np.float64]:
+        """P(l|m), (vocab_size,)."""
+        return self.token_counts / max(1, self.token_counts.sum())
+
+    @cached_property
+    def distinctness(self) -> NDArray[np.float64]:
+        """D(l|m) in nats, (vocab_size,); NaN for tokens that never precede the query or lack their rare triples."""
+        rows = np.repeat(np.arange(self.counts.shape[0]), np.diff(self.counts.indptr))
+        next_probs = self.counts.data / self.token_counts[rows]  # P(n|l, m)
+        overall = self.next_counts[self.counts.indices] / self.num_occurrences  # P(n|m)
+        divergence = np.bincount(rows, next_probs * np.log(next_probs / overall), minlength=self.counts.shape[0])
+        complete = (self.token_counts > 0) & (self.counts.sum(axis=1) == self.token_counts)
+        # a divergence is never negative, but rounding can make it so
+        return np.where(complete, np.maximum(divergence, 0.0), np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class QueryOccurrences:
+    """Where a query token occurs in a text, and what follows it there; `occurrences_of` makes it."""
+
+    query: int
+    window: int
+    vocab_size: int
+    ids: NDArray[np.integer]
+    positions: NDArray[np.int64]
+    next_tokens: NDArray[np.integer]
+
+    def count(self) -> ContextCounts:
+        """The counts of the windows that end there."""
+        queries = np.full(len(self.positions), self.query, np.int32)
+        occurrences = Occurrences.sort(self.positions, queries, self.next_tokens.astype(np.int32), self.vocab_size)
+        ids = np.asarray(self.ids, np.int32)
+        blocks = occurrences.count(ids, window=self.window, vocab_size=self.vocab_size, block=BLOCK_ROWS)
+        return ContextCounts.from_rows(self.query, self.window, self.vocab_size, blocks)
+
+    def shuffled(self, rng: np.random.Generator) -> QueryOccurrences:
+        """The same windows with the next tokens permuted over them."""
+        return replace(self, next_tokens=rng.permutation(self.next_tokens))
+
+
+def occurrences_of(
+    ids: NDArray[np.integer], query: int, window: int, *, vocab_size: int | None = None
+) -> QueryOccurrences:
+    """The occurrences of a query token, for windows of `window` tokens that end with it.
+
+    `vocab_size` is by default one more than the largest id.
+    """
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or ids.size < 2:
+        raise InputError(f"ids has shape {ids.shape} and type {ids.dtype}: give a list of at least two whole numbers.")
+    window = integer("window", window, least=2)  # the query and at least one token before it
+    largest = int(ids.max())
+    vocab_size = largest + 1 if vocab_size is None else vocab_size
+    if largest >= vocab_size or ids.min() < 0:
+        raise InputError(f"ids range from {ids.min()} to {largest}: give ids from 0 to below vocab_size, {vocab_size}.")
+    positions = np.flatnonzero(ids[:-1] == query)
+    if not positions.size:
+        raise InputError(f"token {query} never occurs before another token: give a query token that does.")
+    return QueryOccurrences(query, window, vocab_size, ids, positions, np.asarray(ids[positions + 1]))

@@ -1,0 +1,294 @@
+"""Counting against a dictionary filled token by token: all tables, however the work is cut, stopped or added to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.corpus import count_job, counting
+from scansnap.corpus.count_job import cut_texts
+from scansnap.corpus.evidence import evidence
+from scansnap.corpus.tables import Rows, merge
+from scansnap.storage.lock import WriterLock
+from tests.corpus.slow_counts import corpus_of, save_ids, slow_tables, stored_tables, zipf_ids
+
+TEXTS = st.lists(st.lists(st.integers(0, 7), min_size=2, max_size=80), min_size=1, max_size=3)
+
+
+@pytest.fixture
+def small_parts(monkeypatch) -> None:
+    monkeypatch.setattr(count_job, "PART_EVENTS", 100)
+
+
+def cut_small(patch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Let chunks have so many positions."""
+    patch.setattr(counting, "cut_texts", lambda lengths, _, window: cut_texts(lengths, 8 * (chunk + window), window))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=TEXTS,
+    window=st.integers(2, 12),
+    least=st.integers(1, 4),
+    chunk=st.sampled_from([1, 7, 30, 1000]),
+    block=st.sampled_from([1, 20, 10_000]),
+    threads=st.integers(1, 3),
+)
+def test_counts_are_those_of_a_dictionary(
+    tmp_path_factory, small_parts, texts, window, least, chunk, block, threads
+) -> None:
+    """For any texts, windows and thresholds, chunks, blocks and numbers of threads; texts do not run together."""
+    output = tmp_path_factory.mktemp("counts") / "counts"
+    corpus = corpus_of(8, **dict(zip(("train", "valid", "test"), texts, strict=False)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "share_memory", lambda *_: (threads, block))
+        cut_small(patch, chunk)
+        counts = ss.count_corpus(corpus, output=output, window=window, least=least, split="all")
+    distinct = list({tuple(text): text for text in texts}.values())  # the same text again is not counted again
+    tables = slow_tables(distinct, window)
+    assert stored_tables(counts) == slow_tables(distinct, window, least)
+    assert [text.tokens for text in counts.texts] == [len(text) for text in distinct]
+    margins = {"query_count": ("bigrams", 0), "next_count": ("bigrams", 1), "context_count": ("pairs", 1)}
+    for name, (table, column) in margins.items():
+        expected = np.zeros(8, np.int64)
+        for key, count in tables[table].items():
+            expected[key[column]] += count
+        assert counts.vocabulary[name].values.tolist() == expected.tolist()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=TEXTS, window=st.integers(2, 12))
+def test_texts_added_one_by_one_count_as_together(tmp_path_factory, small_parts, texts, window) -> None:
+    output = tmp_path_factory.mktemp("counts") / "counts"
+    for text in (*texts, texts[0]):
+        counts = ss.count_corpus(corpus_of(8, train=text), output=output, window=window, add=True)
+    tables = slow_tables(list({tuple(text): text for text in texts}.values()), window)
+    assert stored_tables(counts) == tables
+    assert counts.vocabulary["query_count"].sum() == tables["bigrams"].total()
+    assert counts.vocabulary["context_count"].sum() == tables["pairs"].total()
+    assert sorted(path.name for path in output.parent.iterdir()) == ["counts"]
+
+
+def test_large_counts_and_gaps_are_exact() -> None:
+    """Sums beyond 32 bits, keys and items that are far apart, and a key that several blocks have."""
+
+    def rows(*entries: tuple[int, int, int]) -> Rows:
+        keys, items, counts = zip(*entries, strict=True)
+        return Rows(np.array(keys, np.int64), np.array(items, np.int32), np.array(counts, np.int64))
+
+    big = 2**40 + 1
+    tables = [
+        iter([rows((1, 5, big)), rows((1, 99_999, 2)), rows((2**40, 0, 1))]),
+        iter([rows((1, 5, big))]),
+        iter([]),
+    ]
+    total = [row for block in merge(tables, 100_000) for row in zip(*(c.tolist() for c in block), strict=True)]
+    assert total == [(1, 5, 2 * big), (1, 99_999, 2), (2**40, 0, 1)]
+
+
+PROGRAM = """
+import os, random, signal, sys, time
+from pathlib import Path
+import numpy as np
+import scansnap as ss
+from scansnap.corpus import count_job, counting, loops
+from tests.corpus.slow_counts import corpus_of
+
+folder = Path(sys.argv[1])
+count_job.PART_EVENTS = 20_000
+counting.cut_texts = lambda lengths, memory, window: count_job.cut_texts(lengths, 8 * 700, window)
+ids = np.fromfile(folder / "ids.bin", "<i4")
+loops.stable_order(ids, 60)  # compiled code is loaded before the clock starts
+
+
+def count():
+    for text in (ids[:4000], ids[4000:]):
+        ss.count_corpus(corpus_of(60, train=text), output=folder / "counts", window=12, add=True)
+    print("done", flush=True)
+
+
+draw, longest = random.Random(0), 0.03
+for kill in range(15):
+    child = os.fork()
+    if not child:
+        count()
+        os._exit(0)
+    time.sleep(draw.random() * longest)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if (folder / "counts").exists():
+        stored = ss.read_counts(folder / "counts")
+        assert [text.tokens for text in stored.texts] in ([4000], [4000, 2000])
+    print("killed in", *sorted(path.name for path in folder.glob("counts.partial/*")), flush=True)
+    longest *= 1.25
+count()
+"""
+
+
+def test_killed_at_any_moment_it_goes_on_to_the_same_counts(tmp_path) -> None:
+    """Fifteen kills at random moments of counting, adding and adding up; what is called counts is always complete."""
+    ids = zipf_ids(6000, 60)
+    save_ids(tmp_path / "ids.bin", ids)
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("killed") == 15
+    assert process.stdout.count("plan.json") >= 3, process.stdout  # in the middle of the work
+    expected = slow_tables([ids[:4000].tolist(), ids[4000:].tolist()], 12)
+    assert stored_tables(ss.read_counts(tmp_path / "counts")) == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts", "ids.bin"]
+
+
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_stopped_before_a_move_of_a_file_it_goes_on_to_the_same_counts(tmp_path, stride: int) -> None:
+    """Places at which the state on disk changes, one after another; a stop repeats nothing and loses nothing."""
+    first, second = zipf_ids(20, 9).tolist(), zipf_ids(50, 9, seed=1).tolist()
+    expected = slow_tables([first, second], 4)
+
+    def count(output: Path) -> ss.Counts:
+        for text in (first, second):
+            counts = ss.count_corpus(corpus_of(9, train=text), output=output, window=4, add=True)
+        return counts
+
+    def stop_at(move: int, patch: pytest.MonkeyPatch) -> None:
+        done = [0]
+        for owner, name in ((Path, "rename"), (Path, "replace"), (Path, "unlink"), (shutil, "rmtree")):
+            real = getattr(owner, name)
+
+            def counted(*args, _real=real, **kwargs):
+                if done[0] == move:
+                    raise KeyboardInterrupt
+                done[0] += 1
+                return _real(*args, **kwargs)
+
+            patch.setattr(owner, name, counted)
+
+    with pytest.MonkeyPatch.context() as patch:
+        cut_small(patch, 10)
+        move, stopped = 0, True
+        while stopped:
+            output = tmp_path / str(move) / "counts"
+            with pytest.MonkeyPatch.context() as stopping:
+                stop_at(move, stopping)
+                try:
+                    count(output)
+                    stopped = False
+                except KeyboardInterrupt:
+                    stopped = True
+            assert stored_tables(count(output)) == expected, move
+            assert [path.name for path in output.parent.iterdir()] == ["counts"], move
+            move += stride
+    assert move > 30
+
+
+def test_unfinished_counts_of_other_text_are_kept(tmp_path, monkeypatch) -> None:
+    output = tmp_path / "counts"
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "provenance", stop)
+        with pytest.raises(KeyboardInterrupt):
+            ss.count_corpus(corpus_of(10, train=[2, 3, 4]), output=output)
+    with pytest.raises(ss.StoreError, match="holds unfinished counts of made, with other text or options"):
+        ss.count_corpus(corpus_of(10, train=[2, 3, 4, 5]), output=output)
+    ss.count_corpus(corpus_of(10, train=[2, 3, 4]), output=output)
+    assert [path.name for path in tmp_path.iterdir()] == ["counts"]
+
+
+def test_the_work_keeps_within_the_memory(tmp_path) -> None:
+    chunks = cut_texts([10**9, 10], 2**29, 35)
+    assert max(chunk.stop - chunk.first + 35 for chunk in chunks) * 4 <= 2**28
+    assert sum(chunk.stop - chunk.first for chunk in chunks) == 10**9 - 1 + 9
+    with pytest.raises(ss.InputError, match=r"more than 256: give a memory of 0\.3 GiB or more"):
+        cut_texts([10**10], 2**25, 35)
+    workers, block = count_job.share_memory(2**29, 30_000, 64)
+    assert 1 <= workers < 64
+    assert workers * block * count_job.ROW_BYTES <= 2**28
+    cuts = count_job.cut_queries(np.array([10**6, 0, 0, *[1000] * 100]), 35)
+    assert (cuts[0], cuts[1], cuts[-1]) == (0, 1, 103)
+    # after half of 64 MiB is copied, the mapped file takes less memory than the copy
+    ids = save_ids(tmp_path / "ids.bin", np.arange(2**24, dtype=np.int32))
+    assert count_job.copy_ids(ids, 2**23, 2**24)[0] == 2**23
+    mapped = Path("/proc/self/smaps").read_text().split("ids.bin")[1].splitlines()
+    assert int(next(line for line in mapped if "Rss" in line).split()[1]) < 1024  # kB
+
+
+@pytest.mark.slow
+def test_on_ray_the_counts_are_the_same_even_if_a_worker_dies(tmp_path, monkeypatch) -> None:
+    """Two workers; the first to count part 1 kills itself, and Ray gives the part to another."""
+    pytest.importorskip("ray")
+    import ray
+
+    ids = zipf_ids(8000, 200)
+    monkeypatch.setattr(count_job, "PART_EVENTS", 20_000)
+    cut_small(monkeypatch, 3000)
+    mark, real = tmp_path / "died", counting.count_piece
+
+    def dying(part, *args):
+        if part == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(part, *args)
+
+    monkeypatch.setattr(counting, "count_piece", dying)
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    try:
+        counts = ss.count_corpus(corpus_of(200, train=ids), output=tmp_path / "counts", window=12, cluster="ray")
+    finally:
+        ray.shutdown()
+    assert mark.exists()
+    assert stored_tables(counts) == slow_tables([ids.tolist()], 12)
+
+
+def test_what_cannot_be_counted_is_refused_in_a_sentence(tmp_path) -> None:
+    ids = [2, 3, 4, 5, 2, 3]
+    output = tmp_path / "counts"
+
+    def refused(output: Path, ids: list[int], vocab_size: int = 10, **options) -> str:
+        with pytest.raises(ss.ScanSnapError) as error:
+            ss.count_corpus(corpus_of(vocab_size, train=ids), output=output, **options)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "window is 1: give a whole number from 2" in refused(output, ids, window=1)
+    assert "a token id is 12: give ids from 0 to 9" in refused(output, [12, 3])
+    assert "has a single token" in refused(output, [3])
+    assert "has no split 'test': choose one of train, or 'all'" in refused(output, ids, split="test")
+    assert "unknown option 'windw': did you mean 'window'?" in refused(output, ids, windw=3)
+    assert list(tmp_path.iterdir()) == []
+
+    first = ss.count_corpus(corpus_of(10, train=ids), output=output, window=4)
+    assert "was counted with window = 4, not 35" in refused(output, ids)
+    assert "holds the counts of other text (made train): say add" in refused(output, ids[1:], window=4)
+    assert "was counted with another vocabulary" in refused(output, ids, vocab_size=11, window=4)
+    (tmp_path / "other").mkdir()
+    assert "holds no counts: give the folder" in refused(tmp_path / "other", ids)
+    assert stored_tables(ss.read_counts(output)) == stored_tables(first)
+
+    ss.count_corpus(corpus_of(10, train=ids), output=tmp_path / "rare", window=4, least=2)
+    assert "nothing can be added exactly" in refused(tmp_path / "rare", ids[1:], window=4, least=2, add=True)
+    rare = ss.read_counts(tmp_path / "rare")
+    with pytest.raises(ss.InputError, match="fewer than 2 times are left out of these counts"):
+        evidence(rare, int(ids[0]))
+    some = rare.of(int(ids[0]))
+    missing = some.counts.sum(axis=1) < some.token_counts
+    assert missing.any()
+    assert np.isnan(some.distinctness[missing]).all()
+    lock = WriterLock(output)
+    lock.acquire()
+    assert f"process {os.getpid()} is writing" in refused(output, ids, window=4)
