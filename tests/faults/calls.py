@@ -479,8 +479,7 @@ def _never(*_: object, **__: object) -> None:
 
 def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only small runs start: the rest of their arguments were good, and they would take hours."""
-    from scansnap.dynamics import flow, train
-    from scansnap.dynamics.sweeps import subject, sweep
+    from scansnap.dynamics import flow, sweep, train
     from scansnap.text.training.train import TextTraining
     from scansnap.theory import reduced_dynamics
 
@@ -504,12 +503,9 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
             len(options.runs),
         )
 
-    training = only_small(train.train_runs, updates)
     flowing = only_small(flow.flow_runs, lambda work: max(len(work.options.times), len(work.options.runs)))
-    for module in (train, subject):
-        monkeypatch.setattr(module, "train_runs", training)
-    for module in (flow, subject):
-        monkeypatch.setattr(module, "flow_runs", flowing)
+    monkeypatch.setattr(train, "train_runs", only_small(train.train_runs, updates))
+    monkeypatch.setattr(flow, "flow_runs", flowing)
     monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.plan.steps))
     monkeypatch.setattr(flow, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)

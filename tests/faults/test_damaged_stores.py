@@ -47,7 +47,7 @@ def unfinished(path: Path, make: Callable[[], object], checkpoints: int) -> None
         patch.setattr(RunStore, "write_checkpoint", dies)
         patch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
         patch.setattr(training, "FIRST_PIECE", 1)
-        patch.setattr("scansnap.dynamics.sweeps.sweep.COMMIT_SECONDS", -1.0)
+        patch.setattr("scansnap.dynamics.sweep.COMMIT_SECONDS", -1.0)
         with pytest.raises(Killed):
             make()
 

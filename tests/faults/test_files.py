@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 
 import scansnap as ss
-from scansnap.dynamics.sweeps.grid import make_grid
+from scansnap.dynamics.grid import make_grid
 from scansnap.runtime.errors import InputError, ScanSnapError
 from tests.faults.values import HOSTILE_NAMES
 

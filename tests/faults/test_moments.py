@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
-from scansnap.dynamics.sweeps import sweep as sweeping
 from scansnap.storage import files
 from scansnap.storage.files import DamagedFile, checksum, unsealed
 from scansnap.storage.sealed_folder import LIST, SealedFolder

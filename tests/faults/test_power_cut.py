@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
-from scansnap.dynamics.sweeps import sweep as sweeping
 from scansnap.monitor.store import read_looks
 from scansnap.text.model.model_file import load_model, model_folder
 from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids

@@ -21,8 +21,8 @@ from scansnap.claims.verify import select
 from scansnap.cli.app import main
 from scansnap.corpus import counting
 from scansnap.dynamics import flow as flowing
+from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
-from scansnap.dynamics.sweeps import shards
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import page
@@ -86,8 +86,10 @@ def test_train_says_how_far_it_came(capsys, monkeypatch, number: int) -> None:
 
 @SIGNALS
 def test_a_sweep_keeps_the_runs_that_are_done(capsys, number: int) -> None:
-    command = "sweep --classes syn-small --lr-z 1 --lr-y 1,2 --seeds 0:6 --steps 3 --shard-size 4 --store s.zarr --json"
-    status, said = run(command, capsys, shards, "run_shard", 2, number)
+    command = (
+        "sweep --classes syn-small --lr-z 1 --lr-y 1,2,3 --seeds 0:4 --steps 3 --shard-size 4 --store s.zarr --json"
+    )
+    status, said = run(command, capsys, sweeping, "run_shard", 2, number)
     assert status == 128 + number
     assert said == "scansnap: stopped; s.zarr holds 8 of 12 runs: start the same again to go on from there.\n"
     status, said = run(command, capsys)

@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 import numpy as np
 import scansnap as ss
-from scansnap.dynamics.sweeps.sweep import sweep  # imported before the processes part
+from scansnap.dynamics.sweep import sweep  # imported before the processes part
 
 folder, rounds, writers = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 options = dict(lr_z=1.0, lr_y=[1.0, 2.0], seeds=range(40), steps=3, batch_size=8, seq_len=16, shard_size=5,
@@ -135,7 +135,7 @@ COMMANDS = {
 HURRY = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # as the program does before it imports
-import scansnap.dynamics.train as a, scansnap.dynamics.sweeps.sweep as b
+import scansnap.dynamics.train as a, scansnap.dynamics.sweep as b
 a.CHECKPOINT_SECONDS = a.PIECE_SECONDS = b.COMMIT_SECONDS = 0.02
 if "text" in sys.argv:
     import scansnap.text.training.train as c

@@ -16,8 +16,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.train import CLASSES_HELP, CONFIG_OPTION, PRESET_OPTION, find_preset
-from scansnap.dynamics.options import RatesType, TimeOptions, TrainOptions
-from scansnap.dynamics.sweeps.execution import Execution
+from scansnap.dynamics.options import RatesType, SweepExecution, TimeOptions, TrainOptions
 from scansnap.runtime.errors import InputError
 from scansnap.validation.options import options_of, values_of
 
@@ -28,7 +27,7 @@ SHOWN = 20
 """Cells in the table; all of them with --json and in the result."""
 
 
-@with_flags(TrainOptions, TimeOptions, Execution, several=True)
+@with_flags(TrainOptions, TimeOptions, SweepExecution, several=True)
 def sweep(
     preset: Annotated[str | None, PRESET_OPTION] = None,
     config: Annotated[Path | None, CONFIG_OPTION] = None,
@@ -51,22 +50,22 @@ def sweep(
     missing. Lists are written as 1,2,5. Options that are not given are those of `scansnap train`, but only loss,
     accuracy and entropy are recorded, and only at the start and at the end.
     """
-    from scansnap.dynamics.sweeps.config import read_sweep, settings_by_name
-    from scansnap.dynamics.sweeps.grid import make_grid, with_options
-    from scansnap.dynamics.sweeps.sweep import runs_in_store
-    from scansnap.dynamics.sweeps.sweep import sweep as run_sweep
+    from scansnap.dynamics.config import read_sweep, settings_by_name
+    from scansnap.dynamics.grid import make_grid, merge_options
+    from scansnap.dynamics.sweep import runs_in_store
+    from scansnap.dynamics.sweep import sweep as run_sweep
 
     common.check_picture(picture)
     common.run_parts(parts)
     settings, stated = read_sweep(config) if config else ({}, {})
-    given = read_flags(flags, TrainOptions, TimeOptions, Execution, several=True)
+    given = read_flags(flags, TrainOptions, TimeOptions, SweepExecution, several=True)
     if preset is not None:
         experiment = find_preset(preset)
         times = given.get("times", stated.get("times"))
         published = experiment.options if times is None else experiment.flow_options(tuple(times))
         recorded = ("record", "record_every", "seeds")
         values = {name: value for name, value in values_of(published).items() if name not in recorded}
-        settings, stated = settings or {preset: experiment.classes}, with_options(values, stated)
+        settings, stated = settings or {preset: experiment.classes}, merge_options(values, stated)
     if lr_y_over_lr_z is not None:
         given["lr_y_over_lr_z"] = RatesType().read("--lr-y-over-lr-z", lr_y_over_lr_z)
     if classes is not None:
@@ -75,13 +74,13 @@ def sweep(
         stated.pop("steps", None)
     if set(np.atleast_1d(given.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in given:
         stated.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    options = with_options(stated, given)
+    options = merge_options(stated, given)
     missing = [] if settings else ["classes"]
     missing += [name for name in ("lr_z", "times" if "times" in options else "steps") if name not in options]
     if missing:
         flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
         raise InputError(f"{flags_missing} must be given, here, by a --preset or in a --config file.")
-    asked = {name: value for name, value in options.items() if name not in options_of(Execution)}
+    asked = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
     grid = make_grid(settings, **asked)
     axes = None if picture is None else _map_axes(grid.axes)
     path = store or common.default_store("sweep", grid.described)
@@ -110,7 +109,7 @@ def _map_axes(axes: Mapping[str, NDArray[Any]]) -> tuple[str, str]:
 
 
 def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, seconds: float, as_json: bool) -> None:
-    from scansnap.dynamics.sweeps.cells import MEASURED, cells
+    from scansnap.dynamics.grid import CELL_MEANS, cells
 
     table, runs = cells(result), result["status"].size
     if as_json:
@@ -123,7 +122,7 @@ def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, sec
         }
         echo(json_module.dumps({**facts, "cells": table}))
         return
-    measured = [name for name in MEASURED if name in table[0]]
+    measured = [name for name in CELL_MEANS if name in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]
     echo("  ".join(f"{name:>13}" for name in (*keys, "runs", *measured)))
     for cell in table[:SHOWN]:

@@ -72,7 +72,7 @@ def train(
     if config is not None:
         if preset is not None:
             raise InputError("both --preset and --config are given: choose one source of options.")
-        from scansnap.dynamics.sweeps.config import read_experiment
+        from scansnap.dynamics.config import read_experiment
 
         source, file_options = read_experiment(config)
         name, values = config.stem, values_of(file_options)

@@ -56,6 +56,7 @@ from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief
 from scansnap.runtime.machine import available_threads
 from scansnap.runtime.progress import progress_bar
+from scansnap.runtime.ray import ray_cluster
 from scansnap.storage.files import DamagedFile, list_files, replace_file, sealed, sync
 from scansnap.storage.lock import WriterLock
 from scansnap.validation.options import called_as, from_names, options_of
@@ -225,16 +226,12 @@ def _piece_runner(execution: CountExecution, vocab_size: int) -> Iterator[tuple[
         with ThreadPoolExecutor(workers) as pool:
             yield lambda piece, parts, *args: _run_on_threads(pool, piece, parts, args), block
         return
-    from scansnap.dynamics.sweeps.workers import as_they_come, ray_cluster
-
     with ray_cluster(execution.cluster) as ray:
         cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
         _, block = share_memory(memory, vocab_size, cores)
 
         def run_on_ray(piece: Any, parts: Iterable[int], *args: Any) -> Iterator[None]:
-            task = ray.remote(piece).options(num_cpus=1, max_retries=execution.retries, retry_exceptions=False)
-            shared = [ray.put(value) for value in args]
-            for part, outcome in as_they_come(ray, lambda part: task.remote(part, *shared), parts):
+            for part, outcome in run_on_ray(ray, piece, parts, *more, retries=how.retries):
                 if isinstance(outcome, Exception):
                     raise ScanSnapError(
                         f"part {part} was not counted ({brief(outcome)}): what was counted is kept; start the same "

@@ -368,6 +368,28 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, DeviceOpt
         check_record(self.quantities, self, source, missing=FLOWING)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SweepExecution(Options):
+    """How a sweep is carried out; this cannot change any number."""
+
+    memory: float | None = field(
+        default=None,
+        metadata=option(
+            "GiB that training may use at a time", axis=False, least=1e-6, most=1e6, none="takes a quarter of all"
+        ),
+    )
+    shard_size: int | None = field(
+        default=None,
+        metadata=option(
+            "The most runs trained together", axis=False, least=1, none="takes a number that shows progress"
+        ),
+    )
+    cluster: str | None = field(
+        default=None, metadata=option("ray for a cluster on this machine, or the address of a cluster.", axis=False)
+    )
+    retries: int = field(default=2, metadata=option("How often to retry a shard that fails.", axis=False, least=0))
+
+
 ONE_LAYER = "several layers allow only loss, accuracy, attention and entropy"
 LAYERED = dict.fromkeys(
     ("attention_logits", "decoder", "query_decoder", "position_bias", "fresh_loss", "fresh_accuracy"), ONE_LAYER

@@ -7,7 +7,7 @@ from typing import Any
 import xarray as xr
 
 from scansnap.dynamics.options import TrainOptions
-from scansnap.dynamics.sweeps.sweep import SweepClasses, sweep
+from scansnap.dynamics.sweep import SweepClasses, sweep
 from scansnap.validation.checks import is_list
 
 RATES = ("lr_z", "lr_y", "lr_y_over_lr_z")

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.dynamics.published import PUBLISHED
-from scansnap.dynamics.sweeps.sweep import sweep
+from scansnap.dynamics.sweep import sweep
 from scansnap.figures.described import configuration, described
 from scansnap.figures.phase_diagram import LABELS, draw_map, map_of
 from scansnap.figures.recipe import FigureRecipe

@@ -1,4 +1,4 @@
-"""Sweep files and cells."""
+"""Experiments and sweeps in TOML files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.dynamics.sweeps.cells import cells
+from scansnap.dynamics.grid import cells
 
 FILE = """
 classes = ["syn-medium-1", "mine.toml"]
@@ -118,27 +118,6 @@ def test_files_that_are_no_experiment(tmp_path, text: str, message: str) -> None
     (tmp_path / "experiment.toml").write_text(text)
     with pytest.raises(ss.InputError, match=message):
         ss.read_experiment(tmp_path / "experiment.toml")
-
-
-def test_cells_leave_out_runs_that_diverged() -> None:
-    result = ss.sweep(ss.syn_small(), lr_z=1.0, lr_y=[1.0, 1e39], seeds=range(2), steps=4, batch_size=8)
-    good, bad = cells(result)
-    assert (good["ok"], bad["ok"]) == (2, 0)
-    assert bad["loss"] is None
-    assert bad["loss_error"] is None
-
-
-def test_cells_of_classes_without_distinct_tokens_have_the_entropy_of_favored_ones() -> None:
-    probs = [[0.6, 0.3, 0.1, 0, 0, 0, 0], [0.1, 0.3, 0.6, 0, 0, 0, 0]]
-    dense = ss.SequenceClasses(probs=probs, query=[3, 4], next_token=[5, 6], vocab_size=7)
-    result = ss.sweep(dense, lr_z=1.0, lr_y=1.0, seeds=range(2), steps=4, record=["entropy", "attention"])
-    (cell,) = cells(result)
-    assert cell["entropy"] is None
-    assert cell["favored_entropy"] == pytest.approx(
-        float(ss.measure.favored_entropy(result).isel(step=-1).mean()), rel=1e-12
-    )
-    (cell,) = cells(result.drop_vars("attention"))
-    assert "favored_entropy" not in cell
 
 
 @pytest.mark.parametrize(

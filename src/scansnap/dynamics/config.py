@@ -1,4 +1,4 @@
-"""Experiments and sweeps as small TOML files, with the words of `train` and `sweep`:
+"""Experiments and sweeps as small TOML files, with the options of `train` and `sweep`:
 
 classes = ["syn-medium-1", "syn-medium-3"]      # names, or .toml and .json files beside this one
 lr_z = [0.5, 1, 2, 3]
@@ -10,8 +10,8 @@ init = "uniform"
 seq_len = [128, inf]
 batch_size = "none"                             # the expected update
 
-With times = "log:1:1e12:97", or a list of times, in place of steps, and the words of `flow`, flows are swept.  A file
-whose options have one value each is an experiment, which `train` takes too.
+With times = "log:1:1e12:97", or a list of times, in place of steps, and the options of `flow`, the file describes a
+sweep of flows.  A file whose options have one value each is an experiment, which `scansnap train` takes too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from typing import Annotated, Any
 
 from scansnap.data.named_classes import named_classes
 from scansnap.data.source import DataSource
-from scansnap.dynamics.options import SeedsType, TimesType, TrainOptions
-from scansnap.dynamics.sweeps.grid import NEEDED
-from scansnap.dynamics.sweeps.subject import STATED, subject_of
+from scansnap.dynamics.grid import NEEDED, RATIO, SWEPT, method_of
+from scansnap.dynamics.options import SweepExecution, TrainOptions
 from scansnap.runtime.errors import InputError, StoreError, brief, short_repr, unknown
 from scansnap.validation.argument_types import ArgumentType
 from scansnap.validation.checks import type_name
 from scansnap.validation.options import defaults_of, from_names, from_plain, options_of, plain, required_of
 from scansnap.validation.validate import validated
 
-KEYS = ("classes", "lr_y_over_lr_z", *STATED, "memory", "shard_size", "retries")
+KEYS = ("classes", RATIO, *SWEPT, *(name for name in options_of(SweepExecution) if name != "cluster"))
 
 
 @validated
@@ -46,15 +45,15 @@ def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, objec
     >>> sorted(options)
     ['lr_y', 'lr_z', 'steps']
     """
-    words = _read(Path(path))
+    options = _read(Path(path))
     try:
-        subject = subject_of({name: value for name, value in words.items() if name in STATED})
+        method = method_of({name: value for name, value in options.items() if name in SWEPT})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    for name in ("classes", *required_of(subject.options)):
-        if name not in words and name != "lr_y":
+    for name in ("classes", *required_of(method.options)):
+        if name not in options and name != "lr_y":
             raise InputError(f"{path} has no {name}: a sweep needs {NEEDED}.")
-    return words.pop("classes"), words
+    return options.pop("classes"), options
 
 
 @validated
@@ -67,13 +66,13 @@ def read_experiment(path: str | Path) -> tuple[DataSource, TrainOptions]:
     >>> again == options
     True
     """
-    words = _read(Path(path))
-    settings = words.pop("classes", {})
+    options = _read(Path(path))
+    settings = options.pop("classes", {})
     if len(settings) != 1:
         raise InputError(f"{path} names no classes, or several: an experiment has one setting under 'classes'.")
     (classes,) = settings.values()
     try:
-        return classes, from_names(TrainOptions, words)
+        return classes, from_names(TrainOptions, options)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -100,18 +99,18 @@ def write_experiment(classes: Annotated[str, NameType()], options: TrainOptions,
 
     path = Path(path)
     named_classes(classes, path.parent)  # refuses a name that could not be read back
-    stated, defaults = options_of(TrainOptions), defaults_of(TrainOptions)
-    words: dict[str, Any] = {"classes": classes}
-    for name, option in stated.items():
+    defaults = defaults_of(TrainOptions)
+    content: dict[str, Any] = {"classes": classes}
+    for name, option in options_of(TrainOptions).items():
         value = getattr(options, name)
         if name in defaults and value == option.type.check(name, defaults[name]):
             continue
-        words[name] = value if isinstance(value, float) else plain(option.type.plain(value))
-        if not _is_read_back(option.type, name, words[name], value):
+        content[name] = value if isinstance(value, float) else plain(option.type.plain(value))
+        if not _is_read_back(option.type, name, content[name], value):
             raise InputError(f"{name} is {short_repr(value)}, which a file cannot hold: give it to train.")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(tomli_w.dumps(words))
+            file.write(tomli_w.dumps(content))
     except FileExistsError:
         raise InputError(f"{path} exists already: give another name, or remove it first.") from None
     except OSError as error:
@@ -120,7 +119,7 @@ def write_experiment(classes: Annotated[str, NameType()], options: TrainOptions,
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file's keys and values, with names of classes and seeds replaced by what they mean."""
+    """A file's keys and values; names of classes, and seeds and times as text, are replaced by what they mean."""
     try:
         content: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -130,23 +129,23 @@ def _read(path: Path) -> dict[str, Any]:
     for name in content:
         if name not in KEYS:
             raise InputError(f"{path}: {unknown('key', name, KEYS)}")
-    words = {name: from_plain(value) for name, value in content.items()}
+    values = {name: from_plain(value) for name, value in content.items()}
     try:
-        if "classes" in words:
-            listed = words["classes"] if isinstance(words["classes"], list) else [words["classes"]]
-            words["classes"] = settings_by_name([str(name) for name in listed], path.parent)
-        if isinstance(words.get("seeds"), str):
-            words["seeds"] = SeedsType().read("seeds", words["seeds"])
-        if isinstance(words.get("times"), str):
-            words["times"] = TimesType().read("times", words["times"])
+        if "classes" in values:
+            listed = values["classes"] if isinstance(values["classes"], list) else [values["classes"]]
+            values["classes"] = settings_by_name([str(name) for name in listed], path.parent)
+        for name in ("seeds", "times"):
+            if isinstance(values.get(name), str):
+                values[name] = SWEPT[name].type.read(name, values[name])
     except (InputError, TypeError) as error:
         raise InputError(f"{path}: {error}") from None
-    return words
+    return values
 
 
-def _is_read_back(kind: ArgumentType, name: str, word: Any, value: Any) -> bool:
+def _is_read_back(option_type: ArgumentType, name: str, written: Any, value: Any) -> bool:
+    """Whether a file with the written form of a value gives the value."""
     try:
-        return bool(kind.check(name, from_plain(word)) == value)
+        return bool(option_type.check(name, from_plain(written)) == value)
     except InputError:
         return False
 

@@ -1,1 +1,0 @@
-"""Many runs at once, on this machine or on a cluster."""
