@@ -56,7 +56,7 @@ from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief
 from scansnap.runtime.machine import available_threads
 from scansnap.runtime.progress import progress_bar
-from scansnap.runtime.ray import ray_cluster
+from scansnap.runtime.ray import ray_cluster, run_on_ray
 from scansnap.storage.files import DamagedFile, list_files, replace_file, sealed, sync
 from scansnap.storage.lock import WriterLock
 from scansnap.validation.options import called_as, from_names, options_of
@@ -230,8 +230,8 @@ def _piece_runner(execution: CountExecution, vocab_size: int) -> Iterator[tuple[
         cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
         _, block = share_memory(memory, vocab_size, cores)
 
-        def run_on_ray(piece: Any, parts: Iterable[int], *args: Any) -> Iterator[None]:
-            for part, outcome in run_on_ray(ray, piece, parts, *more, retries=how.retries):
+        def run_pieces(piece: Any, parts: Iterable[int], *args: Any) -> Iterator[None]:
+            for part, outcome in run_on_ray(ray, piece, parts, *args, retries=execution.retries):
                 if isinstance(outcome, Exception):
                     raise ScanSnapError(
                         f"part {part} was not counted ({brief(outcome)}): what was counted is kept; start the same "
@@ -239,7 +239,7 @@ def _piece_runner(execution: CountExecution, vocab_size: int) -> Iterator[tuple[
                     )
                 yield
 
-        yield run_on_ray, block
+        yield run_pieces, block
 
 
 def _run_on_threads(
