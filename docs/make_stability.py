@@ -17,8 +17,8 @@ from pathlib import Path
 
 from scansnap.claims.check import Setting
 from scansnap.claims.claim import INAPPLICABLE, UNMET, Claim, Verdict
+from scansnap.claims.discussion import resized
 from scansnap.claims.verify import paper_claims, select
-from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
 
@@ -69,19 +69,10 @@ def _resized(setting: Setting, vocab_size: int) -> Setting | None:
     classes = setting.classes
     if classes.num_buckets:
         return None
-    every = range(classes.num_classes)
     try:
-        resized = SequenceClasses.from_supports(
-            tokens=[classes.support(i) for i in every],
-            probs=[classes.support_probs(i) for i in every],
-            query=classes.query,
-            next_token=classes.next_token,
-            vocab_size=vocab_size,
-            weights=classes.weights,
-        )
+        return replace(setting, classes=resized(classes, vocab_size))
     except InputError:
         return None
-    return replace(setting, classes=resized)
 
 
 @dataclass(frozen=True)

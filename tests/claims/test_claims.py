@@ -15,9 +15,8 @@ import pytest
 
 import scansnap as ss
 from scansnap.claims.check import Check, Setting
-from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, INAPPLICABLE, Verdict
+from scansnap.claims.claim import ASSUMED_ONLY, CATEGORIES, FAILS, HOLDS, INAPPLICABLE, Verdict, is_symmetric
 from scansnap.claims.population import State
-from scansnap.claims.symmetry import is_symmetric
 from scansnap.claims.verify import paper_claims
 from scansnap.dynamics.train import train
 from scansnap.runtime.formulas import readable

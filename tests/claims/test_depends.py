@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import scansnap as ss
+from scansnap.claims.attention import equation_112
 from scansnap.claims.check import Setting
 from scansnap.claims.claim import DEPENDS, Claim
-from scansnap.claims.distinct import equation_112
 from scansnap.claims.verify import paper_claims
 from scansnap.cli.verify import _categories, _explanation, _row
 

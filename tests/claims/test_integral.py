@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scansnap.claims.distinct import _integral
+from scansnap.claims.population import integral as _integral
 
 
 @pytest.mark.parametrize("first", [0.1, 1.0, 3.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from scansnap.claims.plain_gradient import plain_gradients
+from scansnap.claims.gradients import plain_gradients
 from scansnap.systems.yz.layer import YZTransformer
 
 

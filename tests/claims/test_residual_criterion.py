@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.claims.residual import early_motion
+from scansnap.claims.extensions import early_motion
 
 
 @st.composite

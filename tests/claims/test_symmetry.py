@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.claims.symmetry import is_symmetric, symmetric_arguments
+from scansnap.claims.claim import is_symmetric
+from scansnap.claims.population import symmetric_arguments
 
 
 def classes_of(query: list[int], weights: list[float] | None = None) -> ss.SequenceClasses:

@@ -9,7 +9,7 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.claims.symmetry import symmetric_arguments
+from scansnap.claims.population import symmetric_arguments
 from scansnap.runtime.errors import InputError
 from tests.dynamics.reference import population_gradients
 

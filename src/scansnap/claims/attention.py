@@ -1,4 +1,4 @@
-"""Theorem 2 and Corollary 2: which tokens gain attention and which lose it."""
+"""Theorems 2 and 3, Corollary 2: which tokens gain attention, which lose it, and the race among distinct tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap import theory
-from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Setting
+from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray, State, trajectory
+from scansnap.claims.population import FloatArray, State, flow_logits, integral, trained, trajectory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
-from scansnap.dynamics.train import train
-from scansnap.results.measure import one_head
 from scansnap.theory.reduced_dynamics import DecoderGradient
 
 Entries = tuple[Any, ...]
@@ -27,9 +25,7 @@ def _velocities(
     check: Check, classes: SequenceClasses, gradient: DecoderGradient
 ) -> tuple[FloatArray, FloatArray, list[State], xr.Dataset]:
     """dz/dt of distinct and of common tokens along a flow (one entry per time, query and token), states and result."""
-    states, result = trajectory(
-        classes, times=TIMES, lr_y=check.setting.lr_y, lr_z=check.setting.lr_z, decoder_gradient=gradient
-    )
+    states, result = trajectory(classes, times=TIMES, **check.setting.rates, decoder_gradient=gradient)
     rates = np.array([state.velocity()[1] for state in states])  # (time, Q, S)
     distinct, common = _tokens(classes)
     return rates[:, *distinct], rates[:, *common], states, result
@@ -55,26 +51,6 @@ def _tokens(classes: SequenceClasses) -> tuple[Entries, Entries]:
     probs = classes.probs[:, classes.contextual_tokens]
     occurs = np.array([np.any(probs[classes.of_query(int(q))] > 0, axis=0) for q in classes.queries])
     return np.nonzero(occurs & (kinds == "distinct")), np.nonzero(occurs & (kinds == "common"))
-
-
-def _trained(check: Check, **options: Any) -> FloatArray:
-    """Z of twenty runs of 100 steps of batch 128 at eta_Y = eta_Z = 1 (the published size), float64."""
-    result = one_head(
-        train(
-            check.setting.classes,
-            lr_y=1.0,
-            lr_z=1.0,
-            steps=100,
-            batch_size=128,
-            seeds=check.seeds(20),
-            dtype="float64",
-            record_every=100,
-            record=("attention_logits",),
-            progress=False,
-            **options,
-        )
-    )
-    return result["attention_logits"].values[:, -1]
 
 
 @claim(
@@ -105,13 +81,14 @@ def theorem_2(check: Check) -> None:
         check.positive(f"growth of distinct tokens' shares, {gradient} gradient", shares, role="contrast")
         lines[f"{gradient} gradient"] = _worst_drive(classes, states)
     lines |= _check_unequal(check)
+    published: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 128, "dtype": "float64"}
     sampled: dict[str, dict[str, Any]] = {
         "T = 128, equal rates": {"seq_len": 128},
         "T = 128, equal rates and momentum 0.9": {"seq_len": 128, "momentum": 0.9},
         "T = 20,000, equal rates": {"seq_len": 20_000},
     }
     for name, options in sampled.items():
-        z = _trained(check, **options)
+        z = trained(classes, "attention_logits", steps=100, seeds=check.seeds(20), **published, **options)
         check.positive(f"z of distinct tokens, SGD with {name}", z[:, *distinct], role="beyond", allowed=0.01)
         if len(common[0]):
             check.positive(f"-z of common tokens, SGD with {name}", -z[:, *common], role="beyond", allowed=0.01)
@@ -138,10 +115,9 @@ def _check_unequal(check: Check) -> dict[str, FloatArray]:
     lines = {}
     classes, rate = unequal_classes(), check.setting.lr_y
     sizes: dict[str, Any] = {"vocab_size": classes.vocab_size, "lr_y": rate}
-    probs = classes.probs[:, classes.contextual_tokens]
     distinct, _ = _tokens(classes)
     for ratio in UNEQUAL_RATIOS:
-        fall = np.nanmin(theory.first_fall(probs, query=classes.query, **sizes, lr_z=rate / ratio))
+        fall = np.nanmin(theory.first_fall(Setting(classes).probs, query=classes.query, **sizes, lr_z=rate / ratio))
         growth = classes.vocab_size * float(theory.decoder_growth(fall / classes.num_classes, **sizes))
         for gradient, _ in GRADIENT_ROLES:
             grid = growth * np.geomspace(0.8, 1.1 if gradient == "modified" else 1.5, 32)
@@ -186,7 +162,7 @@ def symmetric_setting() -> Setting:
 def corollary_2(check: Check) -> None:
     """Signs of dz/dt along flows; then with two queries, and with common tokens of unequal probability."""
     classes = check.setting.classes
-    shape = theory.symmetry(classes.probs[:, classes.contextual_tokens], query=classes.query)
+    shape = theory.symmetry(check.setting.probs, query=classes.query)
     check.positive(
         "conditions (1) to (3) met",
         np.array([shape.single_query, shape.matching_distinct, shape.shared_common]) - 0.5,
@@ -216,3 +192,197 @@ def _uneven() -> SequenceClasses:
     probs[0, 0] /= 10
     probs[0] /= probs[0].sum()
     return SequenceClasses(probs=probs, query=base.query, next_token=base.next_token, vocab_size=base.vocab_size)
+
+
+FINE_TIMES = np.geomspace(1, 1e9, 181)
+RATIOS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+PUBLISHED, WITH_WEIGHT, WITH_DRIVE = "published B_n", "B_n with P(n)", "B_n with P(n) and the token's drive"
+"""Three forms of B_n in Eq. 12."""
+
+
+def companions(classes: SequenceClasses, attention_logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Growth of the first class's distinct tokens (time, D): predicted from the dominant one's (Eq. 110), and measured.
+
+    Both are in units of the dominant token's own growth.  `attention_logits` (time, S) is the class's row of Z over
+    the contextual tokens, from Z(0) = 0.
+    """
+    ids = classes.distinct_tokens(0)
+    probs = classes.support_probs(0)[np.isin(classes.support(0), ids)]
+    z = attention_logits[:, np.searchsorted(classes.contextual_tokens, ids)]
+    leader = z[:, [int(np.argmax(probs))]]
+    chi = theory.companion_growth(theory.relative_gain(probs.max(), probs), theory.growth_factor(leader))
+    return np.log(chi) / 2 / leader, z / leader
+
+
+def dominant_column(classes: SequenceClasses) -> int:
+    """The column of Z of the first class's most probable distinct token."""
+    ids = classes.distinct_tokens(0)
+    probs = classes.support_probs(0)[np.isin(classes.support(0), ids)]
+    return int(np.searchsorted(classes.contextual_tokens, ids[int(np.argmax(probs))]))
+
+
+@claim(
+    r"One growth factor gives all distinct tokens of a class: $r(t) = r(0) \chi(t)$; the dominant token's $f$ grows.",
+    where="Theorem 3, Eqs. 11 and 108 to 114",
+    category="too strong",
+    conditions=r"to leading order in $\eta_Z/\eta_Y$; Eq. 98, which the modified gradient with attention fixed implies",
+    wrong_factor=1.05,
+    correction=r"at a finite $\eta_Y/\eta_Z$ up to a time that grows with it, as for Theorem 2; later the less "
+    "probable token may catch up with the dominant one",
+    needs=("distinct tokens", "common tokens"),
+    assumes=("fast_decoder", "independent_classes"),
+)
+def theorem_3(check: Check) -> None:
+    """The identity along flows from 1 to 10^9 steps: both decoder gradients, eta_Y/eta_Z from 1000 down to 1, which are
+    the claim's own; for two unequal classes too, and there the order of two distinct tokens."""
+    classes, rate = check.setting.classes, check.setting.lr_y
+    worst: dict[str, list[float]] = {}
+    for gradient, _ in GRADIENT_ROLES:
+        for ratio in RATIOS:
+            z = _first_logits(classes, lr_y=rate, lr_z=rate / ratio, decoder_gradient=gradient)
+            role: Role = "assumed" if gradient == "modified" and ratio == RATIOS[0] else "beyond"
+            predicted, measured = companions(classes, z)
+            check.equal(
+                f"growths by Eq. 110, {gradient} gradient, eta_Y/eta_Z = {ratio:g}",
+                predicted,
+                measured,
+                tolerance=0.02,
+                role=role,
+            )
+            worst.setdefault(gradient, []).append(float(np.abs(predicted - measured).max()))
+            if ratio == RATIOS[0]:
+                leader = dominant_column(classes)
+                f = [theory.directions(check.setting.probs[:1], logits)[0, leader] for logits in z]
+                check.positive(f"growth of the dominant f, {gradient} gradient", np.diff(f), role=role)
+    _check_unequal_race(check)
+    sampled: dict[str, dict[str, Any]] = {"momentum 0.9": {"momentum": 0.9}, "T = 128": {"seq_len": 128}}
+    for name, options in sampled.items():
+        options = {"batch_size": 128, "seq_len": np.inf, "dtype": "float64", **options}
+        z = trained(classes, "attention_logits", steps=400, lr_y=0.1, lr_z=0.001, seeds=check.seeds(20), **options)[
+            :, list(classes.queries).index(classes.query[0])
+        ]
+        predicted, measured = companions(classes, z.mean(axis=0)[None])
+        check.equal(
+            f"growths by Eq. 110, SGD with {name}, eta_Y/eta_Z = 100, mean of 20 runs",
+            predicted,
+            measured,
+            tolerance=0.02,
+            role="beyond",
+        )
+    check.curve = Curve(
+        np.array(RATIOS),
+        {f"{name} gradient": np.array(v) for name, v in worst.items()},
+        "eta_Y / eta_Z",
+        "largest error of a growth / dominant growth",
+        log_y=True,
+    )
+
+
+def _first_logits(classes: SequenceClasses, **options: Any) -> FloatArray:
+    """The first class's row of Z along a flow (time, S)."""
+    return flow_logits(classes, times=FINE_TIMES, **options).sel(query=classes.query[0]).values
+
+
+def _check_unequal_race(check: Check) -> None:
+    """Eq. 110 and the growth of r for two unequal classes, modified gradient."""
+    classes, rate = unequal_classes(), check.setting.lr_y
+    leader, second = (int(np.searchsorted(classes.contextual_tokens, token)) for token in classes.distinct_tokens(0))
+    for ratio in UNEQUAL_RATIOS:
+        z = _first_logits(classes, lr_y=rate, lr_z=rate / ratio, decoder_gradient="modified")
+        name = f"two unequal classes, modified gradient, eta_Y/eta_Z = {ratio:g}"
+        check.equal(f"growths by Eq. 110, {name}", *companions(classes, z), tolerance=0.02, role="beyond")
+        check.positive(f"growth of r, {name}", np.diff(z[:, leader] - z[:, second]), role="beyond")
+
+
+@claim(
+    r"$\exp(2 f(0)^2 B_n) \le \chi \le \exp(2 B_n)$ for the dominant token, $B_n = \eta_Z \int \xi_n$.",
+    where="Theorem 3, Eqs. 12 and 115 to 117",
+    category="error",
+    conditions="those of Theorem 3; time in steps of batch 1",
+    wrong_factor=1.5,
+    correction=r"$B_n = P(n) \eta_Z \int \xi_{nl}$: per step class $n$ is drawn with probability $P(n)$, and the "
+    r"drive is that of the dominant token $l$ itself; the class's $\xi_n$ exceeds it by as much as attention has "
+    r"moved, more than $f^2$ gains; it then holds at any ratio of the rates at which $\xi_{nl} \ge 0$ and $f(t) \ge "
+    "f(0)$, as here",
+    needs=("several classes", "distinct tokens", "common tokens"),
+    assumes=("fast_decoder",),
+)
+def equation_12(check: Check) -> None:
+    """Drives measured along flows and integrated over 1 to 10^9 steps; eta_Y/eta_Z of the setting, then 1 to 1000."""
+    for gradient, role in GRADIENT_ROLES:
+        growth, bounds = _bounded_growth(check, gradient, check.setting.lr_z)
+        for name, (least, most) in bounds.items():
+            form_role: Role = role if name == PUBLISHED else "contrast" if name == WITH_WEIGHT else "corrected"
+            check.at_least(f"ln chi from below, {name}, {gradient} gradient", growth, least, role=form_role)
+            check.at_most(f"ln chi from above, {name}, {gradient} gradient", growth, most, role=form_role)
+    lines: dict[str, list[float]] = {}
+    ratios = (1.0, 10.0, 100.0, 1000.0)
+    for ratio in ratios:
+        growth, bounds = _bounded_growth(check, "true", check.setting.lr_y / ratio)
+        for name, (least, _) in bounds.items():
+            form_role = "corrected" if name == WITH_DRIVE else "contrast"
+            check.at_least(
+                f"ln chi from below, {name}, true gradient, eta_Y/eta_Z = {ratio:g}", growth, least, role=form_role
+            )
+            lines.setdefault(f"lower bound, {name}", []).append(float((least / growth).max()))
+        lines.setdefault(f"upper bound, {WITH_WEIGHT} (least)", []).append(
+            float((bounds[WITH_WEIGHT][1] / growth).min())
+        )
+    check.curve = Curve(
+        np.array(ratios),
+        {name: np.array(values) for name, values in lines.items()},
+        "eta_Y / eta_Z",
+        "bound / ln chi, true gradient (largest; a lower bound holds below 1)",
+        log_y=True,
+    )
+
+
+def _bounded_growth(
+    check: Check, gradient: DecoderGradient, lr_z: float
+) -> tuple[FloatArray, dict[str, tuple[FloatArray, FloatArray]]]:
+    """ln chi of the dominant token along a flow, and its bounds with each form of B_n."""
+    classes = check.setting.classes
+    leader, weight = dominant_column(classes), float(classes.weights[0])
+    times = FINE_TIMES * 0.5 / check.setting.lr_y  # time runs in units of 1/eta_Y
+    states, result = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=lr_z, decoder_gradient=gradient)
+    measured = [state.measured for state in states]
+    start = float(states[0].direction[0, leader])
+    whole = lr_z * integral(np.array([m.drive[0] for m in measured]), times)
+    own = lr_z * integral(np.array([m.token_drive[0, leader] for m in measured]), times)
+    late = FINE_TIMES >= 100  # before that f^2 has gained less than the error of the quadrature
+    bounds = {
+        PUBLISHED: theory.growth_factor_bounds(whole, start),
+        WITH_WEIGHT: theory.growth_factor_bounds(whole, start, weight=weight),
+        WITH_DRIVE: theory.growth_factor_bounds(own, start, weight=weight),
+    }
+    growth = 2 * result["attention_logits"].sel(query=classes.query[0]).values[0, :, leader]
+    return growth[late], {name: (np.log(b.least)[late], np.log(b.most)[late]) for name, b in bounds.items()}
+
+
+@claim(
+    r"The relative gain of the dominant token grows at the rate $r(0) \exp(2 (z - z(0))) \dot z$.",
+    where="Theorem 3, Eq. 112",
+    category="misprint",
+    correction="there is a factor 2, from differentiating Eq. 111",
+    depends_on="nothing",
+)
+def equation_112(check: Check) -> None:
+    """dr/dt of Eq. 111 by central differences, for a logit that grows like ln(1 + t)."""
+    t, step = np.linspace(0.1, 5, 50), 1e-5
+    initial = float(theory.relative_gain(0.4, 0.1))
+
+    def gain(time: FloatArray) -> FloatArray:
+        return theory.relative_gain_after(initial, theory.growth_factor(np.log1p(time)))
+
+    measured = (gain(t + step) - gain(t - step)) / (2 * step)
+    printed = initial * theory.growth_factor(np.log1p(t)) / (1 + t)
+    check.equal("dr/dt as printed", printed, measured, tolerance=1e-6)
+    check.equal("dr/dt with the factor 2", 2 * printed, measured, tolerance=1e-6, role="corrected")
+    check.curve = Curve(
+        t,
+        {"measured": measured, "as printed": printed, "with the factor 2": 2 * printed},
+        "t, for z = ln(1 + t)",
+        "dr/dt",
+        log_x=False,
+        dots=("measured",),
+    )

@@ -77,6 +77,21 @@ class Setting:
         """P(l|n) over the contextual tokens alone (K x S): the columns that the engine keeps."""
         return self.classes.probs[:, self.classes.contextual_tokens]
 
+    @property
+    def rates(self) -> dict[str, Any]:
+        """The learning rates as keyword arguments."""
+        return {"lr_y": self.lr_y, "lr_z": self.lr_z}
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """M and K as keyword arguments of functions of `theory`."""
+        return {"vocab_size": self.classes.vocab_size, "num_classes": self.classes.num_classes}
+
+    @property
+    def overlap(self) -> float:
+        """The largest overlap of two classes at the start."""
+        return float(overlaps(directions(self.probs)).max())
+
 
 def classes_in_words(classes: SequenceClasses) -> str:
     """What tells classes of one size apart: their largest overlap at the start, and how many distinct tokens they have.
@@ -85,14 +100,13 @@ def classes_in_words(classes: SequenceClasses) -> str:
     >>> classes_in_words(ss.single_common(num_distinct=20))
     'overlap 0.117, 20 distinct tokens a class'
     """
-    overlap = float(overlaps(directions(classes.probs[:, classes.contextual_tokens])).max())
     counts = [len(classes.distinct_tokens(i)) for i in range(classes.num_classes)]
     tokens = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    return f"overlap {overlap:.3g}, {tokens} distinct token{'s' * (max(counts) != 1)} a class"
+    return f"overlap {Setting(classes).overlap:.3g}, {tokens} distinct token{'s' * (max(counts) != 1)} a class"
 
 
-class WatchedSetting(Setting):
-    """A setting that notes which of its rates a check reads: a rate that none reads was given for nothing."""
+class TracedSetting(Setting):
+    """A setting that records which of its rates a check reads: a rate that none reads was given for nothing."""
 
     def __post_init__(self) -> None:
         """Its rates were checked already, and nothing has read them."""
@@ -192,13 +206,17 @@ class Curve:
     @classmethod
     def against(cls, measured: ArrayLike, predicted: Mapping[str, ArrayLike], quantity: str) -> Curve:
         """Predictions as dots over the measured values, entry by entry, with the line on which they would be equal."""
-        x = np.ravel(np.asarray(measured, np.float64))
-        order = np.argsort(x)
-        x = x[order]
-        dots = {name: np.ravel(np.asarray(values, np.float64))[order] for name, values in predicted.items()}
-        return cls(
-            x, {**dots, "equal": x}, f"{quantity}, measured", f"{quantity}, predicted", log_x=False, dots=tuple(dots)
-        )
+        lines = {**predicted, "equal": measured}
+        labels = f"{quantity}, measured", f"{quantity}, predicted"
+        return cls.sorted(measured, lines, *labels, log_x=False, dots=tuple(predicted))
+
+    @classmethod
+    def sorted(cls, x: ArrayLike, lines: Mapping[str, ArrayLike], x_label: str, y_label: str, **options: Any) -> Curve:
+        """A curve of points in any order; arrays are flattened, and sorted by x."""
+        places = np.ravel(np.asarray(x, np.float64))
+        order = np.argsort(places)
+        flat = {name: np.ravel(np.asarray(values, np.float64))[order] for name, values in lines.items()}
+        return cls(places[order], flat, x_label, y_label, **options)
 
 
 @dataclass
@@ -244,9 +262,9 @@ class Check:
         """
         p, m = np.broadcast_arrays(np.asarray(predicted, np.float64), np.asarray(measured, np.float64))
         size = max(float(np.abs(m).max()), floor / tolerance)
-        apart, apart_if_wrong = (np.abs(factor * p - m) / size for factor in (1.0, self.wrong_factor))
-        worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
-        self._add("equal", label, role, p[worst], m[worst], apart[worst], apart_if_wrong.max(), tolerance)
+        error, error_if_wrong = (np.abs(factor * p - m) / size for factor in (1.0, self.wrong_factor))
+        worst = np.unravel_index(int(np.argmax(error)), error.shape)
+        self._add("equal", label, role, p[worst], m[worst], error[worst], error_if_wrong.max(), tolerance)
 
     def at_most(self, label: str, measured: ArrayLike, bound: ArrayLike, *, role: Role = "assumed") -> None:
         """No measured entry exceeds its bound, except by rounding."""
@@ -271,13 +289,13 @@ class Check:
         wrong, wrong_if_flipped = (float((~(sign * v > 0)).mean()) for sign in (1, -1))  # NaN is not positive
         self._add("positive", label, role, 1.0, 1.0 - wrong, wrong, wrong_if_flipped, allowed)
 
-    def within(self, label: str, apart: ArrayLike, radius: float, *, failure: float, role: Role = "assumed") -> None:
-        """All distances `apart` are within the radius, except for a share of at most `failure`.
+    def within(self, label: str, distance: ArrayLike, radius: float, *, failure: float, role: Role = "assumed") -> None:
+        """All distances are within the radius, except for a share of at most `failure`.
 
         The measurement compares `failure` with the share of distances outside.
         """
         outside, outside_if_wrong = (
-            float((~(np.asarray(apart) <= radius / factor)).mean()) for factor in (1.0, self.wrong_factor)
+            float((~(np.asarray(distance) <= radius / factor)).mean()) for factor in (1.0, self.wrong_factor)
         )
         self._add("within", label, role, failure, outside, outside / failure, outside_if_wrong / failure, 1.0)
 

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any, Final, Literal, get_args
 
-from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, WatchedSetting, assumed_setting
-from scansnap.claims.symmetry import is_symmetric
+import numpy as np
+
+from scansnap.claims.check import Check, Curve, Measurement, Role, Setting, TracedSetting, assumed_setting
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, short_repr, unknown
 from scansnap.runtime.formulas import readable
 from scansnap.runtime.machine import one_thread
-from scansnap.theory import Assumption, assumptions
+from scansnap.theory import Assumption, assumptions, symmetry
 from scansnap.theory.assumptions import AssumptionId
 from scansnap.validation.argument_types import ArgumentType, SequenceType
 from scansnap.validation.validate import validated
@@ -80,6 +81,15 @@ ASSUMED_ONLY: Final = "holds under its assumptions only"
 FAILS: Final = "fails"
 UNMET: Final = "assumptions not met"
 INAPPLICABLE: Final = "does not apply"
+
+
+def is_symmetric(classes: SequenceClasses) -> bool:
+    """Whether classes are interchangeable: (2) and (3) of Corollary 2, equally likely, evenly spread over queries."""
+    shape = symmetry(classes.probs[:, classes.contextual_tokens], query=classes.query)
+    per_query = np.unique(classes.query, return_counts=True)[1]
+    even = bool(np.ptp(classes.weights) < 1e-12 and np.ptp(per_query) == 0)
+    return shape.matching_distinct and shape.shared_common and even
+
 
 ASSUMED_THROUGHOUT: tuple[AssumptionId, ...] = ("query_of_next",)
 """What all of the paper assumes (Section 3.2)."""
@@ -168,8 +178,8 @@ class Claim:
         for words, met in (NEEDS[name] for name in self.needs):
             if not met(setting.classes):
                 raise InputError(f"{self.id} says nothing about these classes: it needs {words}.")
-        watched = WatchedSetting(**vars(setting))
-        check = Check(watched, self.wrong_factor, seed)
+        traced = TracedSetting(**vars(setting))
+        check = Check(traced, self.wrong_factor, seed)
         with one_thread():
             self.check(check)
         if not isinstance(check.curve, Curve | None):
@@ -179,7 +189,7 @@ class Claim:
                 f"{self.id} compares nothing under its assumptions: its check must call check.equal, or another "
                 "comparison, in the role 'assumed'."
             )
-        unread = tuple(watched.unread)
+        unread = tuple(traced.unread)
         return Verdict(self, setting, tuple(check.measurements), check.curve, drew=check.drew, unread=unread)
 
 

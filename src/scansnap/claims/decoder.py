@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scansnap import theory
 from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray, State, trajectory
-from scansnap.claims.sampling import sampled_logits
-from scansnap.claims.symmetry import symmetric_arguments
+from scansnap.claims.population import FloatArray, State, symmetric_flow, trajectory
+from scansnap.claims.sampling import sampled_decoder
 from scansnap.data.synthetic import single_common
-from scansnap.dynamics.train import train
-from scansnap.results.measure import one_head
 from scansnap.theory.reduced_dynamics import DecoderGradient
 
 
@@ -43,7 +38,7 @@ def theorem_1(check: Check) -> None:
     times = np.geomspace(100, 1e9, 15)
     e = theory.overlaps(theory.directions(check.setting.probs))
     iota, beta = theory.backpropagated_gradient(e, vocab_size=classes.vocab_size)
-    gamma = theory.speed(times, vocab_size=classes.vocab_size, num_classes=classes.num_classes, lr_y=check.setting.lr_y)
+    gamma = theory.speed(times, **check.setting.sizes, lr_y=check.setting.lr_y)
     lines = {"Theorem 1": theory.drive(e, beta, speed=gamma).mean(axis=1)}
     for gradient, role in GRADIENT_ROLES:
         states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
@@ -72,8 +67,8 @@ def theorem_1(check: Check) -> None:
 def theorem_5(check: Check) -> None:
     """Ten runs of 1,000 batch-1 steps.  W is matched with (M - 1) h*(N_n) zeta_n for whole N_n that add up to N."""
     steps = 1000
-    logits = sampled_logits(check, runs=10, steps=steps)
-    classes = check.setting.classes
+    classes, f = check.setting.classes, theory.directions(check.setting.probs)
+    logits = f @ sampled_decoder(check, runs=10, steps=steps)
     grown = theory.decoder_growth_steps(steps, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
     own = logits[:, np.arange(classes.num_classes), classes.next_token] / (classes.vocab_size - 1)
     counts = np.abs(own[..., None] - grown).argmin(axis=-1)
@@ -81,41 +76,22 @@ def theorem_5(check: Check) -> None:
     predicted = (classes.vocab_size - 1) * grown[counts][..., None] * zeta
     check.equal("W with whole counts N_n", predicted, logits, tolerance=1e-8)
     check.equal("sum of the counts", counts.sum(axis=1), steps, tolerance=1e-12)
-    f = theory.directions(check.setting.probs)
     cases: tuple[tuple[DecoderGradient, float, Role], ...] = (
         ("modified", 0.0, "assumed"),
         ("true", 0.0, "beyond"),
         ("modified", check.setting.lr_y, "beyond"),
     )
     closed = np.array([theory.decoder(f, w) for w in predicted])
-    shown = np.ravel(
-        closed[0][:, classes.next_token]
-    )  # the first run's entries at next tokens, which are the large ones
-    order = np.argsort(shown)
+    shown = closed[0][:, classes.next_token]  # the first run's entries at next tokens, which are the large ones
     lines: dict[str, FloatArray] = {}
     for gradient, lr_z, role in cases:
-        trained = one_head(
-            train(
-                classes,
-                lr_y=check.setting.lr_y,
-                lr_z=lr_z,
-                steps=steps,
-                batch_size=1,
-                seq_len=math.inf,
-                seeds=check.seeds(10),
-                decoder_gradient=gradient,
-                dtype="float64",
-                record_every=steps,
-                record=("decoder",),
-                progress=False,
-            )
-        )["decoder"].values[:, -1]
+        measured = sampled_decoder(check, runs=10, steps=steps, lr_z=lr_z, decoder_gradient=gradient)
         label = f"Y, {gradient} gradient" + (", attention learned at eta_Z = eta_Y" if lr_z else "")
-        check.equal(label, closed, trained, tolerance=1e-6, role=role)
-        lines[label] = np.ravel(trained[0][:, classes.next_token])[order]
-    check.curve = Curve(
-        shown[order],
-        {**lines, "equal": shown[order]},
+        check.equal(label, closed, measured, tolerance=1e-6, role=role)
+        lines[label] = measured[0][:, classes.next_token]
+    check.curve = Curve.sorted(
+        shown,
+        {**lines, "equal": shown},
         "Y of a token at a next token, Theorem 5",
         "the same after 1,000 sampled steps",
         log_x=False,
@@ -135,11 +111,7 @@ def theorem_5(check: Check) -> None:
 def corollary_1(check: Check) -> None:
     """|e_n - alpha_n| along flows with attention fixed, and at the times predicted for eps = 0.1, 0.01, 10^-4."""
     classes = check.setting.classes
-    arguments: dict[str, Any] = {
-        "vocab_size": classes.vocab_size,
-        "num_classes": classes.num_classes,
-        "lr_y": check.setting.lr_y,
-    }
+    arguments: dict[str, Any] = {**check.setting.sizes, "lr_y": check.setting.lr_y}
     eps = np.array([0.1, 0.01, 1e-4])
     exact = theory.steps_to_reach(eps, **arguments)
     times = np.unique(np.concatenate([np.geomspace(1, 1e9, 37), exact]))
@@ -148,7 +120,7 @@ def corollary_1(check: Check) -> None:
     lines = {"Corollary 1": theory.residual_norm(times, **arguments)}
     for gradient, role in GRADIENT_ROLES:
         states, _ = trajectory(classes, times=times, lr_y=check.setting.lr_y, lr_z=0.0, decoder_gradient=gradient)
-        norms = np.array([_residual_norms(state.direction @ state.decoder, classes.next_token) for state in states])
+        norms = np.array([np.linalg.norm(state.measured.residual, axis=1) for state in states])
         lines[f"measured, {gradient} gradient"] = norms.mean(axis=1)
         check.equal(
             f"|e_n - alpha_n|, {gradient} gradient",
@@ -166,15 +138,6 @@ def corollary_1(check: Check) -> None:
             role=role,
         )
     check.curve = Curve(times, lines, "steps", "|e_n - alpha_n|", log_y=True)
-
-
-def _residual_norms(logits: FloatArray, next_token: NDArray[np.int64]) -> FloatArray:
-    """|e_n - alpha_n| of each class from its logits w_n."""
-    alpha = np.exp(logits - logits.max(axis=1, keepdims=True))
-    alpha /= alpha.sum(axis=1, keepdims=True)
-    own = np.arange(len(alpha)), next_token
-    alpha[own] = 0
-    return np.sqrt(alpha.sum(axis=1) ** 2 + (alpha**2).sum(axis=1))
 
 
 @claim(
@@ -199,12 +162,7 @@ def remark_1(check: Check) -> None:
     f = states[0].direction
     rho = float(theory.overlaps(f)[0, 1])
     published = theory.shared_overlap_logits(
-        times,
-        rho,
-        next_token=classes.next_token,
-        vocab_size=classes.vocab_size,
-        num_classes=classes.num_classes,
-        lr_y=check.setting.lr_y,
+        times, rho, next_token=classes.next_token, **check.setting.sizes, lr_y=check.setting.lr_y
     )
     measured = np.array([f @ state.decoder for state in states])
     check.equal("logits w_n, published", published, measured, tolerance=0.02)
@@ -222,7 +180,7 @@ def remark_1(check: Check) -> None:
     )
     check.equal(
         "rate of the own logit at the start, 1 - rho (K-1)/(M-1)",
-        (1 - 1 / size) * theory.shared_overlap_rate(rho, vocab_size=size, num_classes=classes.num_classes),
+        (1 - 1 / size) * theory.shared_overlap_rate(rho, **check.setting.sizes),
         classes.num_classes * start,
         tolerance=1e-9,
         role="corrected",
@@ -237,7 +195,7 @@ def remark_1(check: Check) -> None:
         tolerance=0.02,
         role="contrast",
     )
-    reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=0.0)
+    reduced = symmetric_flow(check.setting, times, lr_y=check.setting.lr_y, lr_z=0.0)
     loss = result["loss"].values[0]
     check.equal("loss, symmetric equations", -np.log1p(-reduced.residual) / loss, 1.0, tolerance=1e-4, role="corrected")
     check.curve = Curve(
@@ -277,7 +235,7 @@ def effective_rate(check: Check) -> None:
     _, published = theory.backpropagated_gradient(theory.overlaps(states[0].direction), vocab_size=classes.vocab_size)
     beta = np.array([m.beta[0, 1] for m in measured])
     check.equal("beta, Theorem 1 at any rate", published[0, 1] / beta, 1.0, tolerance=0.05)
-    reduced = theory.symmetric_flow(times, **symmetric_arguments(classes), lr_y=check.setting.lr_y, lr_z=0.0)
+    reduced = symmetric_flow(check.setting, times, lr_y=check.setting.lr_y, lr_z=0.0)
     distinct = np.searchsorted(classes.contextual_tokens, classes.distinct_tokens(0))
     drives = np.array([m.token_drive[0, distinct] for m in measured])
     check.equal(

@@ -1,4 +1,4 @@
-"""Sentences of Sections 3, 7 and 9 about LayerNorm, hierarchies of tokens, and spurious tokens."""
+"""Sentences of Sections 3, 7 and 9 about LayerNorm, few tokens and spurious tokens; TF-IDF; and what T counts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from scansnap import theory
 from scansnap.claims.check import Check, Curve, Setting
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray
-from scansnap.data.sampling import sample_counts
+from scansnap.claims.population import FloatArray, flow_logits, trained
+from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.data.synthetic import syn_medium, synthetic
-from scansnap.dynamics.flow import flow
+from scansnap.data.synthetic import syn_medium, syn_small, synthetic
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
 from scansnap.runtime.errors import InputError
 
 
-def widened(classes: SequenceClasses, vocab_size: int) -> SequenceClasses:
-    """The classes with further tokens that never occur."""
+def resized(classes: SequenceClasses, vocab_size: int) -> SequenceClasses:
+    """The classes in a vocabulary of another size, whose further tokens never occur."""
     return SequenceClasses.from_supports(
         tokens=[classes.support(i) for i in range(classes.num_classes)],
         probs=[classes.support_probs(i) for i in range(classes.num_classes)],
@@ -51,43 +50,40 @@ def layer_norm(check: Check) -> None:
     sizes = np.array([own, *(m for m in (1000, 3000, 10_000) if m > own)])
     if len(sizes) < 3:
         raise InputError(f"layer_norm widens the vocabulary up to 10,000 tokens: give classes of fewer than {own}.")
-    apart = np.array([_apart(check, widened(classes, int(size))) for size in sizes])
+    difference = np.array([_difference(check, resized(classes, int(size))) for size in sizes])
     large = sizes >= 1000
-    slope = np.polyfit(np.log(sizes[large]), np.log(apart[large]), 1)[0]
+    slope = np.polyfit(np.log(sizes[large]), np.log(difference[large]), 1)[0]
     check.equal("exponent in M of the difference of Z, up to logarithms", -1.0, slope, tolerance=0.3)
-    check.at_most("difference of Z over the largest z, M = 10,000", apart[-1], 0.02)
-    check.at_most(f"difference of Z over the largest z, M = {own}", apart[0], 0.1, role="beyond")
-    c = classes.probs[:, classes.contextual_tokens]
+    check.at_most("difference of Z over the largest z, M = 10,000", difference[-1], 0.02)
+    check.at_most(f"difference of Z over the largest z, M = {own}", difference[0], 0.1, role="beyond")
     centered = classes.probs - classes.probs.mean(axis=1, keepdims=True)
     explicit = theory.overlaps(centered / np.linalg.norm(centered, axis=1, keepdims=True))
-    check.equal("overlaps by the closed form", theory.layer_overlaps(c, vocab_size=own), explicit, tolerance=1e-9)
+    check.equal(
+        "overlaps by the closed form",
+        theory.layer_overlaps(check.setting.probs, vocab_size=own),
+        explicit,
+        tolerance=1e-9,
+    )
     check.curve = Curve(
         sizes.astype(float),
-        {"measured": apart, "in proportion to 1/M": apart[-1] * sizes[-1] / sizes},
+        {"measured": difference, "in proportion to 1/M": difference[-1] * sizes[-1] / sizes},
         "M",
         "largest difference of Z / largest z",
         log_y=True,
     )
 
 
-def _apart(check: Check, classes: SequenceClasses) -> float:
+def _difference(check: Check, classes: SequenceClasses) -> float:
     """The largest difference of Z after 1,000 steps between the two normalizations, over the largest entry."""
     z = [
-        one_head(
-            flow(
-                classes,
-                lr_y=check.setting.lr_y,
-                lr_z=check.setting.lr_z,
-                times=[1000.0],
-                normalization=name,
-                record=("attention_logits",),
-                progress=False,
-            )
-        )["attention_logits"].values
+        flow_logits(classes, times=[1000.0], **check.setting.rates, normalization=name).values
         for name in ("l2", "layer")
     ]
     return float(np.abs(z[1] - z[0]).max() / np.abs(z[0]).max())
 
+
+PUBLISHED: dict[str, Any] = {"steps": 100, "batch_size": 128, "seq_len": 128, "momentum": 0.9}
+"""The options of the paper's synthetic experiments."""
 
 FACTORS = np.array([0.5, 1.0, 3.0, 10.0, 30.0, 100.0])
 """eta_Z in units of the setting's; the first three are those of Figure 6."""
@@ -107,27 +103,10 @@ FACTORS = np.array([0.5, 1.0, 3.0, 10.0, 30.0, 100.0])
 )
 def few_tokens(check: Check) -> None:
     """e^entropy of attention on distinct tokens after 100 published updates, 20 seeds, at six rates eta_Y = eta_Z."""
-    classes = check.setting.classes
-    number = []
-    for factor in FACTORS:
-        entropy = one_head(
-            train(
-                classes,
-                lr_y=factor * check.setting.lr_y,
-                lr_z=factor * check.setting.lr_z,
-                steps=100,
-                batch_size=128,
-                seq_len=128,
-                momentum=0.9,
-                init="uniform",
-                seeds=check.seeds(20),
-                record_every=100,
-                record=("entropy", "attention"),
-                progress=False,
-            )
-        )["entropy"]
-        number.append(float(np.exp(entropy.isel(step=-1)).mean()))
-    tokens = np.array(number)
+    options: dict[str, Any] = {**PUBLISHED, "init": "uniform", "seeds": check.seeds(20)}
+    rates = [{name: factor * rate for name, rate in check.setting.rates.items()} for factor in FACTORS]
+    entropies = [trained(check.setting.classes, "entropy", **rate, **options) for rate in rates]
+    tokens = np.array([float(np.exp(entropy).mean()) for entropy in entropies])
     check.at_most("tokens at the published rates", tokens[:3], 2.0)
     check.at_least("tokens at the published rates, from below", tokens[:3], 3.0, role="corrected")
     check.at_most("tokens at a hundred times the middle rate", tokens[-1], 2.0, role="corrected")
@@ -174,8 +153,7 @@ def spurious_tokens(check: Check) -> None:
     shares = []
     for size in sizes:
         options: dict[str, Any] = {
-            "lr_y": check.setting.lr_y,
-            "lr_z": check.setting.lr_z,
+            **check.setting.rates,
             "steps": 100,
             "batch_size": None,
             "seq_len": SEQ_LEN,
@@ -228,3 +206,86 @@ def look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.
     tokens = classes.contextual_tokens
     seen: FloatArray = np.array([counts[owner == k].sum(axis=0)[tokens] for k in range(classes.num_classes)])
     return np.asarray((seen > 0) & ((seen > 0).sum(axis=0) == 1) & (classes.token_kinds[tokens] == "common"))
+
+
+@claim(
+    "Attention is a learnable TF-IDF: tokens of many classes lose weight, frequent tokens of one class gain it.",
+    where="the authors' slides",
+    category="holds under its assumptions",
+    conditions="Syn-Small as published: SGD with momentum, batch 128, $T = 128$, 100 iterations",
+    setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
+    wrong_factor=-1.0,
+    needs=("distinct tokens everywhere", "common tokens"),
+)
+def tf_idf(check: Check) -> None:
+    """Attention of twenty published runs against P(l|n) ln(K/|Omega(l)|): order, likeness, and amount."""
+    classes = check.setting.classes
+    recorded = one_head(
+        train(
+            classes,
+            **check.setting.rates,
+            **PUBLISHED,
+            seeds=check.seeds(20),
+            record_every=10,
+            record=("attention",),
+            progress=False,
+        )
+    )["attention"]
+    attention = recorded.mean("run").transpose("step", "class", "token").values
+    probs = check.setting.probs
+    weights = theory.tf_idf(probs)
+    distinct = classes.kinds_of(classes.contextual_tokens) == "distinct"
+    lifts, orders = [], []
+    for n in range(classes.num_classes):
+        present = probs[n] > 0
+        lift = attention[-1, n, present] / probs[n, present]
+        lifts.append(lift[distinct[present]].min() - lift[~distinct[present]].max())
+        by_prob = attention[-1, n, present & distinct][np.argsort(probs[n, present & distinct])]
+        orders.append(np.diff(by_prob))
+    check.positive("attention per probability: least distinct minus most common token", np.array(lifts), role="assumed")
+    check.positive("attention rises with P(l|n) among distinct tokens", np.concatenate(orders), role="assumed")
+    likeness = np.array(
+        [[_cosine(attention[s, n], weights[n]) for n in range(len(probs))] for s in range(len(attention))]
+    )
+    raw = np.array([_cosine(probs[n], weights[n]) for n in range(len(probs))])
+    check.positive("likeness (cosine) to TF-IDF gained in training", likeness[-1] - raw)
+    check.equal("attention equals TF-IDF: 1 - cosine", 1.0, likeness[-1], tolerance=0.02, role="beyond")
+    check.equal(
+        "attention of the most frequent distinct token against its TF-IDF weight",
+        weights.max(axis=1),
+        attention[-1].max(axis=1),
+        tolerance=0.1,
+        role="beyond",
+    )
+    check.curve = Curve(
+        recorded["step"].values.astype(float),
+        {
+            "attention and TF-IDF": likeness.mean(axis=1),
+            "frequencies and TF-IDF": np.full(len(likeness), raw.mean()),
+        },
+        "updates",
+        "cosine",
+        log_x=False,
+    )
+
+
+def _cosine(a: FloatArray, b: FloatArray) -> float:
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+@claim(
+    "The query is $x_{T-1}$ and the next token $x_T$, counted from zero as in Table 1: $x_T$ and $x_{T+1}$ of the "
+    "main text.",
+    where="Table 1, with Section 3",
+    category="holds",
+    setting=lambda: Setting(syn_small(), lr_y=1.0, lr_z=1.0),
+)
+def table_1(check: Check) -> None:
+    """Contextual tokens before the query in sampled sequences of T = 128, and the position of the query."""
+    classes = check.setting.classes
+    length = 128
+    sequences, owner = sample_sequences(classes, num=200, seq_len=length, seed=check.seeds(1)[0])
+    is_query = sequences == classes.query[owner][:, None]
+    index = length - 1.0 - is_query[:, ::-1].argmax(axis=1)  # of its last occurrence, from zero
+    check.equal("index of the query, Table 1", length - 1.0, index, tolerance=1e-9)
+    check.equal("position of the query, main text", float(length), index + 1, tolerance=1e-9)

@@ -1,4 +1,4 @@
-"""Lemmas 5 to 9: how the decoder grows when attention is fixed."""
+"""Lemmas 5 to 9, Remarks 2 and 3: how the decoder grows when attention is fixed, in steps and in continuous time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from scansnap import theory
-from scansnap.claims.check import GRADIENT_ROLES, Check, Curve
+from scansnap.claims.check import FORM_ROLES, GRADIENT_ROLES, Check, Curve
 from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray, trajectory
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
 from scansnap.theory.growth import growth_rate
+
+SIZES = np.array([1e2, 1e3, 1e4, 1e6, 1e9])
 
 
 @claim(
@@ -113,17 +115,14 @@ def lemma_7(check: Check) -> None:
         check.positive(f"h* - h + rounding at eta_Y = {rate:g}", gap + 1e-12 * steps + 1e-300)
         check.at_most(f"h* - h at eta_Y = {rate:g}", gap, 2 * rate / size)
         check.at_most(f"what is left of the gap at the end, eta_Y = {rate:g}", gap[-1] / gap.max(), 0.02)
-    rate = check.setting.lr_y
-    gap = theory.decoder_growth_steps(20_000, vocab_size=size, lr_y=rate) - theory.decoder_growth(
-        np.arange(20_001), vocab_size=size, lr_y=rate
-    )
-    check.curve = Curve(
-        np.arange(1.0, 20_001),
-        {"h* - h": gap[1:], "2 eta_Y / M": np.full(20_000, 2 * rate / size)},
-        "updates of one class",
-        "gap",
-        log_y=True,
-    )
+        if rate == check.setting.lr_y:
+            check.curve = Curve(
+                np.arange(1.0, 20_001),
+                {"h* - h": gap[1:], "2 eta_Y / M": np.full(20_000, 2 * rate / size)},
+                "updates of one class",
+                "gap",
+                log_y=True,
+            )
 
 
 @claim(
@@ -151,15 +150,14 @@ def lemma_8(check: Check) -> None:
     scale = np.log(np.log(size)) / np.log(size)
     check.at_most("omega_1 against 2 lnln M / ln M", omega_1, 2 * scale)
     check.at_least("omega_1 against lnln M / (2 ln M)", omega_1, scale / 2)
-    order = np.argsort(size)
-    check.curve = Curve(
-        size[order],
+    check.curve = Curve.sorted(
+        size,
         {
-            "omega_1": omega_1[order],
-            "2 lnln M / ln M": 2 * scale[order],
-            "lnln M / (2 ln M)": scale[order] / 2,
-            "omega_0": omega_0[order],
-            "2/(M^0.99 ln M)": (2 / (size**0.99 * np.log(size)))[order],
+            "omega_1": omega_1,
+            "2 lnln M / ln M": 2 * scale,
+            "lnln M / (2 ln M)": scale / 2,
+            "omega_0": omega_0,
+            "2/(M^0.99 ln M)": 2 / (size**0.99 * np.log(size)),
         },
         "M",
         "omega_0, omega_1 and their bounds",
@@ -179,7 +177,7 @@ def lemma_8(check: Check) -> None:
 def lemma_9(check: Check) -> None:
     """Two-sided bounds from Eqs. 54 and 57; gamma measured along flows with attention fixed, both decoder gradients."""
     classes, rate = check.setting.classes, check.setting.lr_y
-    arguments = {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes, "lr_y": rate}
+    arguments = {**check.setting.sizes, "lr_y": rate}
     first, second = float(theory.scan_end(**arguments)), float(theory.snap_start(**arguments))
     times = np.unique(np.concatenate([np.geomspace(1, first, 25), np.geomspace(second, 1e12, 25)]))
     early, late = times <= first, times >= second
@@ -200,4 +198,174 @@ def lemma_9(check: Check) -> None:
         "speed gamma",
         log_y=True,
         marks={"t'_0": first, "t_0": second},
+    )
+
+
+def _shift(steps: int, *, vocab_size: float, lr_y: float) -> tuple[FloatArray, FloatArray]:
+    """c with h*(s) = h(s + c) and h*(s), for s from 1 to `steps`."""
+    growth = theory.decoder_growth_steps(steps, vocab_size=vocab_size, lr_y=lr_y)[1:]
+    return theory.growth_time(growth, vocab_size=vocab_size, lr_y=lr_y) - np.arange(1, steps + 1), growth
+
+
+@claim(
+    r"There is a $c$ of order one with $h^*(s) \le h(s + c)$ for all $s \le \ln M/\eta_Y$.",
+    where="Lemma 7 (a), second sentence",
+    category="sharpened",
+    conditions=r"$\eta_Y$ of order one",
+    wrong_factor=1.4,
+    depends_on="K, M and the rates",
+)
+def lemma_7_shift(check: Check) -> None:
+    """The shift c at every step up to ln M/eta_Y for M from 100 to 10^9; the bounds of theory.shift_bounds."""
+    rate = check.setting.lr_y
+    last, least, most = [], [], []
+    for size in SIZES:
+        shift, growth = _shift(max(1, int(math.log(size) / rate)), vocab_size=size, lr_y=rate)
+        bounds = theory.shift_bounds(growth, vocab_size=size, lr_y=rate)
+        rounding = 1e-9 * np.arange(1, len(shift) + 1)
+        check.at_most(f"c against one, M = {size:g}", shift, 1.0)
+        check.at_most(f"c against its upper bound, M = {size:g}", shift, bounds.most + rounding)
+        check.at_least(f"c against its lower bound, M = {size:g}", shift + rounding, bounds.least)
+        last.append(shift[-1])
+        least.append(bounds.least[-1])
+        most.append(bounds.most[-1])
+    limit = math.log1p(0.5671432904) / 2
+    check.curve = Curve(
+        SIZES,
+        {
+            "largest c": np.array(last),
+            "its upper bound": np.array(most),
+            "its lower bound": np.array(least),
+            "limit as eta_Y -> 0, 1/2 ln 1.567": np.full(len(SIZES), limit),
+        },
+        "M",
+        "c with h*(s) = h(s + c) at s = ln M/eta_Y, rounded down",
+    )
+
+
+@claim(
+    r"With a constant $c$ of order $\ln M$, $h(s) \le h^*(s) \le h(s + c)$ for all $s > s_1$.",
+    where="Remark 2",
+    category="too strong",
+    conditions=r"$\eta_Y$ of order one, $s$ up to $M^2/(2 \eta_Y)$, which the text does not say",
+    wrong_factor=20.0,
+    correction=r"the shift $c$ is $\frac{1}{2} \ln((M - 1 + e^{M h^*})/M)$ up to a factor $1 + O(\eta_Y)$ "
+    r"(theory.shift_bounds), which grows like $\frac{1}{2} \ln(\eta_Y s)$: no constant is enough, $\ln M$ is up to "
+    r"about $s = M^2/\eta_Y$, and $h^* - h$ falls like $\ln s/s$; the text's $h^* - h = O(\ln M/(M t))$ leaves out "
+    "what each step adds to the gap",
+    depends_on="K, M and the rates",
+)
+def remark_2(check: Check) -> None:
+    """The shift c at each of the first 20,000 steps, from s = 0; with M = 100 up to ten times M^2/eta_Y."""
+    size, rate = check.setting.classes.vocab_size, check.setting.lr_y
+    lines = {}
+    for which, m, steps in (("the setting", size, 20_000), ("M = 100", 100, math.ceil(1e5 / rate))):
+        shift, growth = _shift(steps, vocab_size=m, lr_y=rate)
+        s = np.arange(1.0, steps + 1)
+        early = s <= m**2 / (2 * rate)
+        bounds = theory.shift_bounds(growth, vocab_size=m, lr_y=rate)
+        check.at_most(f"c against ln M up to M^2/(2 eta_Y), {which}", shift[early], math.log(m))
+        check.positive(f"c, up to rounding, {which}", shift + 1e-9 * s)
+        if not early.all():
+            check.at_most(f"c against ln M later, {which}", shift[~early], math.log(m), role="beyond")
+        check.at_most(f"c against its upper bound, {which}", shift, bounds.most + 1e-9 * s, role="corrected")
+        check.at_least(f"c against its lower bound, {which}", shift + 1e-9 * s, bounds.least, role="corrected")
+        places = np.unique(np.geomspace(1, steps, 61).astype(int)) - 1
+        if which == "M = 100":
+            lines = {
+                "c": shift[places],
+                "1/2 ln((M - 1 + e^(M h*))/M)": np.log((m - 1 + np.exp(m * growth[places])) / m) / 2,
+                "ln M": np.full(len(places), math.log(m)),
+            }
+            check.curve = Curve(
+                s[places],
+                lines,
+                "updates of one class, M = 100",
+                "c with h*(s) = h(s + c)",
+                marks={"M^2/eta_Y": m**2 / rate},
+            )
+
+
+@claim(
+    r"$h$ is of order $\ln(M \eta_Y s)/M$ from $s_1 = 2 \ln(1 + w_1)/\eta_Y$ on.",
+    where="Remark 2, last step",
+    category="misprint",
+    wrong_factor=20.0,
+    correction=r"$s_1 = 2 (1 + w_1) \ln M / \eta_Y$, as in Lemma 9; for the remark's conclusion see remark_2",
+    depends_on="K, M and the rates",
+)
+def remark_2_start(check: Check) -> None:
+    """Whether exp(M h) has overtaken (M - 1) M h, on which the order rests, at s_1 as printed and as it should be."""
+    size, rate = check.setting.classes.vocab_size, check.setting.lr_y
+    starts = {form: float(theory.shift_start(vocab_size=size, lr_y=rate, form=form)) for form, _ in FORM_ROLES}
+    for form, role in FORM_ROLES:
+        h = float(theory.decoder_growth(starts[form], vocab_size=size, lr_y=rate))
+        check.at_least(
+            f"exp(M h)/((M - 1) M h) at s_1, {form} form", math.exp(size * h) / ((size - 1) * size * h), 1.0, role=role
+        )
+    times = np.geomspace(min(starts.values()) / 10, max(starts.values()) * 10, 81)
+    scaled = size * theory.decoder_growth(times, vocab_size=size, lr_y=rate)
+    check.curve = Curve(
+        times,
+        {"exp(M h) / ((M - 1) M h)": np.exp(scaled) / ((size - 1) * scaled), "overtaken": np.ones(len(times))},
+        "updates of one class",
+        "exp(M h) / ((M - 1) M h)",
+        log_y=True,
+        marks={"s_1, published": starts["published"], "s_1, exact": starts["exact"]},
+    )
+
+
+@claim(
+    r"For $M \gg 100$ and $\eta_Y \gg M^{-0.99}$, $\exp(M h) - (M - 1) M h$ has a single zero from the first update "
+    "on.",
+    where="Remark 3",
+    category="sharpened",
+    conditions=r"$M \gg 100$, $M^{-0.99} \ll \eta_Y < 1$",
+    wrong_factor=1.5,
+    depends_on="K, M and the rates",
+)
+def remark_3(check: Check) -> None:
+    """h(1) against the lower zero of Lemma 8, and changes of sign from the first update on, for M from 100 to 10^9.
+
+    At the lower zero e^y = (M - 1) y with y = M h, so y = 1/(M - 1) + O(M^-2), and by Eq. 45 it is passed when
+    M eta_Y t = e^y - 1 + (M - 1) y = 2 (M - 1) y - 1 = 1 + O(1/M).  So at t = 1 it is behind exactly if eta_Y exceeds
+    (1 + O(1/M))/M, which is less than the remark asks for.
+    """
+    low = SIZES ** -(2 - theory.growth_crossings(vocab_size=SIZES).omega_0)
+    least = theory.growth_time(low, vocab_size=SIZES, lr_y=1.0)  # the rate at which h(1) is the lower zero
+    rates = {"ten times M^-0.99": 10 * SIZES**-0.99, "1.01 times the least rate": 1.01 * least}
+    for name, rate in rates.items():
+        first = theory.decoder_growth(1.0, vocab_size=SIZES, lr_y=rate)
+        check.at_least(f"h(1) over the lower zero, {name}", first / low, 1.0)
+        times = np.geomspace(1, 1e3 * np.log(SIZES) / rate, 2001)
+        scaled = SIZES * theory.decoder_growth(times, vocab_size=SIZES, lr_y=rate)
+        signs = np.exp(scaled) > (SIZES - 1) * scaled
+        check.equal(f"zeros from the first update on, {name}", 1.0, np.diff(signs, axis=0).sum(axis=0), tolerance=1e-9)
+    too_slow = theory.decoder_growth(1.0, vocab_size=SIZES, lr_y=0.99 * least)
+    check.at_most("h(1) over the lower zero, 0.99 of the least rate", too_slow / low, 1.0)
+    check.equal("M times the least rate", 1.0, SIZES * least, tolerance=0.03)
+    check.curve = Curve(SIZES, {"least rate": SIZES * least, "the remark's M^-0.99": SIZES**0.01}, "M", "M eta_Y")
+
+
+@claim(
+    r"$1/M^{1 - w_0} > 1/M^{0.99}$, where $w_0 \ll 0.01$.",
+    where="Remark 3, first sentence",
+    category="misprint",
+    conditions=r"$M \gg 100$",
+    wrong_factor=1.1,
+    correction=r"$1/M^{1 - w_0} < 1/M^{0.99}$, as $w_0 < 0.01$; $\eta_Y \gg M^{-0.99}$, which the paper assumes from "
+    "there on, is enough for the remark, and more than enough",
+    depends_on="K, M and the rates",
+)
+def remark_3_order(check: Check) -> None:
+    """M^(1 - w_0) and M^0.99 for M from 100 to 10^9."""
+    size = np.unique(np.append(SIZES, max(100.0, check.setting.classes.vocab_size)))
+    ratio = size ** (0.01 - theory.growth_crossings(vocab_size=size).omega_0)
+    check.at_most("M^(1 - w_0)/M^0.99", ratio, 1.0)
+    check.at_least("M^(1 - w_0)/M^0.99, the other way round", ratio, 1.0, role="corrected")
+    check.curve = Curve(
+        size,
+        {"M^(1 - w_0)/M^0.99": ratio, "the printed sign needs less than": np.ones(len(size))},
+        "M",
+        "M^(1 - w_0)/M^0.99",
     )

@@ -42,10 +42,9 @@ def _bounded(check: Check, name: str, label: str, bound: str) -> None:
             top += [b.largest_overlap_most for b in finite]
             measured += values
             most += limits
-    order = np.argsort(top)
-    check.curve = Curve(
-        np.array(top)[order],
-        {label: np.array(measured)[order], bound: np.array(most)[order]},
+    check.curve = Curve.sorted(
+        top,
+        {label: measured, bound: most},
         "|lambda_1| of the setting and of 200 random matrices",
         label,
         log_y=True,
@@ -82,11 +81,9 @@ def lemma_14(check: Check) -> None:
             pairs.append(np.array([spectra, np.concatenate(inverse)]))  # lambda/(1 + lambda) keeps the order
             check.equal(f"eigenvalues of E', {source}", spectra / (1 + spectra), pairs[-1][1], tolerance=1e-9)
     x, measured = np.concatenate(pairs, axis=1)
-    order = np.argsort(x)
-    x = x[order]
-    check.curve = Curve(
+    check.curve = Curve.sorted(
         x,
-        {"lambda/(1 + lambda)": x / (1 + x), "measured": measured[order]},
+        {"lambda/(1 + lambda)": x / (1 + x), "measured": measured},
         "eigenvalue lambda of E",
         "eigenvalue of E'",
         log_x=False,
@@ -125,13 +122,9 @@ def lemma_16(check: Check) -> None:
             overlap.extend(largest[largest > 1e-9])
             diagonal.extend(entries[largest > 1e-9])
     # -E'_nn is of the order of the squared overlaps: in these units small entries can be seen
-    order = np.argsort(overlap)
-    check.curve = Curve(
-        np.array(overlap)[order],
-        {
-            "measured": (np.array(diagonal) / np.square(overlap))[order],
-            "must be above": np.zeros(len(overlap)),
-        },
+    check.curve = Curve.sorted(
+        overlap,
+        {"measured": np.array(diagonal) / np.square(overlap), "must be above": np.zeros(len(overlap))},
         "largest overlap of class n, in the setting and in 200 random matrices",
         "-E'_nn / (largest overlap)^2",
         dots=("measured",),
@@ -222,13 +215,9 @@ def equation_93(check: Check) -> None:
             bounds = [theory.diagonal_bound(e, form=form) for e in weak]
             check.at_least(f"-E'_nn, {form} bound, {which}", least, bounds, role=role)
             lines.setdefault(f"{form} bound", []).extend(bounds / least)
-    order = np.argsort(top)
-    check.curve = Curve(
-        np.array(top)[order],
-        {
-            **{name: np.array(values)[order] for name, values in lines.items()},
-            "what a lower bound may be": np.ones(len(top)),
-        },
+    check.curve = Curve.sorted(
+        top,
+        {**lines, "what a lower bound may be": np.ones(len(top))},
         "|lambda_1| of matrices with |lambda_1| < 1/K",
         "bound / least -E'_nn",
         log_x=False,

@@ -1,26 +1,31 @@
-"""The engine's population gradient at any state, on plain arrays, with which the claims compare the theory."""
+"""Exact dynamics, with which the claims compare the theory: flows, gradients at a state, and trained runs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.integrate import cumulative_simpson
 
+from scansnap import theory
+from scansnap.claims.check import Setting
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.dynamics.compiled.gradient_at import first_gradient
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.train import train
 from scansnap.results.measure import one_head
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import physical_memory
 from scansnap.systems.yz.compact import CompactLayout
-from scansnap.theory import MeasuredGradient, directions, measured_gradient
-from scansnap.theory.reduced_dynamics import DecoderGradient
+from scansnap.theory.reduced_dynamics import DecoderGradient, SymmetricTrajectory
 
 FloatArray = NDArray[np.float64]
 
@@ -38,11 +43,11 @@ class State:
         """f_n (K x S)."""
         order = np.argsort(self.classes.queries)
         row = order[np.searchsorted(self.classes.queries, self.classes.query, sorter=order)]
-        return directions(self.classes.probs[:, self.classes.contextual_tokens], self.attention_logits[row])
+        return theory.directions(self.classes.probs[:, self.classes.contextual_tokens], self.attention_logits[row])
 
     @property
-    def measured(self) -> MeasuredGradient:
-        return measured_gradient(self.direction, self.decoder, next_token=self.classes.next_token)
+    def measured(self) -> theory.MeasuredGradient:
+        return theory.measured_gradient(self.direction, self.decoder, next_token=self.classes.next_token)
 
     def velocity(self, *, modified: bool = False) -> tuple[FloatArray, FloatArray]:
         """dY/dt (S x M) and dz/dt (Q x S) at unit rates, by the engine.
@@ -69,9 +74,7 @@ def trajectory(
     classes: SequenceClasses,
     *,
     times: FloatArray,
-    lr_y: float,
-    lr_z: float,
-    decoder_gradient: DecoderGradient = "true",
+    **options: Any,
 ) -> tuple[list[State], xr.Dataset]:
     """The states of `flow` from zero at the times, and its result."""
     needed = 3 * 8 * len(times) * len(classes.contextual_tokens) * classes.vocab_size
@@ -83,12 +86,10 @@ def trajectory(
     result = one_head(
         flow(
             classes,
-            lr_y=lr_y,
-            lr_z=lr_z,
             times=times,
-            decoder_gradient=decoder_gradient,
             record=("loss", "attention", "attention_logits", "decoder"),
             progress=False,
+            **options,
         )
     )
     states = [
@@ -96,3 +97,52 @@ def trajectory(
         for i in range(len(times))
     ]
     return states, result
+
+
+def flow_logits(classes: SequenceClasses, *, times: Sequence[float] | FloatArray, **options: Any) -> xr.DataArray:
+    """Z of `flow` (time, query, token) over the contextual tokens."""
+    result = flow(classes, times=times, record=("attention_logits",), progress=False, **options)
+    return one_head(result)["attention_logits"].isel(run=0).transpose("time", "query", "token")
+
+
+def trained(classes: SequenceClasses, quantity: str, *, steps: int, **options: Any) -> FloatArray:
+    """A quantity after the last of `steps` of `train`, runs on the first axis."""
+    result = train(classes, steps=steps, record_every=steps, record=(quantity,), progress=False, **options)
+    return np.asarray(one_head(result)[quantity].isel(step=-1).values)
+
+
+def integral(drive: FloatArray, times: FloatArray) -> FloatArray:
+    """int drive dt = int drive t d ln t up to each time; before the first time drive is in proportion to t."""
+    return cumulative_simpson(drive * times, x=np.log(times), initial=0) + drive[0] * times[0] / 2
+
+
+def symmetric_arguments(classes: SequenceClasses) -> dict[str, Any]:
+    """Probabilities and sizes of symmetric classes, the arguments of `theory.symmetric_flow`."""
+    ids, probs = classes.support(0), classes.support_probs(0)
+    common = np.isin(ids, classes.common_tokens)
+    return {
+        "distinct_probs": probs[~common],
+        "common_probs": probs[common],
+        "num_classes": classes.num_classes,
+        "vocab_size": classes.vocab_size,
+        "classes_per_query": classes.num_classes // len(classes.queries),
+    }
+
+
+def symmetric_flow(
+    setting: Setting, times: ArrayLike, gradient: DecoderGradient = "true", **rates: float
+) -> SymmetricTrajectory:
+    """`theory.symmetric_flow` of the setting's classes, which must be symmetric, at its rates or at those given."""
+    return theory.symmetric_flow(
+        times, **symmetric_arguments(setting.classes), **(rates or setting.rates), decoder_gradient=gradient
+    )
+
+
+def dominant_growth(trajectory: SymmetricTrajectory) -> FloatArray:
+    """ln chi of the dominant token of symmetric classes."""
+    return 2 * trajectory.distinct_logits.max(axis=1)
+
+
+def phase_constant(setting: Setting) -> float:
+    """C_0 of Theorem 4, of leading order in the overlap."""
+    return float(theory.phase_constant(setting.overlap, num_classes=setting.classes.num_classes))

@@ -15,6 +15,7 @@ start: under either decoder gradient, for all classes.  With attention fixed thi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,21 @@ from scansnap import theory
 from scansnap.claims.check import GRADIENT_ROLES, Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.phases import section_6_setting
-from scansnap.claims.population import FloatArray
-from scansnap.claims.symmetry import symmetric_arguments
+from scansnap.claims.population import (
+    FloatArray,
+    dominant_growth,
+    flow_logits,
+    phase_constant,
+    symmetric_flow,
+)
 from scansnap.data.synthetic import single_common
-from scansnap.dynamics.flow import flow
-from scansnap.results.measure import one_head
-from scansnap.theory.reduced_dynamics import DecoderGradient, SymmetricTrajectory
+from scansnap.theory.reduced_dynamics import DecoderGradient
 
 RATES = np.array([1.0, 2.0, 4.0, 10.0])
 """eta_Y in units of the setting's."""
 TIMES = np.geomspace(1, 1e12, 49)
+RATIOS = np.array([0.3, 1, 3, 10, 30, 100, 300, 1000, 3000])
+WHEN = np.array([1e3, 1e6])
 
 
 def figure_3_setting() -> Setting:
@@ -40,34 +46,18 @@ def figure_3_setting() -> Setting:
     return Setting(single_common(), lr_y=0.5, lr_z=0.5)
 
 
-def _flow(
-    check: Check, times: FloatArray, gradient: DecoderGradient, *, lr_y: float, lr_z: float
-) -> SymmetricTrajectory:
-    return theory.symmetric_flow(
-        times, **symmetric_arguments(check.setting.classes), lr_y=lr_y, lr_z=lr_z, decoder_gradient=gradient
-    )
-
-
-def _log_growth(trajectory: SymmetricTrajectory) -> FloatArray:
-    """ln chi of the dominant token."""
-    return 2 * trajectory.distinct_logits.max(axis=1)
+def _growth_by_rate(
+    setting: Setting, times: FloatArray, gradient: DecoderGradient, lr_y: FloatArray, lr_z: FloatArray | float
+) -> FloatArray:
+    """ln chi of the dominant token at each pair of rates and each time."""
+    pairs = np.broadcast(lr_y, lr_z)
+    return np.array([dominant_growth(symmetric_flow(setting, times, gradient, lr_y=y, lr_z=z)) for y, z in pairs])
 
 
 def _entropy(attention: FloatArray) -> FloatArray:
     """Entropy in nats of attention (time, tokens), which is scaled to a sum of one."""
     share = attention / attention.sum(axis=1, keepdims=True)
     return np.asarray(-(share * np.log(share)).sum(axis=1))
-
-
-def _sizes(check: Check) -> dict[str, Any]:
-    classes = check.setting.classes
-    return {"vocab_size": classes.vocab_size, "num_classes": classes.num_classes}
-
-
-def _constant(check: Check) -> float:
-    """C_0 of the setting."""
-    overlap = float(theory.overlaps(theory.directions(check.setting.probs)).max())
-    return float(theory.phase_constant(overlap, num_classes=check.setting.classes.num_classes))
 
 
 @claim(
@@ -86,7 +76,7 @@ def section_6_a(check: Check) -> None:
     At t_0 the exponential has overtaken, e^y = (M - 1) y (Lemma 8), so that the residual is 1/(1 + y); it is 1/2 where
     e^y = M - 1.  Both are times in units of 1/eta_Y.
     """
-    lr_z, sizes = check.setting.lr_z, _sizes(check)
+    lr_z, sizes = check.setting.lr_z, check.setting.sizes
     size = sizes["vocab_size"]
     rates = check.setting.lr_y * RATES
     level = 1 / (1 + (1 + float(theory.growth_crossings(vocab_size=size).omega_1)) * np.log(size))
@@ -121,8 +111,8 @@ def _crossings(
     check: Check, gradient: DecoderGradient, lr_y: float, lr_z: float, levels: tuple[float, ...]
 ) -> list[float]:
     """When 1 - alpha_n falls to each of the levels."""
-    times = float(theory.snap_start(**_sizes(check), lr_y=lr_y)) * np.geomspace(0.05, 10, 400)
-    falling = np.log(_flow(check, times, gradient, lr_y=lr_y, lr_z=lr_z).residual)
+    times = float(theory.snap_start(**check.setting.sizes, lr_y=lr_y)) * np.geomspace(0.05, 10, 400)
+    falling = np.log(symmetric_flow(check.setting, times, gradient, lr_y=lr_y, lr_z=lr_z).residual)
     return [float(np.exp(np.interp(-np.log(level), -falling, np.log(times)))) for level in levels]
 
 
@@ -143,8 +133,8 @@ def _crossings(
 )
 def section_6_b(check: Check) -> None:
     """Flows with both rates four times as large, 1 to 10^12 steps: the law, B_n, ln chi, and entropies of attention."""
-    lr_y, lr_z, factor = check.setting.lr_y, check.setting.lr_z, 4.0
-    more = {**_sizes(check), "constant": _constant(check)}
+    classes, lr_y, lr_z, factor = check.setting.classes, check.setting.lr_y, check.setting.lr_z, 4.0
+    more = {**check.setting.sizes, "constant": phase_constant(check.setting)}
     plain, faster = (theory.growth_bound(TIMES, **more, lr_y=c * lr_y, lr_z=c * lr_z) for c in (1.0, factor))
     check.positive("B_n at four times the rates less B_n", faster - plain)
     late = TIMES[-1:]
@@ -157,16 +147,19 @@ def section_6_b(check: Check) -> None:
     )
     lines: dict[str, FloatArray] = {}
     for gradient, role in GRADIENT_ROLES:
-        slow = _flow(check, TIMES, gradient, lr_y=lr_y, lr_z=lr_z)
+        slow = symmetric_flow(check.setting, TIMES, gradient)
+        quicker = flow_logits(
+            classes, times=TIMES / factor, lr_y=factor * lr_y, lr_z=factor * lr_z, decoder_gradient=gradient
+        ).sel(query=classes.query[0], token=classes.distinct_tokens(0))
         check.equal(
             f"z of distinct tokens, four times the rates in a quarter of the time, {gradient} gradient",
             slow.distinct_logits,
-            _engine_logits(check, TIMES / factor, gradient, factor),
+            quicker,
             tolerance=1e-4,
             role="corrected",
         )
-        fast = _flow(check, TIMES, gradient, lr_y=factor * lr_y, lr_z=factor * lr_z)
-        check.positive(f"gain of ln chi, {gradient} gradient", _log_growth(fast) - _log_growth(slow), role=role)
+        fast = symmetric_flow(check.setting, TIMES, gradient, lr_y=factor * lr_y, lr_z=factor * lr_z)
+        check.positive(f"gain of ln chi, {gradient} gradient", dominant_growth(fast) - dominant_growth(slow), role=role)
         check.positive(
             f"loss of attention by the common token, {gradient} gradient",
             (slow.common_attention - fast.common_attention)[:, 0],
@@ -183,24 +176,6 @@ def section_6_b(check: Check) -> None:
         lines[f"entropy on distinct tokens, {gradient} gradient"] = entropy[0] - entropy[0][0]
         lines[f"the same at four times the rates, {gradient} gradient"] = entropy[1] - entropy[0][0]
     check.curve = Curve(TIMES, lines, "steps", "entropy on distinct tokens, change from the start (nats)")
-
-
-def _engine_logits(check: Check, times: FloatArray, gradient: DecoderGradient, factor: float) -> FloatArray:
-    """z of the first class's distinct tokens by the engine, with both rates `factor` times the setting's."""
-    classes = check.setting.classes
-    result = one_head(
-        flow(
-            classes,
-            lr_y=factor * check.setting.lr_y,
-            lr_z=factor * check.setting.lr_z,
-            times=times,
-            decoder_gradient=gradient,
-            record=("attention_logits",),
-            progress=False,
-        )
-    )
-    distinct = result["attention_logits"].sel(query=classes.query[0], token=classes.distinct_tokens(0))
-    return np.asarray(distinct.isel(run=0).transpose("time", "token").values, np.float64)
 
 
 @claim(
@@ -227,12 +202,7 @@ def appendix_f_a(check: Check) -> None:
     times = np.geomspace(1e2, 1e9, 8)
     lines: dict[str, FloatArray] = {}
     for gradient, role in GRADIENT_ROLES:
-        growth = np.array(
-            [
-                _log_growth(_flow(check, times, gradient, lr_y=c * check.setting.lr_y, lr_z=c * check.setting.lr_z))
-                for c in RATES
-            ]
-        )
+        growth = _growth_by_rate(check.setting, times, gradient, RATES * check.setting.lr_y, RATES * check.setting.lr_z)
         check.positive(
             f"ln chi of a rate less that of the next slower one, {gradient} gradient",
             np.diff(growth, axis=0),
@@ -273,21 +243,18 @@ def appendix_f_b(check: Check) -> None:
         check.positive(f"{'' if sign > 0 else 'minus '}B_n less B_n at a faster decoder, {name}", sign * (slow - fast))
     check.at_most("turning point against t_0", turn, theory.snap_start(**drawn, lr_y=lr_y))
     times = np.geomspace(1e3, 1e6, 4)
-    rates = check.setting.lr_y * RATES
-    growth = np.array(
-        [_log_growth(_flow(check, times, "true", lr_y=float(rate), lr_z=check.setting.lr_z)) for rate in rates]
-    )
+    growth = _growth_by_rate(check.setting, times, "true", check.setting.lr_y * RATES, check.setting.lr_z)
     check.positive(
         "ln chi of a rate less that of the next faster one, true gradient", -np.diff(growth, axis=0), role="beyond"
     )
-    arguments, own = _sizes(check), check.setting.lr_y
+    arguments, own = check.setting.sizes, check.setting.lr_y
     place = float(theory.rate_order_time(**arguments, lr_y=own))
     over = place * np.geomspace(0.05, 100, 81)
     check.curve = Curve(
         over,
         {
             f"eta_Y = {rate:g}": theory.growth_bound(
-                over, **arguments, lr_y=rate, lr_z=check.setting.lr_z, constant=_constant(check)
+                over, **arguments, lr_y=rate, lr_z=check.setting.lr_z, constant=phase_constant(check.setting)
             )
             for rate in (own, 2 * own)
         },
@@ -311,15 +278,14 @@ def appendix_f_b(check: Check) -> None:
 )
 def section_6_c(check: Check) -> None:
     """B_n by Eq. 129 and ln chi along flows at 10^3 to 10^6 steps for four rates; over ratios from 0.3 to 3000."""
-    lr_z = check.setting.lr_z
-    rates = check.setting.lr_y * RATES
+    setting, lr_z, rates = check.setting, check.setting.lr_z, check.setting.lr_y * RATES
     times = np.geomspace(1e3, 1e6, 10)
-    bounds = np.array(
-        [theory.growth_bound(times, **_sizes(check), lr_y=rate, lr_z=lr_z, constant=_constant(check)) for rate in rates]
+    bounds = theory.growth_bound(
+        times, **setting.sizes, lr_y=rates[:, None], lr_z=lr_z, constant=phase_constant(setting)
     )
     check.positive("B_n of a rate less that of the next faster one", -np.diff(bounds, axis=0))
     for gradient, role in GRADIENT_ROLES:
-        growth = np.array([_log_growth(_flow(check, times, gradient, lr_y=float(rate), lr_z=lr_z)) for rate in rates])
+        growth = _growth_by_rate(setting, times, gradient, rates, lr_z)
         check.positive(
             f"ln chi of a rate less that of the next faster one, {gradient} gradient",
             -np.diff(growth, axis=0),
@@ -331,32 +297,14 @@ def section_6_c(check: Check) -> None:
             )
     lines: dict[str, FloatArray] = {}
     for gradient, _ in GRADIENT_ROLES:
-        by_ratio = _by_ratio(symmetric_arguments(check.setting.classes), lr_z, gradient)
+        by_ratio = _growth_by_rate(setting, WHEN, gradient, RATIOS * lr_z, lr_z)
         lines |= {f"{gradient} gradient, {step:g} steps": by_ratio[:, i] for i, step in enumerate(WHEN)}
     _check_one_maximum(check, "the setting", by_ratio)  # of true SGD, the last
-    if check.setting.classes == single_common():
+    if setting.classes == single_common():
         for count in (2, 30):
-            arguments = symmetric_arguments(single_common(num_classes=count))
-            _check_one_maximum(check, f"K = {count}", _by_ratio(arguments, lr_z, "true"))
+            other = replace(setting, classes=single_common(num_classes=count))
+            _check_one_maximum(check, f"K = {count}", _growth_by_rate(other, WHEN, "true", RATIOS * lr_z, lr_z))
     check.curve = Curve(RATIOS, lines, "eta_Y / eta_Z, eta_Z fixed", "ln chi of the dominant token", log_y=True)
-
-
-RATIOS = np.array([0.3, 1, 3, 10, 30, 100, 300, 1000, 3000])
-WHEN = np.array([1e3, 1e6])
-
-
-def _by_ratio(arguments: dict[str, Any], lr_z: float, gradient: DecoderGradient) -> FloatArray:
-    """ln chi of the dominant token at each ratio of the rates and time."""
-    return np.array(
-        [
-            _log_growth(
-                theory.symmetric_flow(
-                    WHEN, **arguments, lr_y=ratio * lr_z, lr_z=lr_z, decoder_gradient=gradient, rtol=1e-8, atol=1e-11
-                )
-            )
-            for ratio in RATIOS
-        ]
-    )
 
 
 def _check_one_maximum(check: Check, name: str, growth: FloatArray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.stats import poisson
@@ -10,10 +11,8 @@ from scipy.stats import poisson
 from scansnap import theory
 from scansnap.claims.check import Check, Curve, Role
 from scansnap.claims.claim import claim
-from scansnap.claims.population import FloatArray
+from scansnap.claims.population import FloatArray, trained
 from scansnap.data.sampling import sample_counts
-from scansnap.dynamics.train import train
-from scansnap.results.measure import one_head
 
 DRAWS = 20_000
 """Simulated counts per comparison.  The bounds are Hoeffding's, several times wider than the truth: the
@@ -36,8 +35,8 @@ def lemma_10(check: Check) -> None:
     steps, delta = 1000, 0.1
     counts = rng.binomial(steps, 1 / classes, size=DRAWS)
     radius = float(theory.count_radius(steps, failure=delta))
-    apart = np.abs(counts - math.ceil(steps / classes))
-    check.within("share of counts outside the first bound", apart, radius, failure=delta)
+    distance = np.abs(counts - math.ceil(steps / classes))
+    check.within("share of counts outside the first bound", distance, radius, failure=delta)
     cases: tuple[tuple[int, float, Role], ...] = ((1000, 0.1, "assumed"), (5, 0.5, "beyond"))
     for steps, delta, role in cases:
         first = float(theory.count_radius(steps, failure=delta))
@@ -45,11 +44,11 @@ def lemma_10(check: Check) -> None:
         check.at_most(f"first bound against the second, N = {steps}, delta = {delta}", first, second, role=role)
     draws = np.unique(np.geomspace(1, 1000, 25).astype(int))
     simulated = rng.binomial(draws[:, None], 1 / classes, size=(len(draws), DRAWS))
-    apart = np.abs(simulated - np.ceil(draws / classes)[:, None])
+    distance = np.abs(simulated - np.ceil(draws / classes)[:, None])
     check.curve = Curve(
         draws.astype(float),
         {
-            "nine in ten simulated counts are within": np.quantile(apart, 0.9, axis=1),
+            "nine in ten simulated counts are within": np.quantile(distance, 0.9, axis=1),
             "first bound, sqrt(N/2 ln(2/delta)) + 1": theory.count_radius(draws, failure=0.1),
             "second bound, sqrt(N ln(2/delta))": theory.count_radius(draws, failure=0.1, form="loose"),
         },
@@ -80,8 +79,8 @@ def remark_4(check: Check) -> None:
     steps = 100 * count**2
     for delta in (0.01, 0.1, 0.3, 0.5, 0.8, 0.95):
         radius = float(theory.count_radius(steps, failure=delta, form="remark"))
-        apart = np.abs(rng.binomial(steps, 1 / count, size=DRAWS) - math.ceil(steps / count))
-        check.within(f"share of counts of one class outside, delta = {delta}", apart, radius, failure=delta)
+        distance = np.abs(rng.binomial(steps, 1 / count, size=DRAWS) - math.ceil(steps / count))
+        check.within(f"share of counts of one class outside, delta = {delta}", distance, radius, failure=delta)
     ratio = float(theory.count_radius(steps, failure=0.1, form="remark")) / math.ceil(steps / count)
     check.at_most("Delta/Nbar at N = 100 K^2, delta = 0.1", ratio, 0.2)
     deltas = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
@@ -142,7 +141,7 @@ def corollary_1_sigma(check: Check) -> None:
     """
     rng, size, classes = check.rng(), check.setting.classes.vocab_size, check.setting.classes.num_classes
     rate = check.setting.lr_y
-    snap = 2 * (1 + float(theory.growth_crossings(vocab_size=size).omega_1)) * math.log(size) / rate
+    snap = float(theory.shift_start(vocab_size=size, lr_y=rate))
     delta = 0.1
 
     def sigma(count: FloatArray, mean: int) -> FloatArray:
@@ -260,7 +259,7 @@ def lemma_11(check: Check) -> None:
 def lemma_12(check: Check) -> None:
     """Forty runs of 3,000 batch-1 steps of the engine; theta from the logits of each class's own next token."""
     steps = 3000
-    logits = sampled_logits(check, runs=40, steps=steps)
+    logits = theory.directions(check.setting.probs) @ sampled_decoder(check, runs=40, steps=steps)
     classes = check.setting.classes
     own = logits[:, np.arange(classes.num_classes), classes.next_token]
     mean = theory.decoder_growth(steps / classes.num_classes, vocab_size=classes.vocab_size, lr_y=check.setting.lr_y)
@@ -281,25 +280,13 @@ def lemma_12(check: Check) -> None:
     )
 
 
-def sampled_logits(check: Check, *, runs: int, steps: int) -> FloatArray:
-    """W = F^T Y (runs x K x M) after batch-1 training with the modified gradient and attention fixed."""
-    result = one_head(
-        train(
-            check.setting.classes,
-            lr_y=check.setting.lr_y,
-            lr_z=0.0,
-            steps=steps,
-            batch_size=1,
-            seq_len=math.inf,
-            decoder_gradient="modified",
-            dtype="float64",
-            seeds=check.seeds(runs),
-            record_every=steps,
-            record=("decoder",),
-            progress=False,
-        )
+def sampled_decoder(check: Check, *, runs: int, steps: int, **options: Any) -> FloatArray:
+    """Y (runs x S x M) after batch-1 training, by default with the modified gradient and attention fixed."""
+    fixed = {"lr_z": 0.0, "decoder_gradient": "modified"}
+    sampled: dict[str, Any] = {"batch_size": 1, "seq_len": math.inf, "dtype": "float64", "seeds": check.seeds(runs)}
+    return trained(
+        check.setting.classes, "decoder", steps=steps, lr_y=check.setting.lr_y, **sampled, **{**fixed, **options}
     )
-    return theory.directions(check.setting.probs) @ result["decoder"].values[:, -1]
 
 
 @claim(
@@ -315,6 +302,6 @@ def lemma_18(check: Check) -> None:
     for length in (128, 4096):
         counts, owner = sample_counts(classes, num=4000, seq_len=length, seed=length + check.seeds(1)[0])
         occurs = classes.probs[owner] > 0
-        apart = np.abs(counts / (length - 1) - classes.probs[owner])[occurs]
+        distance = np.abs(counts / (length - 1) - classes.probs[owner])[occurs]
         radius = float(theory.frequency_radius(length, failure=0.05))
-        check.within(f"share outside, T = {length}", apart, radius, failure=0.05)
+        check.within(f"share outside, T = {length}", distance, radius, failure=0.05)
