@@ -9,31 +9,30 @@ import sys
 
 import torch
 
+from scansnap.corpus.batches import Columns
 from scansnap.corpus.corpus import read_corpus
-from scansnap.text.model.shape import TextShape
-from scansnap.text.model.transformer import TextTransformer
-from scansnap.text.training.options import TextOptions
-from scansnap.text.training.ranks import Ranks
-from scansnap.text.training.updates import Updates
-from scansnap.text.training.windows import Columns
+from scansnap.text.options import TextOptions, TextShape
+from scansnap.text.processes import Processes
+from scansnap.text.transformer import TextTransformer
+from scansnap.text.updates import TransformerUpdates
 from scansnap.validation.options import from_names
 
 STEPS = 200
 
 
-def updates(vocab_size: int, device: str, dropout: float, optimizer: str = "sgd") -> Updates:
+def updates(vocab_size: int, device: str, dropout: float, optimizer: str = "sgd") -> TransformerUpdates:
     torch.manual_seed(0)
     model = TextTransformer(TextShape(vocab_size=vocab_size, dropout=dropout)).to(device).train()
     rate = 1.0 if optimizer == "sgd" else 1e-3
     options = from_names(TextOptions, {"lr_y": rate, "optimizer": optimizer, "device": device})
-    return Updates(model, options, Ranks(device))
+    return TransformerUpdates(model, options, Processes(device))
 
 
 def main() -> None:
     corpus = read_corpus(sys.argv[1])
     columns = Columns(corpus.train, 20, 35)
 
-    def losses(run: Updates, first: int, last: int) -> list[float]:
+    def losses(run: TransformerUpdates, first: int, last: int) -> list[float]:
         return [float(run.update(s, *columns.at(s))) for s in range(first, last)]
 
     cpu = losses(updates(corpus.vocab_size, "cpu", 0.0), 0, 10)

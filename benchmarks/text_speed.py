@@ -22,22 +22,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from scansnap.corpus.batches import Columns, consecutive, spread
 from scansnap.corpus.corpus import Corpus, read_corpus
-from scansnap.text.model.position_codes import sinusoidal
-from scansnap.text.model.shape import TextShape
-from scansnap.text.model.transformer import TextTransformer
-from scansnap.text.training.options import TextOptions, record_plan
-from scansnap.text.training.ranks import Ranks
-from scansnap.text.training.updates import Updates
-from scansnap.text.training.watch import Watch
-from scansnap.text.training.windows import Columns, consecutive, spread
+from scansnap.text.measures import AttentionMeasurement
+from scansnap.text.options import TextOptions, TextShape, default_records
+from scansnap.text.processes import Processes
+from scansnap.text.transformer import TextTransformer, sinusoidal
+from scansnap.text.updates import Batch, TransformerUpdates
 from scansnap.validation.options import from_names
 
 BATCH, LR, CLIP = TextOptions.batch_size, TextOptions.lr_y, TextOptions.clip
 COMPARED = 5
 """Steps over which losses are compared."""
 
-Step = Callable[[int, Tensor, Tensor], Tensor]
+Step = Callable[[int, Batch, Batch], Tensor]
 
 
 class Plain(nn.Module):
@@ -88,9 +86,9 @@ def plain_step(model: Plain) -> Step:
     criterion = nn.CrossEntropyLoss()
     device = model.decoder.weight.device
 
-    def step(_: int, inputs: Tensor, targets: Tensor) -> Tensor:
-        logits = model(inputs.T.to(device))
-        loss = criterion(logits.flatten(0, 1), targets.T.to(device).flatten())
+    def step(_: int, inputs: Batch, targets: Batch) -> Tensor:
+        ids, next_ids = (torch.from_numpy(part).T.to(device) for part in (inputs, targets))
+        loss = criterion(model(ids).flatten(0, 1), next_ids.flatten())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP or math.inf)
@@ -100,9 +98,9 @@ def plain_step(model: Plain) -> Step:
     return step
 
 
-def our_step(model: TextTransformer, device: str, precision: str, compile: bool = False) -> Updates:
+def our_step(model: TextTransformer, device: str, precision: str, compile: bool = False) -> TransformerUpdates:
     options = from_names(TextOptions, {"precision": precision, "compile": compile, "device": device})
-    return Updates(model, options, Ranks(device))
+    return TransformerUpdates(model, options, Processes(device))
 
 
 def copy(model: TextTransformer, device: str) -> TextTransformer:
@@ -153,16 +151,16 @@ def recording(corpus: Corpus, device: str, layers: int, precision: str, count: i
     """The cost of measuring attention, as often and over as much of the validation split as by default."""
     shape = TextShape(vocab_size=corpus.vocab_size, layers=layers)
     columns = Columns(corpus.train, BATCH, 35)
-    every, measured = record_plan(shape, len(corpus.valid), BATCH, columns.per_pass, precision)
+    every, measured = default_records(shape, len(corpus.valid), BATCH, columns.per_pass, precision)
     model = TextTransformer(shape).to(device).train()
     updates = our_step(model, device, precision)
     windows = spread(consecutive(corpus.valid, 35), measured)
-    watch = Watch(model, torch.from_numpy(windows[:, :-1]).to(device))
+    measurement = AttentionMeasurement(model, torch.from_numpy(windows[:, :-1]).to(device))
     shares = []
     for b in range(5):
         step = timed(updates.update, columns, b * count, count, device)
         start = time.perf_counter()
-        watch.measure()
+        measurement.measure()
         spent = time.perf_counter() - start
         if b:  # the first is a warm-up
             shares.append((spent / (every * step), spent, step))

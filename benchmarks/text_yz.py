@@ -20,17 +20,14 @@ from typing import Literal
 
 import torch
 
+from scansnap.corpus.batches import Columns
 from scansnap.corpus.corpus import Corpus, read_corpus
-from scansnap.text.model.shape import TextShape, YZShape
-from scansnap.text.model.transformer import TextTransformer
-from scansnap.text.model.yz import YZText
-from scansnap.text.training.learner import Learner
-from scansnap.text.training.options import TextOptions, YZTextOptions
-from scansnap.text.training.ranks import Ranks
-from scansnap.text.training.train import train_text
-from scansnap.text.training.updates import Updates
-from scansnap.text.training.windows import Columns
-from scansnap.text.training.yz_updates import YZUpdates
+from scansnap.text.options import TextOptions, TextShape, YZShape, YZTextOptions
+from scansnap.text.processes import Processes
+from scansnap.text.train import train_text
+from scansnap.text.transformer import TextTransformer
+from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
+from scansnap.text.yz import YZText
 
 Device = Literal["cpu", "cuda"]
 
@@ -40,16 +37,16 @@ SECONDS: dict[Device, float] = {"cpu": 20.0, "cuda": 0.3}
 
 def learner(corpus: Corpus, options: TextOptions | YZTextOptions) -> Learner:
     """A model at its start."""
-    ranks = Ranks(options.device)
+    processes = Processes(options.device)
     torch.manual_seed(0)
-    with ranks.device:
+    with processes.device:
         if isinstance(options, YZTextOptions):
             yz = YZText(YZShape.of(options, vocab_size=corpus.vocab_size))
             for matrix in yz.parameters():
                 matrix.zero_()  # takes all the memory now that a pass would take by and by
-            return YZUpdates(yz, options, ranks)
+            return YZUpdates(yz, options, processes)
         transformer = TextTransformer(TextShape.of(options, vocab_size=corpus.vocab_size))
-    return Updates(transformer.train(), options, ranks)
+    return TransformerUpdates(transformer.train(), options, processes)
 
 
 def clock(device: Device) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -19,12 +20,14 @@ import numpy as np
 import xarray as xr
 
 from scansnap.corpus.corpus import read_corpus
-from scansnap.corpus.excerpt import excerpt
-from scansnap.figures.beyond import prediction as figure
-from scansnap.text.predictions.trials import GROUPS, REGULAR, YZ, run_trials
 from scansnap.theory.phases import snap_start
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "studies"))
+import prediction as figure  # noqa: E402
+from snap import excerpt  # noqa: E402
+from trials import GROUPS, REGULAR, YZ, run_trials  # noqa: E402
+
 DATA, IMAGES = HERE / "data" / "figure_prediction.json", HERE / "images" / "text"
 SNAPS = HERE / "data" / "figure_snap.json"
 PAGE, STORY = HERE / "prediction_results.md", HERE / "prediction.md"
@@ -254,8 +257,8 @@ OPENING = """# Predictions on WikiText-2: the results
 *For readers of [prediction.md](prediction.md). After it you can say in which models a prediction from counts holds, and
 at which change it is lost.*
 
-Written by `docs/make_predictions.py` from models that it trained on a GPU; [prediction.md](prediction.md) says what the
-results mean. *Rank corr.* is Spearman's correlation of predicted and actual gain of attention logits within a query,
+Written by `docs/make_predictions.py` from models of the study `studies/prediction.py`, trained on a GPU;
+[prediction.md](prediction.md) says what the results mean. *Rank corr.* is Spearman's correlation of predicted and actual gain of attention logits within a query,
 mean over 30 queries; *beyond frequency* is what is left of it when the tokens' frequency is taken out; *ten winners* is
 the share of a query's ten winners among the ten predicted ones, from 0 for chance to 1 for all; *distinctness* is its
 partial rank correlation with the gain, as in [text_results.md](text_results.md); *shuffled text* is *beyond frequency*
@@ -297,7 +300,7 @@ to choose: the rates and the number of updates are those of the training.
 
 SNAP_WORDS = """t_0 of Theorem 4 for a text that is learned by heart (`text_snap_start` of a prediction): each
 occurrence is a class of its own, K is the number of tokens. Beside it stands the update from which on the attention of
-(Y, Z) was frozen, in the runs of `figure snap` at a constant rate, which look every 200 updates and end after 20,000.
+(Y, Z) was frozen, in the runs of `studies/snap.py` at a constant rate, which look every 200 updates and end after 20,000.
 
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -22,17 +23,22 @@ from make_figures import table
 
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures import catalog
-from scansnap.figures.beyond import snap as fig_snap
-from scansnap.figures.beyond import tokens as fig_tokens
 from scansnap.figures.described import described
 from scansnap.figures.recipe import FigureRecipe
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "studies"))
+import snap as fig_snap  # noqa: E402
+import tokens as fig_tokens  # noqa: E402
+
 DATA, IMAGES = HERE / "data", HERE / "images" / "text"
 NUM_SEEDS, PASSES = 5, 3
 SNAP_SEEDS = 3
-FIGURES: dict[str, FigureRecipe] = {name: catalog.recipe(name) for name in catalog.TEXT if name != "prediction"}
-"""docs/make_predictions.py makes the other one."""
+FIGURES: dict[str, FigureRecipe] = {
+    **{name: catalog.recipe(name) for name in catalog.TEXT},
+    "tokens": fig_tokens.FIGURE,
+    "snap": fig_snap.FIGURE,
+}
 
 
 def run(text: str, figure: str, device: str, out: Path, workers: int, limit: float) -> None:
@@ -223,7 +229,8 @@ OPENING = """# Transformers on WikiText-2: the results
 *For readers of the paper's Figures 7 and 10. After it you can say which of their statements hold on WikiText-2, with
 numbers.*
 
-Written by `docs/make_text.py` from numbers that it computed on a GPU and stored in `docs/data`. Tests are one-sided,
+Written by `docs/make_text.py` from numbers that it computed on a GPU and stored in `docs/data`; the last two figures are
+those of `studies/tokens.py` and `studies/snap.py`. Tests are one-sided,
 over seeds, at the 5% level, with Holm's correction where a statement has several comparisons. [text.md](text.md) says
 what the results mean.
 

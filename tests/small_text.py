@@ -7,7 +7,7 @@ from typing import Any
 
 import scansnap as ss
 from scansnap.corpus.corpus import Corpus
-from scansnap.text.training.options import TextOptions
+from scansnap.text.options import TextOptions
 
 SMALL: dict[str, Any] = {"width": 12, "feed_forward": 8, "window": 7, "batch_size": 4, "heads": 2, "patterns": 2}
 

@@ -15,6 +15,12 @@ from .corpus.corpus import read_corpus as read_corpus
 from .corpus.counting import count_corpus as count_corpus
 from .corpus.counts import Counts as Counts
 from .corpus.counts import read_counts as read_counts
+from .corpus.predictions import predict as predict
+from .corpus.predictions import score_prediction as score_prediction
+from .corpus.predictors import PREDICTORS as PREDICTORS
+from .corpus.predictors import PredictOptions as PredictOptions
+from .corpus.predictors import Predictor as Predictor
+from .corpus.readings import Reading as Reading
 from .data.classes_file import read_classes as read_classes
 from .data.classes_file import write_classes as write_classes
 from .data.named_classes import NAMED as NAMED
@@ -40,6 +46,8 @@ from .dynamics.options import FlowOptions as FlowOptions
 from .dynamics.options import TrainOptions as TrainOptions
 from .dynamics.published import PUBLISHED as PUBLISHED
 from .dynamics.published import Experiment as Experiment
+from .dynamics.schedules import SCHEDULES as SCHEDULES
+from .dynamics.schedules import Schedule as Schedule
 from .dynamics.sweep import sweep as sweep
 from .dynamics.train import train as train
 from .dynamics.update_rules import OPTIMIZERS as OPTIMIZERS
@@ -89,17 +97,10 @@ from .systems.yz.normalization import NORMALIZATIONS as NORMALIZATIONS
 from .systems.yz.normalization import Normalization as Normalization
 from .systems.yz.regular import RegularTransformer as RegularTransformer
 from .systems.yz.rows import TokenRows as TokenRows
-from .text.predictions.methods import PREDICTORS as PREDICTORS
-from .text.predictions.methods import Predictor as Predictor
-from .text.predictions.options import PredictOptions as PredictOptions
-from .text.predictions.predict import predict as predict
-from .text.predictions.reading import Reading as Reading
-from .text.predictions.score import score_prediction as score_prediction
-from .text.training.options import TextOptions as TextOptions
-from .text.training.options import YZTextOptions as YZTextOptions
-from .text.training.schedules import SCHEDULES as SCHEDULES
-from .text.training.schedules import Schedule as Schedule
-from .text.training.train import train_text as train_text
+from .text.options import TextOptions as TextOptions
+from .text.options import YZTextOptions as YZTextOptions
+from .text.train import text_training as text_training
+from .text.train import train_text as train_text
 
 __all__: list[str]
 __version__: str

@@ -418,6 +418,10 @@ def text_calls(folder: Path) -> dict[str, Call]:
             ss.shortcuts, {"source": labelled, "text": "text", "label": "mood", "allow": (), "progress": False}, 1
         ),
         "Counts.dataset": Call(counts.dataset, {"queries": ["cat"], "tokens": 5, "next_tokens": 5}),
+        "text_training": Call(
+            ss.text_training,
+            {"corpus": corpus, "options": ss.TextOptions(steps=1, **SMALL), "store": None},
+        ),
         "train_text": Call(
             ss.train_text,
             {
@@ -480,7 +484,7 @@ def _never(*_: object, **__: object) -> None:
 def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only small runs start: the rest of their arguments were good, and they would take hours."""
     from scansnap.dynamics import flow, sweep, train
-    from scansnap.text.training.train import TextTraining
+    from scansnap.text.train import TextTraining
     from scansnap.theory import reduced_dynamics
 
     def only_small(run: Callable[..., Any], size: Callable[[Any], float]) -> Callable[..., Any]:
@@ -506,7 +510,7 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     flowing = only_small(flow.flow_runs, lambda work: max(len(work.options.times), len(work.options.runs)))
     monkeypatch.setattr(train, "train_runs", only_small(train.train_runs, updates))
     monkeypatch.setattr(flow, "flow_runs", flowing)
-    monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.plan.steps))
+    monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.schedule.steps))
     monkeypatch.setattr(flow, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)

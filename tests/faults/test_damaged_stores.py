@@ -18,7 +18,7 @@ from scansnap.corpus.counts import check_counts
 from scansnap.dynamics import train as training
 from scansnap.monitor.store import read_looks
 from scansnap.results.store import RunStore
-from scansnap.text.model.model_file import check_model, load_model, save_model
+from scansnap.text.model_file import check_model, load_model, save_model
 from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.faults.damage import identical, outcomes
 from tests.monitor.test_store import looks, write
@@ -101,8 +101,8 @@ def cases(folder: Path) -> dict[str, tuple[Path, Callable[[Path], Any], Callable
 
 def small_model() -> Any:
     from scansnap.corpus.tokenizers import WordTokenizer
-    from scansnap.text.model.shape import TextShape
-    from scansnap.text.model.transformer import TextTransformer
+    from scansnap.text.options import TextShape
+    from scansnap.text.transformer import TextTransformer
 
     tokenizer = WordTokenizer(["<unk>", "<eos>", "a", "b"])
     shape = TextShape(vocab_size=4, window=5, width=4, feed_forward=4)

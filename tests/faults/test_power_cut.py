@@ -18,7 +18,7 @@ import scansnap as ss
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
 from scansnap.monitor.store import read_looks
-from scansnap.text.model.model_file import load_model, model_folder
+from scansnap.text.model_file import load_model, model_folder
 from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.faults.power_cut import cuts, write_tree
 from tests.monitor.test_store import looks, write
@@ -77,7 +77,7 @@ def _many_checkpoints(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(training, "FIRST_PIECE", 2)
     monkeypatch.setattr(training, "PIECE_SECONDS", 0.0)
     monkeypatch.setattr(sweeping, "COMMIT_SECONDS", -1.0)
-    monkeypatch.setattr("scansnap.text.training.train.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr("scansnap.text.train.CHECKPOINT_SECONDS", -1.0)
     monkeypatch.setattr("scansnap.corpus.count_job.PART_EVENTS", 400)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text").mkdir()

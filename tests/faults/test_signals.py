@@ -26,7 +26,7 @@ from scansnap.dynamics import train as training
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
 from scansnap.report import page
-from scansnap.text.training.train import TextTraining
+from scansnap.text.train import TextTraining
 from tests.small_text import small_corpus
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
@@ -106,7 +106,7 @@ def test_a_flow_begins_again(capsys) -> None:
 
 def test_training_on_text_says_how_far_it_came(tmp_path, monkeypatch) -> None:
     """In Python the interruption stays one, with a note."""
-    monkeypatch.setattr("scansnap.text.training.train.CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr("scansnap.text.train.CHECKPOINT_SECONDS", -1.0)
     monkeypatch.setattr(TextTraining, "_checkpoint", _signaling(TextTraining._checkpoint, 3, signal.SIGINT))
     (tmp_path / "text").mkdir()
     corpus = small_corpus(tmp_path / "text")

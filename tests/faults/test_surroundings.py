@@ -17,7 +17,7 @@ from scansnap.corpus.counts import INFO, check_counts
 from scansnap.dynamics import train as training
 from scansnap.storage.files import sealed, unsealed
 from scansnap.storage.sealed_folder import LIST
-from scansnap.text.model.model_file import SHAPE, check_model, load_model, save_model
+from scansnap.text.model_file import SHAPE, check_model, load_model, save_model
 from tests.corpus.slow_counts import corpus_of, zipf_ids
 from tests.faults.test_damaged_stores import small_model
 

@@ -138,7 +138,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # as the program does before it im
 import scansnap.dynamics.train as a, scansnap.dynamics.sweep as b
 a.CHECKPOINT_SECONDS = a.PIECE_SECONDS = b.COMMIT_SECONDS = 0.02
 if "text" in sys.argv:
-    import scansnap.text.training.train as c
+    import scansnap.text.train as c
     c.CHECKPOINT_SECONDS = 0.02
 from scansnap.__main__ import run
 run()

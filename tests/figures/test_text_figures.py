@@ -11,9 +11,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.figures import fig_7, fig_10, text_over_time, text_runs, word_attention
-from scansnap.figures.beyond import prediction, snap, tokens
 from scansnap.runtime.errors import InputError
-from scansnap.text.predictions import trials
 from tests.small_text import SMALL, small_corpus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -109,55 +107,15 @@ def test_figure_10s_trend_can_go_either_way() -> None:
     assert fig_10.trends(lost) == []
 
 
-def test_the_choice_of_tokens_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "QUERIES", 4)
-    logits = tokens.train(corpus, num_seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)
-    again = tokens.train(corpus, num_seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path)  # read, not trained again
-    xr.testing.assert_equal(logits, again)
-    dataset = tokens.prepare(text=corpus, logits=logits)
-    assert dataset["partial"].dims == ("ratio", "seed", "explanation")
-    assert len(tokens.trends(dataset)) == 6
-    assert not np.allclose(logits["logits"].isel(end=0), logits["logits"].isel(end=1))
-    tokens.draw(dataset)
-
-
 def test_what_the_documents_say_of_text_is_in_the_committed_numbers() -> None:
     """The statements of docs/text.md, from docs/data."""
     verdicts = [t.verdict for t in fig_7.trends(committed("7"))]
     assert verdicts == ["holds", "fails", "holds", "fails"]  # sparse, but not frozen, with one layer and with three
     assert [t.verdict for t in fig_10.trends(committed("10"))] == ["fails", "holds"]
-    selected = committed("tokens")
-    assert [t.verdict for t in tokens.trends(selected)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
-    assert abs(selected["partial"].sel(explanation="control").mean("seed")).max() < 0.01
-    assert abs(selected["start"].mean("seed")).max() < 0.01
-    runs = committed("snap").set_index(cell=("model", "size", "lr", "schedule", "batch_size"))
-    constant = runs.sel(model="transformer", schedule="constant")
-    transformer, yz = (runs.sel(model=model, schedule="constant", batch_size=20) for model in ("transformer", "yz"))
-    by_heart = transformer.sel(size=2_000).sel(lr=[1.0, 2.0])
-    assert (round(float(by_heart["loss"].min()), 3), round(float(by_heart["loss"].max()), 3)) == (0.003, 0.010)
-    assert (by_heart["snap_step"] <= 1400).all()
-    assert (by_heart["late"] < 1e-3).all()
-    assert (transformer.sel(size=200_000)["loss"] > 0.6).all()
-    did_freeze = constant["snap_step"].notnull()
-    assert float(constant["loss"].where(did_freeze).max()) < 0.04
-    frozen = np.sort(constant["entropy"].values[did_freeze.values])
-    assert len(frozen) == 15
-    assert (round(float(frozen[2]), 2), round(float(frozen[-1]), 2)) == (0.51, 0.58)
-    hops = transformer.sel(lr=5.0)
-    assert float(hops["entropy"].where(hops["snap_step"].isnull()).max()) < 0.002
-    batches = runs.sel(model="transformer", schedule="constant", lr=2.0)["snap_step"].notnull()
-    assert (int(batches.sel(batch_size=50).sum()), int(batches.sel(batch_size=5).sum())) == (5, 1)
-    falling = runs.sel(model="transformer", schedule="cosine", batch_size=20)
-    at_rest = falling["snap_by_rate"].notnull()
-    assert (int(falling["snap_step"].notnull().sum()), int(at_rest.sum()), at_rest.size) == (21, 14, 27)
-    assert float(falling["loss"].where(at_rest).max()) < 0.04
-    assert yz["snap_step"].sel(size=200_000).isnull().all()
-    assert round(float(yz["loss"].where(yz["snap_step"].notnull()).max()), 1) == 1.1
-    assert f"{snap.trends(committed('snap'))[1].measured:.2f}" == "0.93"
 
 
 def test_figures_of_text_need_text() -> None:
-    for module in (fig_7, fig_10, tokens):
+    for module in (fig_7, fig_10):
         with pytest.raises(InputError, match="this figure is made from text: give"):
             module.prepare()
     with pytest.raises(InputError, match="num_seeds is 0: give a whole number from 1 to 10,000"):
@@ -209,48 +167,3 @@ def test_a_run_over_time(run: Path) -> None:
     assert "froze" in text_over_time.draw(marked).get_suptitle()
     with pytest.raises(InputError, match="not a result of training on text"):
         text_over_time.prepare(ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2))
-
-
-def test_predictions_on_a_small_text(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rungs and one ratio; what is stored between training and scoring is read back; tables are written."""
-    monkeypatch.setattr(prediction, "QUERIES", 12)
-    methods = ("settled", "first_drive", "theorem_3", "population 10")
-    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in methods})
-    monkeypatch.setattr(prediction, "TIMES", ())
-    monkeypatch.setattr(trials, "RATIOS", (10.0,))
-    monkeypatch.setattr(trials, "CLIMB", {"width 50": trials.CLIMB["width 50"], "positions": trials.CLIMB["positions"]})
-    monkeypatch.setattr(trials, "ALONE", {})
-    monkeypatch.syspath_prepend(DOCS)
-    import make_predictions
-
-    monkeypatch.setattr(make_predictions, "read_corpus", lambda text, progress: corpus)
-    make_predictions.run("example", ["yz", "ladder"], "cpu", 2, 1, tmp_path)
-    make_predictions.score(corpus, tmp_path, tmp_path / "scores.json")
-    story = tmp_path / "story.md"
-    story.write_text((DOCS / "prediction.md").read_text())
-    make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path, story)
-    page = (tmp_path / "page.md").read_text()
-    assert "| the first drive | 0." in story.read_text()
-    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12", "| ratio 10 | 0."):
-        assert words in page, words
-    assert (tmp_path / "figure_prediction.png").exists()
-    changes = make_predictions.stored(tmp_path / "prediction_ladder.npz")
-    assert changes["model"].values.tolist() == ["width 50", "positions"]
-    ranks = np.sort(changes["change"].values[0, 0, 0])
-    np.testing.assert_array_equal(ranks, np.arange(1, len(ranks) + 1))
-
-
-def test_trends_of_predictions_fail_if_reversed() -> None:
-    values = np.random.default_rng(0).normal(0.5, 0.1, (2, 30))
-    dataset = xr.Dataset(
-        {"partial_of_query": (("trial", "query"), values)},
-        coords={
-            "group": ("trial", ["yz", "ladder"]),
-            "model": ("trial", ["(Y, Z)", "width 50"]),
-            "ratio": ("trial", [10.0, 10.0]),
-        },
-    )
-    (trend,) = prediction.trends(dataset)
-    assert trend.verdict == "holds"
-    (reversed_trend,) = prediction.trends(-dataset)
-    assert reversed_trend.verdict == "fails"

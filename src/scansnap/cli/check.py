@@ -41,7 +41,7 @@ def _condition(store: Path) -> Condition:
     if (store / LIST).exists() or not store.exists():
         return check_store(store)
     from scansnap.corpus.counts import INFO, check_counts
-    from scansnap.text.model.model_file import SHAPE, check_model
+    from scansnap.text.model_file import SHAPE, check_model
 
     if (store / INFO).exists():
         return check_counts(store)

@@ -14,9 +14,9 @@ from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.cli.text import MIN_COUNT_OPTION, TEXT_HELP, TOKENIZER_OPTION, read_text
 from scansnap.corpus.options import CountExecution, CountOptions
+from scansnap.corpus.predictors import PredictOptions, QueriesType
 from scansnap.runtime.errors import InputError, printable
 from scansnap.runtime.progress import progress_bar
-from scansnap.text.predictions.options import PredictOptions, QueriesType
 from scansnap.validation import checks
 from scansnap.validation.options import from_names
 
@@ -152,8 +152,8 @@ def predict(
     options = from_names(PredictOptions, read_flags(flags, PredictOptions))
 
     from scansnap.corpus.counts import INFO, Counts, read_counts
+    from scansnap.corpus.predictions import predict as predict_gains
     from scansnap.results.store import load
-    from scansnap.text.predictions.predict import predict as predict_gains
 
     run = None if compare is None else load(compare)
     is_counts = (Path(text) / INFO).exists()
@@ -222,7 +222,7 @@ def _predicted(winners: dict[str, list[dict[str, Any]]], options: PredictOptions
 
 def _compared(prediction: xr.Dataset, run: xr.Dataset, name: str) -> dict[str, dict[str, float]]:
     """How well the prediction and what it must beat say the attention logits of a run of (Y, Z) on the same text."""
-    from scansnap.text.predictions.score import TOP, score_prediction
+    from scansnap.corpus.predictions import TOP, score_prediction
 
     if "attention_logits" not in run or not _vocabulary(prediction) <= _vocabulary(run):
         raise InputError(

@@ -14,7 +14,7 @@ from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
 from scansnap.runtime.errors import InputError
-from scansnap.text.training.options import AnyTextOptions, YZTextOptions, text_options
+from scansnap.text.options import AnyTextOptions, YZTextOptions, text_options
 from scansnap.validation.argument_types import IntegerType
 
 if TYPE_CHECKING:
@@ -69,18 +69,18 @@ def train(
     common.check_picture(picture)
     options = text_options(read_flags(flags, AnyTextOptions))
 
-    from scansnap.text.training.ranks import processes, this_rank
-    from scansnap.text.training.train import train_text
+    from scansnap.text.processes import process_count, process_rank
+    from scansnap.text.train import train_text
 
-    corpus = read_text(text, tokenizer, min_count, quiet=json or this_rank() > 0)
-    if not json and this_rank() == 0:
+    corpus = read_text(text, tokenizer, min_count, quiet=json or process_rank() > 0)
+    if not json and process_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
-    described = {**options.to_dict(), "processes": processes(), "corpus": corpus.fingerprint}
+    described = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
     began = time.perf_counter()
     dataset = train_text(corpus, options, store=path, progress=False if json else None)
-    if this_rank() == 0:
+    if process_rank() == 0:
         _show(dataset, path, picture, time.perf_counter() - began, json)
 
 
@@ -169,7 +169,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
 
 
 def _facts(dataset: xr.Dataset) -> dict[str, Any]:
-    from scansnap.text.training.summary import summarize_text
+    from scansnap.text.dataset import summarize_text
 
     return summarize_text(dataset)
 

@@ -40,9 +40,6 @@ SYNTHETIC = {
 TEXT = {
     "7": "fig_7",
     "10": "fig_10",
-    "tokens": "beyond.tokens",
-    "prediction": "beyond.prediction",
-    "snap": "beyond.snap",
 }
 """The modules of the figures made from a text, which the user must give."""
 

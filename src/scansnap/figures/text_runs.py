@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from scansnap.corpus.batches import Columns
 from scansnap.corpus.corpus import Corpus, read_corpus
 from scansnap.figures.statistics import enough_seeds
 from scansnap.results.provenance import store_name
 from scansnap.runtime.errors import InputError
-from scansnap.text.model.shape import TextShape
-from scansnap.text.training.options import TextOptions, text_options
-from scansnap.text.training.ranks import processes
-from scansnap.text.training.train import TextTraining, text_training
-from scansnap.text.training.windows import Columns
+from scansnap.text.options import TextOptions, TextShape, text_options
+from scansnap.text.processes import process_count
+from scansnap.text.train import TextTraining, text_training
 
 FOLDER = Path("results") / "text"
 
@@ -42,9 +41,9 @@ def trainings(
     corpus: Corpus, settings: Iterable[Mapping[str, Any]], *, folder: Path | None = FOLDER
 ) -> Iterator[TextTraining]:
     """A training of `train_text` for each setting, ready to run; with a folder, runs are stored there and reused."""
-    if processes() > 1:
+    if process_count() > 1:
         raise InputError(
-            f"figures are made by one process, but there are {processes()}: start the command without a launcher."
+            f"figures are made by one process, but there are {process_count()}: start the command without a launcher."
         )
     stores = folder is not None and find_spec("zarr") is not None
     for setting in settings:

@@ -47,7 +47,7 @@ def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> 
     """The same for the trained model that is stored beside a result, on a text of the user's, at the last step."""
     import torch
 
-    from scansnap.text.model.model_file import load_model, model_folder
+    from scansnap.text.model_file import load_model, model_folder
 
     status = str(load(result, partial=True)["status"].values[0])
     if status != "ok":

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scansnap.data import classes_file
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.results import metrics
-from scansnap.results.snap import find_snap
+from scansnap.results.snap import find_snap, late_share
 from scansnap.runtime.errors import InputError
 from scansnap.validation.validate import validated
 
@@ -151,7 +151,8 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
     There is one pattern for each layer and head, and in a synthetic run for each class.  The rate of a pattern is the
     share of attention that moves between two records per step.  `snap_step` is the step after which the rate never
     again exceeds a tenth of its peak, `peak_rate`: over at least three records, which cover at least a fifth of the
-    steps.  It is NaN where there is none, or where less than 5% of attention moved in all.
+    steps.  It is NaN where there is none, or where less than 5% of attention moved in all.  `late_share` is the largest
+    rate over the last fifth of the steps as a share of the peak.
 
     `moved_until` and `moved_since` are the shares of attention that moved from the first record to the snap, and from
     there: the largest distances on the way.  Small rates add up, so `snap_status` is `frozen` only where
@@ -178,6 +179,7 @@ def snaps(dataset: xr.Dataset) -> xr.Dataset:
         "snap_step": np.array([np.nan if snap.step is None else snap.step for snap in verdicts], np.float64),
         "snap_status": np.array([snap.status for snap in verdicts]),
         "peak_rate": np.array([snap.peak_rate for snap in verdicts]),
+        "late_share": np.array([late_share(dataset[axis].values, row) for row in rows]),
         "moved_until": np.array([snap.until for snap in verdicts]),
         "moved_since": np.array([snap.since for snap in verdicts]),
         "evidence": np.array([str(snap) for snap in verdicts]),

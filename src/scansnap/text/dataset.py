@@ -1,0 +1,173 @@
+"""The dataset of a text training run, and its summary.
+
+Dimensions are among run, step, layer, head, window, query_position, key_position, query, token and rank.  `window` runs
+over a few fixed windows of the validation split, whose words are the coordinate `word`.  With Y and Z, `query` runs
+over the most frequent words, `token` over the whole vocabulary, and `rank` over the tokens with the largest logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.results.dataset import attributes
+from scansnap.results.measure import snaps
+from scansnap.results.store import Variable
+
+WINNERS = 10
+"""Tokens with the largest attention logits of a query that are recorded."""
+
+HEADS = ("run", "step", "layer", "head")
+DIMENSIONS = {
+    "loss": HEADS[:2],
+    "valid_loss": HEADS[:2],
+    **dict.fromkeys(("entropy", "normalized_entropy", "top_1", "top_5", "moved"), HEADS),
+    "pattern": (*HEADS, "window", "query_position", "key_position"),
+    **dict.fromkeys(("winner", "winner_logit"), (*HEADS, "query", "rank")),
+    "attention_logits": ("run", "layer", "head", "query", "token"),
+}
+"""The dimensions of every variable."""
+
+ATTRIBUTES = {
+    "loss": {"long_name": "cross-entropy, mean over the updates since the last record", "units": "nats"},
+    "valid_loss": {"long_name": "cross-entropy over the validation split, where it was measured", "units": "nats"},
+    "entropy": {
+        "long_name": "entropy of attention, mean over the measured windows of the validation split",
+        "units": "nats",
+    },
+    "normalized_entropy": {
+        "long_name": "entropy of attention relative to the largest that its row allows",
+        "units": "1",
+    },
+    "top_1": {"long_name": "largest attention weight, mean over rows of more than one key", "units": "1"},
+    "top_5": {
+        "long_name": "sum of the five largest attention weights, mean over rows of more than five keys",
+        "units": "1",
+    },
+    "moved": {"long_name": "share of attention that moved since the last record", "units": "1"},
+    "pattern": {"long_name": "attention on fixed windows of the validation split", "units": "1"},
+    "winner": {"long_name": "tokens with the largest attention logits above 0", "units": "1"},
+    "winner_logit": {"long_name": "attention logits of the winners", "units": "1"},
+    "attention_logits": {"long_name": "rows of Z after training", "units": "1"},
+}
+
+
+def sizes(
+    records: int, layers: int, heads: int, patterns: int, window: int, queries: int = 0, tokens: int = 0
+) -> dict[str, int]:
+    """The size of each dimension."""
+    return {
+        "run": 1,
+        "step": records,
+        "layer": layers,
+        "head": heads,
+        "window": patterns,
+        "query_position": window,
+        "key_position": window,
+        "query": queries,
+        "token": tokens,
+        "rank": min(WINNERS, tokens),
+    }
+
+
+def recorded(size: Mapping[str, int]) -> list[str]:
+    """The variables of a result of this size."""
+    return [name for name, dims in DIMENSIONS.items() if all(size[dim] for dim in dims)]
+
+
+def variables(size: Mapping[str, int]) -> dict[str, Variable]:
+    """Every variable as a store creates it."""
+    return {
+        name: Variable(
+            dims := DIMENSIONS[name],
+            shape := tuple(size[d] for d in dims),
+            np.dtype("float32" if name == "pattern" else "float64"),
+            (1, max(1, min(shape[1], 64)), *(max(1, s) for s in shape[2:])),
+            ATTRIBUTES[name],
+        )
+        for name in recorded(size)
+    }
+
+
+def template(
+    steps: NDArray[np.int64],
+    size: Mapping[str, int],
+    words: NDArray[np.str_],
+    queries: NDArray[np.int64],
+    vocabulary: Sequence[str],
+    run: Mapping[str, float | int | str],
+    options: Mapping[str, Any],
+) -> xr.Dataset:
+    """Coordinates and attributes; `words` is (window, position), `run` is what distinguishes this run from others."""
+    coords: dict[str, Any] = {
+        "run": [0],
+        **{name: ("run", [value]) for name, value in run.items()},
+        "status": ("run", np.array(["running"], "U8")),
+        "diverged_step": ("run", np.array([-1])),
+        "step": ("step", steps, {"units": "steps", "long_name": "updates, each with one batch of windows"}),
+        "layer": np.arange(size["layer"]),
+        "head": np.arange(size["head"]),
+    }
+    if size["window"]:
+        coords |= {
+            "query_position": np.arange(size["query_position"]),
+            "key_position": np.arange(size["key_position"]),
+            "word": (("window", "key_position"), words),
+        }
+    if size["query"]:
+        coords |= {
+            "query": queries,
+            "query_word": ("query", np.array([vocabulary[i] for i in queries])),
+            "token": np.arange(size["token"]),
+            "token_word": ("token", np.array(vocabulary)),
+        }
+    described = {**options, "record": recorded(size)}
+    model = "the (Y, Z) model" if size["query"] else "a transformer"
+    return xr.Dataset(coords=coords, attrs=attributes("text", f"attention of {model} trained on text", described))
+
+
+def summarize_text(dataset: xr.Dataset) -> dict[str, Any]:
+    """The status, the last losses, and for each head its entropy at both ends and whether its pattern froze."""
+    run = dataset.isel(run=0)
+    recorded = np.flatnonzero(np.isfinite(run["entropy"].values).all((1, 2)))
+    last = int(recorded[-1]) if len(recorded) else 0
+    valid = _last(run["valid_loss"].values)
+    head_snaps = snaps(dataset).isel(run=0)
+    heads = [
+        {
+            "layer": layer,
+            "head": head,
+            **{
+                f"{name}_{end}": _number(run[name].values[record, layer, head])
+                for name in ("entropy", "normalized_entropy", "top_1")
+                for end, record in (("first", 0), ("last", last))
+            },
+            "snap_step": _number(head_snaps["snap_step"].values[layer, head]),
+            "snap": str(head_snaps["evidence"].values[layer, head]),
+        }
+        for layer in range(dataset.sizes["layer"])
+        for head in range(dataset.sizes["head"])
+    ]
+    return {
+        "status": str(run["status"].values),
+        "diverged_step": int(run["diverged_step"].values),
+        "step": int(run["step"].values[last]),
+        "loss": _last(run["loss"].values),
+        "valid_loss": valid,
+        "valid_perplexity": None if valid is None else math.exp(min(valid, 700.0)),
+        "heads": heads,
+    }
+
+
+def _last(values: Any) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite[-1]) if len(finite) else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,1 +1,0 @@
-"""The transformer for text and its decoder's loss."""

@@ -1,0 +1,334 @@
+"""The options of text models and of their training, and when a run records.
+
+`ModelOptions` and `YZModelOptions` describe the models, `TextOptions` and `YZTextOptions` whole runs.  A shape is a
+model's options with the size of its vocabulary: what a model is built from, and what its training and measuring cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.corpus.batches import YZ_BATCH_SIZE, YZ_WINDOW
+from scansnap.dynamics.schedules import SCHEDULES, Schedule
+from scansnap.runtime.errors import InputError
+from scansnap.validation.argument_types import MemberType
+from scansnap.validation.checks import one_of
+from scansnap.validation.options import Options, from_names, option, options_of
+
+OPERATIONS_PER_WEIGHT = 2000
+"""Operations to measure one attention weight: softmax, entropy, the search for the largest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions(Options):
+    """The text as windows."""
+
+    window: int = field(default=35, metadata=option("Tokens in a window.", least=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(WindowOptions):
+    """The transformer; the defaults are those of the published text model."""
+
+    layers: int = field(default=1, metadata=option("Layers.", least=1))
+    heads: int = field(default=1, metadata=option("Heads in each layer.", least=1))
+    width: int = field(default=200, metadata=option("Width d of the model.", least=1))
+    feed_forward: int = field(default=200, metadata=option("Width of the feed-forward part.", least=1))
+    norm: Literal["post", "pre"] = field(
+        default="post", metadata=option("LayerNorm after (post) or before (pre) each part.")
+    )
+    dropout: float = field(default=0.2, metadata=option("Share of activations that is dropped.", least=0, below=1))
+    positions: Literal["none", "sinusoidal", "alibi", "t5"] = field(
+        default="sinusoidal", metadata=option("How the model knows positions; t5 learns a bias by distance.")
+    )
+
+    def check_together(self) -> None:
+        super().check_together()
+        if self.width % self.heads:
+            raise InputError(
+                f"width is {self.width} with {self.heads} heads: give a width that is a multiple of the heads."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class YZModelOptions(WindowOptions):
+    """The paper's own model in Y and Z."""
+
+    window: int = YZ_WINDOW
+    residual: bool = field(default=False, metadata=option("Whether the decoder also reads the query (Section 7)."))
+    dtype: Literal["float32", "float64"] = field(default="float32", metadata=option("Type of Y and Z."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary(Options):
+    """The vocabulary of a model."""
+
+    vocab_size: int = field(metadata=option("Token types.", least=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextShape(ModelOptions, Vocabulary):
+    """The options of a transformer, and the size of its vocabulary."""
+
+    @property
+    def layer_size(self) -> int:
+        """The number of entries in a layer's matrices."""
+        return 4 * self.width**2 + 2 * self.width * self.feed_forward
+
+    @property
+    def training_operations(self) -> int:
+        """Operations of an update per token: one product forward and two backward with every matrix."""
+        return 6 * (self.vocab_size * self.width + self.layers * self.layer_size)
+
+    @property
+    def measuring_operations(self) -> int:
+        """Operations to measure attention per token; of the last layer, queries and keys are enough."""
+        products = 2 * ((self.layers - 1) * self.layer_size + 2 * self.width**2)
+        return products + self.layers * self.window * (2 * self.width + OPERATIONS_PER_WEIGHT * self.heads)
+
+    @property
+    def measured_numbers(self) -> int:
+        """Numbers that measuring attention holds per token: weights; input, queries and keys."""
+        return self.heads * self.window + 3 * self.width
+
+    def __str__(self) -> str:
+        return (
+            f"{self.vocab_size:,} token types, width {self.width:,}, feed-forward {self.feed_forward:,} and "
+            f"{self.layers:,} layers"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class YZShape(YZModelOptions, Vocabulary):
+    """The options of (Y, Z), and the size of its vocabulary; it has one layer of one head."""
+
+    @property
+    def layers(self) -> int:
+        return 1
+
+    @property
+    def heads(self) -> int:
+        return 1
+
+    @property
+    def parameter_bytes(self) -> int:
+        """The size of Y and Z."""
+        return 2 * self.vocab_size**2 * (8 if self.dtype == "float64" else 4)
+
+    @property
+    def training_operations(self) -> int:
+        """Operations of an update per token: three products of (T, T) weights and T rows of M entries."""
+        return 6 * self.vocab_size * self.window
+
+    @property
+    def measuring_operations(self) -> int:
+        """Operations to measure attention per token."""
+        return self.window * OPERATIONS_PER_WEIGHT
+
+    @property
+    def measured_numbers(self) -> int:
+        """Numbers that measuring attention holds per token: logits, weights, equal tokens."""
+        return 3 * self.window
+
+    def __str__(self) -> str:
+        return f"{self.vocab_size:,} token types with two entries for each pair of them"
+
+
+Shape = TextShape | YZShape
+
+MEASURING_SHARE = 0.0125
+"""Operations to measure attention per operation of training.  The share of time is up to twice that: its products are
+smaller."""
+
+FEWEST_RECORDS, MOST_RECORDS, FEWEST_WINDOWS = 16, 100, 64
+"""The fewest and the most records by default, and the fewest windows of the validation split that each measures."""
+
+ModelName = Literal["transformer", "yz"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(WindowOptions):
+    """The run, whatever the model."""
+
+    model: ModelName = field(
+        default="transformer",
+        metadata=option("What is trained: a regular transformer, or the paper's own model with Y and Z of all tokens."),
+    )
+    lr_y: float = field(
+        default=5.0, metadata=option("Learning rate of all parameters but those of --lr-z.", least=0, most=1e30)
+    )
+    lr_z: float | None = field(
+        default=None,
+        metadata=option(
+            "Learning rate of what makes attention logits: Z, or W_Q, W_K, a t5 bias",
+            least=0,
+            most=1e30,
+            none="is lr_y",
+        ),
+    )
+    schedule: str | Schedule = field(
+        default="constant",
+        metadata=option(
+            f"How both rates change over the run: {', '.join(SCHEDULES)}, or your own.", MemberType(SCHEDULES)
+        ),
+    )
+    steps: int | None = field(default=None, metadata=option("Updates", least=0, none="makes one pass over the text"))
+    batch_size: int = field(default=20, metadata=option("Windows per update.", least=1))
+    device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
+    record_every: int | None = field(
+        default=None,
+        metadata=option(
+            "Updates between measurements of attention", least=1, none="makes 16 to 100 of them in 3% of the time"
+        ),
+    )
+    evaluate_every: int | None = field(
+        default=None,
+        metadata=option("Updates between validation losses, which go with records", least=1, none="measures the last"),
+    )
+    patterns: int = field(
+        default=4, metadata=option("Windows of the validation split whose attention is kept.", least=0)
+    )
+
+    def check_together(self) -> None:
+        super().check_together()
+        if not isinstance(self, OPTIONS[self.model]):
+            raise InputError(
+                f"model is {self.model}, but these are {type(self).__name__}: give {OPTIONS[self.model].__name__}."
+            )
+
+    @property
+    def rate_z(self) -> float:
+        """The learning rate of what makes attention logits."""
+        return self.lr_y if self.lr_z is None else self.lr_z
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(ModelOptions, RunOptions):
+    """The training of a transformer; the defaults are those of the published text experiment (Figure 7).
+
+    >>> ss.TextOptions(steps=60, width=32, feed_forward=32).lr_y
+    5.0
+    """
+
+    optimizer: Literal["sgd", "adam", "adamw"] = field(default="sgd", metadata=option("How gradients move parameters."))
+    momentum: float = field(default=0.0, metadata=option("Momentum of sgd.", least=0, below=1))
+    weight_decay: float = field(default=0.0, metadata=option("Weight decay.", least=0, most=1e30))
+    clip: float | None = field(
+        default=0.5, metadata=option("Largest norm of the gradient of all parameters", least=0, none="lets it be")
+    )
+    precision: Literal["float32", "bf16-decoder", "bf16"] = field(
+        default="float32",
+        metadata=option("bf16-decoder rounds the products of the decoder alone, bf16 all products; parameters stay."),
+    )
+    compile: bool = field(default=False, metadata=option("Compile the model with torch.compile."))
+    seed: int = field(default=0, metadata=option("Seed of the start and of dropout.", least=0))
+
+    def check_together(self) -> None:
+        super().check_together()
+        if self.clip == 0:
+            raise InputError("clip is 0, which stops all learning: give the largest norm of the gradient, or None.")
+        if self.momentum and self.optimizer != "sgd":
+            raise InputError(
+                f"momentum is {self.momentum} but the optimizer is {self.optimizer}: use sgd, or leave momentum out."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class YZTextOptions(YZModelOptions, RunOptions):
+    """The training of Y and Z: plain SGD from zero, so that nothing is random.
+
+    >>> ss.YZTextOptions(lr_z=3.0).lr_y
+    30.0
+    """
+
+    model: ModelName = "yz"
+    lr_y: float = 30.0
+    batch_size: int = YZ_BATCH_SIZE
+    queries: int = field(
+        default=30, metadata=option("Most frequent tokens whose row of Z is kept, and whose winners are.", least=0)
+    )
+
+
+OPTIONS: dict[str, type[TextOptions] | type[YZTextOptions]] = {"transformer": TextOptions, "yz": YZTextOptions}
+"""The options of each model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyTextOptions(TextOptions, YZTextOptions):
+    """The options of all models: what can be named."""
+
+
+def text_options(kwargs: Mapping[str, Any]) -> TextOptions | YZTextOptions:
+    """The options of the model that `kwargs` names; an option of another model is refused."""
+    model = one_of("model", kwargs.get("model", RunOptions.model), OPTIONS)
+    for name in kwargs:
+        if name in options_of(AnyTextOptions) and name not in options_of(OPTIONS[model]):
+            other = next(other for other in OPTIONS if name in options_of(OPTIONS[other]))
+            raise InputError(
+                f"{name} is an option of the model {other}, not of {model}: leave it out, or train {other}."
+            )
+    return from_names(OPTIONS[model], kwargs)
+
+
+@dataclass(frozen=True)
+class RecordSchedule:
+    """When a run records and evaluates."""
+
+    steps: int
+    record_every: int
+    evaluate_every: int | None = None
+    measured: int | None = None
+    """The number of windows, evenly spread over the validation split, whose attention is measured; None for all."""
+
+    @classmethod
+    def of(
+        cls, options: TextOptions | YZTextOptions, shape: Shape, *, per_pass: int, valid_tokens: int
+    ) -> RecordSchedule:
+        """The schedule that the options ask for; one pass has `per_pass` updates."""
+        steps = per_pass if options.steps is None else options.steps
+        if options.record_every is not None:
+            return cls(steps, options.record_every, options.evaluate_every)
+        precision = options.precision if isinstance(options, TextOptions) else "float32"
+        every, measured = default_records(shape, valid_tokens, options.batch_size, steps, precision)
+        return cls(steps, every, options.evaluate_every, measured)
+
+    @property
+    def record_steps(self) -> NDArray[np.int64]:
+        """0, record_every, 2 record_every, ..., and the last step."""
+        return np.unique(np.append(np.arange(0, self.steps + 1, self.record_every), self.steps))
+
+    def evaluates(self, record: int) -> bool:
+        """Whether the validation loss is measured at this record.
+
+        It is at the last record, and at the first record after each multiple of `evaluate_every` steps.
+        """
+        steps = self.record_steps
+        if record == len(steps) - 1:
+            return True
+        every = self.evaluate_every
+        return every is not None and record > 0 and bool(steps[record] // every > steps[record - 1] // every)
+
+
+def default_records(
+    shape: Shape, valid_tokens: int, batch_size: int, steps: int, precision: str
+) -> tuple[int, int | None]:
+    """The default number of updates between records, and the number of windows that each measures (None for all).
+
+    Measuring takes `MEASURING_SHARE` of the operations of training.  The whole split is measured as often as that
+    allows, but `FEWEST_RECORDS` to `MOST_RECORDS` times.  If even the fewest are too many, each record measures fewer
+    windows, but at least `FEWEST_WINDOWS`.  In bf16 an operation of training takes half the time, but one of measuring
+    does not.
+    """
+    per_token = shape.measuring_operations
+    training = batch_size * shape.window * shape.training_operations
+    allowed = MEASURING_SHARE * training * (1.0 if precision == "float32" else 0.5)  # for each update
+    every = max(math.ceil(valid_tokens * per_token / allowed), math.ceil(steps / MOST_RECORDS), 1)
+    every = min(every, max(1, steps // FEWEST_RECORDS))
+    windows = max(FEWEST_WINDOWS, int(every * allowed / (per_token * shape.window)))
+    return every, windows if windows * shape.window < valid_tokens else None

@@ -1,0 +1,387 @@
+"""Training a model on text while measuring its attention."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+
+from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
+from scansnap.corpus.corpus import Corpus
+from scansnap.dynamics.schedules import rate_shares
+from scansnap.dynamics.verb import Call, verb
+from scansnap.monitor.observer import FailedLook
+from scansnap.results.recorder import Recorder, Records
+from scansnap.results.store import RunStore, load
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.machine import gibibytes, needs_torch, one_thread, physical_memory
+from scansnap.runtime.progress import progress_bar
+from scansnap.text import dataset as text_dataset
+from scansnap.text.measures import AttentionMeasurement, Winners
+from scansnap.text.model_file import TextModel, load_model, model_folder, save_model
+from scansnap.text.options import (
+    AnyTextOptions,
+    RecordSchedule,
+    RunOptions,
+    Shape,
+    TextOptions,
+    TextShape,
+    YZShape,
+    YZTextOptions,
+    text_options,
+)
+from scansnap.text.processes import Processes
+from scansnap.text.transformer import TextTransformer
+from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
+from scansnap.text.yz import YZText
+from scansnap.validation.validate import validated
+
+CHECKPOINT_SECONDS = 60.0
+"""Time between checkpoints of a stored run, if they are quick."""
+
+QUICK = CHECKPOINT_SECONDS / 10
+"""How long a checkpoint may take; after one that takes longer, the time to the next grows in proportion."""
+
+PROGRESS_SECONDS = 0.5
+"""Time between updates of the progress bar."""
+
+SMALL = 1e9
+"""An update of fewer operations is done by one thread."""
+
+LOGITS_AT_ONCE = {"cpu": 30_000_000, "cuda": 500_000_000}
+"""Logits in memory at once while the validation loss is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextCall(AnyTextOptions, Call):
+    """A call of `train_text` in its flat form."""
+
+
+@verb(RunOptions, TextCall, named=AnyTextOptions, read=text_options)
+def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+    """Train a model on next-token prediction and return the records of its attention.
+
+    The model is a causal transformer, or with `model="yz"` Y and Z over the whole vocabulary, from zero, by plain SGD
+    along exact gradients; that has options and defaults of its own, `YZTextOptions`.  The trained model is written next
+    to the store.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        What `read_corpus` returns.
+    {options}
+
+    Returns
+    -------
+    xarray.Dataset
+        Record 0 is the start.  A run whose loss stops being finite ends there with the status "diverged".  With
+        several processes, the first has the records.
+
+    Examples
+    --------
+    >>> corpus = ss.read_corpus("example")
+    >>> run = ss.train_text(corpus, steps=2, width=8, feed_forward=8, record_every=1)
+    >>> print(dict(run["entropy"].sizes))
+    {'run': 1, 'step': 3, 'layer': 1, 'head': 1}
+    """
+    assert isinstance(options, TextOptions | YZTextOptions)  # which are all
+    return text_training(corpus, options, store=store).run(progress)
+
+
+@validated
+def text_training(
+    corpus: Corpus, options: TextOptions | YZTextOptions, *, store: str | Path | None = None
+) -> TextTraining:
+    """The run of `train_text`, not yet started: read its model before and after training.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        What `read_corpus` returns.
+    options : TextOptions or YZTextOptions
+        The options of `train_text`.
+    store : path, optional
+        Where the run writes its result, as in `train_text`.
+
+    Returns
+    -------
+    TextTraining
+        `run(progress)` trains and returns what `train_text` does.  `model` is a `torch.nn.Module`:
+        `model.attention(ids)` gives each layer's weights, `model.logits_between(queries, keys)` the attention logits of
+        the first layer between tokens, and with Y and Z `model.step(ids, next_tokens, lr_y=..., lr_z=...)` makes one
+        update, for a loop of your own.
+
+    Examples
+    --------
+    >>> corpus = ss.read_corpus("example")
+    >>> training = ss.text_training(corpus, ss.TextOptions(steps=2, width=8, feed_forward=8))
+    >>> run = training.run(progress=False)
+    >>> print(tuple(training.model.decoder.shape))
+    (288, 8)
+    """
+    if not isinstance(corpus, Corpus):
+        raise InputError(f"corpus is {type(corpus).__name__}: give what read_corpus(...) returns.")
+    if not isinstance(options, TextOptions | YZTextOptions):
+        raise InputError(f"options is {type(options).__name__}: give TextOptions or YZTextOptions.")
+    shape_of = YZShape.of if isinstance(options, YZTextOptions) else TextShape.of
+    shape = shape_of(options, vocab_size=corpus.vocab_size)
+    columns = Columns(corpus.train, options.batch_size, shape.window)
+    valid_tokens = min(len(corpus.valid), MOST_TOKENS)
+    schedule = RecordSchedule.of(options, shape, per_pass=columns.per_pass, valid_tokens=valid_tokens)
+    if store is not None:
+        with needs_torch("a text model that is stored"):
+            import safetensors.torch  # noqa: F401
+    return TextTraining(corpus, shape, options, schedule, columns, store=store)
+
+
+class TextTraining:
+    """A run of `train_text` and its `model`, as `text_training` makes it."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        shape: Shape,
+        options: TextOptions | YZTextOptions,
+        schedule: RecordSchedule,
+        columns: Columns,
+        *,
+        store: str | Path | None,
+    ) -> None:
+        self.corpus, self.options, self.schedule = corpus, options, schedule
+        self._columns = columns
+        windows = consecutive(corpus.valid, shape.window)
+        self._processes = Processes(options.device)
+        self._share = self._processes.share(options.batch_size)
+        queries = corpus.frequent_words(options.queries if isinstance(options, YZTextOptions) else 0)
+        with _within_memory(shape, options):
+            self.model, self._learner = self._make_learner(shape)
+            self._winners = Winners(self.model, queries) if isinstance(self.model, YZText) and len(queries) else None
+            self._windows = torch.from_numpy(windows).to(self._processes.device)  # (N, T + 1)
+            measured = torch.from_numpy(spread(windows, schedule.measured)[:, :-1])
+            self._measurement = AttentionMeasurement(self.model, measured.to(self._processes.device))
+        self._size = text_dataset.sizes(
+            len(schedule.record_steps),
+            shape.layers,
+            shape.heads,
+            min(options.patterns, len(self._measurement.sample)),
+            shape.window,
+            len(queries),
+            shape.vocab_size,
+        )
+        variables = text_dataset.variables(self._size)
+        self._template = self._make_template(shape, queries)
+        weights = sum(tensor.nbytes for tensor in self.model.state_dict().values())
+        self._recorder = Recorder(
+            self._template,
+            variables,
+            store if self._processes.is_first else None,
+            more_bytes=weights * (1 + 2 * (1 + self._learner.moments)),
+            defaults=options.default_dict(),
+        )
+        over_steps = {name: variable for name, variable in variables.items() if "step" in variable.dimensions}
+        self._records = Records(self._recorder, over_steps, self._size["step"])
+        self._diverged = -1
+
+    def _make_learner(self, shape: Shape) -> tuple[TextModel, Learner]:
+        """The model at its start, and how it learns."""
+        if isinstance(self.options, YZTextOptions):
+            assert isinstance(shape, YZShape)
+            if self.options.device == "cpu":
+                _check_memory(shape)
+            with self._processes.device:
+                yz = YZText(shape)
+            return yz, YZUpdates(yz, self.options, self._processes)
+        assert isinstance(shape, TextShape)
+        with _own_random_numbers():
+            torch.manual_seed(self.options.seed)
+            transformer = TextTransformer(shape).to(self._processes.device)
+        return transformer, TransformerUpdates(transformer, self.options, self._processes)
+
+    def run(self, progress: bool | None = None) -> xr.Dataset:
+        """Train to the end; a run that is finished in its store is read from there, with its model."""
+        title = f"training {self.schedule.steps:,} steps"
+        show_bar = progress if self._processes.is_first else False
+        store = self._recorder.store
+        try:
+            with self._recorder:
+                if self._processes.broadcast(store is not None and store.finished):
+                    return self._template if store is None else self._read(store)
+                with (
+                    _own_random_numbers(),
+                    _within_memory(self.model.shape, self.options),
+                    one_thread() if self._is_small() else nullcontext(),
+                    progress_bar(title, self.schedule.steps, show_bar) as show,
+                ):
+                    self._train(show)
+                return self._finish()
+        finally:
+            self._processes.close()
+
+    def _read(self, store: RunStore) -> xr.Dataset:
+        folder = model_folder(store.path)
+        if folder.exists():  # a run that diverged has none
+            stored, _ = load_model(folder, self.corpus.tokenizer)
+            self.model.load_state_dict(stored.to(self._processes.device).state_dict(), assign=True)
+        return load(store.path)
+
+    def _is_small(self) -> bool:
+        """Whether several threads would wait for each other longer than they work."""
+        shape = self.model.shape
+        return self.options.batch_size * shape.window * shape.training_operations < SMALL
+
+    def _train(self, show: Callable[..., None]) -> None:
+        steps, store = self.schedule.record_steps, self._recorder.store
+        rate_share = rate_shares(self.options.schedule, self.schedule.steps)
+        step, record, losses = self._resume()
+        if not step and store is not None:
+            shutil.rmtree(model_folder(store.path), ignore_errors=True)  # of an earlier run
+        note = ""
+        shown = saved = time.monotonic()
+        interval = CHECKPOINT_SECONDS
+        while True:
+            if step == steps[record]:
+                measured = self._measure(record, step, losses)
+                if measured is None:
+                    return
+                self._records.put(record, measured)
+                note = _note(measured)
+                losses = []
+                record += 1
+                show(step, note)
+                if record == len(steps):
+                    return
+            inputs, targets = self._columns.at(step, self._share)
+            losses.append(self._learner.update(step, inputs, targets, rate_share(step)))
+            step += 1
+            now = time.monotonic()
+            if now - shown > PROGRESS_SECONDS:
+                shown = now
+                show(step, note)
+            if store is not None and now - saved > interval:
+                self._checkpoint(store, step, record, losses)
+                saved = time.monotonic()
+                interval = CHECKPOINT_SECONDS * max(1.0, (saved - now) / QUICK)
+
+    def _measure(self, record: int, step: int, losses: list[torch.Tensor]) -> dict[str, NDArray[np.floating]] | None:
+        """The variables of a record; None if the run has diverged by then."""
+        measured: dict[str, NDArray[np.floating]] = {}
+        if losses:
+            values = torch.stack(losses).double().cpu().numpy()
+            bad = np.flatnonzero(~np.isfinite(values))
+            if len(bad):
+                self._diverged = step - len(values) + int(bad[0])
+                return None
+            measured["loss"] = values.mean()
+        is_finite = True
+        if self._processes.is_first:
+            try:
+                measured |= self._measurement.measure()
+            except FailedLook:
+                is_finite = False
+        if not self._processes.broadcast(is_finite):
+            self._diverged = step  # the last update produced NaN or infinity
+            return None
+        if not self._processes.is_first:
+            return measured
+        if count := self._size["window"]:
+            measured["pattern"] = self._measurement.pattern(count)
+        if self._winners is not None:
+            measured |= self._winners.measure()
+        if self.schedule.evaluates(record):
+            rows = LOGITS_AT_ONCE[self._windows.device.type] // self.corpus.vocab_size
+            measured["valid_loss"] = np.array(self._learner.evaluate(self._windows, rows))
+        return measured
+
+    def _resume(self) -> tuple[int, int, list[torch.Tensor]]:
+        """The step, the next record and the losses since the last record, initially or where a run was interrupted."""
+        checkpoint = self._processes.broadcast(self._recorder.checkpoint())
+        if checkpoint is None:
+            return 0, 0, []
+        step, state = checkpoint
+        record = int(state.pop("record"))
+        losses = list(torch.from_numpy(state.pop("losses")).to(self._processes.device))
+        self._measurement.restore(state.pop("watched"))
+        self._learner.restore(state)
+        self._records.skip_to(record)
+        return step, record, losses
+
+    def _checkpoint(self, store: RunStore, step: int, record: int, losses: list[torch.Tensor]) -> None:
+        self._records.flush(record)
+        loss_values = torch.stack(losses).cpu().numpy() if losses else np.zeros(0, np.float32)
+        state = {"record": np.array(record), "losses": loss_values, "watched": self._measurement.state()}
+        store.write_checkpoint(step, {**state, **self._learner.state()})
+
+    def _finish(self) -> xr.Dataset:
+        if self._recorder.store is not None and self._diverged < 0:
+            save_model(self.model, self.corpus.tokenizer, model_folder(self._recorder.store.path))
+        if self._winners is not None and self._diverged < 0:
+            self._recorder.write({"attention_logits": self._winners.logits()[None]}, (slice(None),))
+        status = np.array(["ok" if self._diverged < 0 else "diverged"], "U8")
+        return self._records.finish({"status": status, "diverged_step": np.array([self._diverged])})
+
+    def _make_template(self, shape: Shape, queries: NDArray[np.int64]) -> xr.Dataset:
+        windows = self._measurement.sample[: self._size["window"]].cpu().numpy()
+        words = np.array([self.corpus.words(row) for row in windows], dtype=np.str_)
+        described = {
+            **self.options.to_dict(),
+            **asdict(self.schedule),
+            "lr_z": self.options.rate_z,
+            "vocab_size": shape.vocab_size,
+            "corpus": self.corpus.name,
+            "corpus_fingerprint": self.corpus.fingerprint,
+            "tokenizer": self.corpus.tokenizer.name,
+            "processes": self._processes.count,
+        }
+        run: dict[str, float | int | str] = {"lr_y": self.options.lr_y, "lr_z": self.options.rate_z}
+        if isinstance(self.options, TextOptions):
+            run["seed"] = self.options.seed
+        vocabulary = self.corpus.words(range(shape.vocab_size)) if len(queries) else []
+        return text_dataset.template(self.schedule.record_steps, self._size, words, queries, vocabulary, run, described)
+
+
+def _note(measured: dict[str, NDArray[np.floating]]) -> str:
+    """What the progress bar says of a record."""
+    entropy = float(measured["entropy"].mean()) if "entropy" in measured else math.nan
+    if "loss" not in measured:
+        return f"(entropy {entropy:.3f})"
+    loss = float(measured["loss"])
+    return f"(loss {loss:.3f}, perplexity {math.exp(min(loss, 30)):.1f}, entropy {entropy:.3f})"
+
+
+def _check_memory(shape: YZShape) -> None:
+    """Refuse a Y and Z that this machine cannot hold, which it would find out only while it fills them."""
+    if shape.parameter_bytes > physical_memory():
+        raise InputError(
+            f"Y and Z of {shape.vocab_size:,} token types need {gibibytes(shape.parameter_bytes)}, more than this "
+            f"machine's {gibibytes(physical_memory())}: read the text with a larger min_count."
+        )
+
+
+@contextmanager
+def _within_memory(shape: Shape, options: RunOptions) -> Iterator[None]:
+    """Turn running out of memory into one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        raise InputError(
+            f"{shape}, and {options.batch_size:,} windows of {shape.window:,} at once do not fit in the memory of this "
+            f"{options.device}: reduce one of them."
+        ) from None
+
+
+@contextmanager
+def _own_random_numbers() -> Iterator[None]:
+    """Restore the caller's random numbers afterwards."""
+    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
+        yield

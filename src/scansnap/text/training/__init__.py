@@ -1,1 +1,0 @@
-"""Training of transformers on text, with measurements of their attention."""

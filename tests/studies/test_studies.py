@@ -1,0 +1,205 @@
+"""Each study on a small text, and what the documents say of the committed numbers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import make_predictions
+import make_text
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import prediction
+import scansnap as ss
+import snap
+import tokens
+import trials
+from ladder import LadderModel, Rung
+from token_choice import count_tokens, rank_correlations
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCANSNAP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return ss.read_corpus("example")
+
+
+def committed(name: str) -> xr.Dataset:
+    return make_text.read_json(DOCS / "data" / f"figure_{name}.json")
+
+
+def test_studies_use_the_public_api_alone() -> None:
+    for path in (ROOT / "studies").glob("*.py"):
+        assert "from scansnap" not in path.read_text(), path
+        assert "import scansnap." not in path.read_text(), path
+
+
+def test_tokens(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "QUERIES", 4)
+    logits = tokens.train(corpus, num_seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path, progress=False)
+    again = tokens.train(corpus, num_seeds=2, ratios=(1.0, 10.0), steps=3, folder=tmp_path, progress=False)
+    xr.testing.assert_equal(logits, again)  # read, not trained again
+    dataset = tokens.prepare(text=corpus, logits=logits)
+    assert dataset["partial"].dims == ("ratio", "seed", "explanation")
+    assert len(tokens.trends(dataset)) == 6
+    assert not np.allclose(logits["logits"].isel(end=0), logits["logits"].isel(end=1))
+    tokens.draw(dataset)
+
+
+def test_snap(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snap, "OTHER_BATCHES", (50,))
+    monkeypatch.setattr(snap, "RATES", {"transformer": (1.0, 2.0), "yz": (100.0, 300.0)})
+    small = {"text": corpus, "sizes": (1800,), "steps": 8, "width": 4, "progress": False}
+    dataset = snap.prepare(**small, folder=tmp_path)
+    assert dataset["late"].shape == (10, 1)
+    assert np.isfinite(dataset["loss"]).all()
+    assert len(list(tmp_path.glob("*.zarr"))) == 10
+    assert [trend.statement.split()[0] for trend in snap.trends(dataset)] == ["At", "At", "A", "Per"] * 2
+    assert len(snap.draw(dataset).axes) == 6
+    with pytest.raises(ss.InputError, match="29,323 tokens, so it has no 20,000 tokens from 20,000 on: give a longer"):
+        snap.train(corpus, snap.Cell("transformer", 20_000, 1.0), 1, steps=1)
+
+
+def test_snap_tells_a_falling_rate_from_a_vanishing_residual() -> None:
+    """By updates both are frozen, per unit of rate only the second."""
+    records, steps = np.arange(0, 201, 2), 200
+    shares = np.append(1.0, np.diff(snap._clock("cosine", records, steps)) / 2)
+    for settles in (True, False):
+        moved = 0.1 * shares * np.where((shares < 0.9) & settles, 1e-3, 1.0)
+        values = {"moved": moved, "loss": np.ones(101), "normalized_entropy": np.ones(101)}
+        run = xr.Dataset({name: ("record", value) for name, value in values.items()}, coords={"record": records})
+        dataset = snap.gathered([snap.Cell("yz", 2000, 1.0, "cosine")], [run], steps)
+        assert np.isfinite(dataset["snap_step"]).all()
+        assert bool(np.isfinite(dataset["snap_by_rate"]).all()) == settles
+
+
+def test_predictions(corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rungs and one ratio; what is stored between training and scoring is read back; tables are written."""
+    monkeypatch.setattr(prediction, "QUERIES", 12)
+    methods = ("settled", "first_drive", "theorem_3", "population 10")
+    monkeypatch.setattr(prediction, "METHODS", {name: prediction.METHODS[name] for name in methods})
+    monkeypatch.setattr(prediction, "TIMES", ())
+    monkeypatch.setattr(trials, "RATIOS", (10.0,))
+    monkeypatch.setattr(trials, "CLIMB", {"width 50": trials.CLIMB["width 50"], "positions": trials.CLIMB["positions"]})
+    monkeypatch.setattr(trials, "ALONE", {})
+    monkeypatch.setattr(make_predictions, "read_corpus", lambda text, progress: corpus)
+    make_predictions.run("example", ["yz", "ladder"], "cpu", 2, 1, tmp_path)
+    make_predictions.score(corpus, tmp_path, tmp_path / "scores.json")
+    story = tmp_path / "story.md"
+    story.write_text((DOCS / "prediction.md").read_text())
+    make_predictions.write(tmp_path / "scores.json", tmp_path / "page.md", tmp_path, story)
+    page = (tmp_path / "page.md").read_text()
+    assert "| the first drive | 0." in story.read_text()
+    for words in ("| (Y, Z) | 10 | 2 | 5.1", "| width 50 | 10 |", "| shuffled text |", "12 of 12", "| ratio 10 | 0."):
+        assert words in page, words
+    changes = make_predictions.stored(tmp_path / "prediction_ladder.npz")
+    ranks = np.sort(changes["change"].values[0, 0, 0])
+    np.testing.assert_array_equal(ranks, np.arange(1, len(ranks) + 1))
+
+
+@pytest.mark.parametrize("attention", ["free", "bilinear"])
+def test_with_orthogonal_embeddings_the_lowest_rung_is_yz(corpus, attention: str) -> None:
+    """Y = U D and Z move as in (Y, Z) if U is the identity and does not move."""
+    size, window = corpus.vocab_size, 6
+    ids = torch.from_numpy(np.array(corpus.train[: 5 * (window + 1)], np.int64)).view(5, window + 1)
+    ours = LadderModel(Rung(width=size, attention=attention), vocab_size=size, window=window).double()
+    yz = ss.text_training(corpus, ss.YZTextOptions(window=window, dtype="float64")).model
+    everyone = torch.arange(size)
+    with torch.no_grad():
+        for _ in range(3):
+            ours.embedding.copy_(torch.eye(size))
+            with torch.enable_grad():
+                loss = ours.step(ids[:, :-1], ids[:, 1:], lr_y=30.0, lr_z=30.0)
+            assert math.isclose(
+                float(loss), float(yz.step(ids[:, :-1], ids[:, 1:], lr_y=30.0, lr_z=30.0)), rel_tol=1e-12
+            )
+        ours.embedding.copy_(torch.eye(size))
+    torch.testing.assert_close(ours.decoder.data, yz.decoder.data, rtol=0, atol=1e-12)
+    z = ours.logits_between(everyone, everyone)
+    torch.testing.assert_close(z, yz.logits_between(everyone, everyone), rtol=0, atol=1e-12)
+    assert z.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("rung", [*trials.CLIMB.values(), *trials.ALONE.values()][2:], ids=str)
+def test_every_rung_learns(rung: Rung) -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(0, 9, (5, 7))
+    ours = LadderModel(rung, vocab_size=9, window=6).double()
+    losses = [float(ours.step(ids[:, :-1], ids[:, 1:], lr_y=2.0, lr_z=0.5)) for _ in range(30)]
+    assert math.isclose(losses[0], math.log(9), rel_tol=1e-6)  # D = 0
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_distinct_words_are_distinct_and_common_ones_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word two before `says` (a0 to a9: distinct) decides the word after it; b0 to b9 are random."""
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    draws = np.random.default_rng(0).integers(10, size=(4000, 2))
+    (tmp_path / "text.txt").write_text("".join(f"a{a} b{b} says n{a} .\n" for a, b in draws))
+    corpus = ss.read_corpus(tmp_path / "text.txt")
+    query = int(corpus.tokenizer.encode("says")[0])
+    counts = count_tokens(corpus, [query], window=3, tokens=corpus.vocab_size).isel(query=0)
+    kind = np.array([word[0] for word in corpus.words(np.arange(corpus.vocab_size))])
+    # each a determines which of ten words is next: ln 10 = 2.30 nats, within 5%, since it was drawn 400 +- 19 times
+    np.testing.assert_allclose(counts["distinctness"].values[kind == "a"], np.log(10), atol=0.2)
+    # 400 counts over ten next words: 9/800 = 0.011 nats by chance, like the shuffles; sd 0.005, twenty words
+    np.testing.assert_allclose(counts["distinctness"].values[kind == "b"], 0.0, atol=0.03)
+    np.testing.assert_allclose(counts["control"].values[np.isin(kind, ["a", "b"])], 0.0, atol=0.03)
+    assert np.isnan(counts["distinctness"].values[kind == "n"]).all()  # never before `says`
+    assert counts["cooccurrence"].values[np.isin(kind, ["a", "b"])].sum() == pytest.approx(1.0)
+
+
+def test_correlations_tell_the_explanations_apart() -> None:
+    rng = np.random.default_rng(1)
+    frequency = rng.random((1, 2000))
+    cooccurrence = frequency + 0.3 * rng.random((1, 2000))
+    distinctness, control = rng.random((2, 1, 2000)) - 0.5 * frequency
+    data = {"distinctness": distinctness, "control": control, "cooccurrence": cooccurrence, "frequency": frequency}
+    counts = xr.Dataset({k: (("query", "token"), v) for k, v in data.items()}, coords={"query": [0]})
+    # nothing else explains anything once distinctness is controlled for; n = 2000, so |r| > 0.09 once in 10^4
+    correlations = rank_correlations(counts, distinctness + 0.5 * rng.random((1, 2000))).isel(query=0)
+    assert float(correlations["partial"].sel(explanation="distinctness")) > 0.5
+    assert abs(float(correlations["partial"].sel(explanation="cooccurrence"))) < 0.09
+    # logits that follow frequency are not attributed to distinctness or its control, though both decrease with it
+    correlations = rank_correlations(counts, frequency + 0.01 * rng.random((1, 2000))).isel(query=0)
+    assert float(correlations["plain"].sel(explanation="distinctness")) < -0.2
+    for name in ("distinctness", "control"):
+        assert abs(float(correlations["partial"].sel(explanation=name))) < 0.09
+
+
+def test_what_the_documents_say_is_in_the_committed_numbers() -> None:
+    """The statements of docs/text.md, from docs/data."""
+    selected = committed("tokens")
+    assert [t.verdict for t in tokens.trends(selected)] == ["holds", "holds", "holds", "not settled", "holds", "holds"]
+    assert abs(selected["partial"].sel(explanation="control").mean("seed")).max() < 0.01
+    assert abs(selected["start"].mean("seed")).max() < 0.01
+    runs = committed("snap").set_index(cell=("model", "size", "lr", "schedule", "batch_size"))
+    constant = runs.sel(model="transformer", schedule="constant")
+    transformer, yz = (runs.sel(model=model, schedule="constant", batch_size=20) for model in ("transformer", "yz"))
+    by_heart = transformer.sel(size=2_000).sel(lr=[1.0, 2.0])
+    assert (round(float(by_heart["loss"].min()), 3), round(float(by_heart["loss"].max()), 3)) == (0.003, 0.010)
+    assert (by_heart["snap_step"] <= 1400).all()
+    assert (by_heart["late"] < 1e-3).all()
+    assert (transformer.sel(size=200_000)["loss"] > 0.6).all()
+    did_freeze = constant["snap_step"].notnull()
+    assert float(constant["loss"].where(did_freeze).max()) < 0.04
+    frozen = np.sort(constant["entropy"].values[did_freeze.values])
+    assert len(frozen) == 15
+    assert (round(float(frozen[2]), 2), round(float(frozen[-1]), 2)) == (0.51, 0.58)
+    hops = transformer.sel(lr=5.0)
+    assert float(hops["entropy"].where(hops["snap_step"].isnull()).max()) < 0.002
+    batches = runs.sel(model="transformer", schedule="constant", lr=2.0)["snap_step"].notnull()
+    assert (int(batches.sel(batch_size=50).sum()), int(batches.sel(batch_size=5).sum())) == (5, 1)
+    falling = runs.sel(model="transformer", schedule="cosine", batch_size=20)
+    at_rest = falling["snap_by_rate"].notnull()
+    assert (int(falling["snap_step"].notnull().sum()), int(at_rest.sum()), at_rest.size) == (21, 14, 27)
+    assert float(falling["loss"].where(at_rest).max()) < 0.04
+    assert yz["snap_step"].sel(size=200_000).isnull().all()
+    assert round(float(yz["loss"].where(yz["snap_step"].notnull()).max()), 1) == 1.1
+    assert f"{snap.trends(committed('snap'))[1].measured:.2f}" == "0.93"

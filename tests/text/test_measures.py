@@ -1,0 +1,95 @@
+"""Measurements of attention against the weights themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from scansnap.corpus.batches import consecutive
+from scansnap.corpus.corpus import Corpus
+from scansnap.text import measures as module
+from scansnap.text.measures import AttentionMeasurement
+from scansnap.text.options import TextShape
+from scansnap.text.transformer import TextTransformer
+
+
+def model_and_windows(corpus: Corpus) -> tuple[TextTransformer, torch.Tensor]:
+    torch.manual_seed(0)
+    shape = TextShape(vocab_size=corpus.vocab_size, window=7, layers=2, heads=2, width=12, feed_forward=8)
+    model = TextTransformer(shape)
+    with torch.no_grad():
+        for block in model.layers:
+            block.query.weight *= 8
+    return model, torch.from_numpy(consecutive(corpus.valid, 7)[:, :-1])
+
+
+def test_means_are_over_the_rows_of_all_windows(corpus: Corpus, monkeypatch) -> None:
+    monkeypatch.setitem(
+        module.AT_ONCE, "cpu", 3 * 7 * (2 * 7 + 3 * 12)
+    )  # three windows at once, which do not divide their number
+    model, windows = model_and_windows(corpus)
+    means = AttentionMeasurement(model, windows).measure()
+    for layer, weights in enumerate(model.attention(windows)):
+        for head in range(2):
+            rows = [
+                (row, w[: row + 1].numpy().astype(np.float64))
+                for window in weights[:, head]
+                for row, w in enumerate(window)
+            ]
+            entropies = [-(w[w > 0] * np.log(w[w > 0])).sum() for row, w in rows if row > 0]
+            shares = [-(w[w > 0] * np.log(w[w > 0])).sum() / np.log(row + 1) for row, w in rows if row > 0]
+            top_1 = [w.max() for row, w in rows if row > 0]
+            top_5 = [np.sort(w)[-5:].sum() for row, w in rows if row > 4]
+            expected = {"entropy": entropies, "normalized_entropy": shares, "top_1": top_1, "top_5": top_5}
+            for name, values in expected.items():
+                np.testing.assert_allclose(means[name][layer, head], np.mean(values), rtol=1e-5, err_msg=name)
+    assert 0 < means["normalized_entropy"].min() < means["normalized_entropy"].max() < 1
+
+
+def test_change_is_the_attention_that_moved(corpus: Corpus) -> None:
+    model, windows = model_and_windows(corpus)
+    measurement = AttentionMeasurement(model, windows)
+    assert np.isnan(measurement.measure()["moved"]).all()
+    assert not measurement.measure()["moved"].any()
+    before = [w.clone() for w in model.attention(measurement.sample)]
+    with torch.no_grad():
+        model.layers[0].query.weight *= -1
+    after = model.attention(measurement.sample)
+    change = measurement.measure()["moved"]
+    for layer in range(2):
+        moved = 0.5 * (after[layer] - before[layer]).abs().sum(-1)[:, :, 1:].mean((0, 2))
+        np.testing.assert_allclose(change[layer], moved.numpy(), rtol=1e-5)
+    assert (change[0] > 0.05).all()
+    pattern = measurement.pattern(3)
+    for layer in range(2):
+        np.testing.assert_allclose(pattern[layer], after[layer][:3].transpose(0, 1), rtol=1e-5, atol=1e-7)
+    again = AttentionMeasurement(model, windows)
+    again.restore(measurement.state())
+    assert not again.measure()["moved"].any()
+
+
+def test_measuring_does_not_change_the_model(corpus: Corpus) -> None:
+    model, windows = model_and_windows(corpus)
+    model.train()
+    state = torch.get_rng_state()
+    measurement = AttentionMeasurement(model, windows)
+    _, first, second = measurement.measure(), measurement.measure(), measurement.measure()
+    assert all(np.array_equal(first[name], second[name]) for name in first)  # no dropout
+    assert model.training
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_the_sample_is_spread_over_the_windows(corpus: Corpus, monkeypatch) -> None:
+    monkeypatch.setattr(module, "FEWEST_WINDOWS", 3)
+    model, windows = model_and_windows(corpus)
+    sample = AttentionMeasurement(model, windows).sample
+    assert torch.equal(sample[0], windows[0])
+    assert torch.equal(sample[2], windows[-1])
+    assert len(sample) == 3
+
+
+def test_without_rows_of_enough_keys_there_is_no_mean(corpus: Corpus) -> None:
+    model, _ = model_and_windows(corpus)
+    means = AttentionMeasurement(model, torch.from_numpy(consecutive(corpus.valid, 4)[:, :-1])).measure()
+    assert np.isnan(means["top_5"]).all()
+    assert np.isfinite(means["top_1"]).all()

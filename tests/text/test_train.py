@@ -1,0 +1,315 @@
+"""Whole runs: what they record, how they resume, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import scansnap as ss
+from scansnap.corpus.batches import Columns
+from scansnap.corpus.corpus import Corpus
+from scansnap.runtime.errors import InputError, StoreError
+from scansnap.text import train as module
+from scansnap.text.model_file import load_model, model_folder
+from scansnap.text.options import RecordSchedule, TextOptions, TextShape, default_records
+from tests.small_text import SMALL
+
+
+def assert_same(run: xr.Dataset, other: xr.Dataset) -> None:
+    for name in run.data_vars:
+        np.testing.assert_array_equal(run[name].values, other[name].values, err_msg=str(name))
+
+
+def test_a_run_records_what_it_says(corpus: Corpus) -> None:
+    run = ss.train_text(corpus, lr_y=1.0, lr_z=0.5, steps=12, record_every=5, evaluate_every=5, layers=2, **SMALL)
+    assert run["step"].values.tolist() == [0, 5, 10, 12]
+    assert run["entropy"].dims == ("run", "step", "layer", "head")
+    assert run["pattern"].shape == (1, 4, 2, 2, 2, 7, 7)
+    assert (run["lr_y"].item(), run["lr_z"].item(), run["status"].item()) == (1.0, 0.5, "ok")
+    assert np.isnan(run["loss"].values[0]).tolist() == [True, False, False, False]
+    assert np.isnan(run["valid_loss"].values[0]).tolist() == [True, False, False, False]
+    assert np.isnan(run["moved"].values[0, 0]).all()
+    np.testing.assert_allclose(run["pattern"].sum("key_position"), 1.0, atol=1e-6)
+    assert run["word"].values[0].tolist() == corpus.words(corpus.valid[:7])
+    described = json.loads(run.attrs["options"])
+    assert described["width"] == 12
+    assert described["corpus_fingerprint"] == corpus.fingerprint
+    assert run["loss"].values[0, -1] < run["loss"].values[0, 1]
+
+
+def test_losses_are_means_since_the_last_record(corpus: Corpus) -> None:
+    fine = ss.train_text(corpus, steps=6, record_every=1, lr_y=1.0, **SMALL)["loss"].values[0]
+    coarse = ss.train_text(corpus, steps=6, record_every=3, lr_y=1.0, **SMALL)["loss"].values[0]
+    np.testing.assert_allclose(coarse[1:], [fine[1:4].mean(), fine[4:7].mean()], rtol=1e-6)
+
+
+def test_the_callers_random_numbers_are_left_alone(corpus: Corpus) -> None:
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    first = ss.train_text(corpus, steps=3, record_every=1, **SMALL)
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(6)
+    assert_same(first, ss.train_text(corpus, steps=3, record_every=1, **SMALL))
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7, 9])
+@pytest.mark.parametrize(("optimizer", "schedule"), [("sgd", "constant"), ("adamw", "constant"), ("sgd", "linear")])
+def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, optimizer: str, schedule: str
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    arguments = {"steps": 10, "record_every": 3, "optimizer": optimizer, "schedule": schedule, "lr_y": 0.05, **SMALL}
+    whole = ss.train_text(corpus, **arguments)
+    read = Columns.at
+
+    def at(self: Columns, step: int, rows: slice = slice(None)):
+        if step == stop:
+            raise KeyboardInterrupt
+        return read(self, step, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Columns, "at", at)
+        with pytest.raises(KeyboardInterrupt):
+            ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr")
+    with pytest.raises(StoreError, match=rf"unfinished run \({stop} of 10 steps\)"):
+        ss.load(tmp_path / "run.zarr")
+    again = ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr")
+    assert_same(whole, again)
+    assert not list(tmp_path.glob("*.checkpoint*"))
+    assert_same(again, ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr"))  # read, not trained again
+
+
+PROGRAM = """
+import json
+import sys
+import scansnap as ss
+from scansnap.text import train
+train.CHECKPOINT_SECONDS = 0.05
+corpus = ss.read_corpus(sys.argv[1])
+ss.train_text(corpus, **json.loads(sys.argv[3]), store=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("model", [{"width": 12, "feed_forward": 8}, {"model": "yz"}], ids=["transformer", "yz"])
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path: Path, model: dict[str, Any]) -> None:
+    from tests.small_text import small_corpus
+
+    (tmp_path / "text").mkdir()
+    environment = {**os.environ, "SCANSNAP_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+        corpus = small_corpus(tmp_path / "text")
+    store = tmp_path / "run.zarr"
+    arguments = {"steps": 600, "record_every": 20, "window": 7, "batch_size": 4, **model}
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "text"), str(store), json.dumps(arguments)]
+    program = subprocess.Popen(command, env=environment)
+    checkpoint = store / ".checkpoint.npz"
+    for _ in range(600):
+        if checkpoint.exists():
+            break
+        time.sleep(0.05)
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+    assert checkpoint.exists()
+    assert_same(ss.train_text(corpus, **arguments, store=store), ss.train_text(corpus, **arguments))
+
+
+def test_several_processes_share_the_batch(tmp_path: Path) -> None:
+    """Without dropout, two processes compute the same as one, to rounding; only the first writes."""
+    from tests.small_text import small_corpus
+
+    (tmp_path / "text").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+        corpus = small_corpus(tmp_path / "text")
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--standalone",
+        "-m",
+        "scansnap",
+        "text",
+        "train",
+        str(tmp_path / "text"),
+        "--steps",
+        "8",
+        "--record-every",
+        "2",
+        "--width",
+        "12",
+        "--lr-y",
+        "1",
+        "--feed-forward",
+        "8",
+        "--window",
+        "7",
+        "--batch-size",
+        "4",
+        "--dropout",
+        "0",
+        "--store",
+        str(tmp_path / "two.zarr"),
+    ]
+    environment = {**os.environ, "SCANSNAP_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout.count("result:") == 1
+    two = ss.load(tmp_path / "two.zarr")
+    single = ss.train_text(
+        corpus, steps=8, record_every=2, width=12, feed_forward=8, window=7, batch_size=4, dropout=0.0, lr_y=1.0
+    )
+    np.testing.assert_allclose(two["loss"], single["loss"], rtol=1e-5)
+    np.testing.assert_allclose(two["entropy"], single["entropy"], rtol=1e-4)
+    assert json.loads(two.attrs["options"])["processes"] == 2
+
+
+def test_a_diverging_run_says_so_and_keeps_its_records(corpus: Corpus, tmp_path: Path) -> None:
+    arguments = {**SMALL, "steps": 30, "record_every": 5, "lr_y": 1e12, "clip": None}
+    run = ss.train_text(corpus, **arguments, store=tmp_path / "run.zarr")
+    assert str(run["status"].values[0]) == "diverged"
+    step = int(run["diverged_step"].values[0])
+    assert 0 < step < 30
+    recorded = np.isfinite(run["entropy"].values[0, :, 0, 0])
+    assert recorded[0]
+    assert not recorded[-1]
+    assert not model_folder(tmp_path / "run.zarr").exists()
+    assert str(ss.load(tmp_path / "run.zarr")["status"].values[0]) == "diverged"
+
+
+def test_the_trained_model_is_saved_with_its_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
+    run = ss.train_text(corpus, steps=4, record_every=2, **SMALL, store=tmp_path / "run.zarr")
+    folder = model_folder(tmp_path / "run.zarr")
+    assert sorted(p.suffix for p in folder.iterdir()) == [".json", ".json", ".safetensors", ".txt"]  # no pickles
+    model, tokenizer = load_model(folder, corpus.tokenizer)
+    assert tokenizer.vocab_size == corpus.vocab_size
+    ids = torch.from_numpy(tokenizer.encode("the old dog by the wall barks").astype(np.int64))[None]
+    assert model.attention(ids)[0].shape == (1, 2, 7, 7)
+    first = torch.from_numpy(corpus.valid[:7].astype(np.int64))[None]
+    pattern = run["pattern"].isel(run=0, step=-1, layer=0, window=0).values
+    np.testing.assert_allclose(model.attention(first)[0][0].numpy(), pattern, atol=1e-6)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "text.txt").write_text("quite another text with other words .\n" * 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+        other = ss.read_corpus(tmp_path / "other")
+    with pytest.raises(StoreError, match=r"the tokenizer given has \d+ tokens and is not the one that the model in"):
+        load_model(folder, other.tokenizer)
+    (folder / "words.txt").write_text("<eos>\n<unk>\nnothing\n")
+    with pytest.raises((StoreError, InputError)):
+        load_model(folder)
+    with pytest.raises(StoreError, match="contains no trained text model"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["TextTransformer", "measure"])
+def test_running_out_of_memory_is_one_sentence(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def run_out(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes.")
+
+    if where == "measure":
+        monkeypatch.setattr(module.AttentionMeasurement, "measure", run_out)
+    else:
+        monkeypatch.setattr(module, where, run_out)
+    with pytest.raises(InputError, match=r"width 12, .* do not fit in the memory of this cpu: reduce one of them"):
+        ss.train_text(corpus, steps=1, record_every=1, **SMALL)
+
+
+def planned(steps: int = 2983, valid_tokens: int = 217_646, precision: str = "float32", **shape: int) -> Any:
+    return default_records(TextShape(vocab_size=28_912, **shape), valid_tokens, 20, steps, precision)
+
+
+def test_cheap_records_are_frequent() -> None:
+    """The whole split 16 to 100 times, as often as the cost allows; some of its windows if that is too expensive."""
+    assert planned() == (168, None)
+    assert planned(steps=8949, precision="bf16-decoder") == (336, None)  # half as often
+    assert planned(valid_tokens=100, steps=50) == (1, None)
+    assert planned(valid_tokens=100, steps=1_000_000) == (10_000, None)
+    for costly in ({"layers": 3}, {"heads": 20}, {"precision": "bf16"}, {"valid_tokens": 10**6}):
+        every, windows = planned(**costly)
+        assert every == 2983 // 16
+        assert 64 < windows < costly.get("valid_tokens", 217_646) // 35
+    assert planned(heads=200, precision="bf16") == (2983 // 16, 64)
+
+
+def test_measuring_costs_what_is_allowed() -> None:
+    """A layer's forward pass is a third of its update; the vocabulary is negligible."""
+    deep = TextShape(vocab_size=2, layers=1000, width=2000, feed_forward=2000)
+    every, windows = default_records(deep, 10**8, 20, 10**6, "float32")
+    assert windows * 35 / 3 == pytest.approx(0.0125 * every * 20 * 35, rel=0.01)
+
+
+def test_some_windows_are_measured_if_all_would_take_too_long(corpus: Corpus) -> None:
+    run_options = TextOptions(steps=1, record_every=1, **SMALL)
+    shape = TextShape.of(run_options, vocab_size=corpus.vocab_size)
+    columns = Columns(corpus.train, run_options.batch_size, shape.window)
+    whole, some = (
+        module.TextTraining(corpus, shape, run_options, RecordSchedule(1, 1, measured=count), columns, store=None)
+        for count in (None, 5)
+    )
+    entropies = [training._measurement.measure()["entropy"] for training in (whole, some)]
+    assert not np.array_equal(*entropies)
+    np.testing.assert_allclose(*entropies, rtol=0.1)
+    assert len(some._measurement.sample) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"window": 1000}, "too few for a batch of 4 windows of 1000"),
+        ({"window": 120}, "the validation text has"),
+        ({"lr_y": -1.0}, "lr_y is -1.0"),
+        ({"lr_y": float("nan")}, "lr_y is nan"),
+        ({"clip": 0.0}, "clip is 0, which stops all learning"),
+        ({"momentum": 1.0}, "momentum is 1.0"),
+        ({"momentum": 0.5, "optimizer": "adam"}, "use sgd, or leave momentum out"),
+        ({"optimizer": "sdg"}, "did you mean 'sgd'"),
+        ({"precision": "float16"}, "unknown precision 'float16'"),
+        ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"steps": -1}, "steps is -1"),
+        ({"record_every": 0}, "record_every is 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"heads": 5}, "width is 12 with 5 heads"),
+        ({"compile": 1}, "compile is 1: give True or False"),
+    ],
+)
+def test_impossible_options_are_refused_in_one_sentence(corpus: Corpus, changes: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        ss.train_text(corpus, **{"steps": 3, **SMALL, **changes})
+
+
+def test_numbers_of_numpy_become_plain(corpus: Corpus) -> None:
+    changes = {"steps": np.int64(2), "heads": np.int32(1), "lr_y": np.float32(1.0), "seed": np.int64(0)}
+    run = ss.train_text(corpus, **{**SMALL, **changes})
+    assert_same(run, ss.train_text(corpus, **{**SMALL, "steps": 2, "heads": 1, "lr_y": 1}))
+    assert json.loads(run.attrs["options"])["lr_y"] == 1.0
+
+
+def test_anything_but_a_corpus_is_refused() -> None:
+    with pytest.raises(InputError, match=r"give what read_corpus\(...\) returns"):
+        ss.train_text("wikitext-2")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_missing_gpu_is_reported(corpus: Corpus) -> None:
+    with pytest.raises(InputError, match="finds no CUDA device"):
+        ss.train_text(corpus, **SMALL, device="cuda")
+
+
+def test_evaluation_follows_its_own_interval() -> None:
+    schedule = RecordSchedule(steps=100, record_every=7, evaluate_every=30)
+    steps = schedule.record_steps
+    assert [int(steps[i]) for i in range(len(steps)) if schedule.evaluates(i)] == [35, 63, 91, 100]

@@ -1,0 +1,199 @@
+"""Y and Z trained on text through the public verb: exact steps, records, resumption, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import scansnap as ss
+from scansnap.corpus.batches import Columns
+from scansnap.corpus.corpus import Corpus
+from scansnap.runtime.errors import InputError, StoreError
+from scansnap.systems.yz.layer import YZTransformer
+from scansnap.text import train as module
+from scansnap.text.model_file import load_model, model_folder
+from scansnap.text.options import text_options
+from scansnap.text.train import text_training
+from scansnap.text.yz import YZText
+
+SMALL: dict[str, Any] = {"model": "yz", "window": 7, "batch_size": 4, "patterns": 2, "lr_y": 5.0, "lr_z": 3.0}
+
+
+def trained(corpus: Corpus, **options: Any) -> tuple[xr.Dataset, YZText]:
+    training = text_training(corpus, text_options({**SMALL, **options}))
+    run = training.run(False)
+    assert isinstance(training.model, YZText)
+    return run, training.model
+
+
+@pytest.mark.parametrize(
+    ("residual", "schedule"),
+    [(False, "constant"), (True, "constant"), (False, "linear")],
+    ids=["plain", "residual", "falling rate"],
+)
+def test_runs_are_those_of_autograd(corpus: Corpus, residual: bool, schedule: str) -> None:
+    """Eight updates of the dense model, each position a sequence of its own, by torch's own SGD."""
+    steps = 8
+    run, model = trained(corpus, steps=steps, record_every=1, residual=residual, dtype="float64", schedule=schedule)
+    plain = YZTransformer(corpus.vocab_size, residual=residual, dtype=torch.float64)
+    rates = [{"params": [plain.decoder], "lr": 5.0}, {"params": [plain.attention_logits], "lr": 3.0}]
+    optimizer = torch.optim.SGD(rates)
+    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 1 - k / steps * (schedule == "linear"))
+    columns = Columns(corpus.train, 4, 7)
+    losses = []
+    for step in range(steps):
+        ids, next_tokens = (torch.from_numpy(part) for part in columns.at(step))
+        loss = torch.stack([plain.loss(ids[:, : t + 1], next_tokens[:, t]) for t in range(1, 7)]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        falling.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(run["loss"].values[0, 1:], losses, rtol=1e-12)
+    assert losses[-1] < 0.9 * losses[0]
+    for ours, theirs in ((model.decoder, plain.decoder), (model.attention_logits, plain.attention_logits)):
+        assert float(theirs.detach().abs().max()) > 1e-3
+        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-10, atol=1e-13, check_dtype=True)
+
+
+def test_a_run_records_what_it_says(corpus: Corpus) -> None:
+    run, model = trained(corpus, steps=12, record_every=5, evaluate_every=5, queries=3)
+    assert run["step"].values.tolist() == [0, 5, 10, 12]
+    assert run["pattern"].shape == (1, 4, 1, 1, 2, 7, 7)
+    assert np.isfinite(run["valid_loss"].values[0]).tolist() == [False, True, True, True]
+    np.testing.assert_allclose(run["normalized_entropy"].values[0, 0], 1.0, rtol=1e-6)  # uniform at the start
+    pattern = run["pattern"].isel(run=0, layer=0, head=0)
+    np.testing.assert_allclose(pattern.sum("key_position").isel(query_position=slice(1, None)), 1.0, rtol=1e-6)
+    assert not np.triu(pattern.values).any()  # neither itself nor what comes later
+    ids = torch.from_numpy(np.asarray(corpus.valid[:7], np.int64))[None]
+    np.testing.assert_allclose(pattern.values[-1, 0], model.attention(ids)[0][0, 0], atol=1e-6)
+    described = json.loads(run.attrs["options"])
+    assert (described["model"], described["lr_z"], "width" in described) == ("yz", 3.0, False)
+
+
+def test_the_rows_of_frequent_queries_are_kept_with_their_winners(corpus: Corpus) -> None:
+    run, model = trained(corpus, steps=20, record_every=10, queries=3)
+    counts = np.bincount(corpus.train)
+    assert run["query_word"].values.tolist() == corpus.words(run["query"].values)
+    assert "<eos>" not in run["query_word"].values
+    assert counts[run["query"].values[-1]] >= np.sort(counts)[-4]
+    rows = run["attention_logits"].isel(run=0, layer=0, head=0).values
+    assert rows.shape == (3, corpus.vocab_size)
+    queries = torch.from_numpy(run["query"].values.copy())
+    np.testing.assert_array_equal(rows, model.attention_logits[queries])
+    np.testing.assert_array_equal(rows, model.logits_between(queries, torch.arange(corpus.vocab_size))[0])
+    assert np.isnan(run["winner"].values[0, 0]).all()  # nothing has gained yet
+    for i, row in enumerate(rows):
+        winners = run["winner"].values[0, -1, 0, 0, i]
+        gained = min(10, int((row > 0).sum()))
+        assert gained > 1
+        np.testing.assert_array_equal(np.sort(row)[::-1][:gained], row[winners[:gained].astype(int)])
+        np.testing.assert_array_equal(
+            run["winner_logit"].values[0, -1, 0, 0, i, :gained], row[winners[:gained].astype(int)]
+        )
+        assert np.isnan(winners[gained:]).all()
+    assert "winner" not in trained(corpus, steps=1, queries=0)[0]
+
+
+@pytest.mark.parametrize("stop", [1, 4, 9])
+def test_interrupted_anywhere_a_run_continues_to_the_same_numbers(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    arguments = {**SMALL, "steps": 10, "record_every": 3, "store": tmp_path / "run.zarr"}
+    whole, model = trained(corpus, steps=10, record_every=3)
+    read = Columns.at
+
+    def at(self: Columns, step: int, rows: slice = slice(None)) -> Any:
+        if step == stop:
+            raise KeyboardInterrupt
+        return read(self, step, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Columns, "at", at)
+        with pytest.raises(KeyboardInterrupt):
+            ss.train_text(corpus, **arguments)
+    with pytest.raises(StoreError, match=rf"unfinished run \({stop} of 10 steps\)"):
+        ss.load(tmp_path / "run.zarr")
+    again = ss.train_text(corpus, **arguments)
+    for name in whole.data_vars:
+        np.testing.assert_array_equal(whole[name].values, again[name].values, err_msg=str(name))
+    stored, _ = load_model(model_folder(tmp_path / "run.zarr"), corpus.tokenizer)
+    assert isinstance(stored, YZText)
+    assert torch.equal(stored.decoder, model.decoder)
+    assert torch.equal(stored.attention_logits, model.attention_logits)
+    finished = text_training(
+        corpus, text_options({**SMALL, "steps": 10, "record_every": 3}), store=tmp_path / "run.zarr"
+    )
+    finished.run(False)  # reads
+    assert torch.equal(finished.model.decoder, model.decoder)
+
+
+def test_windows_of_a_large_vocabulary_are_added_in_a_fixed_order() -> None:
+    """With as many rows as several threads share, two runs of the same updates end in the same bits."""
+    from scansnap.text.options import YZShape
+
+    tokens = torch.randint(0, 50, (64, 21), generator=torch.Generator().manual_seed(2)) ** 2 // 50
+    models = [YZText(YZShape(vocab_size=2000)) for _ in range(3)]
+    for model in models:
+        for _ in range(3):
+            model.step(tokens[:, :-1], tokens[:, 1:], lr_y=3.0, lr_z=3.0)
+    for model in models[1:]:
+        assert torch.equal(model.decoder, models[0].decoder)
+        assert torch.equal(model.attention_logits, models[0].attention_logits)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"width": 12}, "width is an option of the model transformer, not of yz: leave it out, or train transformer"),
+        ({"clip": None}, "clip is an option of the model transformer"),
+        ({"seed": 0}, "seed is an option of the model transformer"),
+        ({"model": "transformer", "residual": True}, "residual is an option of the model yz, not of transformer"),
+        ({"model": "xyz"}, "unknown model 'xyz': did you mean 'yz'"),
+        ({"residual": 1}, "residual is 1: give True or False"),
+        ({"lr_y": -1.0}, "lr_y is -1.0"),
+        ({"queries": -1}, "queries is -1"),
+        ({"lry": 1.0}, "unknown option 'lry'"),
+        ({"window": 1}, "window is 1"),
+    ],
+)
+def test_impossible_options_are_refused_in_one_sentence(corpus: Corpus, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        ss.train_text(corpus, **{**SMALL, "steps": 3, **changes})
+
+
+def test_options_can_be_one_object(corpus: Corpus) -> None:
+    options = ss.YZTextOptions(steps=2, window=7, batch_size=4, record_every=1)
+    assert (options.lr_y, options.model, ss.YZTextOptions().window, ss.YZTextOptions().batch_size) == (30, "yz", 36, 64)
+    run = ss.train_text(corpus, options)
+    assert run["lr_z"].item() == 30.0
+    xr.testing.assert_equal(run, ss.train_text(corpus, model="yz", steps=2, window=7, batch_size=4, record_every=1))
+    with pytest.raises(InputError, match="model is transformer, but these are YZTextOptions: give TextOptions"):
+        replace(options, model="transformer")
+
+
+def test_several_processes_are_refused(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scansnap.text.processes.distributed.is_initialized", lambda: True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="the model yz is trained by one process, but there are 2"):
+        ss.train_text(corpus, **SMALL)
+
+
+def test_too_many_types_are_refused_before_memory_is_filled(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "physical_memory", lambda: 2 * corpus.vocab_size**2 * 4 - 1)
+    with pytest.raises(InputError, match=r"Y and Z of 17 token types need 2\.3 KiB, .*: read the text with a larger"):
+        ss.train_text(corpus, **SMALL, steps=1)
+
+
+def test_a_diverging_run_says_so(corpus: Corpus) -> None:
+    run, _ = trained(corpus, steps=30, record_every=5, lr_y=1e30, lr_z=1e30)
+    assert str(run["status"].values[0]) == "diverged"
+    assert np.isnan(run["attention_logits"].values).all()
