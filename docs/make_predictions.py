@@ -258,11 +258,11 @@ OPENING = """# Predictions on WikiText-2: the results
 at which change it is lost.*
 
 Written by `docs/make_predictions.py` from models of the study `studies/prediction.py`, trained on a GPU;
-[prediction.md](prediction.md) says what the results mean. *Rank corr.* is Spearman's correlation of predicted and actual gain of attention logits within a query,
-mean over 30 queries; *beyond frequency* is what is left of it when the tokens' frequency is taken out; *ten winners* is
-the share of a query's ten winners among the ten predicted ones, from 0 for chance to 1 for all; *distinctness* is its
-partial rank correlation with the gain, as in [text_results.md](text_results.md); *shuffled text* is *beyond frequency*
-for the control.
+[prediction.md](prediction.md) says what the results mean. *Rank corr.* is Spearman's correlation of predicted and
+actual gain of attention logits within a query, mean over 30 queries; *beyond frequency* is what is left of it when the
+tokens' frequency is taken out; *ten winners* is the share of a query's ten winners among the ten predicted ones, from 0
+for chance to 1 for all; *distinctness* is its partial rank correlation with the gain, as in
+[text_results.md](text_results.md); *shuffled text* is *beyond frequency* for the control.
 
 """
 
@@ -300,7 +300,8 @@ to choose: the rates and the number of updates are those of the training.
 
 SNAP_WORDS = """t_0 of Theorem 4 for a text that is learned by heart (`text_snap_start` of a prediction): each
 occurrence is a class of its own, K is the number of tokens. Beside it stands the update from which on the attention of
-(Y, Z) was frozen, in the runs of `studies/snap.py` at a constant rate, which look every 200 updates and end after 20,000.
+(Y, Z) was frozen, in the runs of `studies/snap.py` at a constant rate, which record every 200 updates and end after
+20,000.
 
 """
 

@@ -229,10 +229,9 @@ OPENING = """# Transformers on WikiText-2: the results
 *For readers of the paper's Figures 7 and 10. After it you can say which of their statements hold on WikiText-2, with
 numbers.*
 
-Written by `docs/make_text.py` from numbers that it computed on a GPU and stored in `docs/data`; the last two figures are
-those of `studies/tokens.py` and `studies/snap.py`. Tests are one-sided,
-over seeds, at the 5% level, with Holm's correction where a statement has several comparisons. [text.md](text.md) says
-what the results mean.
+Written by `docs/make_text.py` from numbers that it computed on a GPU and stored in `docs/data`; the last two figures
+are those of `studies/tokens.py` and `studies/snap.py`. Tests are one-sided, over seeds, at the 5% level, with Holm's
+correction where a statement has several comparisons. [text.md](text.md) says what the results mean.
 
 """
 
