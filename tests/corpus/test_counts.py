@@ -64,7 +64,7 @@ def test_other_programs_open_the_tables(counts) -> None:
 
 
 def test_origin_and_vocabulary_are_recorded(counts) -> None:
-    info = json.loads((counts.path / "counts.json").read_text())
+    info = json.loads((counts.path / "manifest.json").read_text())["info"]["counts"]
     assert info["texts"] == [{"name": "made", "split": "train", "tokens": 20_000, "digest": counts.texts[0].digest}]
     assert info["origin"]["version_scansnap"] == ss.__version__
     assert counts.tokenizer.vocab_size == 200

@@ -14,10 +14,10 @@ import pytest
 
 import scansnap as ss
 from scansnap.cli.app import main
-from scansnap.corpus.counts import check_counts
 from scansnap.dynamics import train as training
 from scansnap.monitor.store import read_looks
 from scansnap.results.store import RunStore
+from scansnap.storage.folder import CheckedFolder
 from scansnap.text.model_file import check_model, load_model, save_model
 from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
 from tests.faults.damage import identical, outcomes
@@ -193,12 +193,12 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path) -> None:
 def test_counts_and_models_are_checked_too(tmp_path) -> None:
     counts = tmp_path / "counts"
     ss.count_corpus(corpus_of(9, train=zipf_ids(300, 9)), output=counts, window=4)
-    assert check_counts(counts).is_intact
+    assert CheckedFolder(counts).condition().is_intact
     part = counts / "pairs" / "part-00000.parquet"
     data = bytearray(part.read_bytes())
     data[len(data) // 3] ^= 8
     part.write_bytes(data)
-    assert check_counts(counts).damaged["pairs"] == ["pairs/part-00000.parquet"]
+    assert CheckedFolder(counts).condition().damaged["pairs"] == ["pairs/part-00000.parquet"]
     save_model(*small_model(), tmp_path / "model")
     assert check_model(tmp_path / "model").is_intact
     weights = tmp_path / "model" / "model.safetensors"

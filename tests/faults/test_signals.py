@@ -123,7 +123,7 @@ def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(counting, "progress_bar", lambda *words: nullcontext(show))
         _, said = run("corpus count example --json", capsys)
-    assert "counts.partial holds " in said
+    assert "counts holds " in said
     assert " parts: start the same again to go on from there.\n" in said
     assert run("corpus count example --json", capsys)[0] == 0
     assert ss.read_counts("counts").num_tokens > 20_000

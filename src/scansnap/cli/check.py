@@ -14,6 +14,7 @@ from scansnap.cli.console import echo
 from scansnap.results.store import Condition, check_store
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.progress import progress_bar
+from scansnap.storage.folder import MANIFEST, CheckedFolder
 from scansnap.storage.sealed_folder import LIST
 
 
@@ -40,11 +41,10 @@ def check(
 def _condition(store: Path) -> Condition:
     if (store / LIST).exists() or not store.exists():
         return check_store(store)
-    from scansnap.corpus.counts import INFO, check_counts
+    if (store / MANIFEST).exists():
+        return CheckedFolder(store).condition()
     from scansnap.text.model_file import SHAPE, check_model
 
-    if (store / INFO).exists():
-        return check_counts(store)
     return check_model(store) if (store / SHAPE).exists() else check_store(store)
 
 

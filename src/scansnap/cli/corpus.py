@@ -151,12 +151,13 @@ def predict(
     """
     options = from_names(PredictOptions, read_flags(flags, PredictOptions))
 
-    from scansnap.corpus.counts import INFO, Counts, read_counts
+    from scansnap.corpus.counts import Counts, read_counts
     from scansnap.corpus.predictions import predict as predict_gains
     from scansnap.results.store import load
+    from scansnap.storage.folder import MANIFEST
 
     run = None if compare is None else load(compare)
-    is_counts = (Path(text) / INFO).exists()
+    is_counts = (Path(text) / MANIFEST).exists()
     source = read_counts(text) if is_counts else read_text(text, tokenizer, min_count, quiet=json)
     with progress_bar("predicting", None, False if json else None):
         prediction = predict_gains(source, options, store=store, progress=False)

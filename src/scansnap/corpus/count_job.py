@@ -13,9 +13,9 @@ import hashlib
 import math
 import mmap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scansnap.corpus.corpus import Corpus
 from scansnap.corpus.counts import CountedText
 from scansnap.runtime.errors import InputError
-from scansnap.storage.files import check_disk_space, sealed, unsealed
+from scansnap.storage.files import check_disk_space
 
 PART_EVENTS = 2**22
 """Events for which a part of its own pays off."""
@@ -88,18 +88,12 @@ class CountJob:
             getattr(self, name) == getattr(other, name) for name in ("window", "least", "tokenizer", "texts", "counted")
         )
 
-    def to_json(self) -> bytes:
-        """The job as the bytes of a file."""
-        return sealed(asdict(self))
-
     @classmethod
-    def from_json(cls, data: bytes) -> CountJob:
-        """The inverse of `to_json`."""
-        content = unsealed(data)
+    def from_dict(cls, content: dict[str, Any]) -> CountJob:
+        """The inverse of `dataclasses.asdict`, after a job was written as JSON and read."""
+        content = {**content, "cuts": tuple(content["cuts"]), "chunks": tuple(Chunk(*at) for at in content["chunks"])}
         for name in ("texts", "counted"):
             content[name] = tuple(CountedText(**entry) for entry in content[name])
-        content["cuts"] = tuple(content["cuts"])
-        content["chunks"] = tuple(Chunk(*entry) for entry in content["chunks"])
         return cls(**content)
 
 

@@ -1,7 +1,8 @@
 """Counting a text into a store, and adding further texts to it.
 
-While the work lasts, it is in a folder beside the store, `counts.partial`, which begins with the job.  The store itself
-is always complete: the result takes its place in the end.  The same command, started again, finishes the work.
+A store is a `CheckedFolder`.  While the work lasts, it also holds the job and the tables of the pieces that are done,
+each committed when it is complete.  The same command, started again, does what is missing.  The counts of earlier texts
+stay as they are until the last commit replaces all of them at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,42 +30,33 @@ from scansnap.corpus.count_job import (
     share_memory,
 )
 from scansnap.corpus.counts import (
-    FORMAT,
-    INFO,
     MARGINS,
-    STORE_TYPE,
     TOKENIZER,
     VOCABULARY,
     CountedText,
     Counts,
+    check_store_type,
+    part_names,
     read_counts,
+    store_info,
 )
 from scansnap.corpus.options import ALL, CountExecution, CountOptions
-from scansnap.corpus.tables import (
-    CHECKSUMS,
-    Rows,
-    import_parquet,
-    is_complete,
-    merge,
-    read_piece,
-    remove_drafts,
-    write_piece,
-)
+from scansnap.corpus.tables import CountRows, import_parquet, merge, read_table, write_tables
 from scansnap.corpus.tokenizers import WORDS
-from scansnap.corpus.windows import TABLES, Occurrences, count_tables
+from scansnap.corpus.windows import Occurrences, count_tables
 from scansnap.results.provenance import provenance
 from scansnap.runtime.errors import InputError, ScanSnapError, StoreError, brief
 from scansnap.runtime.machine import available_threads
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
-from scansnap.storage.files import DamagedFile, list_files, replace_file, sealed, sync
-from scansnap.storage.lock import WriterLock
+from scansnap.storage.folder import STAGED, CheckedFolder
 from scansnap.validation.options import called_as, from_names, options_of
 from scansnap.validation.validate import validated
 
-JOB, RESULT, REPLACED = "plan.json", "result", "replaced"
+WORK, RESULT = "work", ""
+"""Where the tables of chunks are until they are added up, and those of the result, inside a store."""
 
-RunPieces = Callable[..., Iterator[None]]
+RunPieces = Callable[..., Iterator[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,23 +109,44 @@ def count_corpus(
     execution = CountExecution(**{name: kwargs.pop(name) for name in options_of(CountExecution) if name in kwargs})
     options = from_names(CountOptions, kwargs)
     output = Path(output)
-    with _locked(output):
-        work = _Work(output)
-        base = read_counts(output) if output.exists() else None
+    folder = CheckedFolder(output)
+    with _locked(folder):
+        base = read_counts(output) if folder.info.get("counts") is not None else None
         if not isinstance(corpus, Corpus):
             corpus = read_corpus(corpus, tokenizer=WORDS if base is None else base.tokenizer, progress=progress)
         job, sums = _make_job(corpus, options, execution, output, base, add)
         if job.texts:
-            if not work.folder.exists():
+            if folder.info.get("job") is None:
                 check_disk(job, corpus, output)
-            work.begin(job)
+            work = _Work.begin(folder, job)
             try:
                 work.count(corpus, execution, progress)
+                work.finish(corpus, sums)
             except KeyboardInterrupt as stop:
                 stop.add_note(work.state_sentence())
                 raise
-            work.finish(corpus, sums)
     return read_counts(output)
+
+
+@contextmanager
+def _locked(folder: CheckedFolder) -> Iterator[None]:
+    """The folder locked, recovered from a crash, and without unfinished work that the user has removed."""
+    check_store_type(folder)
+    work = folder.root / WORK
+    try:
+        folder.lock()
+        job = folder.info.get("job")
+        if job is not None and job["counted"] and not work.exists():
+            for name in folder.files:
+                if name.startswith(f"{WORK}/"):
+                    folder.remove(name)
+            folder.commit(store_info(folder.info["counts"]))
+        elif job is None:
+            shutil.rmtree(work, ignore_errors=True)  # left over from a crash
+        with folder.locked():
+            yield
+    except OSError as error:
+        raise _cannot_write(folder.root, error) from None
 
 
 def _splits(corpus: Corpus, options: CountOptions) -> list[str]:
@@ -195,26 +208,41 @@ def _check_base(
 
 
 def count_piece(
-    part: int, ids: NDArray[np.int32], before: int, job: CountJob, least: int, folder: Path, block: int
+    part: int, ids: NDArray[np.int32], before: int, job: CountJob, least: int, root: Path, where: str, block: int
 ) -> None:
     """Count one part of a chunk; the first `before` ids and the last are there to be read only."""
     occurrences = Occurrences.find(ids, before, len(ids) - 1, job.queries(part), job.vocab_size)
     blocks = occurrences.count(ids, window=job.window, vocab_size=job.vocab_size, least=least, block=block)
-    write_piece(folder, part, count_tables(job.vocab_size), blocks)
+    _write_drafts(root, where, part, job, blocks)
 
 
-def merge_piece(part: int, sources: list[Path], job: CountJob, folder: Path, block: int) -> None:
+def merge_piece(part: int, sources: list[str], job: CountJob, root: Path, block: int) -> None:
     """Add up one part of the tables in some folders, and leave out triples that are too rare in all of them."""
-    tables = count_tables(job.vocab_size)
-    batch = max(block // len(sources), 2**10)
+    folder, batch = CheckedFolder(root), max(block // len(sources), 2**10)
 
-    def blocks() -> Iterator[tuple[str, Rows]]:
-        for name, table in tables.items():
-            for rows in merge([read_piece(source, name, table, part, batch) for source in sources], job.vocab_size):
+    def blocks() -> Iterator[tuple[str, CountRows]]:
+        for name, table in count_tables(job.vocab_size).items():
+            files = [part_names(source, part)[name] for source in sources]
+            for rows in merge([read_table(folder, file, table, batch) for file in files], job.vocab_size):
                 least = job.least if name == "triples" else 1
                 yield name, rows if least == 1 else rows.part(rows.counts >= least)
 
-    write_piece(folder, part, tables, blocks())
+    _write_drafts(root, RESULT, part, job, blocks())
+
+
+def _write_drafts(root: Path, where: str, part: int, job: CountJob, blocks: Iterable[tuple[str, CountRows]]) -> None:
+    drafts = {table: root / f"{name}{STAGED}" for table, name in part_names(where, part).items()}
+    try:
+        write_tables(drafts, count_tables(job.vocab_size), blocks)
+    except OSError as error:
+        raise _cannot_write(root, error) from None
+
+
+def _cannot_write(root: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot write {root} ({error.strerror or error}): what was counted before is kept; fix the cause and start "
+        "the same command again."
+    )
 
 
 @contextmanager
@@ -230,125 +258,120 @@ def _piece_runner(execution: CountExecution, vocab_size: int) -> Iterator[tuple[
         cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
         _, block = share_memory(memory, vocab_size, cores)
 
-        def run_pieces(piece: Any, parts: Iterable[int], *args: Any) -> Iterator[None]:
+        def run_pieces(piece: Any, parts: Iterable[int], *args: Any) -> Iterator[int]:
             for part, outcome in run_on_ray(ray, piece, parts, *args, retries=execution.retries):
                 if isinstance(outcome, Exception):
                     raise ScanSnapError(
                         f"part {part} was not counted ({brief(outcome)}): what was counted is kept; start the same "
                         "command again to count what is missing."
                     )
-                yield
+                yield part
 
         yield run_pieces, block
 
 
-def _run_on_threads(
-    pool: ThreadPoolExecutor, piece: Any, parts: Iterable[int], args: tuple[Any, ...]
-) -> Iterator[None]:
-    futures = [pool.submit(piece, part, *args) for part in parts]
+def _run_on_threads(pool: ThreadPoolExecutor, piece: Any, parts: Iterable[int], args: tuple[Any, ...]) -> Iterator[int]:
+    futures = {pool.submit(piece, part, *args): part for part in parts}
     try:
         for future in as_completed(futures):
             future.result()
-            yield
+            yield futures[future]
     finally:
         for future in futures:
             future.cancel()
 
 
-@contextmanager
-def _locked(output: Path) -> Iterator[None]:
-    lock = WriterLock(output)
-    lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 class _Work:
-    """Work in progress, in the folder beside the output."""
+    """Work in progress on a store that is locked."""
 
-    def __init__(self, output: Path) -> None:
-        self.output = output.absolute()  # workers have other working folders
-        self.folder = self.output.with_name(f"{output.name}.partial")
-        if (self.folder / REPLACED).exists():  # stopped within the last moves of `finish`
-            if not output.exists():
-                (self.folder / RESULT).rename(output)
-            self.clear()
+    def __init__(self, folder: CheckedFolder, job: CountJob) -> None:
+        self.folder, self.job = folder, job
+        needs_merge = len(job.chunks) > 1 or bool(job.counted)
+        self.sources = [f"{WORK}/{i:05d}/" for i in range(len(job.chunks))] if needs_merge else [RESULT]
+        """Where the tables of each chunk are; those of the only chunk are the result."""
 
-    def begin(self, job: CountJob) -> None:
-        """Go on with the job in the folder, or begin this one there."""
-        file = self.folder / JOB
-        self.job = job
-        if file.exists():
-            try:
-                old = CountJob.from_json(file.read_bytes())
-            except DamagedFile:
-                raise StoreError(f"{file} is damaged: remove {self.folder} and start the same command again.") from None
-            if old.has_same_result(job):
-                self.job = old
-                return
-            if not set(old.texts) <= set(job.counted):  # which only a folder that was not yet removed has
-                names = ", ".join(text.name for text in old.texts)
-                raise StoreError(
-                    f"{self.folder} holds unfinished counts of {names}, with other text or options: finish them by the "
-                    "same command, or remove that folder."
-                )
-        with self._writing():
-            self.clear()
-            self.folder.mkdir(parents=True)
-            replace_file(file, job.to_json())
+    @classmethod
+    def begin(cls, folder: CheckedFolder, job: CountJob) -> _Work:
+        """The job that was begun in the folder, if it leads to the same counts, or this one."""
+        if folder.info.get("job") is None:
+            folder.commit(store_info(folder.info.get("counts"), asdict(job)))
+            return cls(folder, job)
+        begun = CountJob.from_dict(folder.info["job"])
+        if not begun.has_same_result(job):
+            names = ", ".join(text.name for text in begun.texts)
+            raise StoreError(
+                f"{folder.root} holds unfinished counts of {names}, with other text or options: finish them by the "
+                f"same command, or remove {folder.root / WORK if begun.counted else folder.root}."
+            )
+        return cls(folder, begun)
 
-    @property
-    def _chunk_folders(self) -> list[Path]:
-        """The folder of each chunk's tables; those of the only chunk are the result."""
-        if len(self.job.chunks) == 1 and not self.job.counted:
-            return [self.folder / RESULT]
-        return [self.folder / "runs" / f"{i:05d}" for i in range(len(self.job.chunks))]
-
-    def _missing(self, folder: Path) -> list[int]:
-        return [part for part in range(self.job.num_parts) if not is_complete(folder, part)]
+    def _missing(self, where: str) -> list[int]:
+        """The parts of some tables that were not committed."""
+        parts = range(self.job.num_parts)
+        return [part for part in parts if not self.folder.files.keys() >= set(part_names(where, part).values())]
 
     def count(self, corpus: Corpus, execution: CountExecution, progress: bool | None) -> None:
-        """Do every piece that is missing."""
+        """Do every piece that is missing, and commit it."""
         import_parquet()
-        job, folders, result = self.job, self._chunk_folders, self.folder / RESULT
-        needs_merge = folders != [result]
-        total = job.num_parts * (len(folders) + needs_merge)
+        job, root = self.job, self.folder.root.absolute()  # workers have other working folders
+        needs_merge = self.sources != [RESULT]
+        least = 1 if needs_merge else job.least
+        missing = {where: self._missing(where) for where in self.sources}
+        # the parts of earlier counts are replaced together, in the end
+        to_merge = [] if not needs_merge else list(range(job.num_parts)) if job.counted else self._missing(RESULT)
+        total = job.num_parts * (len(self.sources) + needs_merge)
+        done = total - sum(map(len, missing.values())) - len(to_merge)
         name = f"counting {', '.join(text.name for text in job.texts)}"
-        done = total - sum(len(self._missing(folder)) for folder in {*folders, result})
         with progress_bar(name, total, progress) as show, _piece_runner(execution, job.vocab_size) as (run, block):
             show(done)
-            for chunk, folder in zip(job.chunks, folders, strict=True):
-                if not (missing := self._missing(folder)):
+            for chunk, where in zip(job.chunks, self.sources, strict=True):
+                if not missing[where]:
                     continue
                 before = min(chunk.first, job.window - 1)
                 ids = copy_ids(corpus.splits[job.texts[chunk.text].split], chunk.first - before, chunk.stop + 1)
-                least = 1 if needs_merge else job.least
-                for _ in run(count_piece, missing, ids, before, job, least, folder, block):
+                for part in run(count_piece, missing[where], ids, before, job, least, root, where, block):
+                    self._adopt(where, part)
+                    self.folder.commit()
                     done += 1
                     show(done)
-            sources = [*folders, *([self.output] if job.counted else [])]
-            for _ in run(merge_piece, self._missing(result), sources, job, result, block) if needs_merge else ():
+            sources = [*self.sources, *([RESULT] if job.counted else [])]
+            for part in run(merge_piece, to_merge, sources, job, root, block):
+                self._adopt(RESULT, part)
+                if not job.counted:
+                    self.folder.commit()
                 done += 1
                 show(done)
 
+    def _adopt(self, where: str, part: int) -> None:
+        for name in part_names(where, part).values():
+            self.folder.adopt(name)
+
     def state_sentence(self) -> str:
         """What interrupted work leaves, in a sentence."""
-        missing = sum(len(self._missing(folder)) for folder in self._chunk_folders)
-        all_parts = self.job.num_parts * len(self.job.chunks)
-        state = f"{all_parts - missing} of {all_parts} parts" if missing else "all parts, not yet added up"
-        return f"{self.folder} holds {state}: start the same again to go on from there."
+        all_parts = self.job.num_parts * len(self.sources)
+        done = all_parts - sum(len(self._missing(where)) for where in self.sources)
+        state = f"{done} of {all_parts} parts" if done < all_parts else "all parts, not yet added up"
+        return f"{self.folder.root} holds {state}: start the same again to go on from there."
 
     def finish(self, corpus: Corpus, sums: NDArray[np.int64]) -> None:
-        """Complete the result, with the margins of all texts, and let it take its place."""
+        """Commit the result, with the margins of all texts, and remove the tables of chunks."""
         import pyarrow as pa
 
-        job, result = self.job, self.folder / RESULT
+        job, folder = self.job, self.folder
         tokens = np.arange(job.vocab_size, dtype=np.int32)
+        columns = {"token": tokens, "word": corpus.words(tokens), **dict(zip(MARGINS, sums, strict=True))}
+        folder.write_with(
+            VOCABULARY,
+            lambda file: import_parquet().write_table(pa.table(columns), file, compression="zstd", store_schema=False),
+        )
+        if not job.counted:
+            corpus.tokenizer.save(folder.root / TOKENIZER)
+            for path in (folder.root / TOKENIZER).iterdir():
+                folder.adopt(f"{TOKENIZER}/{path.name}")
+        for name in folder.files:
+            if name.startswith(f"{WORK}/"):
+                folder.remove(name)
         description = {
-            "kind": STORE_TYPE,
-            "format": FORMAT,
             "window": job.window,
             "least": job.least,
             "vocab_size": job.vocab_size,
@@ -357,33 +380,5 @@ class _Work:
             "cuts": job.cuts,
             "origin": provenance(),
         }
-        columns = {"token": tokens, "word": corpus.words(tokens), **dict(zip(MARGINS, sums, strict=True))}
-        with self._writing():
-            remove_drafts(result, TABLES)
-            import_parquet().write_table(pa.table(columns), result / VOCABULARY, compression="zstd", store_schema=False)
-            corpus.tokenizer.save(result / TOKENIZER)
-            files = list_files(result, leave_out={*TABLES, CHECKSUMS, INFO})
-            sync([result, result / TOKENIZER, *(result / name for name in files)])
-            replace_file(result / INFO, sealed({**description, "files": files}))
-            if self.output.exists():
-                self.output.rename(self.folder / REPLACED)
-            else:
-                (self.folder / REPLACED).mkdir()
-            result.rename(self.output)
-            sync([self.output.parent])
-            self.clear()
-
-    def clear(self) -> None:
-        """Remove the folder, the job first: without it, what is left has no meaning."""
-        (self.folder / JOB).unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {self.folder} ({error.strerror or error}): what was counted is kept; fix the cause and "
-                "start the same command again."
-            ) from None
+        folder.commit(store_info(description))
+        shutil.rmtree(folder.root / WORK, ignore_errors=True)

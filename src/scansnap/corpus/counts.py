@@ -19,20 +19,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.corpus.tables import Rows, damaged, import_parquet, is_intact, read_first_column, read_piece, table_file
+from scansnap.corpus.tables import CountRows, import_parquet, read_first_column, read_table
 from scansnap.corpus.tokenizers import Tokenizer, load_tokenizer, token_of
 from scansnap.corpus.windows import TABLES, ContextCounts, count_tables
-from scansnap.results.store import WHOLE, Condition
-from scansnap.runtime.errors import InputError, StoreError, brief
-from scansnap.storage.files import DamagedFile, Sum, file_checksum, is_list_of_sums, unsealed
+from scansnap.runtime.errors import InputError, StoreError
+from scansnap.storage.folder import CheckedFolder
 from scansnap.validation.checks import integer
 from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     import xarray as xr
 
-STORE_TYPE, FORMAT = "counts", 2
-INFO, VOCABULARY, TOKENIZER = "counts.json", "vocabulary.parquet", "tokenizer"
+STORE_TYPE, FORMAT = "counts", 3
+VOCABULARY, TOKENIZER, EARLIER_INFO = "vocabulary.parquet", "tokenizer", "counts.json"
 MARGINS = ("query_count", "next_count", "context_count")
 """c(m), c(n) and c(l), by token."""
 
@@ -75,6 +74,10 @@ class Counts:
     """The versions, the machine and the time that the counts were made with."""
 
     @cached_property
+    def _folder(self) -> CheckedFolder:
+        return CheckedFolder(self.path)
+
+    @cached_property
     def tokenizer(self) -> Tokenizer:
         """Whose tokens are counted."""
         return load_tokenizer(self.path / TOKENIZER)
@@ -106,11 +109,8 @@ class Counts:
         """Every token: its word, and how often it is a query, c(m), a next token, c(n), and a contextual one, c(l)."""
         import xarray as xr
 
-        try:
-            table = import_parquet().read_table(self.path / VOCABULARY)
-            columns = {name: table[name].to_numpy() for name in ("token", "word", *MARGINS)}
-        except (OSError, ValueError, KeyError) as error:
-            raise damaged(self.path / VOCABULARY, brief(error)) from None
+        table = import_parquet().read_table(self._folder.checked_path(VOCABULARY))
+        columns = {name: table[name].to_numpy() for name in ("token", "word", *MARGINS)}
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
 
@@ -119,7 +119,7 @@ class Counts:
         self.files(table)  # refuses an unknown table
         columns = count_tables(self.vocab_size)[table]
         for part in range(len(self.cuts) - 1):
-            for rows in read_piece(self.path, table, columns, part, ROWS_AT_ONCE):
+            for rows in read_table(self._folder, part_names("", part)[table], columns, ROWS_AT_ONCE):
                 yield *columns.split_keys(rows.keys), rows.items, rows.counts
 
     def token(self, word: str | int) -> int:
@@ -168,10 +168,10 @@ class Counts:
         order = np.argsort(-total, kind="stable")[:most]
         return order[total[order] > 0]
 
-    def _rows(self, query: int) -> Iterator[tuple[str, Rows]]:
+    def _rows(self, query: int) -> Iterator[tuple[str, CountRows]]:
         part = int(np.searchsorted(self.cuts, query, side="right")) - 1
         for name, table in count_tables(self.vocab_size).items():
-            for rows in read_first_column(self.path, name, table, part, query, query + 1):
+            for rows in read_first_column(self._folder, part_names("", part)[name], table, query, query + 1):
                 yield name, rows
 
     def _attributes(self) -> dict[str, Any]:
@@ -189,61 +189,41 @@ def read_counts(path: str | Path) -> Counts:
     path = Path(path)
     if not path.is_dir():
         raise StoreError(f"there are no counts at {path}: give the folder that `scansnap corpus count` wrote.")
-    try:
-        description = _read_description(path)
-        texts = tuple(CountedText(**entry) for entry in description["texts"])
-        counts = Counts(
-            path, description["window"], description["least"], texts, tuple(description["cuts"]), description["origin"]
-        )
-    except DamagedFile:
+    folder = CheckedFolder(path)
+    check_store_type(folder)
+    if not folder.committed:
+        raise StoreError(f"{path} holds no counts: give the folder that `scansnap corpus count` wrote.")
+    if folder.info["counts"] is None:
+        raise StoreError(f"{path} holds unfinished counts: start the command that counts them again.")
+    folder.check_presence()
+    described = folder.info["counts"]
+    texts = tuple(CountedText(**entry) for entry in described["texts"])
+    return Counts(path, described["window"], described["least"], texts, tuple(described["cuts"]), described["origin"])
+
+
+def part_names(where: str, part: int) -> dict[str, str]:
+    """The file of each table with one range of queries; `where` is "" for the counts of a store."""
+    return {table: f"{where}{table}/part-{part:05d}.parquet" for table in TABLES}
+
+
+def store_info(counts: dict[str, Any] | None, job: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the manifest of a store says: a description of complete counts, and the job that is not finished."""
+    return {"type": STORE_TYPE, "format": FORMAT, "counts": counts, "job": job}
+
+
+def check_store_type(folder: CheckedFolder) -> None:
+    """Refuse a folder with something else, or with counts of another format."""
+    if not folder.committed:
+        if (folder.root / EARLIER_INFO).exists():
+            raise StoreError(
+                f"the counts in {folder.root} were written by an earlier version of scansnap: count the text again, "
+                "into another folder."
+            )
+        return
+    if folder.info.get("type") != STORE_TYPE:
+        raise StoreError(f"{folder.root} holds no counts: give the folder that `scansnap corpus count` wrote.")
+    if folder.info.get("format") != FORMAT:
         raise StoreError(
-            f"{path} is damaged or was written by an earlier version of scansnap ({INFO} has other bytes than this "
-            "version writes): count the text again."
-        ) from None
-    except (OSError, KeyError, TypeError, ValueError):
-        raise StoreError(f"{path} holds no counts: give the folder that `scansnap corpus count` wrote.") from None
-    if description["format"] != FORMAT:
-        raise StoreError(
-            f"{path} has format {description['format']}, and this version of scansnap reads format {FORMAT}: count the "
-            "text again."
+            f"{folder.root} has format {folder.info.get('format')}, and this version of scansnap reads format "
+            f"{FORMAT}: count the text again."
         )
-    for name in _damaged_files(path, description["files"]):
-        raise StoreError(
-            f"{path} is damaged: {name} is missing or has other bytes than were written; count the text again."
-        )
-    return counts
-
-
-def check_counts(path: str | Path) -> Condition:
-    """Read every file of counts, and say which tables are intact."""
-    path = Path(path)
-    try:
-        description = _read_description(path)
-    except (OSError, KeyError, TypeError, ValueError, DamagedFile):
-        return Condition(True, True, {INFO: [INFO]})
-    damaged_files: dict[str, list[str]] = {WHOLE: _damaged_files(path, description["files"])}
-    for table in TABLES:
-        parts = [part for part in range(len(description["cuts"]) - 1) if not is_intact(path, table, part)]
-        damaged_files[table] = [table_file(path, table, part).relative_to(path).as_posix() for part in parts]
-    return Condition(True, True, damaged_files)
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    """What the folder says of itself."""
-    description = unsealed((path / INFO).read_bytes())
-    if description["kind"] != STORE_TYPE:
-        raise KeyError(STORE_TYPE)
-    integer("window", description["window"], least=1)
-    integer("least", description["least"], least=1)
-    cuts, origin, files = (description[name] for name in ("cuts", "origin", "files"))
-    is_cut = isinstance(cuts, list) and len(cuts) > 1 and all(type(cut) is int for cut in cuts)
-    if not is_cut or cuts != sorted(cuts) or not isinstance(origin, dict) or not is_list_of_sums(files):
-        raise ValueError(f"{INFO} was not written by scansnap")
-    return description
-
-
-def _damaged_files(path: Path, listed: dict[str, Sum]) -> list[str]:
-    """The files of a list that are missing or have other bytes."""
-    return [
-        name for name, value in listed.items() if not (path / name).is_file() or file_checksum(path / name) != value
-    ]

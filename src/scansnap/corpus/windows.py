@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from scansnap.corpus.loops import count_windows, find_positions, new_sums, stable_order
-from scansnap.corpus.tables import Rows, Table
+from scansnap.corpus.tables import CountRows, Table
 from scansnap.runtime.errors import InputError
 from scansnap.validation.checks import integer
 
@@ -82,7 +82,7 @@ class Occurrences:
 
     def count(
         self, ids: NDArray[np.int32], *, window: int, vocab_size: int, least: int = 1, block: int = BLOCK_ROWS
-    ) -> Iterator[tuple[str, Rows]]:
+    ) -> Iterator[tuple[str, CountRows]]:
         """The rows of each table, in blocks of at most `block` and `vocab_size` rows.
 
         Triples that occur fewer than `least` times are left out.  A block is valid until the next is asked for.
@@ -103,7 +103,7 @@ class Occurrences:
                 ids, self.positions, queries, own, window, sums, query_sums, items, counts, pair_items, pair_counts
             )
             query, next_token = queries[own[:-1]].astype(np.int64), next_tokens[own[:-1]]
-            yield "bigrams", Rows(query, next_token, np.diff(own))
+            yield "bigrams", CountRows(query, next_token, np.diff(own))
             yield "pairs", _rows(query, pair_items, pair_counts, pair_ends)
             triples = _rows(query * vocab_size + next_token, items, counts, ends)
             yield "triples", triples if least == 1 else triples.part(triples.counts >= least)
@@ -112,9 +112,9 @@ class Occurrences:
 
 def _rows(
     keys: NDArray[np.int64], items: NDArray[np.int32], counts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> Rows:
+) -> CountRows:
     """Rows from the key of each group and where its items end."""
-    return Rows(np.repeat(keys, np.diff(ends)), items[: ends[-1]], counts[: ends[-1]])
+    return CountRows(np.repeat(keys, np.diff(ends)), items[: ends[-1]], counts[: ends[-1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,9 @@ class ContextCounts:
     """c(n): how often each token is the next token, (vocab_size,)."""
 
     @classmethod
-    def from_rows(cls, query: int, window: int, vocab_size: int, blocks: Iterable[tuple[str, Rows]]) -> ContextCounts:
+    def from_rows(
+        cls, query: int, window: int, vocab_size: int, blocks: Iterable[tuple[str, CountRows]]
+    ) -> ContextCounts:
         """The counts in the query's rows of all tables."""
         margins = {"pairs": np.zeros(vocab_size, np.int64), "bigrams": np.zeros(vocab_size, np.int64)}
         triples = [(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))]

@@ -185,11 +185,21 @@ class CheckedFolder:
         return [name for name in self.files if not self._is_intact(name)]
 
     def _is_intact(self, name: str) -> bool:
+        return self._intact_path(name) is not None
+
+    def _intact_path(self, name: str) -> Path | None:
         for path in (self.root / name, self._new(name)):
             with contextlib.suppress(OSError):
                 if file_checksum(path) == self.files[name]:
-                    return True
-        return False
+                    return path
+        return None
+
+    def checked_path(self, name: str) -> Path:
+        """The path of a file whose bytes were checked just now; raises a `StoreError` if it is damaged."""
+        path = self._intact_path(name) if name in self.files else None
+        if path is None:
+            raise self.damage(name)
+        return path
 
     def condition(self) -> Condition:
         """Read every file, and report the damaged ones by part."""
@@ -262,8 +272,8 @@ class CheckedFolder:
         self._staged[name] = file_checksum(path)
 
     def adopt(self, name: str) -> None:
-        """Stage a file that was written in place, under a name that was not committed before."""
-        self._staged[name] = file_checksum(self.root / name)
+        """Stage a file that was written at `draft_path`, or in place under a name that was not committed before."""
+        self._staged[name] = file_checksum(self._written(name))
 
     def adopt_all(self) -> None:
         """Stage everything that was written in place."""
