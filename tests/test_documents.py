@@ -153,7 +153,7 @@ def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
 
 
 def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
-    from scansnap.monitor import verdicts
+    from scansnap.monitor import verdict_rules as verdicts
 
     rows = {
         row.split(" | ")[0].strip("| "): row

@@ -66,10 +66,10 @@ from .monitor.quantities import HeadQuantity as HeadQuantity
 from .monitor.quantities import Rows as Rows
 from .monitor.quantities import head_quantity as head_quantity
 from .monitor.trainer import TrainerWatch as TrainerWatch
-from .monitor.verdicts import HEAD_VERDICTS as HEAD_VERDICTS
-from .monitor.verdicts import HeadHistory as HeadHistory
+from .monitor.verdict_rules import HEAD_VERDICTS as HEAD_VERDICTS
+from .monitor.verdict_rules import HeadHistory as HeadHistory
+from .monitor.verdict_rules import head_verdict as head_verdict
 from .monitor.verdicts import HeadVerdict as HeadVerdict
-from .monitor.verdicts import head_verdict as head_verdict
 from .monitor.verdicts import judge_heads as judge_heads
 from .monitor.watch import Watch as Watch
 from .monitor.watch import watch as watch

@@ -10,7 +10,7 @@ import pytest
 
 from scansnap.cli.app import main
 from scansnap.monitor.store import LookStore, read_looks
-from scansnap.monitor.verdicts import HEAD_VERDICTS
+from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from tests.monitor.looks import first, look, missing
 
 

@@ -1,4 +1,4 @@
-"""What a sight sees of one forward pass, whole."""
+"""What a capture receives of one forward pass, whole."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scansnap.monitor.calls import AttentionCall
-from scansnap.monitor.chosen_rows import ChosenRows
-from scansnap.monitor.hugging_face import seen_by
-from scansnap.monitor.look import undisturbed
-from scansnap.monitor.sight import Announced, Expected, Sight
+from scansnap.monitor.attention import AttentionCall, every_row
+from scansnap.monitor.capture import AnnouncedModule, Capture, Expected
+from scansnap.monitor.isolation import isolated
 
 
 class Collector:
     """Keeps all weights of every call, and how far what the model returned is from what they give."""
 
-    learns = False
+    is_first = False
 
     def __init__(self) -> None:
         self.weights: dict[str, Tensor] = {}
@@ -39,19 +37,16 @@ class Collector:
     def is_complete(self) -> bool:
         return False
 
-    def _rows(self, call: AttentionCall) -> ChosenRows:
+    def _rows(self, call: AttentionCall) -> Tensor:
         windows, _, queries, _ = call.sizes
-        every = ChosenRows.all(windows, queries, torch.device("cpu"))
-        return ChosenRows(every.positions.contiguous())
+        return every_row(windows, queries, torch.device("cpu"))
 
 
 def see(
-    model: nn.Module, *args: Any, announced: tuple[Announced, ...] = (), windows: int = 2, **kwargs: Any
+    model: nn.Module, *args: Any, announced: tuple[AnnouncedModule, ...] = (), windows: int = 2, **kwargs: Any
 ) -> Collector:
     """The attention of a model's forward pass."""
     collector = Collector()
-    names = {id(module): name or type(module).__name__ for name, module in model.named_modules()}
-    sight = Sight(names, windows, announced, collector)
-    with undisturbed(model), seen_by(sight, model), sight:
+    with isolated(model), Capture(model, windows, announced, collector):
         model(*args, **kwargs)
     return collector

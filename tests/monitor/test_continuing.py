@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scansnap.monitor.dataset import PACE, SAME, Snapshot, is_other_model
 
-from scansnap.monitor.continuing import PACE, SAME, is_another
-from scansnap.monitor.dataset import Look
 from tests.monitor.looks import Weights, first, series
 
 LENGTH = 12
@@ -17,8 +16,8 @@ def pattern(*weights: float) -> Weights:
     return np.stack([first(LENGTH, weight) for weight in weights])[None]
 
 
-def now(step: int, *weights: float) -> Look:
-    return Look(step, {}, pattern(*weights).astype(np.float32))
+def now(step: int, *weights: float) -> Snapshot:
+    return Snapshot(step, {}, pattern(*weights).astype(np.float32))
 
 
 def distance(a: float, b: float) -> float:
@@ -28,9 +27,9 @@ def distance(a: float, b: float) -> float:
 
 def test_a_single_look_is_compared_at_its_own_step_only() -> None:
     stored = series([pattern(0.1)])
-    assert is_another(stored, now(0, 0.5))
-    assert not is_another(stored, now(0, 0.1))
-    assert not is_another(stored, now(50, 0.5))
+    assert is_other_model(stored, now(0, 0.5))
+    assert not is_other_model(stored, now(0, 0.1))
+    assert not is_other_model(stored, now(50, 0.5))
 
 
 @pytest.mark.parametrize(("step", "passed"), [(200, 1), (150, 1), (250, 2)])
@@ -40,14 +39,14 @@ def test_attention_goes_on_at_about_its_pace(step: int, passed: int) -> None:
     limit = SAME + PACE * distance(0.1, 0.2) * passed
     for share, differs in ((0.98, False), (1.02, True)):
         weight = 0.24 + share * limit / distance(0.0, 1.0)
-        assert is_another(stored, now(step, weight)) == differs
+        assert is_other_model(stored, now(step, weight)) == differs
 
 
-def test_a_model_that_begins_anew_is_another() -> None:
+def test_a_model_that_begins_anew_is_other_model() -> None:
     """Nearer to the first look than to the last, though the pace would allow it."""
     stored = series([pattern(weight) for weight in (0.1, 0.3, 0.5)])
-    assert not is_another(stored, now(100, 0.31))
-    assert is_another(stored, now(100, 0.29))
+    assert not is_other_model(stored, now(100, 0.31))
+    assert is_other_model(stored, now(100, 0.29))
 
 
 def test_heads_and_keys_that_are_not_there_say_nothing() -> None:
@@ -56,6 +55,6 @@ def test_heads_and_keys_that_are_not_there_say_nothing() -> None:
         weights[0, 1] = np.nan  # the layer has one head
         weights[0, 0, :, -1] = np.nan  # and a key less
     stored = series(looks)
-    assert not is_another(stored, now(50, 0.15, 0.0))
-    assert is_another(stored, now(50, 0.9, 0.9))
-    assert not is_another(stored, Look(50, {}, np.full_like(now(50, 0.5, 0.5).pattern, np.nan)))  # type: ignore[arg-type]
+    assert not is_other_model(stored, now(50, 0.15, 0.0))
+    assert is_other_model(stored, now(50, 0.9, 0.9))
+    assert not is_other_model(stored, Snapshot(50, {}, np.full_like(now(50, 0.5, 0.5).pattern, np.nan)))  # type: ignore[arg-type]

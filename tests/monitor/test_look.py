@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.monitor.look import undisturbed
+from scansnap.monitor.isolation import isolated
 from tests.monitor.small_models import GPT, Restless, ids, train
 
 STEPS = 4
@@ -81,7 +81,7 @@ def test_everything_is_put_back() -> None:
     buffers = {name: id(buffer) for name, buffer in model.named_buffers()}
     flags = [module.training for module in model.modules()]
     states: list[Any] = [torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()]  # noqa: NPY002
-    with undisturbed(model):
+    with isolated(model):
         assert not any(module.training for module in model.modules())
         assert not torch.is_grad_enabled()
         model(ids())
@@ -103,7 +103,7 @@ def test_everything_is_put_back() -> None:
 
 def test_everything_is_put_back_after_an_error() -> None:
     model = make(Restless)
-    with pytest.raises(IndexError), undisturbed(model):
+    with pytest.raises(IndexError), isolated(model):
         model(ids() + 1000)
     assert model.training
     assert model.count == 0

@@ -73,7 +73,7 @@ def test_a_look_follows_the_model_to_another_device(monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         watch.step()
     looks = watch.dataset
-    assert watch._observer.probe.device == torch.device("cpu", 0)
+    assert watch._taker.probe.device == torch.device("cpu", 0)
     for name in ("entropy", "prefix_matching", "pattern"):
         np.testing.assert_allclose(looks[name], looks[name].values[[0, 0, 0]], rtol=1e-6)
     assert np.isnan(looks["moved"]).all(("layer", "head")).values.tolist() == [True, True, False]
@@ -116,7 +116,7 @@ def test_steps_that_are_left_out_or_told_again() -> None:
     """Batches of which several make one step, and loops that tell only some of their steps."""
     watch = ss.watch(model(), probe=ids(), every=10, errors="raise")
     looks = []
-    watch.look = lambda: looks.append(watch._step)  # type: ignore[method-assign]
+    watch.snapshot = lambda: looks.append(watch._step)  # type: ignore[method-assign]
     for step in (0, 0, 9, 10, 10, 16, 24, 31, 39, 60, 61):
         watch.step(step)
     assert looks == [10, 24, 31, 60]
@@ -152,7 +152,7 @@ def test_batches_that_hold_their_tensors(batch: Any, read: Callable[[Any], Tenso
     tensor = read(batch)
     before = tensor.clone()
     tensor.zero_()  # the loop writes its next batch there
-    watch._observer._at_most = 2
+    watch._taker._max_windows = 2
     watch.step()
     tensor.copy_(before)
     assert watch.dataset.attrs["probe"].endswith("of 3 x 12")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.monitor.projections import Projections, largest_singular_values
+from scansnap.monitor.quantities import Projections, qk_singular_value
 from tests.monitor.seeing import see
 from tests.monitor.small_models import GPT, ids
 
@@ -22,7 +22,7 @@ def test_singular_values(shape: tuple[int, int, int, int]) -> None:
     query, key = torch.randn(3, heads, width, channels), torch.randn(3, groups, width, channels)
     product = query.mT @ key.repeat_interleave(heads // groups, 1)
     exact = torch.linalg.svdvals(product.double())[..., 0]
-    torch.testing.assert_close(largest_singular_values(Projections(query, key)).double(), exact, rtol=1e-5, atol=0)
+    torch.testing.assert_close(qk_singular_value.compute(Projections(query, key)).double(), exact, rtol=1e-5, atol=0)
 
 
 def test_singular_values_that_lie_close() -> None:
@@ -31,7 +31,7 @@ def test_singular_values_that_lie_close() -> None:
     u, v = (torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0] for _ in range(2))
     diagonal = torch.tensor([1.0, 0.9999, 0.5, 0.1, 1e-3, 1e-6, 0, 0], dtype=torch.float64)
     query, key = (u * diagonal.sqrt()).T, (v * diagonal.sqrt()).T  # query' key = u diagonal v'
-    found = largest_singular_values(Projections(query[None].float(), key[None].float()))
+    found = qk_singular_value.compute(Projections(query[None].float(), key[None].float()))
     np.testing.assert_allclose(found, 1.0, rtol=1e-4)
 
 
@@ -39,7 +39,7 @@ def test_zero_projections() -> None:
     """One of them is how training of zero-initialized queries starts."""
     zero, other = torch.zeros(2, 4, 8), torch.randn(2, 4, 8)
     for query, key in ((zero, zero), (zero, other), (other, zero)):
-        assert largest_singular_values(Projections(query, key)).tolist() == [0.0, 0.0]
+        assert qk_singular_value.compute(Projections(query, key)).tolist() == [0.0, 0.0]
 
 
 def spectral(query: Tensor, key: Tensor) -> Tensor:
@@ -133,6 +133,7 @@ def test_projections_of_hugging_face_models_make_the_queries(name: str) -> None:
     """Found projections, applied to the input of the attention module, give the queries and keys that are seen."""
     pytest.importorskip("transformers")
     from scansnap.monitor.projections import find_projections
+
     from tests.monitor import test_hugging_face as models
 
     bert = models.of("BertConfig", "BertForMaskedLM", models.SIZES)

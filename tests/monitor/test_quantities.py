@@ -162,7 +162,7 @@ def test_sampled_rows_are_those_of_the_probe_and_unbiased() -> None:
     for seed in range(2000):
         probe = Probe(ids(WINDOWS, LENGTH), 12, torch.device("cpu"), seed=seed)
         piece = next(probe.pieces(None, repeat=False))
-        rows = probe.positions(piece, WINDOWS, LENGTH).positions
+        rows = probe.positions(piece, WINDOWS, LENGTH)
         assert rows.shape == (WINDOWS, 4)
         means.append(values.take_along_dim(rows[:, None], 2).mean((0, 2)))
     drawn = torch.stack(means)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import scansnap as ss
-from scansnap.monitor.look import undisturbed
-from scansnap.monitor.replay import CAPTURES, Conditions
+from scansnap.monitor.cuda_graph import ReplayConditions
+from scansnap.monitor.isolation import isolated
 
 
 class Configuration:
@@ -84,7 +84,7 @@ CHANGES: dict[str, Callable[[nn.Module], Any]] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_that_a_graph_would_not_see_is_noticed(change: Callable[[nn.Module], Any]) -> None:
     model = Model()
-    before = Conditions(model)
+    before = ReplayConditions(model)
     with torch.no_grad():
         model.embed.weight.add_(1.0)  # what an optimizer does
     model.eval()
@@ -95,7 +95,7 @@ def test_a_change_that_a_graph_would_not_see_is_noticed(change: Callable[[nn.Mod
 
 def test_autocast_is_a_condition() -> None:
     model = Model()
-    before = Conditions(model)
+    before = ReplayConditions(model)
     with torch.autocast("cpu", torch.bfloat16):
         assert not before.hold()
     assert before.hold()
@@ -126,9 +126,9 @@ class Counting(nn.Module):
 @pytest.mark.parametrize("kind", ["nothing", "buffer", "attribute", "list", "random"])
 def test_a_pass_says_whether_it_would_have_left_a_trace(kind: str) -> None:
     model = Counting(kind)
-    with undisturbed(model) as trace:
+    with isolated(model) as trace:
         model(torch.zeros(2))
-    assert trace.is_any == (kind != "nothing")
+    assert trace.any == (kind != "nothing")
     assert (model.count, model.seen, float(model.calls)) == (0, [0], 0.0)
 
 
@@ -157,7 +157,7 @@ def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> N
     probe = torch.randint(0, 11, (4, 20), device="cuda")
     watch = ss.watch(model, probe=probe, every=1, rows=None, errors="raise")
     afresh = ss.watch(model, probe=probe, every=1, rows=None, errors="raise")
-    afresh._observer._replay._captures = CAPTURES
+    afresh._taker._replay._captures_left = 0
 
     def look(step: int) -> None:
         watch.step()
@@ -165,8 +165,8 @@ def test_replayed_looks_are_looks_and_leave_the_training_alone(reads: bool) -> N
 
     _train(model, 8, "cuda", look)
     _train(twin, 8, "cuda")
-    assert (watch._observer._replay._graph is None) == reads
-    assert afresh._observer._replay._graph is None
+    assert (watch._taker._replay._graph is None) == reads
+    assert afresh._taker._replay._graph is None
     for name, measured in watch.dataset.data_vars.items():
         if measured.dtype.kind == "f":
             np.testing.assert_allclose(measured, afresh.dataset[name], atol=1e-5, err_msg=str(name))
@@ -181,11 +181,11 @@ def test_a_changed_model_is_looked_at_afresh(change: Callable[[nn.Module], Any])
     model = Model().cuda()
     watch = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")
     watch.step()
-    assert watch._observer._replay._graph is not None
+    assert watch._taker._replay._graph is not None
     change(model)
     watch.step()
     now = ss.watch(model, probe=torch.randint(0, 11, (4, 20), device="cuda"), every=1, rows=None, errors="raise")
-    now._observer.probe._calls = watch._observer.probe._calls
+    now._taker.probe._calls = watch._taker.probe._calls
     now.step()
     changed, expected = watch.dataset.entropy.isel(step=-1), now.dataset.entropy.isel(step=-1)
     assert abs(changed - expected).max() < 1e-6

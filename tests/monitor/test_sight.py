@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from scansnap.monitor.chosen_rows import ChosenRows
-from scansnap.monitor.sight import Announced
+from scansnap.monitor.attention import every_row
+from scansnap.monitor.capture import AnnouncedModule
 from tests.monitor.seeing import see
 
 T, S = 7, 9
@@ -154,7 +154,7 @@ def test_torch_transformers_are_seen_beside_their_fast_paths(batch_first: bool) 
     model = nn.Transformer(8, 2, 1, 1, 16, batch_first=batch_first)
     causal = nn.Transformer.generate_square_subsequent_mask(T)
     seen = see(model, x, x, tgt_mask=causal, tgt_is_causal=True)
-    rows = ChosenRows.all(2, T, torch.device("cpu"))
+    rows = every_row(2, T, torch.device("cpu"))
     kinds = {name: call.kind(rows) for name, call in seen.calls.items()}
     assert kinds == {
         "encoder.layers.0.self_attn": "self",
@@ -240,10 +240,10 @@ def test_attention_by_hand(way: str) -> None:
     model = nn.Sequential(ByHand(), ByHand())
     x = 3 * torch.randn(2, T, 12)
     if way == "softmax":
-        announced = tuple(Announced(module) for module in model)
+        announced = tuple(AnnouncedModule(module) for module in model)
     else:
         announced = tuple(
-            Announced(module, lambda module, x: module.project(x)[:2], is_causal=True) for module in model
+            AnnouncedModule(module, lambda module, x: module.project(x)[:2], is_causal=True) for module in model
         )
     assert not see(model, x).weights
     seen = see(model, x, announced=announced)
@@ -251,7 +251,7 @@ def test_attention_by_hand(way: str) -> None:
     with torch.no_grad():
         q, k, _ = model[0].project(x)
     torch.testing.assert_close(seen.weights["0"], exact(q, k, CAUSAL), atol=1e-6, rtol=0)
-    assert seen.calls["0"].kind(ChosenRows.all(2, T, torch.device("cpu"))) == "causal"
+    assert seen.calls["0"].kind(every_row(2, T, torch.device("cpu"))) == "causal"
     assert not any(module._forward_pre_hooks for module in model)
 
 

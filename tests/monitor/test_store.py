@@ -75,7 +75,7 @@ def test_nothing_is_replaced(tmp_path) -> None:
     file = LookStore(tmp_path / "a.zarr")
     for part in parts[2:]:
         with pytest.raises(
-            ss.StoreError, match=r"looks up to step 30, so the look at step \d0 was not added: count on"
+            ss.StoreError, match=r"looks up to step 30, so the snapshot at step \d0 was not added: count on"
         ):
             file.append(part)
     file.close()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.monitor.calls import AT_ONCE
-from scansnap.monitor.sums import TOGETHER, Sums
+from scansnap.monitor.attention import MAX_WEIGHTS
+from scansnap.monitor.reductions import MAX_WAITING, Reductions
 from scansnap.monitor.watch import Watch
 
 
@@ -32,9 +32,9 @@ class Layers(nn.Module):
 def _followed(model: nn.Module, at_once: int, together: int, patch: pytest.MonkeyPatch) -> tuple[Watch, int]:
     """A watch of four looks at a model that changes, and how often rows were measured."""
     passes = 0
-    finish = Sums.finish
+    finish = Reductions.finish
 
-    def counted(sums: Sums) -> None:
+    def counted(sums: Reductions) -> None:
         nonlocal passes
         passes += bool(sums._waiting)
         finish(sums)
@@ -42,9 +42,9 @@ def _followed(model: nn.Module, at_once: int, together: int, patch: pytest.Monke
     torch.manual_seed(2)
     probe = {"ids": torch.randint(0, 13, (6, 9)), "key_padding_mask": torch.arange(9) >= torch.arange(4, 10)[:, None]}
     with patch.context() as context:
-        context.setitem(TOGETHER, "cpu", together)
-        context.setitem(AT_ONCE, "cpu", at_once)
-        context.setattr(Sums, "finish", counted)
+        context.setitem(MAX_WAITING, "cpu", together)
+        context.setitem(MAX_WEIGHTS, "cpu", at_once)
+        context.setattr(Reductions, "finish", counted)
         watch = ss.watch(model, probe=probe, every=1, rows=24, errors="raise")
         for _ in range(3):
             with torch.no_grad():

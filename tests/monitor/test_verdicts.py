@@ -8,16 +8,8 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.monitor.verdicts import (
-    HEAD_VERDICTS,
-    HeadHistory,
-    HeadVerdict,
-    beyond_even,
-    by_kind,
-    head_verdict,
-    judge_heads,
-    unjudged_verdicts,
-)
+from scansnap.monitor.verdict_rules import HEAD_VERDICTS, HeadHistory, beyond_even, head_verdict
+from scansnap.monitor.verdicts import HeadVerdict, by_kind, judge_heads, unjudged_verdicts
 from tests.monitor.looks import Weights, anywhere, even, first, look, missing, previous, series, softmax
 
 LENGTHS = (6, 24, 96)

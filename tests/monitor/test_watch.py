@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.monitor import calls, tally
-from scansnap.monitor.observer import BegunLook, Measured
+from scansnap.monitor import attention, snapshot
+from scansnap.monitor.snapshot import Measurement, PendingSnapshot
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
 from tests.monitor.small_models import GPT, LENGTH, TOKENS, ids
@@ -57,7 +57,7 @@ def test_it_looks_where_a_multiple_is_passed() -> None:
 def test_steps_only_grow() -> None:
     watch = ss.watch(model(), probe=ids(), every=10)
     watch.step(25)
-    with pytest.warns(UserWarning, match="step 3 was told after step 25, so there is no look") as said:
+    with pytest.warns(UserWarning, match="step 3 was told after step 25, so there is no snapshot") as said:
         walk(watch, 3, 10, 20)  # as if each epoch counted anew
     assert len(said) == 1
     watch.step()
@@ -79,7 +79,7 @@ def test_a_closed_watch_refuses_steps() -> None:
     watch.close()
     assert watch.dataset.sizes["step"] == 1
     assert watch.seen
-    assert repr(watch) == "<watch of GPT at step 1: 1 look every 50 steps, attentions seen: 2>"
+    assert repr(watch) == "<watch of GPT at step 1: 1 snapshot every 50 steps, attention layers: 2>"
 
 
 def test_a_step_without_a_look_costs_nothing() -> None:
@@ -214,7 +214,7 @@ def test_a_look_without_memory_is_taken_in_smaller_pieces() -> None:
         whole.step(150)
 
 
-@pytest.mark.filterwarnings("ignore:the look at step 1 is missing")
+@pytest.mark.filterwarnings("ignore:the snapshot at step 1 is missing")
 def test_a_look_that_fails_is_recorded_as_missing() -> None:
     torch.manual_seed(3)
     faulty = Faulty()
@@ -291,11 +291,13 @@ def test_a_missing_look_is_said_once() -> None:
     told: dict[int, dict[str, float]] = {}
     watch = ss.watch(faulty, probe=ids(), every=1, sinks=[lambda step, numbers: told.update({step: dict(numbers)})])
     faulty.most = 0
-    with pytest.warns(UserWarning, match=r"the look at step 1 is missing \(no memory for so many windows\)") as said:
+    with pytest.warns(
+        UserWarning, match=r"the snapshot at step 1 is missing \(no memory for so many"
+    ) as said:
         walk(watch, 1, 2)
     assert len(said) == 1
     assert told[2] == {"looks/missing": 2}
-    assert "3 looks, 2 missing" in repr(watch)
+    assert "3 snapshots, 2 missing" in repr(watch)
 
 
 def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
@@ -430,7 +432,7 @@ class _Twice(torch.Tensor):
 def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     for at_once in (1 << 21, 200):
-        monkeypatch.setitem(calls.AT_ONCE, "cpu", at_once)
+        monkeypatch.setitem(attention.MAX_WEIGHTS, "cpu", at_once)
         trained = model()
         watch = ss.watch(trained, probe=ids(), rows=None, errors="raise")
         trained.blocks[0].attn.c_attn.weight.data.mul_(1.5)  # type: ignore[union-attr, operator]
@@ -438,13 +440,13 @@ def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytes
         looks.append(watch.dataset)
     for name in looks[0].data_vars:
         np.testing.assert_allclose(looks[1][name], looks[0][name], rtol=1e-6, err_msg=str(name))
-    monkeypatch.setattr(tally, "FOLLOWED", 2 * 3 * 2 * LENGTH * 4)  # four of eight rows
+    monkeypatch.setattr(snapshot, "MAX_FOLLOWED", 2 * 3 * 2 * LENGTH * 4)  # four of eight rows
     trained = model()
     watch = ss.watch(trained, probe=ids(), rows=24, errors="raise")
     trained.blocks[0].attn.c_attn.weight.data.mul_(1.5)  # type: ignore[union-attr, operator]
     watch.step(50)
     np.testing.assert_allclose(watch.dataset["moved"][1], looks[0]["moved"][1], rtol=0.5)
-    assert watch._observer.layers["blocks.0.attn"].before.shape == (3, 2, 4, LENGTH)  # type: ignore[union-attr]
+    assert watch._taker.layers["blocks.0.attn"].before.shape == (3, 2, 4, LENGTH)  # type: ignore[union-attr]
 
 
 def test_long_contexts_are_seen_without_their_whole_weights() -> None:
@@ -482,17 +484,17 @@ class Slow:
 
     def __init__(self, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_done, self.reads = False, 0
-        self._begin = watch._observer.begin
-        monkeypatch.setattr(watch._observer, "begin", self._begin_slowly)
+        self._begin = watch._taker.begin
+        monkeypatch.setattr(watch._taker, "begin", self._begin_slowly)
 
-    def _begin_slowly(self) -> BegunLook:
+    def _begin_slowly(self) -> PendingSnapshot:
         measured = self._begin().read()
 
-        def read() -> Measured:
+        def read() -> Measurement:
             self.reads += 1
             return measured
 
-        return BegunLook(lambda: self.is_done, read)
+        return PendingSnapshot(lambda: self.is_done, read)
 
 
 def test_a_look_that_takes_longer_is_recorded_at_a_later_step_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

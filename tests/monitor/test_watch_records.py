@@ -57,7 +57,7 @@ def test_a_watch_goes_on_from_the_last_look(tmp_path) -> None:
         assert watch.continues_from == 4
         assert repr(watch).endswith("continued from step 4>")
     watch = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr", start=5)
-    with pytest.warns(UserWarning, match="looks up to step 8, so the look at step 6 was not added"):
+    with pytest.warns(UserWarning, match="looks up to step 8, so the snapshot at step 6 was not added"):
         watch.step(6)
 
 
@@ -85,7 +85,7 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
         ss.watch(model, probe=PROBE, every=4, store=path, start=23).close()
     broken = begin(0)
     broken.blocks[0].attn.c_attn.weight.data.fill_(torch.nan)
-    with pytest.warns(UserWarning, match="the look at step 24 is not whole"):
+    with pytest.warns(UserWarning, match="the snapshot at step 24 is not whole"):
         ss.watch(broken, probe=PROBE, every=4, store=path, start=24).close()
     with pytest.warns(UserWarning, match="had at step 24: load its"):
         ss.watch(model, probe=PROBE, every=4, store=path).close()

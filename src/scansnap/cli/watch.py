@@ -169,14 +169,14 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
 
 def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
     """Write the page, and print verdicts."""
-    from scansnap.monitor.dataset import split_looks
+    from scansnap.monitor.dataset import split_missing
     from scansnap.monitor.verdicts import by_kind, in_words, judge_heads, unjudged_verdicts
 
     if page is not None:
         from scansnap.report.watch_page import write_opened
 
         write_opened(page, looks, opening)
-    _, missing = split_looks(looks)
+    _, missing = split_missing(looks)
     if json:
         facts = {
             "steps": looks["step"].values.tolist(),

@@ -1,4 +1,4 @@
-"""The labeled form of looks.
+"""The labeled form of snapshots.
 
 Dimensions are step, layer and head; `pattern` also has row and key.  A layer is one attention of the model, in the
 order in which a forward pass computes them, with the module's name as its coordinate `module`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,23 @@ from scansnap.results.dataset import attributes
 HEADS = ("step", "layer", "head")
 
 FINITE = "finite"
-"""What every look records, whatever it is asked for: 1 for a head whose logits are all finite, or 0; NaN for the heads
-of other layers that are not finite either, once the first was not."""
+"""What every snapshot records: 1 for a head whose logits are all finite, or 0; NaN for the heads of other layers that
+are not finite either, once the first was not."""
+
+PACE = 3.0
+"""Where induction heads form in the demonstration, the fastest change that was seen there, attention moves 2.6 times as
+far from a snapshot to the next as before.  A warning is all that depends on it."""
+
+RECENT = 4
+"""Snapshots by which the pace of a training is judged."""
+
+SAME = 0.01
+"""Attention that differs by this share or less is the same up to rounding and differences between machines."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one look has measured; with a `reason` some of it is not there, or all of it: `values` is empty."""
+class Snapshot:
+    """What one snapshot measured; with a `reason` some of it is not there, or all of it: `values` is empty."""
 
     step: int
     values: Mapping[str, NDArray[np.float64]]  # (layer, head)
@@ -53,34 +64,34 @@ class Labels:
 
 
 def make_dataset(
-    labels: Labels, record: Sequence[HeadQuantity], looks: Sequence[Look], *, patterns: bool = True
+    labels: Labels, record: Sequence[HeadQuantity], snapshots: Sequence[Snapshot], *, patterns: bool = True
 ) -> xr.Dataset:
-    """The looks as a Dataset; NaN where a look failed, or a layer has fewer heads or tokens than others."""
+    """The snapshots as a Dataset; NaN where a snapshot failed, or a layer has fewer heads or tokens than others."""
     shape = len(labels.modules), labels.heads
     variables: dict[str, Any] = {
         quantity.name: (
             HEADS,
-            _stack([look.values.get(quantity.name) for look in looks], shape, np.float64),
+            _stack([snapshot.values.get(quantity.name) for snapshot in snapshots], shape, np.float64),
             {"long_name": quantity.long_name, "units": quantity.units},
         )
         for quantity in record
     }
     variables[FINITE] = (
         HEADS,
-        _stack([look.values.get(FINITE) for look in looks], shape, np.float64),
+        _stack([snapshot.values.get(FINITE) for snapshot in snapshots], shape, np.float64),
         {"long_name": "whether all attention logits are finite", "units": "1"},
     )
     if patterns:
         variables["pattern"] = (
             (*HEADS, "row", "key"),
-            _stack([look.pattern for look in looks], (*shape, labels.rows, labels.keys), np.float32),
+            _stack([snapshot.pattern for snapshot in snapshots], (*shape, labels.rows, labels.keys), np.float32),
             {"long_name": "attention among the first tokens of the first window of the probe", "units": "1"},
         )
     tokens = [*labels.tokens, *[""] * labels.rows][: labels.rows]
     return xr.Dataset(
         variables,
         coords={
-            "step": ("step", np.array([look.step for look in looks], np.int64), {"units": "steps"}),
+            "step": ("step", np.array([snapshot.step for snapshot in snapshots], np.int64), {"units": "steps"}),
             "layer": np.arange(shape[0]),
             "module": ("layer", np.array(labels.modules, np.str_)),
             "attention_kind": ("layer", np.array(labels.kinds, "U6")),
@@ -88,37 +99,37 @@ def make_dataset(
             "row": np.arange(labels.rows),
             "key": np.arange(labels.keys),
             "token": ("row", np.array(tokens, np.str_)),
-            "status": ("step", np.array([look.status for look in looks], "U7")),
-            "reason": ("step", np.array([look.reason for look in looks], np.str_)),
+            "status": ("step", np.array([snapshot.status for snapshot in snapshots], "U7")),
+            "reason": ("step", np.array([snapshot.reason for snapshot in snapshots], np.str_)),
         },
         attrs=dict(labels.attributes),
     )
 
 
-def of_heads(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
-    """What a Dataset has a number of for each look, layer and head, by name."""
+def head_variables(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
+    """The variables of a Dataset with a number for each step, layer and head, by name."""
     return {str(name): values for name, values in dataset.data_vars.items() if values.dims == HEADS}
 
 
-def looks_of(dataset: xr.Dataset) -> list[Look]:
-    """The looks that a Dataset holds, without their patterns."""
-    arrays = {name: values.values for name, values in of_heads(dataset).items()}
+def read_snapshots(dataset: xr.Dataset) -> list[Snapshot]:
+    """The snapshots that a Dataset holds, without their patterns."""
+    arrays = {name: values.values for name, values in head_variables(dataset).items()}
     texts = [dataset[name].values.tolist() for name in ("step", "status", "reason")]
     return [
-        Look(step, {} if status == "missing" else {name: a[i] for name, a in arrays.items()}, reason=reason)
+        Snapshot(step, {} if status == "missing" else {name: a[i] for name, a in arrays.items()}, reason=reason)
         for i, (step, status, reason) in enumerate(zip(*texts, strict=True))
     ]
 
 
-def quantities_of(dataset: xr.Dataset) -> list[str]:
-    """The quantities that a Dataset has, in the order in which they were asked for."""
-    names = [name for name in of_heads(dataset) if name != FINITE]
+def recorded_quantities(dataset: xr.Dataset) -> list[str]:
+    """The names of the quantities in a Dataset, in the order of `record`."""
+    names = [name for name in head_variables(dataset) if name != FINITE]
     asked = json.loads(dataset.attrs.get("options", "{}")).get("record", [])
     return sorted(names, key=lambda name: asked.index(name) if name in asked else len(asked))
 
 
-def split_looks(dataset: xr.Dataset) -> tuple[xr.Dataset, list[tuple[int, str]]]:
-    """The looks that are not missing, and the steps and reasons of those that are, whole or in part."""
+def split_missing(dataset: xr.Dataset) -> tuple[xr.Dataset, list[tuple[int, str]]]:
+    """The snapshots that are not missing, and the steps and reasons of those that are, whole or in part."""
     status = dataset["status"].values if "status" in dataset.coords else np.full(dataset.sizes["step"], "ok")
     failed = dataset.isel(step=np.flatnonzero(status != "ok"))
     reasons = failed["reason"].values.tolist() if len(failed["step"]) else []
@@ -134,9 +145,44 @@ def describe(model: str, probe: str, record: Sequence[HeadQuantity], **more: Any
 
 
 def _stack(values: Sequence[NDArray[Any] | None], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """One array of all looks, NaN for those that have no value."""
+    """One array of all snapshots, NaN for those that have no value."""
     result = np.full((len(values), *shape), np.nan, dtype)
     for i, value in enumerate(values):
         if value is not None:
             result[i] = value
     return result
+
+
+def is_other_model(stored: xr.Dataset, now: Snapshot) -> bool:
+    """Whether the model of this snapshot is clearly not the one of the stored snapshots.
+
+    Let d(a, b) be the mean of ½ Σ|p - p'| over the rows of the patterns at a and b, the share of attention that
+    differs.  Training goes on from the last snapshot at about the pace that it had.  So the model is another one if
+    d(last, now) is more than `PACE` times what moved between two of the `RECENT` snapshots before, for as many steps as
+    have passed; or if it is nearer to the first snapshot than to the last, as models that begin anew are, with any
+    seed.  After a single snapshot no pace is known: then the model is compared only at the same step.  A model with
+    finite attention is not the one whose attention was not finite.
+    """
+    snapshots, _ = split_missing(stored)
+    if now.pattern is None or "pattern" not in snapshots or not snapshots.sizes["step"]:
+        return False
+    if snapshots["status"].values[-1] == "partial" and not now.reason:
+        return True
+    steps = snapshots["step"].values[-RECENT:].tolist()
+    patterns = snapshots["pattern"].isel(step=slice(-RECENT, None)).values
+    distance = _moved(patterns[-1], now.pattern)
+    if np.isnan(distance) or distance <= SAME:
+        return False
+    if len(steps) == 1:
+        return now.step == steps[-1]
+    pace = np.nanmax([0.0, *(_moved(a, b) for a, b in pairwise(patterns))])
+    passed = max(1.0, (now.step - steps[-1]) / (steps[-1] - steps[-2]))
+    from_first = _moved(snapshots["pattern"].isel(step=0).values, now.pattern)
+    return bool(distance > SAME + PACE * pace * passed or from_first < distance)
+
+
+def _moved(before: NDArray[np.float32], now: NDArray[np.float32]) -> float:
+    """The share of attention that differs, over rows that both have (layer, head, row, key)."""
+    difference = np.abs(now - before)
+    in_both = np.isfinite(difference).any(-1)
+    return float(0.5 * np.nansum(difference[in_both], -1).mean()) if in_both.any() else float("nan")

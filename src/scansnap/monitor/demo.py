@@ -19,7 +19,7 @@ import xarray as xr
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scansnap.monitor.verdicts import MOST
+from scansnap.monitor.verdict_rules import MOST
 from scansnap.monitor.watch import Watch, watch
 from scansnap.runtime.machine import one_tensor_thread
 

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from scansnap.monitor.chosen_rows import ChosenRows
+from scansnap.monitor.attention import every_row
 from scansnap.runtime.errors import InputError
 
 PER_REPEATED = 8
@@ -158,13 +158,13 @@ class Probe:
         shapes = {tuple(value.shape[:2]) for _, value in _tensors(piece.args, piece.kwargs)}
         self.batch_dim = 1 if any((queries, windows) in shapes for windows, queries in layers) else None
 
-    def positions(self, piece: Piece, batch: int, length: int) -> ChosenRows:
-        """The rows of a piece that are measured; of those that are sampled, any first ones are spread out too.
+    def positions(self, piece: Piece, batch: int, length: int) -> Tensor:
+        """The rows (batch, r) of a piece that are measured; the first ones of a sample are spread out too.
 
         A model may cut each window into several, so that `batch` is a multiple of the piece's windows.
         """
         if self.rows is None:
-            return ChosenRows.all(batch, length, self.device)
+            return every_row(batch, length, self.device)
         share = max(1, batch // (piece.windows + piece.repeated))
         key = share, length, piece.repeated
         if key not in self._positions:
@@ -177,7 +177,7 @@ class Probe:
         drawn_rows = self._positions[key]
         own = drawn_rows[piece.start * share : (piece.start + piece.windows) * share]
         rows = torch.cat([own, drawn_rows[self.windows * share :]]) if piece.repeated else own
-        return ChosenRows(rows if len(rows) == batch else rows[:1].expand(batch, -1))
+        return rows if len(rows) == batch else rows[:1].expand(batch, -1)
 
     def token_ids(self) -> Tensor | None:
         """The token ids (windows, T) of the first call, if it has any."""

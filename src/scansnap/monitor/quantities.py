@@ -9,6 +9,11 @@ key has no choice, so it does not count; the weight on the k largest keys counts
         return rows.of_more_than(1, rows.on(rows.positions))
 
     ss.watch(model, probe=batch, record=("entropy", on_itself))
+
+`qk_singular_value` is a number of the projections that make queries and keys, where a module shows them.  Head h has
+q = W_Q x + b_Q and k = W_K y + b_K with matrices (d, D), so that <q, k> is x' W_QK y with W_QK = W_Q' W_K, up to the
+biases.  Its largest singular value σ bounds the logits: |<q, k>| <= σ |x| |y|.  With rotary positions, or normalized
+queries and keys, the logits depend on more than W_QK; σ is then still that of the projections.
 """
 
 from __future__ import annotations
@@ -18,12 +23,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from scansnap.monitor.projections import Projections, largest_singular_values
+from scansnap.monitor.attention import exact_products
 from scansnap.runtime.errors import InputError, brief, short_repr
 from scansnap.validation.registry import Registry
 from scansnap.validation.validate import validated
@@ -83,6 +88,22 @@ class Rows:
             self.is_self,
         )
 
+    @staticmethod
+    def concatenate(parts: Sequence[Rows]) -> Rows:
+        """The rows of several layers, as if they were those of more windows."""
+        if len(parts) == 1:
+            return parts[0]
+        tokens = [rows.tokens for rows in parts if rows.tokens is not None]
+        return Rows(
+            torch.cat([rows.weights for rows in parts]),
+            torch.cat([rows.logits for rows in parts]),
+            torch.cat([rows.keys for rows in parts]),
+            torch.cat([rows.positions for rows in parts]),
+            torch.cat([rows.first for rows in parts]),
+            parts[0].is_self,
+            tokens=torch.cat(tokens) if tokens else None,
+        )
+
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
         return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]
@@ -118,6 +139,9 @@ class QuantityError(InputError):
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
+
+SQUARINGS = 10
+"""Squarings of M in the power iteration for its largest eigenvalue."""
 
 TAKEN = ("pattern", "finite")
 """Names of what every watch records."""
@@ -298,8 +322,27 @@ def moved(rows: Rows) -> Tensor:
 @HEAD_QUANTITIES.register("qk_singular_value")
 @head_quantity(long_name="largest singular value of W_QK", sample="projections")
 def qk_singular_value(projections: Projections) -> Tensor:
-    """The largest singular value of W_Q' W_K; NaN where a module does not show its projections."""
-    return largest_singular_values(projections)
+    """The largest singular value σ of W_Q' W_K (..., H); NaN where a module does not show its projections.
+
+    W_QK is D x D and is not formed.  Its squared singular values are the eigenvalues of the d x d matrix M = A B, where
+    A = W_Q W_Q' and B = W_K W_K': if W_QK' W_QK y = σ² y, then W_K y is an eigenvector of M' = B A, and M has the same
+    eigenvalues.  M is self-adjoint for the product <u, v>_B = u' B v, so that power iteration v <- M v / |M v| ends
+    with the Rayleigh quotient <v, M v>_B / <v, v>_B, whose error is that of v squared.  `SQUARINGS` squarings of M make
+    2 to that power steps of the iteration at once.
+    """
+    query, key = projections.query.detach().float(), projections.key.detach().float()
+    with exact_products():
+        a, b = query @ query.mT, key @ key.mT
+        b = b.repeat_interleave(a.shape[-3] // b.shape[-3], -3)
+        m = a @ b
+        power, tiny = m, torch.finfo(m.dtype).tiny  # W_QK may be 0, as where training starts with W_Q = 0
+        for _ in range(SQUARINGS):
+            power = power / torch.linalg.matrix_norm(power, keepdim=True).clamp(min=tiny)
+            power = power @ power
+        longest = power.square().sum(-2, keepdim=True).argmax(-1, keepdim=True)
+        v = power.take_along_dim(longest, -1)  # all columns lie along the eigenvector; the longest is 0 if M is
+        squared = (v.mT @ (b @ (m @ v))) / (v.mT @ (b @ v)).clamp(min=tiny)
+    return squared[..., 0, 0].clamp(min=0).sqrt()
 
 
 def _shape(sizes: Sequence[int]) -> str:
@@ -314,3 +357,84 @@ def quantities(record: Sequence[str | HeadQuantity]) -> tuple[HeadQuantity, ...]
         if names.count(name) > 1:
             raise InputError(f"record has '{name}' twice: name each quantity once.")
     return tuple(members)
+
+
+PAIRS = (
+    ("q_proj", "k_proj"),
+    ("query", "key"),
+    ("q", "k"),
+    ("q_lin", "k_lin"),
+    ("to_q", "to_k"),
+    ("wq", "wk"),
+    ("w_q", "w_k"),
+    ("query_proj", "key_proj"),
+)
+"""Names under which modules hold the projections of queries and of keys."""
+
+FUSED = ("c_attn", "qkv", "qkv_proj", "in_proj", "Wqkv", "wqkv", "to_qkv", "query_key_value")
+"""Names under which modules hold one projection of queries, keys and values."""
+
+BY_HEAD = ("query_key_value",)
+"""Of these, the rows of each head are together, and not all queries first."""
+
+
+@dataclass(frozen=True)
+class Projections:
+    """What makes the queries and keys of a layer's heads."""
+
+    query: Tensor  # (..., H, d, D)
+    key: Tensor  # (..., G, d, D), G dividing H
+
+
+def find_projections(module: nn.Module, heads: int, key_heads: int, width: int) -> Projections | None:
+    """The projections of a module that attends with so many heads of so many channels; None if it shows none."""
+    rows, key_rows = heads * width, key_heads * width
+    matrices: tuple[Tensor, Tensor] | None = None
+    if isinstance(module, nn.MultiheadAttention):
+        matrices = (
+            (module.q_proj_weight, module.k_proj_weight)
+            if module.in_proj_weight is None
+            else (module.in_proj_weight[:rows], module.in_proj_weight[rows : rows + key_rows])
+        )
+    for query_name, key_name in PAIRS:
+        query, key = (
+            _matrix(getattr(module, query_name, None), rows),
+            _matrix(getattr(module, key_name, None), key_rows),
+        )
+        if query is not None and key is not None:
+            matrices = query, key
+    for name in FUSED:
+        fused = _matrix(getattr(module, name, None), rows + 2 * key_rows)
+        if fused is not None and name in BY_HEAD and heads == key_heads:
+            query, key, _ = fused.view(heads, 3, width, -1).unbind(1)
+            return Projections(query, key)
+        if fused is not None and name not in BY_HEAD:
+            matrices = fused[:rows], fused[rows : rows + key_rows]
+    if matrices is None or matrices[0].shape[0] != rows or matrices[1].shape[0] != key_rows:
+        return None
+    return Projections(matrices[0].unflatten(0, (heads, width)), matrices[1].unflatten(0, (key_heads, width)))
+
+
+def _matrix(part: object, rows: int) -> Tensor | None:
+    """The weight (rows, D) of a linear layer; Conv1D of Hugging Face has it transposed."""
+    base = getattr(part, "base_layer", part)
+    plain = getattr(base, "weight", None)
+    if not isinstance(plain, Tensor) or type(plain) not in (Tensor, nn.Parameter) or plain.ndim != 2 or plain.is_meta:
+        return None
+    weight = plain if base is part else _adapted(part, plain)
+    if weight is not None and type(base).__name__ == "Conv1D":
+        weight = weight.T
+    return weight if weight is not None and weight.shape[0] == rows else None
+
+
+def _adapted(part: Any, weight: Tensor) -> Tensor | None:
+    """The weight of a layer with PEFT's adapters, which are added to it while they are not merged; None for others."""
+    if getattr(part, "merged", False) or getattr(part, "disable_adapters", False):
+        return weight
+    if not hasattr(part, "lora_A"):
+        return None
+    names = [name for name in part.active_adapters if name in part.lora_A]
+    if any(getattr(part, kind, {}).get(name) for kind in ("lora_variant", "use_dora") for name in names):
+        return None  # not a sum
+    with torch.no_grad():
+        return sum((part.get_delta_weight(name) for name in names), start=weight.detach())

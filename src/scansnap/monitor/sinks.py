@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.monitor.dataset import quantities_of, split_looks
+from scansnap.monitor.dataset import recorded_quantities, split_missing
 from scansnap.monitor.verdicts import count_verdicts
 from scansnap.runtime.errors import InputError
 
@@ -33,11 +33,11 @@ def numbers(dataset: xr.Dataset) -> dict[str, float]:
     last = dataset.isel(step=-1)
     means = {
         f"{name}/layer_{layer:02d}": float(np.nanmean(heads))
-        for name in quantities_of(dataset)
+        for name in recorded_quantities(dataset)
         for layer, heads in zip(last["layer"].values.tolist(), last[name].values, strict=True)
         if np.isfinite(heads).any()
     }
-    _, failed = split_looks(dataset)
+    _, failed = split_missing(dataset)
     missing = {"looks/missing": float(len(failed))}
     if last["status"].item() == "missing":
         return missing

@@ -16,9 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from scansnap.monitor.dataset import quantities_of, split_looks
+from scansnap.monitor.dataset import recorded_quantities, split_missing
 from scansnap.monitor.store import read_looks
-from scansnap.monitor.verdicts import LayerVerdict, Severity, by_kind, in_words, unjudged_verdicts
+from scansnap.monitor.verdict_rules import Severity
+from scansnap.monitor.verdicts import LayerVerdict, by_kind, in_words, unjudged_verdicts
 from scansnap.runtime.errors import InputError, printable, unknown
 
 STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern": "default"}
@@ -55,13 +56,13 @@ def view(looks: xr.Dataset, quantity: str, heading: str) -> RenderableType:
 
     Where the training is, what is missing, how many heads have which verdict, the alarms, the map, the other verdicts.
     """
-    names = quantities_of(looks)
+    names = recorded_quantities(looks)
     if quantity not in names:
         raise unknown("quantity", quantity, names)
     if not looks.sizes["step"]:
         raise InputError("there are no looks yet: they come with the training's first steps.")
     parts: list[RenderableType] = [_text(heading, "bold")]
-    measured, missing = split_looks(looks)
+    measured, missing = split_missing(looks)
     if missing:
         step, reason = missing[-1]
         parts.append(_text(f"missing looks: {len(missing)}, the last at step {step:,} ({reason})", STYLES["notice"]))

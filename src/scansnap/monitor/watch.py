@@ -18,27 +18,40 @@ import torch
 import xarray as xr
 from torch import nn
 
-from scansnap.monitor.continuing import is_another
-from scansnap.monitor.dataset import FINITE, Labels, Look, describe, looks_of, make_dataset
-from scansnap.monitor.observer import BegunLook, Measured, NothingSeen, Observer
+from scansnap.monitor.capture import AnnouncedModule
+from scansnap.monitor.dataset import (
+    FINITE,
+    Labels,
+    Snapshot,
+    describe,
+    is_other_model,
+    make_dataset,
+    read_snapshots,
+)
+from scansnap.monitor.isolation import from_first_process, is_first_process
 from scansnap.monitor.probe import Probe
-from scansnap.monitor.processes import is_first, of_first
 from scansnap.monitor.quantities import HEAD_QUANTITIES, HeadQuantity, lacks_memory, quantities
-from scansnap.monitor.sight import Announced
 from scansnap.monitor.sinks import Sink, numbers
+from scansnap.monitor.snapshot import (
+    Measurement,
+    NoAttention,
+    PendingSnapshot,
+    SnapshotTaker,
+    most_heads,
+    pattern_shape,
+)
 from scansnap.monitor.store import LookStore, read_looks
-from scansnap.monitor.tally import most_heads, shown
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
 from scansnap.validation.validate import validated
 
-CLOSED = "the watch is closed: make another one to look again."
+CLOSED = "the watch is closed: make another one to take more snapshots."
 
 INSIDE = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent))
 """Where code lies that is not the user's: this package and torch, through whose decorators it is called."""
 
-Words = Callable[[int], str] | Sequence[str]
+TokenNames = Callable[[int], str] | Sequence[str]
 
 
 class WatchOptions(TypedDict, total=False):
@@ -48,7 +61,7 @@ class WatchOptions(TypedDict, total=False):
     store: str | Path | None
     record: Sequence[str | HeadQuantity]
     rows: int | None
-    tokens: Words | None
+    tokens: TokenNames | None
     errors: Literal["record", "raise"]
     sinks: Sequence[Sink]
     start: int | None
@@ -63,7 +76,7 @@ def watch(
     store: str | Path | None = None,
     record: Sequence[str | HeadQuantity] = tuple(HEAD_QUANTITIES),
     rows: Annotated[int | None, OptionalType(IntegerType({"least": 1}))] = 256,
-    tokens: Words | None = None,
+    tokens: TokenNames | None = None,
     errors: Literal["record", "raise"] = "record",
     sinks: Sequence[Sink] = (),
     start: int | None = None,
@@ -75,24 +88,24 @@ def watch(
     model : nn.Module
         Any model; compiled and distributed ones too.
     probe : tensor, tuple, mapping, list or function
-        What the model is called with at every look, such as a batch: see docs/watch.md.
+        What the model is called with at every snapshot, such as a batch: see docs/watch.md.
     every : int
-        Steps between looks: a look is taken where a multiple of it is reached or passed.
+        Steps between snapshots: one is taken where a multiple of it is reached or passed.
     store : path, optional
-        Where looks are written as they are made (zarr); one that is there is continued, from the step of its last look.
+        Where snapshots are written as they are taken (zarr); an existing store is continued from its last step.
         To begin anew, delete it or give another.
     record : sequence
         Names of quantities, or `HeadQuantity` objects.
     rows : int, optional
-        Rows of attention that are measured in each head at a look; None measures all.
+        Rows of attention that a snapshot measures in each head; None measures all.
     tokens : function or sequence, optional
-        The words of token ids, for pictures.
+        The names of token ids, for pictures.
     errors : "record" or "raise"
-        Whether a look that fails is recorded as missing, or raises.
+        Whether a snapshot that fails is recorded as missing, or raises.
     sinks : sequence
-        Functions that are called with the step and the numbers of each look.
+        Functions that are called with the step and the numbers of each snapshot.
     start : int, optional
-        The steps that the model has been trained for; by default the step of the last look in the store, or 0.
+        The steps that the model has been trained for; by default the last step in the store, or 0.
 
     Examples
     --------
@@ -107,9 +120,9 @@ def watch(
 
 
 class Watch:
-    """Looks at a model every so many steps; made by `watch`.
+    """Takes a snapshot of a model's attention every `every` steps; made by `watch`.
 
-    `continues_from` is the step of the last look that was in the store before, or None.
+    `continues_from` is the last step that was in the store before, or None.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
@@ -127,26 +140,28 @@ class Watch:
         store: str | Path | None,
         record: Sequence[str | HeadQuantity],
         rows: int | None,
-        tokens: Words | None,
+        tokens: TokenNames | None,
         errors: str,
         sinks: Sequence[Sink],
         start: int | None,
     ) -> None:
         self.every = every
-        self._begun: tuple[int, BegunLook] | None = None  # a look that is not recorded yet, and its step
+        self._pending: tuple[int, PendingSnapshot] | None = None  # a snapshot that is not recorded yet, and its step
         self._raises, self._tokens, self._model = errors == "raise", tokens, model
-        self._sinks = tuple(sinks) if is_first() else ()
+        self._sinks = tuple(sinks) if is_first_process() else ()
         with torch.inference_mode(False):
-            self._observer = Observer(model, Probe(probe, rows, _device(model)), quantities(record))
-        self._sits_out = not is_first() and not self._observer.is_sharded
-        self._to_say: InputError | str | None = None  # at the next step: a refusal, or once a warning
+            self._taker = SnapshotTaker(model, Probe(probe, rows, _device(model)), quantities(record))
+        self._is_idle = not is_first_process() and not self._taker.is_sharded
+        self._notice: InputError | str | None = None  # at the next step: a refusal, or once a warning
         self._warned: set[str] = set()
-        self._store = None if store is None or not is_first() else LookStore(store)
+        self._store = None if store is None or not is_first_process() else LookStore(store)
         try:
-            self._looks = [] if self._store is None or self._store.last_step is None else looks_of(self.dataset)
-            self.continues_from = last = self._looks[-1].step if self._looks else None
-            if start is None and self._observer.is_sharded:  # all look at the same steps
-                last = of_first(last or 0, self._observer.probe.device)
+            self._snapshots = (
+                [] if self._store is None or self._store.last_step is None else read_snapshots(self.dataset)
+            )
+            self.continues_from = last = self._snapshots[-1].step if self._snapshots else None
+            if start is None and self._taker.is_sharded:  # all take snapshots at the same steps
+                last = from_first_process(last or 0, self._taker.probe.device)
             self._step = self._start = start if start is not None else last or 0
             self._begin()
         except BaseException:
@@ -155,50 +170,52 @@ class Watch:
             raise
 
     def __repr__(self) -> str:
-        missing = sum(bool(look.reason) for look in self._looks)
-        number = len(self._looks)
-        looks = f"{number} look{'' if number == 1 else 's'}{f', {missing} missing' if missing else ''}"
+        missing = sum(bool(snapshot.reason) for snapshot in self._snapshots)
+        number = len(self._snapshots)
+        taken = f"{number} snapshot{'' if number == 1 else 's'}{f', {missing} missing' if missing else ''}"
         store = f", stored in {self._store.path}" if self._store is not None else ""
         before = "" if self.continues_from is None else f", continued from step {self.continues_from:,}"
         return (
-            f"<watch of {type(self._model).__name__} at step {self._step:,}: {looks} every {self.every:,} steps, "
-            f"attentions seen: {len(self._observer.layers)}{store}{before}>"
+            f"<watch of {type(self._model).__name__} at step {self._step:,}: {taken} every {self.every:,} steps, "
+            f"attention layers: {len(self._taker.layers)}{store}{before}>"
         )
 
     def step(self, step: int | None = None) -> None:
-        """Count a step, and look if a multiple of `every` is reached or passed.
+        """Count a step, and take a snapshot if a multiple of `every` is reached or passed.
 
         `step` is its number where the count is not enough; numbers only grow.
         """
-        if self._to_say is not None:
+        if self._notice is not None:
             self._say()
         before = self._step
         self._step = step = before + 1 if step is None else self._checked(step)
-        if self._begun is not None:
+        if self._pending is not None:
             self._record(wait=False)
         if step // self.every != before // self.every:
-            self.look()
+            self.snapshot()
 
-    def look(self) -> None:
-        """Look now.
+    def snapshot(self) -> None:
+        """Take a snapshot now.
 
         A GPU may go on with the training before the numbers are read: they are recorded at the next step, or when they
         are asked for, or when the watch is closed or the program ends.
         """
-        if self._to_say is not None:
+        if self._notice is not None:
             self._say()
-        if self._sits_out:
+        if self._is_idle:
             return
         self._record()
         try:
-            self._follow_model()
+            self._follow_device()
             with torch.inference_mode(False):
-                self._begun = self._step, self._observer.begin()
+                self._pending = self._step, self._taker.begin()
         except Exception as error:
             self._add(self._missing(self._step, error))
             return
         atexit.register(self._record)
         self._record(wait=False)
+
+    look = snapshot  # its name before
 
     def attention(
         self,
@@ -209,48 +226,48 @@ class Watch:
     ) -> None:
         """Announce modules whose attention is written by hand.
 
-        What such a module gives to softmax are its logits.  Where it has no softmax over keys, `queries_and_keys` is a
+        What such a module passes to softmax are its logits.  Where it has no softmax over keys, `queries_and_keys` is a
         function of the module and its arguments that returns queries (B, H, T, d) and keys (B, H or fewer, S, d), and
         if need be what is added to the logits or a boolean mask, True where a key is seen; the logits are the products
         times `scale`, 1/sqrt(d) by default.
         """
-        if isinstance(self._to_say, InputError) and not isinstance(self._to_say, NothingSeen):
-            raise copy(self._to_say)
+        if isinstance(self._notice, InputError) and not isinstance(self._notice, NoAttention):
+            raise copy(self._notice)
         if self._step != self._start:
             raise InputError(f"the watch is at step {self._step:,}: announce attention before the first step.")
         self._record()
-        self._observer.announced += [Announced(module, queries_and_keys, scale, is_causal) for module in modules]
-        if self.continues_from is None:  # what was seen without these modules is seen again with them
-            self._looks.clear()
+        self._taker.announced += [AnnouncedModule(module, queries_and_keys, scale, is_causal) for module in modules]
+        if self.continues_from is None:  # what was captured without these modules is captured again with them
+            self._snapshots.clear()
             if self._store is not None:
                 self._store.clear()
         self._begin()
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """The names of the modules whose attention is seen, in the order of a forward pass."""
-        if isinstance(self._to_say, NothingSeen):
-            raise copy(self._to_say)
-        return tuple(self._observer.layers)
+        """The names of the modules whose attention is captured, in the order of a forward pass."""
+        if isinstance(self._notice, NoAttention):
+            raise copy(self._notice)
+        return tuple(self._taker.layers)
 
     @property
     def dataset(self) -> xr.Dataset:
-        """All looks so far; with a store, those that it holds."""
+        """All snapshots so far; with a store, those that it holds."""
         self._record()
         if self._store is not None and self._store.last_step is not None:
             return read_looks(self._store.path)
-        return make_dataset(self._labels, self._observer.record, self._looks)
+        return make_dataset(self._labels, self._taker.record, self._snapshots)
 
     @property
     def verdicts(self) -> list[HeadVerdict]:
-        """What the looks so far say of each head, most pressing first."""
+        """What the snapshots so far say of each head, most pressing first."""
         self._record()
         return judge_heads(self._numbers)
 
     def close(self) -> None:
-        """End the watch, and let others write to its store; refused if it could see nothing."""
-        refusal = self._to_say if isinstance(self._to_say, NothingSeen) else None
-        self._to_say = InputError(CLOSED)
+        """End the watch, and let others write to its store; refused if nothing was captured."""
+        refusal = self._notice if isinstance(self._notice, NoAttention) else None
+        self._notice = InputError(CLOSED)
         try:
             self._record()
         finally:
@@ -263,13 +280,13 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and isinstance(self._to_say, NothingSeen):
-            self._to_say = None  # there is another error already
+        if kind is not None and isinstance(self._notice, NoAttention):
+            self._notice = None  # there is another error already
         self.close()
 
     def _say(self) -> None:
-        """Refuse what cannot be done, or say once what the first looks have shown."""
-        words, self._to_say = self._to_say, self._to_say if isinstance(self._to_say, InputError) else None
+        """Refuse what cannot be done, or say once what the first snapshots have shown."""
+        words, self._notice = self._notice, self._notice if isinstance(self._notice, InputError) else None
         if isinstance(words, InputError):
             raise copy(words)
         _warn(str(words))
@@ -283,8 +300,8 @@ class Watch:
         if step >= self._step:
             return step
         sentence = (
-            f"step {step:,} was told after step {self._step:,}, so there is no look before that is passed: give steps "
-            "that only grow, or call step() without a number to count on."
+            f"step {step:,} was told after step {self._step:,}, so there is no snapshot before that is passed: give "
+            "steps that only grow, or call step() without a number to count on."
         )
         if self._raises:
             raise InputError(sentence)
@@ -301,48 +318,48 @@ class Watch:
         return self
 
     def __reduce__(self) -> str:
-        raise InputError("a watch cannot be pickled: keep it outside of the model, and its looks in a store.")
+        raise InputError("a watch cannot be pickled: keep it outside of the model, and its snapshots in a store.")
 
     @torch.inference_mode(False)
     def _begin(self) -> None:
-        """Look before the first step; a model in which nothing is seen is refused when it is first used."""
-        if self._sits_out:
+        """Take the first snapshot; a model of which nothing is captured is refused when it is first used."""
+        if self._is_idle:
             return
-        self._to_say = None
+        self._notice = None
         self.__dict__.pop("_labels", None)
         try:
-            self._observer.learn()
-        except NothingSeen as refusal:
-            self._to_say = copy(refusal)  # without the frames that it came through, and their tensors
+            self._taker.find_layers()
+        except NoAttention as refusal:
+            self._notice = copy(refusal)  # without the frames that it came through, and their tensors
             return
         except ScanSnapError:
             raise
         except Exception as error:
             raise self._unfit(error) from error
         labels = self._labels
-        if disagreement := self._observer.disagreement():
+        if disagreement := self._taker.disagreement():
             _warn(disagreement)
-        if self._observer.unseen:
-            module, *more = self._observer.unseen
-            self._to_say = (
+        if self._taker.not_captured:
+            module, *more = self._taker.not_captured
+            self._notice = (
                 f"{module}{f' and {len(more)} more modules' if more else ''} took a softmax that looks like attention "
-                "written by hand, which is not seen: layers are numbered without it; announce it with "
+                "written by hand, which is not captured: layers are numbered without it; announce it with "
                 "watch.attention(module)."
             )
-        look = self._first_look()  # what moves until the next look is measured from here
+        snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
-            self._store.check(make_dataset(labels, self._observer.record, [look]))
-            if is_another(read_looks(self._store.path), look):
+            self._store.check(make_dataset(labels, self._taker.record, [snapshot]))
+            if is_other_model(read_looks(self._store.path), snapshot):
                 _warn(
                     f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
                     "checkpoint, or give another store."
                 )
-            if look.step <= self._store.last_step:
+            if snapshot.step <= self._store.last_step:
                 return
-        self._add(look)
+        self._add(snapshot)
 
     def _unfit(self, error: Exception) -> InputError:
-        """What to say of a probe on which the model fails before the first step."""
+        """The refusal of a probe on which the model fails before the first step."""
         name = type(self._model).__name__
         if any(parameter.is_meta for parameter in self._model.parameters()):
             return InputError(f"{name} is on the meta device, without values: load its weights first.")
@@ -351,47 +368,45 @@ class Watch:
             "tuple of arguments, a mapping of keyword arguments, or a function of it."
         )
 
-    def _first_look(self) -> Look:
-        """Look; without windows of repeated tokens if the model takes no other number of windows than the probe has."""
+    def _first_snapshot(self) -> Snapshot:
+        """The snapshot; without windows of repeated tokens if the model takes only as many windows as the probe has."""
 
-        def look() -> Measured:
+        def take() -> Measurement:
             try:
-                return self._observer.look()
+                return self._taker.take()
             except Exception as error:
-                alone = self._observing(self._observer.probe.without_repeated())
+                alone = self._taker_on(self._taker.probe.without_repeated())
                 try:
-                    measured = alone.look()
+                    measured = alone.take()
                 except Exception:
                     raise error from None
-                self._observer = alone
-                _warn(f"no windows of repeated tokens are looked at, since they fail ({brief(error)}).")
+                self._taker = alone
+                _warn(f"windows of repeated tokens are left out, since they fail ({brief(error)}).")
                 return measured
 
-        return self._read(self._step, look, is_first=True)
+        return self._read(self._step, take, is_first=True)
 
-    def _observing(self, probe: Probe) -> Observer:
-        """What observes the model on another probe."""
-        observer = Observer(self._model, probe, self._observer.record)
-        observer.announced = self._observer.announced
-        return observer
+    def _taker_on(self, probe: Probe) -> SnapshotTaker:
+        """What takes snapshots of the model on another probe."""
+        return SnapshotTaker(self._model, probe, self._taker.record, announced=self._taker.announced)
 
-    def _follow_model(self) -> None:
-        """Look from now on where the model is, if it was moved to another device."""
+    def _follow_device(self) -> None:
+        """Take snapshots from now on where the model is, if it was moved to another device."""
         device = _device(self._model)
-        if device != self._observer.probe.device:
-            self._observer = self._observing(self._observer.probe.to(device))
+        if device != self._taker.probe.device:
+            self._taker = self._taker_on(self._taker.probe.to(device))
 
     def _record(self, *, wait: bool = True) -> None:
-        """Record the look that was begun, if there is one; without waiting for it only if it is done."""
-        if self._begun is None:
+        """Record the pending snapshot, if there is one; without waiting for it only if it is done."""
+        if self._pending is None:
             return
-        step, begun = self._begun
-        if wait or _is_done(begun):
-            self._begun = None
+        step, pending = self._pending
+        if wait or _is_done(pending):
+            self._pending = None
             atexit.unregister(self._record)
-            self._add(self._read(step, begun.read))
+            self._add(self._read(step, pending.read))
 
-    def _read(self, step: int, read: Callable[[], Measured], *, is_first: bool = False) -> Look:
+    def _read(self, step: int, read: Callable[[], Measurement], *, is_first: bool = False) -> Snapshot:
         try:
             measured = read().check() if self._raises else read()
         except Exception as error:
@@ -404,39 +419,39 @@ class Watch:
             if is_first:
                 raise failure
             self._warn_once(name, f"at step {step:,} {failure} It is NaN from here on where it fails.")
-        return Look(step, measured.values | {FINITE: measured.finite}, measured.pattern, measured.reason)
+        return Snapshot(step, measured.values | {FINITE: measured.finite}, measured.pattern, measured.reason)
 
-    def _missing(self, step: int, error: Exception) -> Look:
+    def _missing(self, step: int, error: Exception) -> Snapshot:
         if self._raises:
             raise error
-        return Look(step, {}, reason=brief(error))
+        return Snapshot(step, {}, reason=brief(error))
 
-    def _add(self, look: Look) -> None:
-        """Keep a look, write it to the store and tell the sinks; what goes wrong there does not end the training."""
-        if look.reason:
-            what = "missing" if look.status == "missing" else "not whole"
+    def _add(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot, write it to the store and tell the sinks; failures there do not end the training."""
+        if snapshot.reason:
+            what = "missing" if snapshot.status == "missing" else "not whole"
             self._warn_once(
                 "missing",
-                f"the look at step {look.step:,} is {what} ({look.reason}); the training goes on, and later such looks "
-                "are recorded without a warning.",
+                f"the snapshot at step {snapshot.step:,} is {what} ({snapshot.reason}); the training goes on, and "
+                "later such snapshots are recorded without a warning.",
             )
-        if self._looks and self._looks[-1].step == look.step and self._store is None:
-            self._looks.pop()
+        if self._snapshots and self._snapshots[-1].step == snapshot.step and self._store is None:
+            self._snapshots.pop()
         if self._store is not None:
             try:
-                self._store.append(make_dataset(self._labels, self._observer.record, [look]))
+                self._store.append(make_dataset(self._labels, self._taker.record, [snapshot]))
             except Exception as error:
-                self._raise_or_warn(error, f"the look at step {look.step:,} is lost")
+                self._raise_or_warn(error, f"the snapshot at step {snapshot.step:,} is lost")
                 return
-            look = replace(look, pattern=None)  # it is in the store
-        self._looks.append(look)
+            snapshot = replace(snapshot, pattern=None)  # it is in the store
+        self._snapshots.append(snapshot)
         told: dict[str, float] = {}
         for sink in self._sinks:
             try:
                 told = told or numbers(self._numbers)
-                sink(look.step, told)
+                sink(snapshot.step, told)
             except Exception as error:
-                self._raise_or_warn(error, f"a sink failed at step {look.step:,}")
+                self._raise_or_warn(error, f"a sink failed at step {snapshot.step:,}")
 
     def _raise_or_warn(self, error: Exception, what: str) -> None:
         """Hand on an error, or say it: `what` it means, unless it is a sentence already."""
@@ -446,34 +461,33 @@ class Watch:
 
     @property
     def _numbers(self) -> xr.Dataset:
-        """All looks so far, without their patterns."""
-        return make_dataset(self._labels, self._observer.record, self._looks, patterns=False)
+        """All snapshots so far, without their patterns."""
+        return make_dataset(self._labels, self._taker.record, self._snapshots, patterns=False)
 
     @cached_property
     def _labels(self) -> Labels:
-        observer = self._observer
-        rows, keys = shown(observer.layers)
-        ids = observer.probe.token_ids()
-        words = self._word
+        taker = self._taker
+        rows, keys = pattern_shape(taker.layers)
+        ids = taker.probe.token_ids()
         return Labels(
-            list(observer.layers),
-            [layer.kind for layer in observer.layers.values()],
-            most_heads(observer.layers),
+            list(taker.layers),
+            [layer.kind for layer in taker.layers.values()],
+            most_heads(taker.layers),
             rows,
             keys,
-            [] if ids is None else [words(int(token)) for token in ids[0, :rows].tolist()],
+            [] if ids is None else [self._token_name(int(token)) for token in ids[0, :rows].tolist()],
             describe(
                 type(self._model).__name__,
-                str(observer.probe),
-                observer.record,
+                str(taker.probe),
+                taker.record,
                 every=self.every,
-                rows=observer.probe.rows or 0,
-                check=observer.agreement(),
-                probe_checksum=observer.probe.checksum,
+                rows=taker.probe.rows or 0,
+                check=taker.agreement(),
+                probe_checksum=taker.probe.checksum,
             ),
         )
 
-    def _word(self, token: int) -> str:
+    def _token_name(self, token: int) -> str:
         if self._tokens is None:
             return str(token)
         try:
@@ -493,10 +507,10 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=level)
 
 
-def _is_done(begun: BegunLook) -> bool:
-    """Whether a look can be read; one that failed can, which says so."""
+def _is_done(pending: PendingSnapshot) -> bool:
+    """Whether a snapshot can be read; one that failed can, which says so."""
     try:
-        return begun.is_done()
+        return pending.is_done()
     except Exception:
         return True
 

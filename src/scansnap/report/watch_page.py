@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.monitor.dataset import quantities_of, split_looks
+from scansnap.monitor.dataset import recorded_quantities, split_missing
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
 from scansnap.report.claims_page import check_page
@@ -70,7 +70,7 @@ def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
 def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
     looks = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), SHOWN_LOOKS))
-    quantities = {name: looks[name] for name in quantities_of(looks)}
+    quantities = {name: looks[name] for name in recorded_quantities(looks)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
     measured = np.flatnonzero(np.isfinite(arrays).any((0, 2, 3)))
     return {
@@ -114,7 +114,7 @@ def _pattern(looks: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, Any] |
 
 def _missing(dataset: xr.Dataset) -> list[tuple[str, list[int]]]:
     """The reasons of looks that are missing, whole or in part, with the steps of those that follow each other."""
-    runs = groupby(split_looks(dataset)[1], lambda look: look[1])
+    runs = groupby(split_missing(dataset)[1], lambda look: look[1])
     return [(reason, [step for step, _ in run]) for reason, run in runs]
 
 

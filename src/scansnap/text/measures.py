@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.corpus.batches import spread
-from scansnap.monitor.observer import Observer
+from scansnap.monitor.capture import AnnouncedModule
 from scansnap.monitor.probe import Probe
 from scansnap.monitor.quantities import quantities
-from scansnap.monitor.sight import Announced
+from scansnap.monitor.snapshot import SnapshotTaker
 from scansnap.text.dataset import WINNERS
 from scansnap.text.model_file import TextModel
 from scansnap.text.options import FEWEST_WINDOWS
@@ -30,14 +30,14 @@ AT_ONCE = {"cpu": 6_000_000, "cuda": 200_000_000}
 """Numbers in memory at once while attention is measured."""
 
 
-def _announced(model: TextModel) -> list[Announced]:
+def _announced(model: TextModel) -> list[AnnouncedModule]:
     """Where the model attends."""
     if isinstance(model, YZText):
-        return [Announced(model)]
+        return [AnnouncedModule(model)]
     *layers, last = model.layers
     return [
-        *(Announced(layer) for layer in layers),  # a GPU computes long windows by hand
-        Announced(last, Layer.queries_and_keys, is_causal=True),  # so that it need not compute values
+        *(AnnouncedModule(layer) for layer in layers),  # a GPU computes long windows by hand
+        AnnouncedModule(last, Layer.queries_and_keys, is_causal=True),  # so that it need not compute values
     ]
 
 
@@ -50,32 +50,32 @@ class AttentionMeasurement:
         self.sample = windows[sampled]  # the windows on which change between records is measured
         others = np.setdiff1d(np.arange(len(windows)), sampled)
         numbers = model.shape.window * model.shape.measured_numbers
-        self._observer = Observer(
+        self._taker = SnapshotTaker(
             model,
             Probe(torch.cat([self.sample, windows[others]]), None, windows.device, followed=len(sampled)),
             quantities(MEASURED),
-            shows=False,
-            at_most=max(1, AT_ONCE[windows.device.type] // numbers),
+            announced=_announced(model),
+            with_pattern=False,
+            max_windows=max(1, AT_ONCE[windows.device.type] // numbers),
         )
-        self._observer.announced = _announced(model)
 
     def measure(self) -> dict[str, NDArray[np.float64]]:
         """Means over all rows (layers, heads); the share that moved since the last call is over the sample."""
-        return self._observer.look().check().values
+        return self._taker.take().check().values
 
     def pattern(self, windows: int) -> NDArray[np.float32]:
         """The attention of the first windows of the sample, when it was last measured (layer, head, window, T, T)."""
-        return self._observer.followed(windows).cpu().numpy()
+        return self._taker.followed(windows).cpu().numpy()
 
     def state(self) -> NDArray[Any]:
         """What the next measurement compares with; empty before the first."""
-        before = [layer.before for layer in self._observer.layers.values() if layer.before is not None]
+        before = [layer.before for layer in self._taker.layers.values() if layer.before is not None]
         return torch.stack(before).cpu().numpy() if before else np.zeros(0, np.float32)
 
     def restore(self, state: NDArray[Any]) -> None:
         """Continue from what `state` returned."""
-        self._observer.learn()
-        for layer, before in zip(self._observer.layers.values(), torch.from_numpy(state), strict=True):
+        self._taker.find_layers()
+        for layer, before in zip(self._taker.layers.values(), torch.from_numpy(state), strict=True):
             layer.before, layer.has_before = before.to(self.sample.device), True
 
 

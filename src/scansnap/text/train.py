@@ -19,7 +19,7 @@ from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.schedules import rate_shares
 from scansnap.dynamics.verb import Call, verb
-from scansnap.monitor.observer import FailedLook
+from scansnap.monitor.snapshot import SnapshotError
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
 from scansnap.runtime.errors import InputError
@@ -285,7 +285,7 @@ class TextTraining:
         if self._processes.is_first:
             try:
                 measured |= self._measurement.measure()
-            except FailedLook:
+            except SnapshotError:
                 is_finite = False
         if not self._processes.broadcast(is_finite):
             self._diverged = step  # the last update produced NaN or infinity

@@ -1,4 +1,4 @@
-"""One attention that a model computed, and its exact weights for some of its rows.
+"""One attention that a model computes, and its exact weights for some of its rows.
 
 Row t of a head with query q_t and keys k_s has the logits
 
@@ -6,11 +6,10 @@ Row t of a head with query q_t and keys k_s has the logits
 
 and the weights p_ts = exp z_ts / (Σ_s' exp z_ts' + exp a), where a is the logit of a sink that is no key, for models
 that have one.  Terms that a model does not have are absent.  Queries and keys are taken as the model computed them and
-multiplied in float32, or in float64 if they are, so that in bfloat16 the weights are exact for the rounded queries and
-keys that the model's kernel read.  A GPU multiplies those as they are: float32 holds their products exactly, and it
-adds them in float32.
+multiplied in float32, or in float64 if they are.  In bfloat16 the weights are therefore exact for the rounded queries
+and keys that the model's kernel read.
 
-The T x T weights of a head are never formed: rows are computed in pieces of at most `AT_ONCE` numbers.
+The T x T weights of a head are never formed: rows are computed in chunks of at most `MAX_WEIGHTS` numbers.
 """
 
 from __future__ import annotations
@@ -20,22 +19,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from scansnap.monitor.chosen_rows import ChosenRows
-
-AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
-"""Attention weights that a look computes at once.  It holds about five arrays of this size: logits, weights, a mask and
-what a quantity makes of them, 20 bytes for each weight: 80 MiB on a CPU, 640 MiB on a GPU."""
+MAX_WEIGHTS = {"cpu": 1 << 22, "cuda": 1 << 25}
+"""Attention weights that are computed at once.  About five arrays of this size are held (logits, weights, a mask and
+what a quantity makes of them), 20 bytes for each weight: 80 MiB on a CPU, 640 MiB on a GPU."""
 
 HIDDEN = -9000.0
 """A number at most this, added to a logit, hides a key as -inf does: e^-9000 is zero in every format."""
 
-Kind = Literal["self", "causal", "cross"]
+AttentionKind = Literal["self", "causal", "cross"]
+
+
+def every_row(windows: int, length: int, device: torch.device) -> Tensor:
+    """The positions (B, T) of all rows of all windows."""
+    return torch.arange(length, device=device).expand(windows, -1)
+
+
+def take_rows(tensor: Tensor, positions: Tensor) -> Tensor:
+    """The rows (B, r) of a tensor that broadcasts to (B, H, T, ...)."""
+    return tensor if tensor.shape[2] == 1 else tensor.take_along_dim(positions[:, None, :, None], 2)
 
 
 class AttentionCall(ABC):
@@ -64,12 +70,8 @@ class AttentionCall(ABC):
         return 0
 
     @abstractmethod
-    def logits(self, rows: ChosenRows) -> Tensor:
+    def logits(self, positions: Tensor) -> Tensor:
         """Logits (B, H, r, S) of the rows (B, r), -inf where a key is hidden."""
-
-    def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
-        """The number of keys that are not hidden from each row (B, H, r)."""
-        return (logits != -math.inf).sum(3)  # a logit that is NaN is not hidden
 
     @abstractmethod
     def first_window(self) -> AttentionCall:
@@ -79,24 +81,24 @@ class AttentionCall(ABC):
         """Attention weights (B, H, r, S) from logits; NaN where all keys are hidden."""
         return logits.softmax(3)
 
-    def weights_of(self, rows: ChosenRows) -> Tensor:
+    def weights_of(self, positions: Tensor) -> Tensor:
         """Attention weights (B, H, r, S) of the rows (B, r); zero where all keys are hidden."""
-        logits = self.logits(rows)
-        return self.weights(logits).masked_fill_((self.seen_keys(rows, logits) == 0)[..., None], 0.0)
+        logits = self.logits(positions)
+        return self.weights(logits).masked_fill_((visible_keys(logits) == 0)[..., None], 0.0)
 
-    def pieces(self, rows: ChosenRows) -> Iterator[ChosenRows]:
-        """The rows (B, r) in pieces of at most `AT_ONCE` weights each."""
+    def chunks(self, positions: Tensor) -> Iterator[Tensor]:
+        """The rows (B, r) in chunks of at most `MAX_WEIGHTS` weights each."""
         windows, heads, _, keys = self.sizes
-        at_once = AT_ONCE.get(rows.positions.device.type, AT_ONCE["cuda"])
-        yield from rows.split(max(1, at_once // max(1, windows * heads * keys)))
+        most = MAX_WEIGHTS.get(positions.device.type, MAX_WEIGHTS["cuda"])
+        yield from positions.split(max(1, most // max(1, windows * heads * keys)), 1)
 
-    def kind(self, rows: ChosenRows) -> Kind:
+    def kind(self, positions: Tensor) -> AttentionKind:
         """Whether keys come from elsewhere, or from the same tokens up to the query, or from all of them."""
         _, _, queries, keys = self.sizes
         if self.is_cross:
             return "cross"
-        later = _later(keys, rows)
-        if bool(later.any()) and bool((self.logits(rows).isneginf() | ~later).all()):
+        later = _later_keys(keys, positions)
+        if bool(later.any()) and bool((self.logits(positions).isneginf() | ~later).all()):
             return "causal"
         return "self" if queries == keys else "cross"
 
@@ -109,7 +111,7 @@ class ProductCall(AttentionCall):
     key: Tensor  # (B, G, S, d)
     value: Tensor | None  # (B, G, S, e)
     scale: float
-    mask: Tensor | None = None  # broadcasts to (B, H, T, S): True where a key is seen, or added to the logits
+    mask: Tensor | None = None  # broadcasts to (B, H, T, S): True where a key is visible, or added to the logits
     bias: Tensor | None = None  # the same, added to the logits
     is_causal: bool = False  # query t sees keys 0 ... t
     softcap: float | None = None
@@ -133,32 +135,24 @@ class ProductCall(AttentionCall):
     def width(self) -> int:
         return self.query.shape[3]
 
-    def logits(self, rows: ChosenRows) -> Tensor:
+    def logits(self, positions: Tensor) -> Tensor:
         windows, heads, _, keys = self.sizes
         pairs = windows * self.key_heads
-        query, key = rows.of(self.query).reshape(pairs, -1, self.width), self.key.reshape(pairs, keys, -1)
-        logits = _products(query, key.transpose(1, 2), self.scale).view(windows, heads, -1, keys)
+        query = precise(take_rows(self.query, positions)).reshape(pairs, -1, self.width)
+        key = precise(self.key).reshape(pairs, keys, -1)
+        with exact_products():
+            products = torch.baddbmm(query.new_zeros((1, 1, 1)), query, key.mT, beta=0, alpha=self.scale)
+        logits = products.view(windows, heads, -1, keys)
         if self.softcap is not None:
             logits = (logits / self.softcap).tanh_() * self.softcap
         if self.modify is not None:
-            logits = self.modify(logits, rows.positions)
+            logits = self.modify(logits, positions)
         if self.is_causal:
-            logits.masked_fill_(_later(keys, rows), -math.inf)
+            logits.masked_fill_(_later_keys(keys, positions), -math.inf)
         for mask in (self.bias, self.mask):
             if mask is not None:
-                logits = _masked(logits, rows.of(mask))
+                logits = _masked(logits, take_rows(mask, positions))
         return logits
-
-    def seen_keys(self, rows: ChosenRows, logits: Tensor) -> Tensor:
-        keys = self.sizes[3]
-        if self.bias is not None or self.modify is not None:
-            return super().seen_keys(rows, logits)
-        if self.mask is None:
-            seen = rows.positions + 1 if self.is_causal else torch.full_like(rows.positions, keys)
-            return seen.clamp(max=keys)[:, None].expand(logits.shape[:3])
-        if self.mask.dtype == torch.bool and not self.is_causal:  # often the same for all heads
-            return rows.of(self.mask).expand(-1, -1, -1, keys).sum(3).expand(logits.shape[:3])
-        return super().seen_keys(rows, logits)
 
     def weights(self, logits: Tensor) -> Tensor:
         if self.sink is None:
@@ -166,13 +160,15 @@ class ProductCall(AttentionCall):
         total = torch.logaddexp(logits.logsumexp(3, keepdim=True), precise(self.sink)[:, None, None])
         return (logits - total).exp_()
 
-    def output(self, rows: ChosenRows) -> Tensor:
-        """What the rows read, (B, H, r, e)."""
+    def output(self, positions: Tensor) -> Tensor:
+        """The output of the rows, (B, H, r, e)."""
         assert self.value is not None
         windows, groups, keys, width = self.value.shape
         value = precise(self.value)
         with exact_products():
-            parts = [self.weights_of(piece).reshape(windows, groups, -1, keys) @ value for piece in self.pieces(rows)]
+            parts = [
+                self.weights_of(chunk).reshape(windows, groups, -1, keys) @ value for chunk in self.chunks(positions)
+            ]
         return torch.cat([part.view(windows, self.sizes[1], -1, width) for part in parts], 2)
 
     def first_window(self) -> ProductCall:
@@ -196,48 +192,28 @@ class ScoredCall(AttentionCall):
     def dtype(self) -> torch.dtype:
         return self.scores.dtype
 
-    def logits(self, rows: ChosenRows) -> Tensor:
-        logits = precise(rows.of(self.scores))
+    def logits(self, positions: Tensor) -> Tensor:
+        logits = precise(take_rows(self.scores, positions))
         return logits.masked_fill(logits <= HIDDEN, -math.inf)
 
     def first_window(self) -> ScoredCall:
         return replace(self, scores=self.scores[:1])
 
 
-def _later(keys: int, rows: ChosenRows) -> Tensor:
+def visible_keys(logits: Tensor) -> Tensor:
+    """The number of keys that are not hidden from each row (B, H, r); a logit that is NaN is not hidden."""
+    return (logits != -math.inf).sum(3)
+
+
+def _later_keys(keys: int, positions: Tensor) -> Tensor:
     """Which keys come after each row."""
-    return torch.arange(keys, device=rows.positions.device) > rows.column
+    return torch.arange(keys, device=positions.device) > positions[:, None, :, None]
 
 
 def _masked(logits: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype == torch.bool:
         return logits.masked_fill_(~mask, -math.inf)
     return (logits + mask).masked_fill_(mask <= HIDDEN, -math.inf)
-
-
-def _products(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """scale · query @ key, for each of a batch."""
-    if query.is_cuda and query.dtype == key.dtype and _multiplies_to_float32(query.dtype):
-        with exact_products():
-            return torch.baddbmm(
-                query.new_zeros((1, 1, 1), dtype=torch.float32), query, key, torch.float32, beta=0, alpha=scale
-            )
-    query, key = precise(query), precise(key)
-    with exact_products():
-        return torch.baddbmm(query.new_zeros((1, 1, 1)), query, key, beta=0, alpha=scale)
-
-
-@cache
-def _multiplies_to_float32(dtype: torch.dtype) -> bool:
-    """Whether a GPU's products of numbers of this type can be had in float32, which older versions of torch refuse."""
-    if dtype not in (torch.bfloat16, torch.float16):
-        return False
-    number = torch.zeros((1, 2, 2), dtype=dtype, device="cuda")
-    try:
-        torch.baddbmm(torch.zeros((1, 1, 1), device="cuda"), number, number, torch.float32, beta=0)
-    except (RuntimeError, TypeError):
-        return False
-    return True
 
 
 def precise(tensor: Tensor) -> Tensor:

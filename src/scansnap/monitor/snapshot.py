@@ -1,0 +1,486 @@
+"""Snapshots of a model's attention: passes over the probe, reduced to a number for each quantity, layer and head.
+
+What is measured of an attention is reduced to a few numbers for each head at once, on its device, so that no layer's
+weights outlive it, except those of the rows that are followed from one snapshot to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from scansnap.monitor.attention import AttentionCall, AttentionKind, every_row, visible_keys
+from scansnap.monitor.capture import AllCaptured, AnnouncedModule, Capture, Expected
+from scansnap.monitor.cuda_graph import GraphReplay, SideStreams
+from scansnap.monitor.isolation import (
+    SideEffects,
+    failed_anywhere,
+    free_gathered,
+    is_sharded,
+    isolated,
+    named_modules,
+    unwrapped,
+)
+from scansnap.monitor.probe import SHOWN, Piece, Probe
+from scansnap.monitor.quantities import HeadQuantity, Projections, QuantityError, Rows, Sample, find_projections
+from scansnap.monitor.reductions import LayerRows, Reductions
+from scansnap.runtime.errors import InputError, ScanSnapError
+
+Result = TypeVar("Result")
+
+MAX_FOLLOWED = 1 << 25
+"""The most weights of all layers that are kept between snapshots to see what moved: 128 MiB in float32.  Where the
+sampled rows have more, fewer of them are followed; where all rows are asked for, all are followed."""
+
+CHECKED = 16
+"""Rows of each window by which a layer's kind is found and its capture checked."""
+
+ROUNDING = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 4e-3 if torch.cuda.is_available() else 1e-4}
+"""By how much outputs may differ, relative to the largest: a few units in the last place; with TF32, as GPUs may use
+for float32, those of its 10 bits."""
+
+
+class SnapshotError(ScanSnapError):
+    """A snapshot without a result, which smaller pieces would not change; the message is the reason."""
+
+
+class NoAttention(InputError):
+    """A model whose attention is not captured as long as it is not announced."""
+
+
+@dataclass
+class Layer:
+    """One attention of the model, as the first pass captured it."""
+
+    name: str
+    kind: AttentionKind
+    windows: int
+    heads: int
+    queries: int
+    keys: int
+    key_heads: int
+    width: int
+    dtype: torch.dtype
+    error: float = math.nan  # of the output that the weights give, relative to the largest number in it
+    before: Tensor | None = None  # weights of the rows that are followed, at the snapshot before
+    has_before: bool = False
+
+
+def most_heads(layers: Mapping[str, Layer]) -> int:
+    """The most heads of a layer."""
+    return max((layer.heads for layer in layers.values()), default=0)
+
+
+def pattern_shape(layers: Mapping[str, Layer]) -> tuple[int, int]:
+    """The rows and keys of a pattern."""
+    queries = max((layer.queries for layer in layers.values()), default=0)
+    keys = max((layer.keys for layer in layers.values()), default=0)
+    return min(SHOWN, queries), min(SHOWN, keys)
+
+
+class SnapshotPass:
+    """Receives the attention of the passes of one snapshot, and reduces it; a first pass finds the layers instead.
+
+    A failure is kept until the end of a pass, so that it does not stop the model halfway.
+    """
+
+    def __init__(
+        self,
+        probe: Probe,
+        record: Sequence[HeadQuantity],
+        layers: dict[str, Layer],
+        *,
+        is_first: bool = False,
+        ends_early: bool = False,
+        with_pattern: bool = True,
+    ) -> None:
+        """`ends_early` lets a pass end with the last attention."""
+        self.layers, self.is_first = layers, is_first
+        self.failure: Exception | None = None
+        self._probe, self._ends_early, self._with_pattern = probe, ends_early, with_pattern
+        self.streams = SideStreams(probe.device)
+        self.reductions = Reductions(record, len(layers), most_heads(layers), probe.device)
+        shape = len(layers), most_heads(layers), *pattern_shape(layers)
+        self.pattern = torch.full(shape, math.nan, device=probe.device)
+        self._number = {name: i for i, name in enumerate(layers)}
+        self._captured: set[str] = set()  # in this pass
+        self._softmaxes: list[tuple[str, int, int]] = []  # the module, rows and keys
+
+    def start(self, piece: Piece) -> None:
+        """Begin a pass over this piece."""
+        self._piece = piece
+        self._captured.clear()
+
+    def add(self, name: str, call: AttentionCall) -> None:
+        """Measure a call."""
+        self._captured.add(name)
+        if self.failure is not None:
+            return
+        try:
+            if self.is_first:
+                self._find(name, call)
+            elif name in self.layers:
+                layer, tensors = self.layers[name], [v for v in vars(call).values() if isinstance(v, Tensor)]
+                with self.streams.reading(*tensors):
+                    self._measure(layer, call)
+                with self.streams.reading(*tensors, number=1):
+                    self._keep_pattern(layer, call)
+        except Exception as error:
+            self.failure = error
+
+    def note_softmax(self, name: str, rows: int, keys: int) -> None:
+        """Take note of a softmax that was not announced."""
+        self._softmaxes.append((name, rows, keys))
+
+    def not_captured(self) -> tuple[str, ...]:
+        """Modules of which no attention was captured, but a softmax over as many keys as there are tokens."""
+        lengths = {length for layer in self.layers.values() for length in (layer.queries, layer.keys)}
+        names = (
+            name
+            for name, rows, keys in self._softmaxes
+            if keys > 1 and (rows == keys or {rows, keys} <= lengths) and name not in self.layers
+        )
+        return tuple(dict.fromkeys(names))
+
+    def check(self, name: str, returned: Expected, expected: Expected) -> None:
+        """In the first pass, compare what the model's attention returned with what the weights make it."""
+        if not self.is_first or self.failure is not None:
+            return
+        layer = self.layers[name]
+        rows = self._probe.positions(self._piece, layer.windows, layer.queries)[:, :CHECKED]
+        try:
+            theirs, ours = returned(rows).float(), expected(rows).float()
+        except Exception as error:
+            self.failure = error
+            return
+        size = torch.maximum(theirs.abs().amax(), ours.abs().amax()).clamp(min=1e-30)
+        layer.error = float((theirs - ours).abs().amax() / size)
+
+    def finish(self) -> None:
+        """End a pass."""
+        try:
+            if self.failure is None:
+                with self.streams.reading():
+                    self.reductions.finish()
+            self.streams.join()
+        except Exception as error:
+            self.failure = error
+
+    def raise_failure(self) -> None:
+        """Raise what has failed, if anything.
+
+        It is not kept: a failure holds the frames that it came through, and these hold this object and the tensors of
+        the pass, which would wait for the garbage collector while a smaller piece needs their memory.
+        """
+        failure, self.failure = self.failure, None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure
+
+    def is_complete(self) -> bool:
+        """Whether this pass has captured all that it is for."""
+        return self._ends_early and not self.is_first and len(self._captured) == len(self.layers)
+
+    def _find(self, name: str, call: AttentionCall) -> None:
+        windows, heads, queries, keys = call.sizes
+        rows = self._probe.positions(self._piece, windows, queries)[:, :CHECKED]
+        kind = "cross" if "cross" in name.lower() else call.kind(rows)
+        self.layers[name] = Layer(name, kind, windows, heads, queries, keys, call.key_heads, call.width, call.dtype)
+
+    def _measure(self, layer: Layer, call: AttentionCall) -> None:
+        windows, heads, queries, keys = call.sizes
+        if heads != layer.heads:
+            raise ScanSnapError(f"{layer.name} has {heads} heads, and had {layer.heads} when the watch was made")
+        rows = self._probe.positions(self._piece, windows, queries)
+        in_decoder = "decoder" in layer.name
+        is_real = self._probe.real_tokens(self._piece, windows, queries, decoder=in_decoder)
+        real_keys = self._probe.real_tokens(self._piece, windows, keys, decoder=in_decoder and layer.kind != "cross")
+        first = rows.new_zeros(windows) if real_keys is None else real_keys.int().argmax(1)
+        is_usual = (queries, keys) == (layer.queries, layer.keys)
+        if self._probe.function is not None:  # it may call the model with what it likes
+            is_usual &= windows == layer.windows
+        start = 0
+        for chunk in call.chunks(rows):
+            logits = call.logits(chunk)
+            visible, weights = visible_keys(logits), call.weights(logits)
+            if is_real is not None:  # what padding attends to does not count
+                visible = visible * is_real.take_along_dim(chunk, 1)[:, None]
+            measured = Rows(weights, logits, visible, chunk, first, layer.kind != "cross")
+            self._add(layer, measured, start, is_usual)
+            start += chunk.shape[1]
+
+    def _keep_pattern(self, layer: Layer, call: AttentionCall) -> None:
+        """Keep the attention among the first tokens of the first window."""
+        _, _, queries, keys = call.sizes
+        if self._with_pattern and self._piece.start == 0 and (queries, keys) == (layer.queries, layer.keys):
+            rows = every_row(1, min(SHOWN, queries), self.pattern.device)
+            pattern = call.first_window().weights_of(rows)[0, ..., :SHOWN]
+            self.pattern[self._number[layer.name]][tuple(map(slice, pattern.shape))] = pattern
+
+    def _add(self, layer: Layer, rows: Rows, start: int, is_usual: bool) -> None:
+        """Add some rows; `start` counts those of each window before them; `is_usual` if there are as many as before."""
+        piece = self._piece
+        own = len(rows.weights) * piece.windows // (piece.windows + piece.repeated)
+        samples: dict[Sample, Rows] = {"probe": rows.part(slice(own))}
+        if piece.repeated and layer.kind != "cross":
+            tokens = self._probe.repeated_tokens(layer.keys, piece.repeated)
+            samples["repeated"] = replace(rows.part(slice(own, None)), tokens=tokens)
+        followed = self._followed(layer, samples["probe"], start) if piece.follow and is_usual else None
+        self.reductions.add(LayerRows(self._number[layer.name], samples, followed, layer.has_before))
+
+    def _followed(self, layer: Layer, rows: Rows, start: int) -> Tensor | None:
+        """Where the weights of these rows, or of the first of them, are kept between snapshots."""
+        windows, heads, number, keys = rows.weights.shape
+        share = windows // self._piece.windows
+        if layer.before is None:
+            total = self._probe.followed_windows * share
+            every = self._probe.positions(self._piece, layer.windows, layer.queries).shape[1]
+            most = every if self._probe.rows is None else MAX_FOLLOWED // (len(self.layers) * total * heads * keys)
+            layer.before = rows.weights.new_empty(total, heads, max(1, min(every, most)), keys)
+        number = min(layer.before.shape[2] - start, number)
+        return layer.before[self._piece.start * share :][:windows, :, start : start + number] if number > 0 else None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a snapshot measured."""
+
+    values: dict[str, NDArray[np.float64]]  # (layer, head); NaN where a logit is not finite
+    pattern: NDArray[np.float32]  # (layer, head, row, key)
+    finite: NDArray[np.float64]  # (layer, head): 1 if all logits are finite, or 0
+    reason: str  # why some of it is not there
+    failures: dict[str, QuantityError]  # by the name of the quantity
+
+    def check(self) -> Measurement:
+        """This measurement; an error if anything went wrong."""
+        if self.reason:
+            raise SnapshotError(self.reason)
+        for failure in self.failures.values():
+            raise failure
+        return self
+
+
+@dataclass(frozen=True)
+class PendingSnapshot:
+    """A snapshot that a GPU may still compute while the training goes on; `read` waits for it."""
+
+    is_done: Callable[[], bool]
+    read: Callable[[], Measurement]
+
+
+class SnapshotTaker:
+    """Takes snapshots of a model on a probe.
+
+    A snapshot holds the tensors of a forward pass over one piece of the probe without gradients; 20 bytes for each of
+    the `MAX_WEIGHTS` weights that are computed at once; 24 bytes for each of the `MAX_WAITING` weights of layers that
+    are measured together; queries and keys of one layer in float32; in a graph the queries and keys of all layers; a
+    copy of the model's buffers; and 4 bytes for each of at most `MAX_FOLLOWED` weights that are kept for the next one.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        probe: Probe,
+        record: Sequence[HeadQuantity],
+        *,
+        announced: Sequence[AnnouncedModule] = (),
+        with_pattern: bool = True,
+        max_windows: int | None = None,
+    ) -> None:
+        """A piece of the probe has at most `max_windows` windows."""
+        self._with_pattern, self._max_windows = with_pattern, max_windows
+        self._model = unwrapped(model)
+        self.is_sharded = is_sharded(self._model)
+        self.probe, self.record = probe, tuple(record)
+        self.layers: dict[str, Layer] = {}
+        self.announced = list(announced)
+        self.not_captured: tuple[str, ...] = ()  # modules with a softmax that looks like attention
+        self._origin: int | None = None  # the layer that was the first whose logits were not finite
+        self._failures: dict[str, QuantityError] = {}  # of the last snapshot that was not a replay
+        self._replay = GraphReplay(self._model, probe.device)
+
+    def find_layers(self) -> None:
+        """Find which modules attend, and how; refused if there are none."""
+        self._in_pieces(self._find_layers)
+
+    def take(self) -> Measurement:
+        """Measure, in smaller and smaller pieces if that fails."""
+        return self.begin().read()
+
+    def begin(self) -> PendingSnapshot:
+        """Begin to measure the model as it is now; only a replay is not done at once."""
+        return self._in_pieces(self._begin)
+
+    def agreement(self) -> str:
+        """A sentence on how far outputs that the weights give are from those that the model computed."""
+        errors = [layer.error for layer in self.layers.values() if not math.isnan(layer.error)]
+        if not errors:
+            return "not compared with the model's own outputs"
+        return f"the weights give the model's own outputs up to {max(errors):.1g} of the largest"
+
+    def disagreement(self) -> str:
+        """A sentence on what is wrong if some output is not what the weights give; empty if all are."""
+        wrong = [layer for layer in self.layers.values() if layer.error > ROUNDING.get(layer.dtype, 1e-3)]
+        if not wrong:
+            return ""
+        return (
+            f"the attention captured in {wrong[0].name} does not give what the model computed: its output is off by "
+            f"{wrong[0].error:.1g} of the largest, more than rounding in {str(wrong[0].dtype).removeprefix('torch.')}; "
+            f"do not trust the numbers of {len(wrong)} of {len(self.layers)} layers."
+        )
+
+    def followed(self, windows: int) -> Tensor:
+        """Attention of the first windows at the last snapshot (layer, head, window, T, S); all rows are followed."""
+        weights = []
+        for layer in self.layers.values():
+            assert layer.before is not None
+            weights.append(layer.before[:windows].transpose(0, 1).nan_to_num(0.0))  # rows that see no key
+        return torch.stack(weights)
+
+    def _in_pieces(self, action: Callable[[], Result]) -> Result:
+        """Do something, again in smaller and smaller pieces if it fails."""
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                for layer in self.layers.values():
+                    layer.has_before = False  # what was followed may not be whole
+                windows = self._max_windows or self.probe.windows
+                if not isinstance(error, ScanSnapError):
+                    self._replay.drop()
+                if isinstance(error, ScanSnapError) or windows == 1 or self.probe.batch_dim is None:
+                    raise
+                self._max_windows = math.ceil(windows / 2)
+
+    def _find_layers(self) -> None:
+        first = SnapshotPass(self.probe, self.record, {}, is_first=True)
+        piece = next(self.probe.pieces(self._max_windows, repeat=False))
+        self._run([piece], first)
+        if not first.layers:
+            raise NoAttention(
+                f"no attention was seen in {type(self._model).__name__}: where it is written by hand, announce the "
+                "modules that compute it with watch.attention(module)."
+            )
+        if all(layer.keys < 2 for layer in first.layers.values()):
+            raise InputError("the probe has one token, which has nothing to choose from: give windows of several.")
+        self.layers, self.not_captured = first.layers, first.not_captured()
+        self.probe.find_windows(piece, [(layer.windows, layer.queries) for layer in self.layers.values()])
+
+    def _begin(self) -> PendingSnapshot:
+        if not self.layers:
+            self._find_layers()
+        if self._replay.start():
+            return PendingSnapshot(self._replay.is_done, lambda: self._read(*self._replay.result()))
+        tensors = self._take_and_capture()
+        for layer in self.layers.values():
+            layer.has_before = layer.before is not None
+        measurement = self._read(*tensors)
+        return PendingSnapshot(lambda: True, lambda: measurement)
+
+    def _take_and_capture(self) -> tuple[Tensor, ...]:
+        """Measure without a graph, and capture a graph if the next snapshots can be its replay."""
+        followed = [layer.before for layer in self.layers.values() if layer.before is not None]
+        may_capture = self._replay.may_capture and not (
+            self.is_sharded
+            or self.probe.function
+            or self._has_hooks()
+            or any(layer.before is None or not layer.has_before for layer in self.layers.values())
+        )
+        before = [weights.clone() for weights in followed] if may_capture else []
+        tensors, effects = self._measure()
+        if may_capture and not effects.any and not self._failures:
+            now = [weights.clone() for weights in followed]
+            for weights, value in zip(followed, before, strict=True):
+                weights.copy_(value)
+            self._replay.capture(lambda: self._measure()[0], tensors)
+            for weights, value in zip(followed, now, strict=True):
+                weights.copy_(value)
+        return tensors
+
+    def _measure(self) -> tuple[tuple[Tensor, ...], SideEffects]:
+        """Quantities (quantity, layer, head), patterns, and which heads have logits that are not finite."""
+        snapshot = SnapshotPass(
+            self.probe,
+            self.record,
+            self.layers,
+            with_pattern=self._with_pattern,
+            ends_early=not self.is_sharded and not self._has_hooks(),
+        )
+        self._failures = snapshot.reductions.failures
+        with snapshot.streams.reading():
+            projected = self._measure_projections()
+        repeat = any(quantity.sample == "repeated" for quantity in self.record)
+        effects = self._run(self.probe.pieces(self._max_windows, repeat=repeat), snapshot)
+        values = snapshot.reductions.values()
+        for number, layer, numbers in projected:
+            values[number, layer, : len(numbers)] = numbers
+        return (values, snapshot.pattern, snapshot.reductions.is_bad), effects
+
+    def _run(self, pieces: Iterable[Piece], snapshot: SnapshotPass) -> SideEffects:
+        """Run the model on pieces of the probe; all processes fail if one of them does."""
+        with isolated(self._model, self.is_sharded) as effects:
+            for piece in pieces:
+                snapshot.start(piece)
+                try:
+                    with Capture(self._model, piece.windows + piece.repeated, self.announced, snapshot):
+                        piece.call(self._model)
+                except AllCaptured:
+                    pass
+                except Exception as error:
+                    snapshot.failure = snapshot.failure or error
+                snapshot.finish()
+                if self.is_sharded:
+                    free_gathered(self._model)
+                    if failed_anywhere(snapshot.failure is not None, self.probe.device) and snapshot.failure is None:
+                        snapshot.failure = RuntimeError("the snapshot failed in another process")
+                snapshot.raise_failure()
+        return effects
+
+    def _has_hooks(self) -> bool:
+        """Whether hooks may count on a forward pass that runs, and runs to its end."""
+        return any(module._forward_hooks or module._forward_pre_hooks for module in self._model.modules())
+
+    def _read(self, values: Tensor, pattern: Tensor, is_bad: Tensor) -> Measurement:
+        finite, reason = np.where(is_bad.cpu().numpy(), 0.0, 1.0), ""
+        for row, layer in zip(finite, self.layers.values(), strict=True):
+            row[layer.heads :] = math.nan
+        bad = np.flatnonzero((finite == 0).any(1)).tolist()
+        self._origin = self._origin if self._origin in bad else bad[0] if bad else None
+        if self._origin is not None:
+            finite[[layer for layer in bad if layer != self._origin]] = math.nan  # it made the others so
+            more = ", nor are those of other layers" if len(bad) > 1 else ""
+            reason = f"the attention logits of {list(self.layers)[self._origin]} are not finite{more}"
+        numbers = {q.name: number for q, number in zip(self.record, values.cpu().numpy(), strict=True)}
+        return Measurement(numbers, pattern.cpu().numpy(), finite, reason, self._failures)
+
+    def _measure_projections(self) -> list[tuple[int, int, Tensor]]:
+        """The quantities of projections: the number of each in the record, the layer, and its numbers (head)."""
+        wanted = [(i, quantity) for i, quantity in enumerate(self.record) if quantity.sample == "projections"]
+        modules = named_modules(self._model) if wanted else {}
+        alike: dict[tuple[torch.Size, torch.Size], list[tuple[int, Projections]]] = {}  # computed together
+        for i, layer in enumerate(self.layers.values()):
+            module = modules.get(layer.name.partition(" (call ")[0])
+            found = module and find_projections(module, layer.heads, layer.key_heads, layer.width)
+            if found:
+                alike.setdefault((found.query.shape, found.key.shape), []).append((i, found))
+        measured: list[tuple[int, int, Tensor]] = []
+        for layers in alike.values():
+            query = torch.stack([projections.query.detach() for _, projections in layers])
+            key = torch.stack([projections.key.detach() for _, projections in layers])
+            for number, quantity in wanted:
+                try:
+                    numbers = quantity.of(Projections(query, key), query.shape[:2], torch.float64, query.device)
+                except QuantityError as error:
+                    self._failures[quantity.name] = error.without_frames()
+                    continue
+                measured += [(number, i, numbers[k]) for k, (i, _) in enumerate(layers)]
+        return measured

@@ -1,0 +1,289 @@
+"""The verdict rules: what a head's history must show to be called collapsed, a sink, frozen and so on.
+
+A rule is a function of one head's history that returns a `Judgment`, or None where the verdict does not hold.  The
+built-in ones are made the way you make your own:
+
+    @HEAD_VERDICTS.register("wandering")
+    @head_verdict("notice", needs="moved")
+    def wandering(head):
+        return head.as_long_as(head["moved"] > 0.5, f"{head.now('moved'):.0%} of its attention has just moved")
+
+Which weight on a key is much depends on the number of keys: a head that attends evenly to n keys has 1/n on the first
+token, on the previous one and on the largest.  Let e be the mean of 1/n over the rows that were measured
+(`even_weight`).  A weight w is therefore read as the share of what could lie there beyond an even share,
+
+    s = (w - e)/(1 - e),                                                                    (`beyond_even`)
+
+which is 0 for an even head and 1 if all weight lies there, whatever the length of the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scansnap.monitor.dataset import FINITE
+from scansnap.results.snap import find_snap
+from scansnap.runtime.errors import unknown
+from scansnap.validation.registry import Registry
+from scansnap.validation.validate import validated
+
+Severity = Literal["alarm", "notice", "pattern"]
+"""What a verdict asks for, most pressing first: look now, look when you can, or nothing: it says what the head does."""
+
+MOST = 0.5
+"""A head is named for a key if half of what could lie there beyond an even share does: it attends to that key more than
+to all others together."""
+
+ONE_KEY = 0.95
+"""Attention has collapsed if this share of it, beyond an even share, lies on one key.  The gradient reaches a row's
+logits through diag(p) - pp', whose trace 1 - sum p^2 is at most 1 - top_1^2 <= 2 (1 - top_1): at 0.95 no more than a
+tenth of what an even row lets through.  The head hardly learns where to look any more."""
+
+EVEN = 0.02
+"""Attention is uniform if its entropy is within so many nats of the largest.  That distance is the divergence
+KL(p || even), so by Pinsker's inequality at most sqrt(0.02/2) = a tenth of the attention would have to move."""
+
+FEW_KEYS = 0.5
+"""Attention is sparse if its entropy is at most half of the largest: exp(H) <= sqrt(n), as if spread evenly over the
+square root of the keys it may see."""
+
+ROUNDED = 256.0
+"""Logits have exploded if bfloat16, whose numbers have 8 bits, rounds them by up to 256 * 2^-8 = 1: a weight is then
+wrong by up to a factor of e."""
+
+RISING = 32.0
+"""Growth is followed from here, where rounding is wrong by an eighth; below, logits grow fast in any early training."""
+
+RECENT = 0.2
+"""Growth is judged over the last fifth of the steps, the share that `results/snap.py` asks of a frozen pattern."""
+
+
+@dataclass(frozen=True)
+class HeadHistory:
+    """What the snapshots say of one head; missing snapshots are left out.
+
+    >>> history = ss.HeadHistory(0, 0, "attention", np.array([0, 50]), {"top_1": np.array([0.1, 0.9])})
+    >>> history["top_1"]
+    array([0.1, 0.9])
+    """
+
+    layer: int
+    head: int
+    module: str
+    steps: NDArray[np.int64]
+    values: Mapping[str, NDArray[np.float64]]
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        return self.values[name]
+
+    def now(self, name: str) -> float:
+        """A quantity at the last snapshot."""
+        return float(self.values[name][-1])
+
+    def as_long_as(self, holds: NDArray[np.bool_], evidence: str) -> Judgment | None:
+        """The evidence for what holds at the last snapshot, with the step since which it does; None if it does not."""
+        if not holds[-1]:
+            return None
+        broken = np.flatnonzero(~holds)
+        return Judgment(int(self.steps[broken[-1] + 1 if len(broken) else 0]), evidence)
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """That a verdict holds: since which step, and why."""
+
+    since: int
+    evidence: str
+
+
+@dataclass(frozen=True)
+class VerdictRule:
+    """A rule: `judge` returns a judgment if it holds of a head whose history has all that it `needs`.
+
+    `names_key` says that the verdict tells which key most of the attention lies on, so that such a head is not
+    "collapsed" however sharp it is."""
+
+    judge: Callable[[HeadHistory], Judgment | None]
+    severity: Severity
+    needs: tuple[str, ...]
+    names_key: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__wrapped__", self.judge)  # where Python looks for the function it is made of
+        if self.severity not in get_args(Severity):
+            raise unknown("severity", self.severity, get_args(Severity))
+
+
+HEAD_VERDICTS: Registry[VerdictRule] = Registry("verdict", "judge")
+"""Verdicts on heads by name.
+
+>>> "sink" in ss.HEAD_VERDICTS
+True
+"""
+
+
+@validated
+def head_verdict(
+    severity: Severity, *, needs: str | Sequence[str], names_key: bool = False
+) -> Callable[[Callable[[HeadHistory], Judgment | None]], VerdictRule]:
+    """A decorator that turns a function of a `HeadHistory` into a verdict rule.
+
+    `needs` names the quantities that the rule reads.  With `names_key`, a head of which the rule holds is not judged
+    "collapsed": it attends to one key, and the verdict says to which.
+
+    >>> @ss.head_verdict("notice", needs="top_1")
+    ... def peaked(history: ss.HeadHistory):
+    ...     return None
+    >>> peaked.severity
+    'notice'
+    """
+    names = (needs,) if isinstance(needs, str) else tuple(needs)
+    return lambda judge: VerdictRule(judge, severity, names)
+
+
+def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share of what could lie on a key beyond an even share that does; NaN where there is one key only."""
+    return np.divide(weight - even, 1 - even, out=np.full_like(weight, np.nan), where=even < 1)
+
+
+def _lies_on(head: HeadHistory, name: str, key: str) -> Judgment | None:
+    share = beyond_even(head[name], head["even_weight"])
+    return head.as_long_as(
+        share >= MOST, f"{head.now(name):.0%} of its attention is on {key} (evenly: {head.now('even_weight'):.1%})"
+    )
+
+
+def _has_named_key(head: HeadHistory) -> bool:
+    """Whether another rule says which key most of the attention lies on."""
+    rules = [HEAD_VERDICTS.member(name) for name in HEAD_VERDICTS]
+    return any(
+        rule.names_key and set(rule.needs) <= set(head.values) and rule.judge(head) is not None for rule in rules
+    )
+
+
+@HEAD_VERDICTS.register("not-finite")
+@head_verdict("alarm", needs=FINITE)
+def not_finite(head: HeadHistory) -> Judgment | None:
+    """Logits that are NaN or infinite, in the layer that was the first to have such."""
+    return head.as_long_as(head[FINITE] == 0, "its logits are NaN or infinite: nothing can be measured here")
+
+
+@HEAD_VERDICTS.register("exploding-logits")
+@head_verdict("alarm", needs="largest_logit")
+def exploding_logits(head: HeadHistory) -> Judgment | None:
+    """Logits beyond `ROUNDED`, or above `RISING` and on the way there.
+
+    Growth is exponential where the loss rewards ever larger logits, so the line through the logarithms of the last
+    fifth of the steps (at least four looks) is drawn on: they are on the way if each look is above the one before and
+    the line reaches `ROUNDED` before the run is twice as long.
+    """
+    logits, now = head["largest_logit"], head.now("largest_logit")
+    below = np.flatnonzero(~(logits >= ROUNDED))
+    since = first = int(below[-1]) + 1 if len(below) else 0  # from here on they are beyond
+    while since > 0 and _growth(head.steps[:since], logits[:since]) is not None:
+        since -= 1
+    if since == len(logits):
+        return None
+    growth = _growth(head.steps, logits) if first == len(logits) else None
+    if growth is None:
+        evidence = f"from {ROUNDED:.0f} on, bfloat16 rounds weights by a factor of up to e"
+        return Judgment(int(head.steps[since]), f"its largest logit is {now:,.0f}; {evidence}")
+    begin, left = growth
+    return Judgment(
+        int(head.steps[since]),
+        f"its largest logit is {now:.0f}, {now / logits[begin]:.1f} times what it was at step {head.steps[begin]:,}; "
+        f"at this rate it reaches {ROUNDED:.0f} in {left:,} step{'' if left == 1 else 's'}",
+    )
+
+
+def _growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int, int] | None:
+    """From which look on logits have grown, and the steps that are left until `ROUNDED`; None if that is far."""
+    begin = min(int(np.searchsorted(steps, steps[-1] - RECENT * np.ptp(steps))), len(logits) - 4)
+    if not RISING <= logits[-1] < ROUNDED or begin < 0 or logits[begin] <= 0 or not (np.diff(logits[begin:]) > 0).all():
+        return None
+    rate = float(np.polyfit(steps[begin:], np.log(logits[begin:]), 1)[0])
+    left = np.log(ROUNDED / logits[-1]) / rate
+    return (begin, max(1, round(left))) if left <= steps[-1] - steps[0] else None
+
+
+@HEAD_VERDICTS.register("collapsed")
+@head_verdict("alarm", needs=("top_1", "even_weight", "entropy"))
+def collapsed(head: HeadHistory) -> Judgment | None:
+    """All attention on one key in each row, a key that has no name of its own.
+
+    A head that attends to the first or to the previous token is one-hot too, but that is what it does: it has another
+    verdict, and no alarm.
+    """
+    if _has_named_key(head):
+        return None
+    share = beyond_even(head["top_1"], head["even_weight"])
+    return head.as_long_as(
+        share >= ONE_KEY,
+        f"{head.now('top_1'):.1%} of its attention is on one key (evenly: {head.now('even_weight'):.1%}), entropy "
+        f"{head.now('entropy'):.2g} nats; at most {2 * (1 - share[-1]):.0%} of the gradient still reaches its logits",
+    )
+
+
+@HEAD_VERDICTS.register("uniform")
+@head_verdict("notice", needs=("entropy", "normalized_entropy"))
+def uniform(head: HeadHistory) -> Judgment | None:
+    """Attention spread evenly over all keys: the head takes a plain mean.  Before training most heads do."""
+    share = head["normalized_entropy"]
+    largest = np.divide(head["entropy"], share, out=np.full_like(share, np.nan), where=share > 0)
+    missing = largest - head["entropy"]
+    return head.as_long_as(
+        missing <= EVEN, f"its entropy is {head.now('entropy'):.3f} nats, {share[-1]:.2%} of the largest possible"
+    )
+
+
+@HEAD_VERDICTS.register("sink")
+@head_verdict("notice", needs=("first_token", "even_weight"), names_key=True)
+def sink(head: HeadHistory) -> Judgment | None:
+    """Most attention on the first token, whatever it is: the head does little."""
+    return _lies_on(head, "first_token", "the first token")
+
+
+@HEAD_VERDICTS.register("frozen")
+@head_verdict("notice", needs="moved")
+def frozen(head: HeadHistory) -> Judgment | None:
+    """Attention that moved and then stopped: `results/snap.py`, as for text."""
+    snap = find_snap(head.steps, head["moved"])
+    return None if snap.step is None else Judgment(int(snap.step), str(snap))
+
+
+@HEAD_VERDICTS.register("induction-like")
+@head_verdict("pattern", needs="prefix_matching", names_key=True)
+def induction_like(head: HeadHistory) -> Judgment | None:
+    """Most attention on the token after an earlier occurrence of the same token, in random tokens repeated once.
+
+    There at least R keys, the length of what is repeated, share the attention of a row: by chance the score is below
+    1/R, so no even share is taken off.
+    """
+    score = head["prefix_matching"]
+    return head.as_long_as(
+        score >= MOST,
+        f"on repeated random tokens {score[-1]:.0%} of its attention is on what followed the same token before",
+    )
+
+
+@HEAD_VERDICTS.register("previous-token")
+@head_verdict("pattern", needs=("previous_token", "even_weight"), names_key=True)
+def previous_token(head: HeadHistory) -> Judgment | None:
+    """Most attention on the token before."""
+    return _lies_on(head, "previous_token", "the previous token")
+
+
+@HEAD_VERDICTS.register("sparse")
+@head_verdict("pattern", needs=("normalized_entropy", "effective_keys", "top_5"))
+def sparse(head: HeadHistory) -> Judgment | None:
+    """Attention on few keys."""
+    return head.as_long_as(
+        head["normalized_entropy"] <= FEW_KEYS,
+        f"its entropy is {head.now('normalized_entropy'):.0%} of the largest possible: as if on "
+        f"{head.now('effective_keys'):.1f} keys, with {head.now('top_5'):.0%} of it on five",
+    )
