@@ -132,7 +132,7 @@ def test_projections_with_adapters_of_peft() -> None:
 def test_projections_of_hugging_face_models_make_the_queries(name: str) -> None:
     """Found projections, applied to the input of the attention module, give the queries and keys that are seen."""
     pytest.importorskip("transformers")
-    from scansnap.monitor.projections import find_projections
+    from scansnap.monitor.quantities import find_projections
 
     from tests.monitor import test_hugging_face as models
 
