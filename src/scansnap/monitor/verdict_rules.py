@@ -143,7 +143,7 @@ def head_verdict(
     'notice'
     """
     names = (needs,) if isinstance(needs, str) else tuple(needs)
-    return lambda judge: VerdictRule(judge, severity, names)
+    return lambda judge: VerdictRule(judge, severity, names, names_key)
 
 
 def beyond_even(weight: NDArray[np.float64], even: NDArray[np.float64]) -> NDArray[np.float64]:
