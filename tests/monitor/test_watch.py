@@ -291,9 +291,7 @@ def test_a_missing_look_is_said_once() -> None:
     told: dict[int, dict[str, float]] = {}
     watch = ss.watch(faulty, probe=ids(), every=1, sinks=[lambda step, numbers: told.update({step: dict(numbers)})])
     faulty.most = 0
-    with pytest.warns(
-        UserWarning, match=r"the snapshot at step 1 is missing \(no memory for so many"
-    ) as said:
+    with pytest.warns(UserWarning, match=r"the snapshot at step 1 is missing \(no memory for so many") as said:
         walk(watch, 1, 2)
     assert len(said) == 1
     assert told[2] == {"looks/missing": 2}
