@@ -19,17 +19,16 @@ from scansnap.validation.argument_types import (
     NumberType,
     OptionalType,
 )
+from scansnap.validation.calls import describe_options
 from scansnap.validation.options import (
     Options,
     defaults_of,
-    documented,
     from_names,
     from_plain,
     option,
     options_of,
     plain,
     required_of,
-    signature,
 )
 from scansnap.validation.registry import Registry
 from scansnap.validation.user_code import code_digest
@@ -180,18 +179,19 @@ def test_words_of_the_command_line() -> None:
 
 
 def test_a_signature_and_a_docstring_hold_every_option() -> None:
-    def serve(guest: str, *, table: int = 1) -> None:
+    def serve(guest: str, *, table: int = 1, **kwargs: object) -> None:
         """Serve.
 
         {options}
         """
 
-    full = signature(inspect.signature(serve), Heat)
+    describe_options(serve, Heat, more="table : int\n    Where.")
+    full = inspect.signature(serve)
     assert list(full.parameters) == ["guest", "degrees", "fan", "table"]
     assert full.parameters["degrees"].default is inspect.Parameter.empty
     assert full.parameters["fan"].default is False
     assert full.parameters["fan"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert documented(serve.__doc__ or "", Heat, "table : int\n    Where.") == (
+    assert serve.__doc__ == (
         "Serve.\n\ndegrees : int\n    How hot.\nfan : bool\n    Whether air moves.\ntable : int\n    Where."
     )
 

@@ -50,7 +50,8 @@ from scansnap.runtime.machine import available_threads
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
 from scansnap.storage.folder import STAGED, CheckedFolder
-from scansnap.validation.options import called_as, from_names, options_of
+from scansnap.validation.calls import options_as_kwargs
+from scansnap.validation.options import from_names, options_of
 from scansnap.validation.validate import validated
 
 WORK, RESULT = "work", ""
@@ -68,7 +69,7 @@ class CountCall(CountOptions, CountExecution):
     progress: bool | None = None
 
 
-@called_as(CountCall, CountOptions, CountExecution)
+@options_as_kwargs(CountCall, CountOptions, CountExecution)
 @validated
 def count_corpus(
     corpus: Corpus | str | Path,

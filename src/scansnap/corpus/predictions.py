@@ -30,12 +30,12 @@ from scansnap.corpus.counts import Counts
 from scansnap.corpus.predictors import PREDICTORS, PredictOptions
 from scansnap.corpus.readings import CountReading, Reading, WindowReading
 from scansnap.corpus.tokenizers import token_of
-from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import attributes
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import gibibytes, physical_memory
 from scansnap.theory.phases import scan_end, snap_start
 from scansnap.validation.argument_types import Values
+from scansnap.validation.calls import Call, options_or_kwargs
 from scansnap.validation.checks import integer
 from scansnap.validation.validate import validated
 
@@ -52,7 +52,7 @@ class PredictCall(PredictOptions, Call):
     """A call of `predict` in its flat form."""
 
 
-@verb(PredictOptions, PredictCall)
+@options_or_kwargs(PredictOptions, PredictCall)
 def predict(
     text: Corpus | Counts | str | Path, options: PredictOptions, store: str | Path | None, progress: bool | None
 ) -> xr.Dataset:

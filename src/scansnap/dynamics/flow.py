@@ -25,7 +25,6 @@ from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.flow_engine import FlowWork, Solution, flow_engine_for
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
-from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import (
     coordinates,
     run_dataset,
@@ -37,6 +36,7 @@ from scansnap.results.dataset import (
 from scansnap.results.recorder import Recorder
 from scansnap.results.snapshot import Parts, Snapshot
 from scansnap.runtime.progress import progress_bar
+from scansnap.validation.calls import Call, options_or_kwargs
 
 TITLE = "population dynamics of a 1-layer (Y, Z) transformer"
 
@@ -52,7 +52,7 @@ class FlowCall(FlowOptions, Call):
     """A call of `flow` in its flat form."""
 
 
-@verb(FlowOptions, FlowCall)
+@options_or_kwargs(FlowOptions, FlowCall)
 def flow(classes: Data, options: FlowOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Integrate the population dynamics and return the state at each of `times`.
 

@@ -7,7 +7,6 @@ runs only what is missing.  Where a shard runs cannot change its numbers: a run 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import time
 import warnings
@@ -34,7 +33,6 @@ from scansnap.dynamics.grid import (
     run_shard,
 )
 from scansnap.dynamics.options import Rates, SweepExecution, TimeOptions, TrainOptions
-from scansnap.dynamics.verb import STORE
 from scansnap.results.dataset import UNITS, attributes, check_apart, coordinates, shape_of, sizes
 from scansnap.results.quantities import Quantity
 from scansnap.results.recorder import Recorder
@@ -43,7 +41,8 @@ from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import physical_memory
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
-from scansnap.validation.options import documented, from_names, options_of, signature, values_of
+from scansnap.validation.calls import CALL_DOCUMENTATION, describe_options
+from scansnap.validation.options import from_names, options_of, values_of
 from scansnap.validation.user_code import describe_error
 from scansnap.validation.validate import validated
 
@@ -117,10 +116,7 @@ def sweep(
         return _run(grid, shards, how.retries, ray, store, progress)
 
 
-_own = inspect.signature(sweep)
-_named = [parameter for parameter in _own.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-sweep.__signature__ = signature(_own.replace(parameters=_named), SweepOptions)  # type: ignore[attr-defined]
-sweep.__doc__ = documented(sweep.__doc__ or "", SweepOptions, STORE)
+describe_options(sweep, SweepOptions, more=CALL_DOCUMENTATION)
 
 
 def _run(

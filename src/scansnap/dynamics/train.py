@@ -16,7 +16,6 @@ from scansnap.data.named_classes import Data, as_source
 from scansnap.dynamics.engine import Engine, Work, engine_for
 from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
-from scansnap.dynamics.verb import Call, verb
 from scansnap.results.dataset import (
     coordinates,
     run_dataset,
@@ -30,6 +29,7 @@ from scansnap.results.recorder import Recorder, Records
 from scansnap.results.snapshot import Parts, Snapshot
 from scansnap.runtime.machine import one_tensor_thread
 from scansnap.runtime.progress import progress_bar
+from scansnap.validation.calls import Call, options_or_kwargs
 
 PIECE_SECONDS = 0.5
 """The engine gets work in pieces of about this duration, to allow for progress reports and interruption."""
@@ -51,7 +51,7 @@ class TrainCall(TrainOptions, Call):
     """A call of `train` in its flat form."""
 
 
-@verb(TrainOptions, TrainCall)
+@options_or_kwargs(TrainOptions, TrainCall)
 def train(classes: Data, options: TrainOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Train the (Y, Z) transformer and return what was recorded.
 

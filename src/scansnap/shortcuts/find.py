@@ -16,7 +16,8 @@ from scansnap.shortcuts.row_files import open_rows
 from scansnap.shortcuts.rows import RowReader
 from scansnap.shortcuts.stability import rows_to_tell
 from scansnap.theory.tokens import spurious_share
-from scansnap.validation.options import called_as, from_names
+from scansnap.validation.calls import options_as_kwargs
+from scansnap.validation.options import from_names
 from scansnap.validation.validate import validated
 
 SIZES = (0.25, 1.0, 4.0, 16.0)
@@ -33,7 +34,7 @@ class ShortcutCall(ShortcutOptions):
     progress: bool | None = None
 
 
-@called_as(ShortcutCall, ShortcutOptions)
+@options_as_kwargs(ShortcutCall, ShortcutOptions)
 @validated
 def shortcuts(
     source: object,

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scansnap.corpus.batches import MOST_TOKENS, Columns, consecutive, spread
 from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.schedules import rate_shares
-from scansnap.dynamics.verb import Call, verb
 from scansnap.monitor.snapshot import SnapshotError
 from scansnap.results.recorder import Recorder, Records
 from scansnap.results.store import RunStore, load
@@ -43,6 +42,7 @@ from scansnap.text.processes import Processes
 from scansnap.text.transformer import TextTransformer
 from scansnap.text.updates import Learner, TransformerUpdates, YZUpdates
 from scansnap.text.yz import YZText
+from scansnap.validation.calls import Call, options_or_kwargs
 from scansnap.validation.validate import validated
 
 CHECKPOINT_SECONDS = 60.0
@@ -66,7 +66,7 @@ class TextCall(AnyTextOptions, Call):
     """A call of `train_text` in its flat form."""
 
 
-@verb(RunOptions, TextCall, named=AnyTextOptions, read=text_options)
+@options_or_kwargs(RunOptions, TextCall, named=AnyTextOptions, read=text_options)
 def train_text(corpus: Corpus, options: RunOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
     """Train a model on next-token prediction and return the records of its attention.
 

@@ -16,13 +16,11 @@ states the type and the default.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, get_args, get_type_hints
+from typing import Any, ParamSpec, Self, TypeVar, get_args, get_type_hints
 
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.argument_types import NONE, ArgumentType, InstanceType, OptionalType, argument_type_of
@@ -86,7 +84,7 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of one verb: a dataclass whose fields are made with `option`."""
+    """Options of one function: a dataclass whose fields are made with `option`."""
 
     def __post_init__(self) -> None:
         for name, stated in options_of(type(self)).items():
@@ -182,51 +180,6 @@ def _option(field: Field[Any], hint: Any) -> Option:
     if stated["type"] and types.NoneType in get_args(hint):
         kind = OptionalType(kind)
     return Option(meaning, kind, stated["axis"], stated["separator"], stated["listed"])
-
-
-def signature(own: inspect.Signature, cls: type[Options]) -> inspect.Signature:
-    """A signature with every option as a keyword between its positional arguments and its own keywords."""
-    stated = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=field.type,
-        )
-        for field in fields(cls)
-    ]
-    parameters = own.parameters.values()
-    first = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-    last = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
-    return own.replace(parameters=[*first, *stated, *last])
-
-
-def documented(text: str, cls: type[Options], more: str = "") -> str:
-    """A docstring with `{options}` replaced by the list of options and `more` parameters."""
-    lines = []
-    for field in fields(cls):
-        lines += [f"{field.name} : {field.type}", f"    {options_of(cls)[field.name].python}"]
-    return inspect.cleandoc(text).replace("{options}", "\n".join([*lines, more]).rstrip())
-
-
-def called_as(
-    call: Callable[P, object], *classes: type[Options]
-) -> Callable[[Callable[Concatenate[First, ...], Result]], Callable[Concatenate[First, P], Result]]:
-    """A decorator for a function that takes options as `**words`: their signature and documentation, in this order.
-
-    Type checkers see the constructor of `call`, a class with the fields of all `classes` and the function's keywords.
-    """
-
-    def decorate(function: Callable[Concatenate[First, ...], Result]) -> Callable[Concatenate[First, P], Result]:
-        own = inspect.signature(function)
-        named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        function.__signature__ = functools.reduce(signature, reversed(classes), own.replace(parameters=named))  # type: ignore[attr-defined]
-        for cls in classes[:-1]:
-            function.__doc__ = documented(function.__doc__ or "", cls, "{options}")
-        function.__doc__ = documented(function.__doc__ or "", classes[-1])
-        return function
-
-    return decorate
 
 
 def plain(value: Any) -> Any:
