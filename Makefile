@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch,dev,cluster,text,notebook,watch,docs]'
 	touch $(READY)
 
-## The environment; modules are compiled when they are imported, as most never are.
+## The environment, with the versions of constraints.txt.
 ready: $(READY)
 
 ## Make every synthetic figure, check every claim and put it all on one page; then the long statistical checks.
@@ -36,7 +36,7 @@ $(WEB): web/package-lock.json
 	cd web && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts
 	touch $(WEB)
 
-## The explorer's page: types, unit tests, and whether it is what its sources build.  Needs Node; users of it do not.
+## The explorer's page: types, unit tests, and whether it is up to date with its sources.  Needs Node.
 explorer: $(WEB)
 	cd web && npm run --silent check && npm run --silent test && npm run --silent up-to-date
 
@@ -44,11 +44,11 @@ explorer: $(WEB)
 docs: $(READY)
 	$(BIN)/python -m sphinx -E -W --keep-going --quiet docs build/site
 
-## What would be published, built, looked into, and used as by one who installs it, with the Pythons on this machine.
+## Build the sdist and the wheel, check their content, and try the wheel with the Pythons on this machine.
 wheel-check: $(READY)
 	$(BIN)/python release/check.py --short
 
-## The same with more commands and all tests collected; dist/ is then what to publish.
+## The same with more commands, and collect all tests; dist/ then has the files to publish.
 release-check: $(READY)
 	$(BIN)/python release/check.py
 
@@ -56,14 +56,14 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-## Ratios against the plain way to do the same work; half an hour on two cores.
+## Speed relative to the plain way to do the same work; half an hour on two cores.
 benchmark: $(READY)
 	$(BIN)/python benchmarks/figure6_speed.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/large_vocabulary.py
 	$(BIN)/python benchmarks/sweep.py
 
-## Check every claim and make every figure again, and write what was found into docs/theory, docs/figures.md and docs/data.
+## Check every claim, make every figure, and write the results into docs/theory, docs/figures.md and docs/data.
 documents: $(READY)
 	$(BIN)/python docs/make_documents.py
 
