@@ -39,14 +39,14 @@ def store(tmp_path):
 def test_show_once(command, store, capsys) -> None:
     assert command("watch", "show", store, "--once", "--quantity", "first_token") == 0
     shown = capsys.readouterr().out
-    assert "look 3 at step 100" in shown
+    assert "snapshot 3 at step 100" in shown
     assert "sink" in shown
 
 
 def test_show_a_page(command, store, capsys, tmp_path) -> None:
     assert command("watch", "show", store, "--page", tmp_path / "page.html") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "3 looks; heads by verdict: 4 sink; 4 sparse",
+        "3 snapshots; heads by verdict: 4 sink; 4 sparse",
         f"page: {tmp_path / 'page.html'}   (open it in a browser)",
     ]
     assert "4 heads are <strong>sink</strong>" in (tmp_path / "page.html").read_text()
@@ -113,8 +113,8 @@ def test_a_short_demonstration(command, capsys, tmp_path) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("step 100 of 100: loss 4.")
     assert lines[1].startswith("no induction head has formed by step 100")
-    assert lines[2].startswith("3 looks; heads by verdict: ")
-    assert lines[4].startswith(f"looks: {tmp_path / 'a.zarr'}   (show them with scansnap watch show ")
+    assert lines[2].startswith("3 snapshots; heads by verdict: ")
+    assert lines[4].startswith(f"snapshots: {tmp_path / 'a.zarr'}   (show them with scansnap watch show ")
     assert (tmp_path / "page.html").exists()
     assert command(*words) == 2
     assert "exists already" in capsys.readouterr().err
@@ -133,16 +133,16 @@ def test_checkpoints(command, capsys, tmp_path) -> None:
     assert command(*words, "--page", tmp_path / "page.html") == 0
     shown = capsys.readouterr()
     assert "has no tokenizer: each byte" in shown.err
-    assert shown.out.startswith("2 looks; heads by verdict: ")
-    assert f"looks: {tmp_path / 'run-attention.zarr'}" in shown.out
+    assert shown.out.startswith("2 snapshots; heads by verdict: ")
+    assert f"snapshots: {tmp_path / 'run-attention.zarr'}" in shown.out
     assert command(*words, "--json") == 0
     assert json.loads(capsys.readouterr().out)["steps"] == [100, 200]
     (tmp_path / "run-attention.zarr").rename(tmp_path / "all.zarr")
     one = ("watch", "checkpoints", tmp_path / "run" / "checkpoint-200", "--probe", tmp_path / "text.txt")
     assert command(*one) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("1 look; heads by verdict: ")
-    assert f"looks: {tmp_path / 'run-attention.zarr'}" in shown  # beside the folder of the series
+    assert shown.startswith("1 snapshot; heads by verdict: ")
+    assert f"snapshots: {tmp_path / 'run-attention.zarr'}" in shown  # beside the folder of the series
     assert read_looks(tmp_path / "run-attention.zarr")["step"].values.tolist() == [200]
     assert command("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "none.txt") == 2
     assert "cannot be read" in capsys.readouterr().err

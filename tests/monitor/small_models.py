@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,25 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.checkpoints and self.training else block(x)
         return self.head(x)
+
+
+class ByHand(nn.Module):
+    """Attention as nanoGPT writes it where it has no fused kernel."""
+
+    def __init__(self, width: int = 12, heads: int = 3) -> None:
+        super().__init__()
+        self.c_attn, self.heads, self.dropout = nn.Linear(width, 3 * width), heads, nn.Dropout(0.2)
+        self.register_buffer("bias", torch.ones(64, 64).tril())
+
+    def project(self, x: Tensor) -> list[Tensor]:
+        return [t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in self.c_attn(x).chunk(3, 2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.project(x)
+        logits = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        length = x.shape[1]
+        logits = logits.masked_fill(self.bias[:length, :length] == 0, float("-inf"))
+        return (self.dropout(functional.softmax(logits, dim=-1)) @ v).transpose(1, 2).flatten(2)
 
 
 class Restless(GPT):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scansnap.monitor.dataset import PACE, SAME, Snapshot, is_other_model
 
+from scansnap.monitor.dataset import PACE, SAME, Snapshot, is_other_model
 from tests.monitor.looks import Weights, first, series
 
 LENGTH = 12

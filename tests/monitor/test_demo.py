@@ -23,7 +23,7 @@ def test_verses_repeat() -> None:
 def test_a_short_demonstration_says_that_nothing_has_formed(tmp_path) -> None:
     heard: list[int] = []
     random_state, threads = torch.get_rng_state(), torch.get_num_threads()
-    watching, losses = train_demo(steps=20, store=tmp_path / "a.zarr", on_look=lambda step, *_: heard.append(step))
+    watching, losses = train_demo(steps=20, store=tmp_path / "a.zarr", on_snapshot=lambda step, *_: heard.append(step))
     assert heard == list(losses) == [10, 20]
     assert torch.equal(random_state, torch.get_rng_state())
     assert torch.get_num_threads() == threads

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 import scansnap as ss
 from scansnap.monitor import store
 from scansnap.runtime.errors import InputError
-from tests.monitor.small_models import GPT, ids
-from tests.monitor.test_sight import ByHand
+from tests.monitor.small_models import GPT, ByHand, ids
 
 NUMBERS = ("entropy", "top_5", "largest_logit", "previous_token", "prefix_matching", "qk_singular_value", "pattern")
 

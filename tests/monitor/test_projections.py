@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 import scansnap as ss
 from scansnap.monitor.quantities import Projections, qk_singular_value
-from tests.monitor.seeing import see
 from tests.monitor.small_models import GPT, ids
+from tests.monitor.test_capture import ids as token_ids
+from tests.monitor.test_capture import make
 
 
 @pytest.mark.parametrize("shape", [(4, 4, 8, 32), (6, 2, 8, 32), (4, 1, 16, 24), (2, 2, 8, 4)])
@@ -62,16 +63,6 @@ def test_projections_of_torch_and_of_fused_layers() -> None:
         )
         exact = spectral(query.detach().view(2, 8, 16), key.detach().view(2, 8, 16))
         np.testing.assert_allclose(looks[0], exact, rtol=1e-5)
-
-
-def test_a_layer_that_shows_no_projections_has_none() -> None:
-    class Hidden(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return nn.functional.scaled_dot_product_attention(x, x, x)
-
-    looks = ss.watch(Hidden(), probe=torch.randn(2, 2, 5, 4), errors="raise").dataset
-    assert np.isnan(looks["qk_singular_value"].values).all()
-    assert np.isnan(looks["prefix_matching"].values).all()
 
 
 class Adapted(nn.Module):
@@ -128,39 +119,27 @@ def test_projections_with_adapters_of_peft() -> None:
     assert np.isnan(ss.watch(not_a_sum, probe=ids()).dataset["qk_singular_value"]).all()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "gpt_neox", "bert", "t5"])
-def test_projections_of_hugging_face_models_make_the_queries(name: str) -> None:
-    """Found projections, applied to the input of the attention module, give the queries and keys that are seen."""
-    pytest.importorskip("transformers")
-    from scansnap.monitor.quantities import find_projections
+FAMILIES = {
+    "GPT2": lambda model: model.transformer.h[0].attn.c_attn.weight.T.view(3, 4, 8, 32)[:2],
+    "Llama": lambda model: _pair(model.model.layers[0].self_attn, "q_proj", "k_proj"),
+    "GPTNeoX": lambda model: (
+        model.gpt_neox.layers[0].attention.query_key_value.weight.view(4, 3, 8, 32).transpose(0, 1)[:2]
+    ),
+    "Bert": lambda model: _pair(model.bert.encoder.layer[0].attention.self, "query", "key"),
+    "T5": lambda model: _pair(model.encoder.block[0].layer[0].SelfAttention, "q", "k"),
+}
+"""Where models of Hugging Face hold the projections of queries and keys, (heads, width, channels)."""
 
-    from tests.monitor import test_hugging_face as models
 
-    bert = models.of("BertConfig", "BertForMaskedLM", models.SIZES)
-    maker = {"bert": bert, "t5": models.t5}.get(name) or models.DECODERS[name]
-    model: Any = models.make(maker, "sdpa")
-    inputs = {}
-    for parameter_name, parameter in model.named_parameters():
-        if parameter_name.endswith("bias"):
-            parameter.data.zero_()
+def _pair(attention: nn.Module, *names: str) -> list[Tensor]:
+    return [getattr(attention, name).weight.view(-1, 8, 32) for name in names]
 
-    def keep(module: nn.Module, args: Any, kwargs: Any) -> None:
-        inputs[names[id(module)]] = args[0] if args else kwargs["hidden_states"]
 
-    names = {id(module): module_name for module_name, module in model.named_modules()}
-    probe = {"input_ids": models.ids(), **({"decoder_input_ids": models.ids()} if name == "t5" else {})}
-    seen = see(model, **probe)
-    modules = dict(model.named_modules())
-    handles = [modules[layer].register_forward_pre_hook(keep, with_kwargs=True) for layer in seen.calls]
-    model.eval()(**probe)
-    for handle in handles:
-        handle.remove()
-    first, call = next(iter(seen.calls.items()))
-    shown = find_projections(modules[first], call.sizes[1], call.key_heads, call.width)
-    assert shown is not None
-    query = torch.einsum("btD,hdD->bhtd", inputs[first], shown.query)
-    key = torch.einsum("btD,hdD->bhtd", inputs[first], shown.key)
-    # The first token is not rotated, and rotation keeps lengths.
-    torch.testing.assert_close(query[:, :, 0], call.query[:, :, 0], atol=1e-5, rtol=1e-4)  # type: ignore[attr-defined]
-    torch.testing.assert_close(key[:, :, 0], call.key[:, :, 0], atol=1e-5, rtol=1e-4)  # type: ignore[attr-defined]
-    torch.testing.assert_close(key.norm(dim=3), call.key.norm(dim=3), atol=1e-5, rtol=1e-4)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_projections_of_hugging_face_models(family: str) -> None:
+    model = make(family)
+    probe = {"input_ids": token_ids()} | ({"decoder_input_ids": token_ids()} if family == "T5" else {})
+    found = ss.watch(model, probe=probe, errors="raise").dataset["qk_singular_value"].values[0, 0]
+    query, key = FAMILIES[family](model)
+    exact = spectral(query.detach(), key.detach().repeat_interleave(len(query) // len(key), 0))
+    np.testing.assert_allclose(found, exact, rtol=1e-5)

@@ -1,15 +1,11 @@
-"""Sinks: what dashboards hold afterwards, read back through their own packages; where one is not installed, through a
-stand-in that records its calls or, for Weights & Biases, keeps rows by the same rules."""
+"""Sinks: what dashboards hold afterwards, through their packages or a stand-in that keeps rows by the same rules."""
 
 from __future__ import annotations
 
 import gc
-import json
-import struct
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +34,7 @@ def test_numbers_of_a_look() -> None:
     assert "moved/layer_00" not in numbers  # nothing is before the first look
     assert "heads/frozen" not in numbers
     assert "heads/collapsed" not in sinks.numbers(once.drop_vars("top_1"))  # it cannot be judged
-    assert sinks.numbers(missing(once, 10, "out of memory")) == {"looks/missing": 1}
+    assert sinks.numbers(missing(once, 10, "out of memory")) == {"snapshots/missing": 1}
 
 
 def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
@@ -64,7 +60,7 @@ def follow(sink: sinks.Sink) -> dict[int, dict[str, float]]:
         verdicts = [verdict.name for verdict in ss.judge_heads(so_far)]
         judged = [name for name in ss.HEAD_VERDICTS if i or name != "frozen"]  # nothing is before the first look
         expected[step] |= {f"attention/heads/{name}": verdicts.count(name) for name in judged}
-        expected[step]["attention/looks/missing"] = 0
+        expected[step]["attention/snapshots/missing"] = 0
     assert list(expected) == [0, 10, 20]
     return expected
 
@@ -93,7 +89,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert same(stored, expected, 1e-7)
 
 
-class Rows:
+class WandbRun:
     """A run that keeps rows as Weights & Biases does: steps only grow, and what comes too late is dropped."""
 
     def __init__(self) -> None:
@@ -123,67 +119,28 @@ class Rows:
         return self._rows
 
 
-@pytest.fixture(params=["stand-in", "real"])
-def start_wandb(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[tuple[Callable[[], Any], Callable[[Any], list[dict[str, float]]]]]:
-    """Functions that start a run, and that end it and give the rows of its history."""
-    if request.param == "stand-in":
-        package: Any = types.ModuleType("wandb")
-        package.run = None
-        monkeypatch.setitem(sys.modules, "wandb", package)
-
-        def start() -> Any:
-            package.run = Rows()
-            return package.run
-
-        yield start, Rows.finish
-        return
-    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
-    for name, value in {"MODE": "offline", "DIR": str(tmp_path), "SILENT": "true"}.items():
-        monkeypatch.setenv(f"WANDB_{name}", value)
-
-    def finish(run: Any) -> list[dict[str, float]]:
-        run.finish()
-        wandb.teardown()  # until then the file may not be whole
-        rows = [record.history.item for record in records(next(Path(run.settings.sync_dir).glob("*.wandb")))]
-        histories = [{".".join(item.nested_key): json.loads(item.value_json) for item in row} for row in rows if row]
-        return [{k: v for k, v in row.items() if k not in ("_runtime", "_timestamp")} for row in histories]
-
-    yield lambda: wandb.init(project="tried"), finish
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for the package, without a run."""
+    package: Any = types.ModuleType("wandb")
+    package.run = None
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    return package
 
 
-def records(file: Path) -> Iterator[Any]:
-    """What an offline run of Weights & Biases wrote: 7 bytes, then a log of records in blocks as LevelDB has it."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, place, record, block = file.read_bytes(), 7, b"", 1 << 15
-    while place + 7 < len(data):
-        if block - place % block < 7:
-            place += block - place % block
-        _, length, part = struct.unpack_from("<IHB", data, place)
-        record += data[place + 7 : place + 7 + length]
-        place += 7 + length
-        if part in (1, 4):  # whole, or the last part
-            yield Record.FromString(record)
-            record = b""
-
-
-def test_wandb_holds_every_look(start_wandb: Any) -> None:
+def test_wandb_holds_every_snapshot(wandb: Any) -> None:
     """Also where the loop logs nothing itself, and with an axis of its own."""
-    start, finish = start_wandb
-    run = start()
+    wandb.run = WandbRun()
     expected = follow(sinks.wandb())
-    stored = {row.pop("attention/step"): row for row in finish(run)}
+    stored = {row.pop("attention/step"): row for row in wandb.run.finish()}
     assert [row.pop("_step") for row in stored.values()] == [0, 1, 2]
     assert same(stored, expected)
 
 
-def test_wandb_leaves_the_rows_of_the_loop_alone(start_wandb: Any) -> None:
-    """Steps that the run counts are as without looks, and what is logged at the same step after a look is kept."""
-    start, finish = start_wandb
+def test_wandb_leaves_the_rows_of_the_loop_alone(wandb: Any) -> None:
+    """The run counts steps as without a watch, and keeps what is logged at the same step after a snapshot."""
     for counted in (True, False):
-        run = start()
+        wandb.run = run = WandbRun()
         sink = sinks.wandb()
         for step in range(5, 9):
             at = {} if counted else {"step": step}
@@ -192,26 +149,23 @@ def test_wandb_leaves_the_rows_of_the_loop_alone(start_wandb: Any) -> None:
             if step != 6:
                 sink(step, {"a": step})
             run.log({"accuracy": step}, **at)
-        rows = finish(run)
+        rows = run.finish()
         assert [row["_step"] for row in rows] == ([0, 1, 2, 3] if counted else [5, 6, 7, 8])
         assert [row["accuracy"] for row in rows] == [5, 6, 7, 8]
         assert [row.get("attention/a") for row in rows] == [5, None, 7, 8]
         assert [row.get("attention/step") for row in rows] == [5, None, 7, 8]
 
 
-def test_wandb_follows_the_current_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    package: Any = types.ModuleType("wandb")
-    package.run = None
-    monkeypatch.setitem(sys.modules, "wandb", package)
+def test_wandb_follows_the_current_run(wandb: Any) -> None:
     sink = sinks.wandb(prefix="a/")
     with pytest.raises(ss.InputError, match=r"no run: call wandb.init"):
         sink(0, GIVEN)
     for mode in ("offline", "shared"):
-        package.run = Rows()
-        package.run.settings.mode = mode
+        wandb.run = WandbRun()
+        wandb.run.settings.mode = mode
         sink(0, GIVEN)
-        assert package.run.metrics == [("a/*", "a/step")]
-        assert package.run.finish() == [{"_step": 0, "a/step": 0, "a/entropy/layer_00": 0.5, "a/heads/sink": 2.0}]
+        assert wandb.run.metrics == [("a/*", "a/step")]
+        assert wandb.run.finish() == [{"_step": 0, "a/step": 0, "a/entropy/layer_00": 0.5, "a/heads/sink": 2.0}]
 
 
 class Recorder(types.ModuleType):
@@ -275,21 +229,6 @@ def test_calls_of_trackio(recorder: Recorder) -> None:
     for sink, target in ((sinks.trackio(prefix="a/"), recorder), (sinks.trackio(run, prefix="a/"), run)):
         sink(50, GIVEN)
         assert target.calls == [("log", {"a/entropy/layer_00": 0.5, "a/heads/sink": 2.0}, {"step": 50})]
-
-
-def test_trackio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    trackio = pytest.importorskip("trackio", reason="trackio is not installed")
-    from trackio import sqlite_storage, utils
-
-    for module in (trackio, sqlite_storage, utils):
-        monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path)
-    with pytest.warns(UserWarning, match=r"a sink failed at step 0: Call trackio.init\(\) before"):
-        ss.watch(GPT(), probe=ids(), sinks=[sinks.trackio()])
-    run = trackio.init(project="tried", name="run")
-    expected = follow(sinks.trackio())
-    trackio.finish()
-    logs = sqlite_storage.SQLiteStorage.get_logs("tried", run.name)
-    assert same({log.pop("step"): {k: v for k, v in log.items() if k != "timestamp"} for log in logs}, expected)
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio", "tensorboard"])

@@ -45,9 +45,9 @@ def test_what_it_shows(tmp_path, parts) -> None:
     write(tmp_path / "a.zarr", parts)
     text = printed(tmp_path / "a.zarr")
     lines = text.splitlines()
-    assert lines[0].startswith("GPT: look 4 at step 150, 0:00:0")
+    assert lines[0].startswith("GPT: snapshot 4 at step 150, 0:00:0")
     assert lines[0].endswith("ago; next at step 200")
-    assert lines[1] == "missing looks: 1, the last at step 150 (out of memory)"
+    assert lines[1] == "missing snapshots: 1, the last at step 150 (out of memory)"
     (row,) = [line for line in lines if line.startswith("layer 0")]
     shares = parts[2]["normalized_entropy"].values[0, 0]
     assert row.split()[2:] == [short(value) for value in shares]
@@ -97,7 +97,7 @@ def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:
         store.append(waiting.pop(0))
 
     follow(tmp_path / "a.zarr", "entropy", console, refresh=0.5, sleep=train_on)
-    assert "look 4 at step 150" in console.file.getvalue()
+    assert "snapshot 4 at step 150" in console.file.getvalue()
 
 
 def test_numbers_are_short() -> None:
@@ -118,5 +118,5 @@ def test_refusals(tmp_path, parts) -> None:
     write(tmp_path / "a.zarr", parts)
     with pytest.raises(ss.InputError, match="unknown quantity 'entrophy': did you mean 'entropy'"):
         printed(tmp_path / "a.zarr", "entrophy")
-    with pytest.raises(ss.InputError, match="there are no looks yet"):
+    with pytest.raises(ss.InputError, match="there are no snapshots yet"):
         view(parts[0].isel(step=slice(0)), "entropy", "")

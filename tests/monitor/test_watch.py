@@ -24,8 +24,7 @@ from scansnap.monitor import attention, snapshot
 from scansnap.monitor.snapshot import Measurement, PendingSnapshot
 from scansnap.monitor.watch import Watch
 from scansnap.runtime.errors import InputError, ScanSnapError
-from tests.monitor.small_models import GPT, LENGTH, TOKENS, ids
-from tests.monitor.test_sight import ByHand
+from tests.monitor.small_models import GPT, LENGTH, TOKENS, ByHand, ids
 
 
 def model() -> GPT:

@@ -98,7 +98,7 @@ def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, widt
     report = in_browser(browser, render_watch(watched), PROBE, tmp_path, width, dark=width == 390)
     assert report["open"][0] == "alarm: 1 head is collapsed"
     assert report["chosen"] == "layer 1, head 1"  # the most pressing
-    assert re.match(r"At step 550, token 19 ␣the looks at .* 99%", report["reading"])
+    assert re.match(r"At step 550, token 19 ␣the attends to .* 99%", report["reading"])
     assert report["tokens"][:4] == [HOSTILE[0].replace(" ", "␣"), HOSTILE[1].replace(" ", "␣"), "↵", "␣the"]
     assert report["tokens"][4] == "�evil"
     assert report["title"] == "Attention of GPT<2>"
@@ -116,7 +116,7 @@ def test_it_works_in_a_browser(watched: xr.Dataset, browser: Any, tmp_path, widt
     assert report["reachable"]
     assert (report["axis"], report["corner"]) == ("step 600", "head0")  # with a gap at the end
     assert report["plot"].startswith("effective keys: ")
-    assert "At step 600 the look is missing, whole or in part: out of memory on <cuda:0>" in report["why"]
+    assert "At step 600 the snapshot is missing, whole or in part: out of memory on <cuda:0>" in report["why"]
 
 
 def test_it_opens_where_it_is_told_to(watched: xr.Dataset, browser: Any, tmp_path) -> None:
@@ -150,7 +150,7 @@ def test_nothing_is_loaded_from_elsewhere(watched: xr.Dataset) -> None:
     assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", page) == []
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) <= {"http://www.w3.org/2000/svg"}
     assert len(page) < 100_000
-    assert "the look at step 600, whole or in part: out of memory on &lt;cuda:0&gt;" in page
+    assert "the snapshot at step 600, whole or in part: out of memory on &lt;cuda:0&gt;" in page
     assert "<img src=x" not in text
     assert "</script><script>document" not in text
 
@@ -170,11 +170,11 @@ def test_the_data_are_those_of_the_looks(watched: xr.Dataset) -> None:
 
 def test_many_looks_are_thinned(watched: xr.Dataset, monkeypatch) -> None:
     """Evenly, with the first and the last; the page stays small."""
-    monkeypatch.setattr(watch_page, "SHOWN_LOOKS", 5)
+    monkeypatch.setattr(watch_page, "MAX_SNAPSHOTS", 5)
     monkeypatch.setattr(watch_page, "PATTERN_CELLS", 3 * 6 * LENGTH**2)
     data = page_data(watched, [])
     assert data["steps"] == [0, 150, 300, 450, 600]
-    assert data["pattern"]["looks"] == [0, 2, 3]
+    assert data["pattern"]["snapshots"] == [0, 2, 3]
 
 
 def test_refusals(watched: xr.Dataset, tmp_path) -> None:
@@ -183,7 +183,7 @@ def test_refusals(watched: xr.Dataset, tmp_path) -> None:
     (tmp_path / "mine.html").write_text("mine")
     with pytest.raises(ss.StoreError, match="did not write"):
         write_watch_page(tmp_path / "mine.html", watched)
-    with pytest.raises(ss.InputError, match="no looks yet"):
+    with pytest.raises(ss.InputError, match="no snapshots yet"):
         write_watch_page(tmp_path / "page.html", watched.isel(step=slice(0)))
     write_watch_page(tmp_path / "page.html", watched)
     write_watch_page(tmp_path / "page.html", watched.drop_vars("pattern"))

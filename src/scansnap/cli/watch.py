@@ -25,14 +25,14 @@ FROM_OPTION = typer.Option(
     "--from", help="A Python file to run first, which may register verdicts of your own.", show_default=False
 )
 PAGE_OPTION = typer.Option("--page", help="Write verdicts, maps, lines and patterns to one page (.html).")
-SHOW = "looks: {0}   (show them with scansnap watch show {0} --once)"
+SHOW = "snapshots: {0}   (show them with scansnap watch show {0} --once)"
 QUANTITY_OPTION = typer.Option("--quantity", help="The quantity on the map.")
 
 
 def show(
     store: Annotated[Path, typer.Argument(help="What ss.watch(..., store=...) writes.")],
     quantity: Annotated[str, QUANTITY_OPTION] = "normalized_entropy",
-    once: Annotated[bool, typer.Option("--once", help="Print the last look and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the last snapshot and end.")] = False,
     refresh: Annotated[float, typer.Option("--refresh", help="Seconds between updates of the terminal.")] = 2.0,
     page: Annotated[Path | None, PAGE_OPTION] = None,
     verdicts: Annotated[Path | None, FROM_OPTION] = None,
@@ -47,11 +47,11 @@ def show(
     if not refresh > 0:
         raise InputError(f"--refresh is {refresh:g}: give a number of seconds above 0.")
     common.run_parts(verdicts)
-    looks = read_looks(store)
+    snapshots = read_looks(store)
     if page is not None or json:
-        _report(looks, page, json)
+        _report(snapshots, page, json)
     elif once:
-        Console().print(view(looks, quantity, heading(looks, store)))
+        Console().print(view(snapshots, quantity, heading(snapshots, store)))
     else:
         follow(store, quantity, Console(), refresh=refresh)
 
@@ -60,11 +60,12 @@ def checkpoints(
     folder: Annotated[
         Path, typer.Argument(help="A folder of Hugging Face checkpoints named for their steps, as checkpoint-500.")
     ],
-    probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each look.")],
+    probe: Annotated[Path, typer.Option("--probe", help="A text file that the model reads at each snapshot.")],
     store: Annotated[
         Path | None,
         typer.Option(
-            "--store", help="Where to write the looks (zarr), and to continue from; beside the folder if not stated."
+            "--store",
+            help="Where to write the snapshots (zarr), and to continue from; beside the folder if not stated.",
         ),
     ] = None,
     page: Annotated[Path | None, PAGE_OPTION] = None,
@@ -77,7 +78,7 @@ def checkpoints(
     ] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
-    """Look once at each checkpoint that a training has left, and make the same record and page as a watch of it.
+    """Take a snapshot of each checkpoint of a training, and make the same record and page as a watch of it.
 
     Weights are read from safetensors, and no code of a checkpoint is run.
     """
@@ -95,8 +96,8 @@ def checkpoints(
     path = store or place.with_name(f"{place.name}-attention.zarr")
     if path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    with progress_bar("looking at checkpoints", len(series), False if json else None) as show_progress:
-        looks = watch_checkpoints(
+    with progress_bar("reading checkpoints", len(series), False if json else None) as show_progress:
+        snapshots = watch_checkpoints(
             folder,
             text,
             store=path,
@@ -107,23 +108,23 @@ def checkpoints(
             on_checkpoint=lambda number, count, step: show_progress(len(series) - count + number, f"(step {step:,})"),
             on_note=lambda sentence: echo(sentence, error=True),
         )
-    _report(looks, page, json)
+    _report(snapshots, page, json)
     if not json:
         echo(SHOW.format(path))
 
 
 def demo(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of training.")] = 800,
-    every: Annotated[int, typer.Option("--every", min=1, help="Steps between looks.")] = 10,
+    every: Annotated[int, typer.Option("--every", min=1, help="Steps between snapshots.")] = 10,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the weights and the texts.")] = 0,
-    store: Annotated[Path | None, typer.Option("--store", help="Where to write the looks (zarr).")] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="Where to write the snapshots (zarr).")] = None,
     page: Annotated[Path, PAGE_OPTION] = Path("results/watch-demo.html"),
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Train a small GPT on verses that repeat, and see induction heads form: half a minute on a CPU.
 
-    In a terminal the map shows prefix matching while it trains: how much each head looks at what followed the same word
-    before.
+    In a terminal the map shows prefix matching while it trains: how much each head attends to what followed the same
+    word before.
     """
     from scansnap.monitor.demo import most_inductive, story, train_demo
     from scansnap.report.claims_page import check_page
@@ -132,12 +133,12 @@ def demo(
     if store is not None and store.exists():
         raise InputError(f"--store is '{store}', which exists already: give another name.")
     began = time.perf_counter()
-    with _demo_view(steps, quiet=json) as on_look:
-        watching, losses = train_demo(steps=steps, every=every, store=store, seed=seed, on_look=on_look)
-    looks = watching.dataset
+    with _demo_view(steps, quiet=json) as on_snapshot:
+        watching, losses = train_demo(steps=steps, every=every, store=store, seed=seed, on_snapshot=on_snapshot)
+    snapshots = watching.dataset
     if not json:
-        echo(story(looks, losses))
-    _report(looks, page, json, ("prefix_matching", *most_inductive(looks)))
+        echo(story(snapshots, losses))
+    _report(snapshots, page, json, ("prefix_matching", *most_inductive(snapshots)))
     if not json:
         if store is not None:
             echo(SHOW.format(store))
@@ -146,7 +147,7 @@ def demo(
 
 @contextmanager
 def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Watch], None]]:
-    """What shows each look of the demonstration: the whole screen of a terminal, or now and then a line."""
+    """What shows each snapshot of the demonstration: the whole screen of a terminal, or now and then a line."""
     from rich.console import Console
     from rich.live import Live
 
@@ -156,7 +157,7 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
     has_screen = console.is_terminal and not quiet
     with Live(console=console, auto_refresh=False, screen=True) if has_screen else nullcontext() as live:
 
-        def show_look(step: int, loss: float, watching: Watch) -> None:
+        def show_snapshot(step: int, loss: float, watching: Watch) -> None:
             heading = f"step {step:,} of {steps:,}: loss {loss:.2f}"
             if live is not None:
                 live.update(view(watching.dataset, "prefix_matching", heading), refresh=True)
@@ -164,10 +165,10 @@ def _demo_view(steps: int, *, quiet: bool) -> Iterator[Callable[[int, float, Wat
                 last = watching.dataset["prefix_matching"].values[-1, -1]
                 echo(f"{heading}; prefix matching of the last layer's heads: {', '.join(f'{x:.0%}' for x in last)}")
 
-        yield show_look
+        yield show_snapshot
 
 
-def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
+def _report(snapshots: xr.Dataset, page: Path | None, json: bool, opening: tuple[str, int, int] | None = None) -> None:
     """Write the page, and print verdicts."""
     from scansnap.monitor.dataset import split_missing
     from scansnap.monitor.verdicts import by_kind, in_words, judge_heads, unjudged_verdicts
@@ -175,22 +176,22 @@ def _report(looks: xr.Dataset, page: Path | None, json: bool, opening: tuple[str
     if page is not None:
         from scansnap.report.watch_page import write_opened
 
-        write_opened(page, looks, opening)
-    _, missing = split_missing(looks)
+        write_opened(page, snapshots, opening)
+    _, missing = split_missing(snapshots)
     if json:
         facts = {
-            "steps": looks["step"].values.tolist(),
+            "steps": snapshots["step"].values.tolist(),
             "missing": [{"step": step, "reason": reason} for step, reason in missing],
-            "verdicts": [asdict(verdict) for verdict in judge_heads(looks)],
-            "not_judged": unjudged_verdicts(looks),
+            "verdicts": [asdict(verdict) for verdict in judge_heads(snapshots)],
+            "not_judged": unjudged_verdicts(snapshots),
             "page": str(page) if page else None,
         }
         echo(json_module.dumps(facts))
         return
-    number = looks.sizes["step"]
+    number = snapshots.sizes["step"]
     hole = (
         f", {len(missing)} of them missing, the last at step {missing[-1][0]:,} ({missing[-1][1]})" if missing else ""
     )
-    echo(f"{number} look{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(by_kind(looks))}")
+    echo(f"{number} snapshot{'' if number == 1 else 's'}{hole}; heads by verdict: {in_words(by_kind(snapshots))}")
     if page is not None:
         echo(f"page: {page}   (open it in a browser)")

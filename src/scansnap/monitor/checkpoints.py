@@ -1,4 +1,4 @@
-"""Looks at a model that has been trained already: one at each Hugging Face checkpoint of a series.
+"""Snapshots of a model that has been trained already: one for each Hugging Face checkpoint of a series.
 
 Nothing of a checkpoint is run: its weights are safetensors, which hold numbers only, and its model is one that
 transformers has.  Pickled weights are opened only if the user allows it.
@@ -37,16 +37,16 @@ def watch_checkpoints(
     on_checkpoint: Callable[[int, int, int], None] = lambda number, count, step: None,
     on_note: Callable[[str], None] = lambda sentence: None,
 ) -> xr.Dataset:
-    """Look once at each checkpoint in the folder, in the order of their steps.
+    """Take a snapshot of each checkpoint in the folder, in the order of their steps.
 
     Parameters
     ----------
     folder : path
         Where the checkpoints are, each a folder named for its step: checkpoint-500, step1000; or one of them.
     text : str
-        What the model reads at each look; cut into at most `windows` windows of at most `length` tokens.
+        What the model reads at each snapshot; cut into at most `windows` windows of at most `length` tokens.
     store : path, optional
-        Where the looks are written; those that are there are not made again.
+        Where the snapshots are written; those that are there are not made again.
     allow_pickles : bool
         Open pickled weights too, which can run any code of whoever made them.
     on_checkpoint, on_note : functions

@@ -1,9 +1,9 @@
 """A small GPT that learns to repeat, watched while it does.
 
 Its texts are verses of 8 to 32 random words, each repeated to the end of the window.  Nothing predicts the first verse;
-from the second on every word can be copied, if the model finds where it stood before and looks one word further.  That
-takes two layers: a head of the first that lets each word know the word before it, and a head of the second that looks
-for the place whose word before is the present word, an induction head (Olsson et al., 2022).  Both form together and
+from the second on every word can be copied, if the model finds where it stood before and attends one word further.
+That takes two layers: a head of the first that lets each word know the word before it, and a head of the second that
+finds the place whose word before is the present word, an induction head (Olsson et al., 2022).  Both form together and
 suddenly, and the loss falls with them.
 """
 
@@ -40,11 +40,11 @@ def train_demo(
     every: int = 10,
     store: str | Path | None = None,
     seed: int = 0,
-    on_look: Callable[[int, float, Watch], None] = lambda step, loss, watching: None,
+    on_snapshot: Callable[[int, float, Watch], None] = lambda step, loss, watching: None,
 ) -> tuple[Watch, dict[int, float]]:
-    """Train the model for so many steps and watch it; the watch, and the mean loss since the look before by step.
+    """Train the model for so many steps and watch it; the watch, and the mean loss since the snapshot before by step.
 
-    `on_look` is called after each look with the step, that loss and the watch.
+    `on_snapshot` is called after each snapshot with the step, that loss and the watch.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -66,35 +66,35 @@ def train_demo(
             if step % every == 0:
                 losses[step] = math.fsum(recent) / len(recent)
                 recent.clear()
-                on_look(step, losses[step], watching)
+                on_snapshot(step, losses[step], watching)
     return watching, losses
 
 
-def most_inductive(looks: xr.Dataset) -> tuple[int, int]:
-    """The layer and head that looked most at what followed the same word before, at the last look."""
-    scores = looks["prefix_matching"].values[-1]
+def most_inductive(snapshots: xr.Dataset) -> tuple[int, int]:
+    """The layer and head that attended most to what followed the same word before, at the last snapshot."""
+    scores = snapshots["prefix_matching"].values[-1]
     layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
     return int(layer), int(head)
 
 
-def story(looks: xr.Dataset, losses: dict[int, float]) -> str:
+def story(snapshots: xr.Dataset, losses: dict[int, float]) -> str:
     """In words, what was seen to form, and when."""
-    layer, head = most_inductive(looks)
-    score, steps = looks["prefix_matching"].values[:, layer, head], looks["step"].values.tolist()
+    layer, head = most_inductive(snapshots)
+    score, steps = snapshots["prefix_matching"].values[:, layer, head], snapshots["step"].values.tolist()
     where = f"layer {layer}, head {head}"
     if score[-1] < MOST or not losses:
         return (
-            f"no induction head has formed by step {steps[-1]:,}: {where} looks at what followed the same word before "
+            f"no induction head has formed by step {steps[-1]:,}: {where} attends to what followed the same word before "
             f"with {score[-1]:.0%} of its attention; train for longer"
         )
     last_below = {limit: steps[int(np.flatnonzero(score < limit)[-1])] for limit in (0.1, MOST)}
     loss = {limit: losses.get(step, math.nan) for limit, step in last_below.items()}
-    previous = looks["previous_token"].values[-1, 0]
+    previous = snapshots["previous_token"].values[-1, 0]
     return (
         f"{where} became an induction head: until step {last_below[0.1]:,} less than 10% of its attention was on what "
         f"followed the same word before, after step {last_below[MOST]:,} more than half, at the end {score[-1]:.0%}\n"
         f"the loss fell from {loss[0.1]:.2f} to {loss[MOST]:.2f} between these steps and is {losses[max(losses)]:.2f}; "
-        f"in layer 0, head {int(previous.argmax())} looks most at the word before ({previous.max():.0%})"
+        f"in layer 0, head {int(previous.argmax())} attends most to the word before ({previous.max():.0%})"
     )
 
 

@@ -17,7 +17,7 @@ except ImportError:
 
 
 class LightningWatch(Callback):
-    """Looks at the module that Lightning trains, with its steps: the updates of its optimizers.
+    """Watches the module that Lightning trains, with its steps: the updates of its optimizers.
 
     It takes what `ss.watch` takes but the model, which is called with the probe as the module's `forward` is.  The
     watch is its attribute `watch` from the beginning of training.

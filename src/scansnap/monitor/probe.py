@@ -1,10 +1,10 @@
-"""What the model is shown at every look: fixed windows, and some with random tokens that repeat.
+"""What the model is shown at every snapshot: fixed windows, and some with random tokens that repeat.
 
 A probe is what the model is called with: a tensor, a tuple of arguments, a mapping of keyword arguments, a list of
 these, or a function of the model that calls it.  Tensors may also lie in mappings, lists and tuples among the
 arguments; one that is given twice stays one tensor.
 
-A sample of the rows is measured, the same at every look: each window's positions are cut into equal parts and one
+A sample of the rows is measured, the same at every snapshot: each window's positions are cut into equal parts and one
 position is drawn from each, so that a mean over rows is unbiased and varies less than with independent draws.
 
 Whether a head finds an earlier occurrence of the current token is measured on a window x_0 ... x_{L-1} x_0 ... x_{L-1}
@@ -49,7 +49,7 @@ class Piece:
     start: int  # number of the first window in the whole probe
     windows: int
     repeated: int  # further windows of repeated tokens, at the end
-    follow: bool = True  # whether its rows are followed from look to look
+    follow: bool = True  # whether its rows are followed between snapshots
 
     function: Callable[[nn.Module], Any] | None = None  # calls the model in its own way
 
@@ -67,7 +67,7 @@ class Probe:
     def __init__(
         self, probe: Any, rows: int | None, device: torch.device, *, followed: int | None = None, seed: int = 0
     ) -> None:
-        """`followed` is the number of first windows whose attention is followed from look to look; all if None.
+        """`followed` is the number of first windows whose attention is followed between snapshots; all if None.
 
         The seed is that of the sampled rows and of the repeated tokens.
         """
@@ -104,7 +104,7 @@ class Probe:
 
     @property
     def followed_windows(self) -> int:
-        """The number of windows whose attention is followed from look to look."""
+        """The number of windows whose attention is followed between snapshots."""
         return self.windows if self._followed is None else min(self._followed, self.windows)
 
     def __str__(self) -> str:

@@ -52,7 +52,7 @@ class Rows:
     positions: Tensor  # (B, r): which tokens the rows are
     first: Tensor  # (B,): the first token of each window that is not padding
     is_self: bool  # whether keys and queries are the same tokens
-    before: Tensor | None = None  # the weights at the look before
+    before: Tensor | None = None  # the weights at the snapshot before
     tokens: Tensor | None = None  # (B, S): token ids, where keys are tokens with known ids
 
     @cached_property
@@ -67,14 +67,7 @@ class Rows:
 
     def of_more_than(self, count: int, values: Tensor) -> Tensor:
         """The values of rows with more than `count` keys, NaN for the others."""
-        if count not in self._few_keys:
-            self._few_keys[count] = self.keys <= count
-        return values.masked_fill(self._few_keys[count], math.nan)
-
-    @cached_property
-    def _few_keys(self) -> dict[int, Tensor]:
-        """Which rows have at most so many keys."""
-        return {}
+        return values.masked_fill(self.keys <= count, math.nan)
 
     def part(self, windows: slice, rows: slice = slice(None)) -> Rows:
         """Some rows of some windows."""
@@ -110,14 +103,14 @@ class Rows:
 
 
 IN_BLOCKS = {"cpu": math.inf, "cuda": 512}
-"""Keys from which on the largest weights are first looked for in blocks; a CPU finds them sooner in the whole row."""
+"""Keys from which on the largest weights are first searched for in blocks; a CPU finds them sooner in the whole row."""
 
 
 def _largest(weights: Tensor, count: int) -> Tensor:
     """The largest weights of each row, largest first.
 
     Let a long row of S keys be cut into W blocks, each of every W-th key.  A block that `count` others exceed in their
-    largest weights holds none of them, so they are looked for in the `count` blocks with the largest: among W weights
+    largest weights holds none of them, so they are searched for in the `count` blocks with the largest: among W weights
     and then among count · S / W, fewest for W = sqrt(count · S).
     """
     keys = weights.shape[-1]
@@ -133,7 +126,7 @@ class QuantityError(InputError):
     """A quantity that cannot be computed as its function says."""
 
     def without_frames(self) -> QuantityError:
-        """This, to be kept: the frames it came through would keep the tensors of a look; their lines stay as a note."""
+        """This, to be kept: the frames it came through would keep the tensors of a snapshot; their lines stay as a note."""
         if self.__cause__ is not None:
             self.add_note("".join(traceback.format_exception(self.__cause__)))
         self.__cause__ = self.__context__ = None
@@ -158,7 +151,7 @@ def lacks_memory(error: Exception) -> bool:
 @validated
 @dataclass(frozen=True)
 class HeadQuantity:
-    """A number for each head at each look.
+    """A number for each head at each snapshot.
 
     >>> ss.HEAD_QUANTITIES.member("entropy").units
     'nats'
@@ -212,8 +205,8 @@ def head_quantity(
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
     The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` says which rows it
-    is given: those of the probe; those that are followed from look to look, with the
-    weights `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections"
+    is given: those of the probe; those that are followed from one snapshot to the next,
+    with the weights `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections"
     is given the `Projections` of layers instead.
 
     >>> @ss.head_quantity(long_name="largest weight")
@@ -274,7 +267,7 @@ def even_weight(rows: Rows) -> Tensor:
 @HEAD_QUANTITIES.register("largest_logit")
 @head_quantity(long_name="largest attention logit before softmax", reduction="max")
 def largest_logit(rows: Rows) -> Tensor:
-    """max_s z_ts, after the scale and soft-capping; over the rows that are looked at."""
+    """max_s z_ts, after the scale and soft-capping; over the rows that are measured."""
     return rows.of_more_than(0, rows.logits.amax(-1))
 
 
@@ -298,7 +291,7 @@ def previous_token(rows: Rows) -> Tensor:
 def prefix_matching(rows: Rows) -> Tensor:
     """Σ_s p_ts over 0 < s <= t with x_{s-1} = x_t, s - 1 < t, for rows whose token x_t has occurred before.
 
-    Measured on random tokens repeated once, where nothing but the repetition predicts anything: an induction head looks
+    Measured on random tokens repeated once, where nothing but the repetition predicts anything: an induction head attends
     one past where the token was seen before.
     """
     if rows.tokens is None or not rows.is_self:
@@ -311,9 +304,9 @@ def prefix_matching(rows: Rows) -> Tensor:
 
 
 @HEAD_QUANTITIES.register("moved")
-@head_quantity(long_name="share of attention that moved since the last look", sample="followed")
+@head_quantity(long_name="share of attention that moved since the last snapshot", sample="followed")
 def moved(rows: Rows) -> Tensor:
-    """½ Σ_s |p_ts - p'_ts| with the weights p' of the look before; NaN at the first look."""
+    """½ Σ_s |p_ts - p'_ts| with the weights p' of the snapshot before; NaN at the first."""
     if rows.before is None:
         return torch.full_like(rows.weights[..., 0], math.nan)
     return rows.of_more_than(1, 0.5 * torch.linalg.vector_norm(rows.weights - rows.before, 1, -1))

@@ -1,12 +1,12 @@
-"""Numbers of the looks on a dashboard.
+"""Numbers of the snapshots on a dashboard.
 
 A sink is a callable that takes the step and numbers by name; those below are made the way a user makes their own:
 
     watch = ss.watch(model, probe=batch, sinks=[lambda step, numbers: print(step, numbers["entropy/layer_00"])])
 
 It gets the mean over the heads of each layer of every quantity; of each verdict that can be judged the number of heads
-of which it holds: a mean hides one head, a count does not; and the number of looks that are missing, whole or in part,
-which is all that it gets of a look that failed.  Numbers of single heads are in the dataset.
+of which it holds: a mean hides one head, a count does not; and the number of snapshots that are missing, whole or in part,
+which is all that it gets of a snapshot that failed.  Numbers of single heads are in the dataset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Sink = Callable[[int, Mapping[str, float]], None]
 
 
 def numbers(dataset: xr.Dataset) -> dict[str, float]:
-    """What sinks are told of the last look."""
+    """What sinks are told of the last snapshot."""
     last = dataset.isel(step=-1)
     means = {
         f"{name}/layer_{layer:02d}": float(np.nanmean(heads))
@@ -38,7 +38,7 @@ def numbers(dataset: xr.Dataset) -> dict[str, float]:
         if np.isfinite(heads).any()
     }
     _, failed = split_missing(dataset)
-    missing = {"looks/missing": float(len(failed))}
+    missing = {"snapshots/missing": float(len(failed))}
     if last["status"].item() == "missing":
         return missing
     counts = {f"heads/{name}": float(count) for name, count in count_verdicts(dataset).items()}
@@ -59,16 +59,16 @@ def tensorboard(folder: str | Path, *, prefix: str = "attention/") -> Sink:
 
 
 def wandb(run: Any = None, *, prefix: str = "attention/") -> Sink:
-    """The history of a run of Weights & Biases: the one given, or the one that is current at a look.
+    """The history of a run of Weights & Biases: the one given, or the one that is current at a snapshot.
 
-    A run's own step only grows, and the loop logs too.  So the step of a look is an axis of its own, and its numbers go
+    A run's own step only grows, and the loop logs too.  So the step of a snapshot is an axis of its own, and its numbers go
     into the row that is open, which the loop's next step closes: with a row for themselves they would shift the steps
-    that the run counts, and what the loop logs next with the same step would be dropped.  A row in which the last look
+    that the run counts, and what the loop logs next with the same step would be dropped.  A row in which the last snapshot
     is still alone is closed first.
     """
     package = _package("wandb")
     axis = f"{prefix}step"
-    open_row: tuple[Any, int] | None = None  # the run and its step at the last look
+    open_row: tuple[Any, int] | None = None  # the run and its step at the last snapshot
 
     def write(step: int, numbers: Mapping[str, float]) -> None:
         nonlocal open_row
@@ -90,7 +90,7 @@ def wandb(run: Any = None, *, prefix: str = "attention/") -> Sink:
 
 
 def mlflow(run_id: str | None = None, *, prefix: str = "attention/") -> Sink:
-    """Metrics of a run of MLflow: the one given, or the one that is active at a look."""
+    """Metrics of a run of MLflow: the one given, or the one that is active at a snapshot."""
     package = _package("mlflow")
 
     def write(step: int, numbers: Mapping[str, float]) -> None:
@@ -102,7 +102,7 @@ def mlflow(run_id: str | None = None, *, prefix: str = "attention/") -> Sink:
 
 
 def trackio(run: Any = None, *, prefix: str = "attention/") -> Sink:
-    """Metrics of a run of Trackio: the one given, or the one that is current at a look."""
+    """Metrics of a run of Trackio: the one given, or the one that is current at a snapshot."""
     target = _package("trackio") if run is None else run
     return lambda step, numbers: target.log(_prefixed(prefix, numbers), step=step)
 

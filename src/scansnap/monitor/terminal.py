@@ -1,4 +1,4 @@
-"""The looks of a watch in the terminal: what is wrong, a map of the heads, and what they do."""
+"""The snapshots of a watch in the terminal: what is wrong, a map of the heads, and what they do."""
 
 from __future__ import annotations
 
@@ -40,33 +40,35 @@ SHOWN = 3
 def follow(
     store: Path, quantity: str, console: Console, *, refresh: float = 2.0, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Show the last look, and each later one as it comes, until interrupted."""
+    """Show the last snapshot, and each later one as it comes, until interrupted."""
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         try:
             while True:
-                looks = read_looks(store)
-                live.update(view(looks, quantity, heading(looks, store)), refresh=True)
+                snapshots = read_looks(store)
+                live.update(view(snapshots, quantity, heading(snapshots, store)), refresh=True)
                 sleep(refresh)
         except KeyboardInterrupt:
             return
 
 
-def view(looks: xr.Dataset, quantity: str, heading: str) -> RenderableType:
+def view(snapshots: xr.Dataset, quantity: str, heading: str) -> RenderableType:
     """What the terminal shows, most pressing first, since it may have no room for all.
 
     Where the training is, what is missing, how many heads have which verdict, the alarms, the map, the other verdicts.
     """
-    names = recorded_quantities(looks)
+    names = recorded_quantities(snapshots)
     if quantity not in names:
         raise unknown("quantity", quantity, names)
-    if not looks.sizes["step"]:
-        raise InputError("there are no looks yet: they come with the training's first steps.")
+    if not snapshots.sizes["step"]:
+        raise InputError("there are no snapshots yet: they come with the training's first steps.")
     parts: list[RenderableType] = [_text(heading, "bold")]
-    measured, missing = split_missing(looks)
+    measured, missing = split_missing(snapshots)
     if missing:
         step, reason = missing[-1]
-        parts.append(_text(f"missing looks: {len(missing)}, the last at step {step:,} ({reason})", STYLES["notice"]))
-    kinds = by_kind(looks)
+        parts.append(
+            _text(f"missing snapshots: {len(missing)}, the last at step {step:,} ({reason})", STYLES["notice"])
+        )
+    kinds = by_kind(snapshots)
     parts.append(_text(f"heads by verdict: {in_words(kinds)}"))
     alarms = {name: layers for name, layers in kinds.items() if layers[0].heads[0].severity == "alarm"}
     for name, layers in alarms.items():
@@ -76,10 +78,10 @@ def view(looks: xr.Dataset, quantity: str, heading: str) -> RenderableType:
         if rest := _beyond(layers):
             parts.append(_text(f"alarm: {rest} more heads: {name}", STYLES["alarm"]))
     if measured.sizes["step"]:
-        parts += [Text(), _text(_title(looks, quantity)), _Map(measured[quantity].isel(step=-1).values)]
+        parts += [Text(), _text(_title(snapshots, quantity)), _Map(measured[quantity].isel(step=-1).values)]
     if others := {name: layers for name, layers in kinds.items() if name not in alarms}:
         parts += [Text(), _table(others)]
-    if unjudged := unjudged_verdicts(looks):
+    if unjudged := unjudged_verdicts(snapshots):
         needs = "; ".join(f"{name} (needs {', '.join(quantities)})" for name, quantities in unjudged.items())
         parts.append(_text(f"not judged: {needs}", "dim"))
     return Group(*parts)
@@ -90,18 +92,18 @@ def _text(words: str, style: str = "") -> Text:
     return Text(printable(words), style=style)
 
 
-def heading(looks: xr.Dataset, store: Path) -> str:
-    """The last look, how long ago it was, and when the next is due."""
-    steps, every = looks["step"].values.tolist(), int(looks.attrs.get("every", 0))
+def heading(snapshots: xr.Dataset, store: Path) -> str:
+    """The last snapshot, how long ago it was, and when the next is due."""
+    steps, every = snapshots["step"].values.tolist(), int(snapshots.attrs.get("every", 0))
     if not steps:
-        return f"{looks.attrs.get('model', '')}: no look yet"
+        return f"{snapshots.attrs.get('model', '')}: no snapshot yet"
     age = timedelta(seconds=round(max(0.0, time.time() - (store / ".zmetadata").stat().st_mtime)))
     after = f"; next at step {(steps[-1] // every + 1) * every:,}" if every else ""
-    return f"{looks.attrs.get('model', '')}: look {len(steps):,} at step {steps[-1]:,}, {age} ago{after}"
+    return f"{snapshots.attrs.get('model', '')}: snapshot {len(steps):,} at step {steps[-1]:,}, {age} ago{after}"
 
 
-def _title(looks: xr.Dataset, quantity: str) -> str:
-    attributes = looks[quantity].attrs
+def _title(snapshots: xr.Dataset, quantity: str) -> str:
+    attributes = snapshots[quantity].attrs
     units = attributes.get("units", "1")
     return f"{quantity}: {attributes.get('long_name', quantity)}" + (f", in {units}" if units != "1" else "")
 

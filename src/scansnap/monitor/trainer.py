@@ -21,7 +21,7 @@ except ImportError:
 
 
 class TrainerWatch(TrainerCallback):
-    """Looks at the model that a `Trainer` trains, with its steps.
+    """Watches the model that a `Trainer` trains, with its steps.
 
     It takes what `ss.watch` takes but the model; tokens are called what the trainer's tokenizer calls them.  The watch
     is its attribute `watch` from the beginning of training.

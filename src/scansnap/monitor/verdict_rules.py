@@ -179,7 +179,7 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
     """Logits beyond `ROUNDED`, or above `RISING` and on the way there.
 
     Growth is exponential where the loss rewards ever larger logits, so the line through the logarithms of the last
-    fifth of the steps (at least four looks) is drawn on: they are on the way if each look is above the one before and
+    fifth of the steps (at least four snapshots) is drawn on: they are on the way if each is above the one before and
     the line reaches `ROUNDED` before the run is twice as long.
     """
     logits, now = head["largest_logit"], head.now("largest_logit")
@@ -202,7 +202,7 @@ def exploding_logits(head: HeadHistory) -> Judgment | None:
 
 
 def _growth(steps: NDArray[np.int64], logits: NDArray[np.float64]) -> tuple[int, int] | None:
-    """From which look on logits have grown, and the steps that are left until `ROUNDED`; None if that is far."""
+    """From which snapshot on logits have grown, and the steps that are left until `ROUNDED`; None if that is far."""
     begin = min(int(np.searchsorted(steps, steps[-1] - RECENT * np.ptp(steps))), len(logits) - 4)
     if not RISING <= logits[-1] < ROUNDED or begin < 0 or logits[begin] <= 0 or not (np.diff(logits[begin:]) > 0).all():
         return None

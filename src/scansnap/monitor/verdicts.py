@@ -39,9 +39,9 @@ class HeadVerdict:
 
 @validated
 def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadVerdict]:
-    """Every verdict that holds at the last look, most pressing first.
+    """Every verdict that holds at the last snapshot, most pressing first.
 
-    `dataset` has the looks of a watch, those so far or all of them; `kinds` selects verdicts by name.  A verdict that
+    `dataset` has the snapshots of a watch, those so far or all of them; `kinds` selects verdicts by name.  A verdict that
     needs a quantity that cannot be measured on a head is not given; one that needs a quantity that was not recorded is
     refused if it is named, and otherwise not given.
 
@@ -53,7 +53,9 @@ def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list
     []
     """
     if not set(HEADS) <= set(dataset.dims):
-        raise InputError(f"the dataset has the dimensions {', '.join(map(str, dataset.dims))}: give looks of a watch.")
+        raise InputError(
+            f"the dataset has the dimensions {', '.join(map(str, dataset.dims))}: give snapshots of a watch."
+        )
     names = tuple(HEAD_VERDICTS if kinds is None else kinds)
     rules = {name: HEAD_VERDICTS.member(name) for name in names}
     unjudged = {} if kinds is None else unjudged_verdicts(dataset)
@@ -108,7 +110,7 @@ def by_kind(dataset: xr.Dataset) -> dict[str, list[LayerVerdict]]:
 
 
 def _heads_of_layers(dataset: xr.Dataset) -> dict[int, int]:
-    """How many heads each layer has: a layer with fewer than others has no numbers for the rest, at any look."""
+    """How many heads each layer has: a layer with fewer than others has no numbers for the rest, at any step."""
     has_numbers = [np.isfinite(values.values).any(0) for values in head_variables(dataset).values()]
     return dict(zip(dataset["layer"].values.tolist(), np.any(has_numbers, 0).sum(1).tolist(), strict=True))
 
@@ -120,7 +122,7 @@ def in_words(kinds: Mapping[str, Sequence[LayerVerdict]]) -> str:
 
 
 def count_verdicts(dataset: xr.Dataset) -> dict[str, int]:
-    """Of how many heads each verdict holds, for the verdicts that can be judged at the last look."""
+    """Of how many heads each verdict holds, for the verdicts that can be judged at the last snapshot."""
     counts: dict[str, int] = {}
     for name, _, judgment in _judged(dataset, {name: HEAD_VERDICTS.member(name) for name in HEAD_VERDICTS}):
         counts[name] = counts.get(name, 0) + (judgment is not None)
@@ -128,7 +130,7 @@ def count_verdicts(dataset: xr.Dataset) -> dict[str, int]:
 
 
 def unjudged_verdicts(dataset: xr.Dataset) -> dict[str, list[str]]:
-    """The verdicts that the looks say nothing of, and the quantities that were not recorded for them."""
+    """The verdicts that the snapshots say nothing of, and the quantities that were not recorded for them."""
     needs = {name: [q for q in HEAD_VERDICTS.member(name).needs if q not in dataset] for name in HEAD_VERDICTS}
     return {name: quantities for name, quantities in needs.items() if quantities}
 
@@ -157,7 +159,7 @@ def _judged(
 
 
 def _histories(dataset: xr.Dataset) -> Iterator[HeadHistory]:
-    """The history of each head, with the quantities that could be measured at the last look."""
+    """The history of each head, with the quantities that could be measured at the last snapshot."""
     snapshots, _ = split_missing(dataset)
     if not snapshots.sizes["step"]:
         return

@@ -20,11 +20,11 @@ from scansnap.report.claims_page import check_page
 from scansnap.runtime.errors import InputError
 from scansnap.validation.validate import validated
 
-SHOWN_LOOKS = 400
-"""Looks on the page; of more, so many evenly spread ones."""
+MAX_SNAPSHOTS = 400
+"""At most this many snapshots are shown, evenly spaced."""
 
 PATTERN_CELLS = 8 * 2**20
-"""Cells of all patterns on the page, a byte each before compression: 24 looks at 12 by 12 heads on 48 tokens."""
+"""Cells of all patterns on the page, a byte each before compression: 24 snapshots of 12 by 12 heads on 48 tokens."""
 
 Opening = tuple[str, int, int]
 """The quantity, layer and head that a page shows first."""
@@ -35,11 +35,11 @@ SEVERITIES = {"alarm": "fails", "notice": "half", "pattern": "soft"}
 
 @validated
 def write_watch_page(page: str | Path, dataset: xr.Dataset) -> None:
-    """Write a page about the looks of a watch, with all verdicts that are registered, your own too.
+    """Write a page about the snapshots of a watch, with all verdicts that are registered, your own too.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    >>> ss.write_watch_page("looks.html", ss.watch(model, probe=torch.randn(2, 12, 16)).dataset)
+    >>> ss.write_watch_page("snapshots.html", ss.watch(model, probe=torch.randn(2, 12, 16)).dataset)
     """
     write_opened(Path(page), dataset)
 
@@ -53,7 +53,7 @@ def write_opened(page: Path, dataset: xr.Dataset, opening: Opening | None = None
 def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
     """The page as text."""
     if not dataset.sizes.get("step"):
-        raise InputError("there are no looks yet: start the training, and make the page after its first step.")
+        raise InputError("there are no snapshots yet: start the training, and make the page after its first step.")
     kinds = by_kind(dataset)
     return html.render(
         "watch_page.html.jinja",
@@ -69,18 +69,18 @@ def render_watch(dataset: xr.Dataset, opening: Opening | None = None) -> str:
 
 def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Opening | None = None) -> dict[str, Any]:
     """What the page's script reads; arrays are compressed."""
-    looks = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), SHOWN_LOOKS))
-    quantities = {name: looks[name] for name in recorded_quantities(looks)}
+    snapshots = dataset.isel(step=_spread(np.arange(dataset.sizes["step"]), MAX_SNAPSHOTS))
+    quantities = {name: snapshots[name] for name in recorded_quantities(snapshots)}
     arrays = [values.values.astype(np.float32) for values in quantities.values()]
     measured = np.flatnonzero(np.isfinite(arrays).any((0, 2, 3)))
     return {
-        "steps": looks["step"].values.tolist(),
-        "reasons": looks["reason"].values.tolist(),
-        "last": int(measured[-1]) if len(measured) else looks.sizes["step"] - 1,
+        "steps": snapshots["step"].values.tolist(),
+        "reasons": snapshots["reason"].values.tolist(),
+        "last": int(measured[-1]) if len(measured) else snapshots.sizes["step"] - 1,
         "opening": opening,
-        "layers": looks["module"].values.tolist(),
-        "kinds": looks["attention_kind"].values.tolist(),
-        "heads": looks.sizes["head"],
+        "layers": snapshots["module"].values.tolist(),
+        "kinds": snapshots["attention_kind"].values.tolist(),
+        "heads": snapshots.sizes["head"],
         "quantities": [
             {"name": name, "label": values.attrs.get("long_name", name), "units": values.attrs.get("units", "1")}
             for name, values in quantities.items()
@@ -92,29 +92,29 @@ def page_data(dataset: xr.Dataset, verdicts: Sequence[LayerVerdict], opening: Op
             for verdict in layer.heads
             if verdict.severity == "alarm"
         ],
-        "pattern": _pattern(looks, measured),
+        "pattern": _pattern(snapshots, measured),
     }
 
 
-def _pattern(looks: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, Any] | None:
-    """Patterns at some of the looks that are not missing, as bytes: 255 is a weight of 1."""
-    if "pattern" not in looks or not len(measured):
+def _pattern(snapshots: xr.Dataset, measured: NDArray[np.int64]) -> dict[str, Any] | None:
+    """Patterns at some of the snapshots that are not missing, as bytes: 255 is a weight of 1."""
+    if "pattern" not in snapshots or not len(measured):
         return None
-    cells = int(np.prod(looks["pattern"].shape[1:]))
+    cells = int(np.prod(snapshots["pattern"].shape[1:]))
     chosen = _spread(measured, max(2, PATTERN_CELLS // max(1, cells)))
-    weights = np.nan_to_num(looks["pattern"].isel(step=chosen).values)
+    weights = np.nan_to_num(snapshots["pattern"].isel(step=chosen).values)
     return {
-        "looks": chosen.tolist(),
+        "snapshots": chosen.tolist(),
         "rows": weights.shape[3],
         "keys": weights.shape[4],
-        "tokens": looks["token"].values.tolist(),
+        "tokens": snapshots["token"].values.tolist(),
         "weights": _packed(np.round(255 * weights.clip(0, 1)).astype(np.uint8)),
     }
 
 
 def _missing(dataset: xr.Dataset) -> list[tuple[str, list[int]]]:
-    """The reasons of looks that are missing, whole or in part, with the steps of those that follow each other."""
-    runs = groupby(split_missing(dataset)[1], lambda look: look[1])
+    """The reasons of snapshots that are missing, whole or in part, with the steps of those that follow each other."""
+    runs = groupby(split_missing(dataset)[1], lambda failed: failed[1])
     return [(reason, [step for step, _ in run]) for reason, run in runs]
 
 
