@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.dynamics.grid import cells
+from tests.cli.test_cli import run
 
 FILE = """
 classes = ["syn-medium-1", "mine.toml"]
@@ -101,57 +105,59 @@ def test_what_no_file_can_hold_is_not_written(tmp_path, name: str, value: Any) -
         ss.write_experiment("syn-small", options, tmp_path / "experiment.toml")
     with pytest.raises(ss.InputError, match="unknown class setting 'syn-smal'"):
         ss.write_experiment("syn-smal", ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=4), tmp_path / "experiment.toml")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lr_y = 1\nlr_z = 1\nsteps = 3", "names no classes, or several"),
-        ("classes = ['syn-small', 'near-distinct']\nlr_y = 1\nlr_z = 1\nsteps = 3", "names no classes, or several"),
-        ("classes = 'syn-small'\nlr_y = 1\nlr_z = 1", "experiment.toml: steps must be given"),
-        ("classes = 'syn-small'\nlr_y = 1\nlr_z = 1\nsteps = 3\nmomentum = [0, 0.9]", "experiment.toml: momentum is"),
-        ("classes = 'syn-small'\nlr_y_over_lr_z = 1\nlr_z = 1\nsteps = 3", "experiment.toml: unknown option"),
-    ],
-)
-def test_files_that_are_no_experiment(tmp_path, text: str, message: str) -> None:
-    (tmp_path / "experiment.toml").write_text(text)
-    with pytest.raises(ss.InputError, match=message):
-        ss.read_experiment(tmp_path / "experiment.toml")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("classes = 'syn-small'\nlr_z = 1", "has no steps"),
-        ("lr_z = 1\nsteps = 3", "has no classes"),
-        ("clases = 1", "unknown key 'clases': did you mean 'classes'"),
-        ("store = 'x'", "unknown key 'store'"),
-        ("classes = ['syn-smal']\nlr_z = 1\nsteps = 3", "did you mean 'syn-small'"),
-        ("classes = 'absent.toml'\nlr_z = 1\nsteps = 3", "No such file"),
-        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:x'", "seeds is '0:x'"),
-        ("classes = 3\nlr_z = 1\nsteps = 3", "sweep.toml: "),
-        ("classes = 'syn-small'\nlr_z = 1\nsteps = 3\nseeds = '0:1000000000000'", "at most 10,000,000 of them"),
-        ("lr_z = [", "not a valid TOML file"),
-    ],
-)
-def test_files_that_cannot_be_used(tmp_path, text: str, message: str) -> None:
-    (tmp_path / "sweep.toml").write_text(text)
-    with pytest.raises(ss.InputError, match=message):
-        ss.read_sweep(tmp_path / "sweep.toml")
-
-
-def test_a_missing_file_is_said(tmp_path) -> None:
-    with pytest.raises(ss.InputError, match=r"cannot read .*absent\.toml: No such file"):
-        ss.read_sweep(tmp_path / "absent.toml")
-
-
-def test_only_names_and_options_can_be_written(tmp_path) -> None:
-    options = ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=2)
-    with pytest.raises(
-        ss.InputError, match=r"^classes is SequenceClasses: give their name, or a file made with write_"
-    ):
+    with pytest.raises(ss.InputError, match="^classes is SequenceClasses: give their name, or a file made with"):
         ss.write_experiment(ss.syn_small(), options, tmp_path / "a.toml")  # type: ignore[arg-type]
     with pytest.raises(ss.InputError, match=r"^options is dict: give TrainOptions\.$"):
         ss.write_experiment("syn-small", {"lr_y": 1.0}, tmp_path / "a.toml")  # type: ignore[arg-type]
-    assert not (tmp_path / "a.toml").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+RATES = "lr_y = 1\nlr_z = 1\n"
+SMALL = f"classes = 'syn-small'\n{RATES}"
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (ss.read_experiment, f"{RATES}steps = 3", "names no classes, or several"),
+        (ss.read_experiment, f"classes = ['syn-small', 'near-distinct']\n{RATES}steps = 3", "names no classes, or"),
+        (ss.read_experiment, SMALL, "file.toml: steps must be given"),
+        (ss.read_experiment, f"{SMALL}steps = 3\nmomentum = [0, 0.9]", "file.toml: momentum is"),
+        (
+            ss.read_experiment,
+            "classes = 'syn-small'\nlr_y_over_lr_z = 1\nlr_z = 1\nsteps = 3",
+            "file.toml: unknown option",
+        ),
+        (ss.read_sweep, SMALL, "has no steps"),
+        (ss.read_sweep, f"{RATES}steps = 3", "has no classes"),
+        (ss.read_sweep, "clases = 1", "unknown key 'clases': did you mean 'classes'"),
+        (ss.read_sweep, "store = 'x'", "unknown key 'store'"),
+        (ss.read_sweep, f"classes = ['syn-smal']\n{RATES}steps = 3", "did you mean 'syn-small'"),
+        (ss.read_sweep, f"classes = 'absent.toml'\n{RATES}steps = 3", "No such file"),
+        (ss.read_sweep, f"{SMALL}steps = 3\nseeds = '0:x'", "seeds is '0:x'"),
+        (ss.read_sweep, f"classes = 3\n{RATES}steps = 3", "file.toml: "),
+        (ss.read_sweep, f"{SMALL}steps = 3\nseeds = '0:1000000000000'", "at most 10,000,000 of them"),
+        (ss.read_sweep, f"{SMALL}steps = 3\ntimes = [1]", "file.toml: steps and times are both given"),
+        (ss.read_sweep, "lr_z = [", "not a valid TOML file"),
+        (ss.read_sweep, None, r"cannot read .*file\.toml: No such file"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path, read: Callable[[Path], object], text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "file.toml").write_text(text)
+    with pytest.raises(ss.InputError, match=message):
+        read(tmp_path / "file.toml")
+
+
+def test_options_files_and_commands_say_the_same(tmp_path) -> None:
+    options = ss.FlowOptions(lr_y=1.0, lr_z=1.0, times=(1.0, 1e3))
+    by_object = ss.sweep("syn-small", options, lr_z=[0.5, 1.0])
+    (tmp_path / "flows.toml").write_text('classes = "syn-small"\nlr_y = 1\nlr_z = [0.5, 1]\ntimes = "log:1:1e3:2"\n')
+    by_file = ss.sweep(*ss.read_sweep(tmp_path / "flows.toml"))
+    np.testing.assert_array_equal(by_object["loss"], by_file["loss"].isel(classes=0))
+    flags = ["--classes", "syn-small", "--lr-y", "1", "--lr-z", "0.5,1", "--times", "1,1e3"]
+    for command in (["--config", "flows.toml"], flags, ["--preset", "single-common", *flags]):
+        done = run("sweep", *command, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        table = json.loads(done.stdout)["cells"]
+        assert [cell["loss"] for cell in table] == by_object["loss"].values[:, 0, 0, -1].tolist()

@@ -27,6 +27,7 @@ from typing import Any
 from scansnap.data.positioned_classes import PositionedClasses
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, brief, short_repr, unknown
+from scansnap.storage.files import write_new_text
 from scansnap.validation.validate import validated
 
 FILE_KEYS = ("vocab_size", "token_names", "positions", "class")
@@ -76,13 +77,7 @@ def write_classes(classes: SequenceClasses, path: str | Path) -> Path:
         import tomli_w
 
         text = tomli_w.dumps(content)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise InputError(f"{path} exists already: give another name, or remove it first.") from None
-    except OSError as error:
-        raise InputError(f"cannot write the classes file {path}: {error.strerror or error}.") from None
+    write_new_text(path, text)
     return path
 
 

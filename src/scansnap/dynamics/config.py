@@ -26,7 +26,8 @@ from scansnap.data.named_classes import named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.grid import NEEDED, RATIO, SWEPT, method_of
 from scansnap.dynamics.options import SweepExecution, TrainOptions
-from scansnap.runtime.errors import InputError, StoreError, brief, short_repr, unknown
+from scansnap.runtime.errors import InputError, brief, short_repr, unknown
+from scansnap.storage.files import write_new_text
 from scansnap.validation.argument_types import ArgumentType
 from scansnap.validation.checks import type_name
 from scansnap.validation.options import defaults_of, from_names, from_plain, options_of, plain, required_of
@@ -108,13 +109,7 @@ def write_experiment(classes: Annotated[str, NameType()], options: TrainOptions,
         content[name] = value if isinstance(value, float) else plain(option.type.plain(value))
         if not _is_read_back(option.type, name, content[name], value):
             raise InputError(f"{name} is {short_repr(value)}, which a file cannot hold: give it to train.")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(tomli_w.dumps(content))
-    except FileExistsError:
-        raise InputError(f"{path} exists already: give another name, or remove it first.") from None
-    except OSError as error:
-        raise StoreError(f"cannot write the experiment to {path}: {error.strerror or error}.") from None
+    write_new_text(path, tomli_w.dumps(content))
     return path
 
 

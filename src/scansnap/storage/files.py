@@ -116,6 +116,17 @@ def atomic_write(path: Path, data: bytes) -> None:
     sync([path.parent])
 
 
+def write_new_text(path: Path, text: str) -> None:
+    """Write a text file that must not exist yet."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path} exists already: give another name, or remove it first.") from None
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
+
+
 def free_space(path: Path) -> int:
     """Free bytes on the disk of a file or folder that need not exist yet."""
     return shutil.disk_usage(_existing_parent(path)).free
