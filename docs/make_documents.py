@@ -18,9 +18,8 @@ import make_figures
 import make_theory
 
 from scansnap.claims.claim import Verdict
-from scansnap.report.headline import Headline, headline
-from scansnap.report.html import MARKS, short_name, together
-from scansnap.report.reproduction import Reproduction
+from scansnap.report.claims_page import MARKS, count_verdict, short_name
+from scansnap.report.reproduction import Headline, Reproduction, headline
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "data" / "reproduction.json"
@@ -60,7 +59,7 @@ def summary(opening: Headline) -> str:
         f"By new, exact runs: {opening.reproduced}.",
         "",
         f"- **Statements:** {_counts(opening.claims)}. **Tests of figures:** {_counts(opening.trends)}.",
-        f"- **Theorems and corollaries.** {listed(opening.theorems, together)}.",
+        f"- **Theorems and corollaries.** {listed(opening.theorems, count_verdict)}.",
         f"- **Fails as printed.** {failing}. {corrected}",
         f"- **Figures that do not show all they are said to show** (tests of each). {doubtful}.",
         "",
@@ -77,13 +76,13 @@ def summary(opening: Headline) -> str:
         said = " ".join(
             f"{short_name(verdict.claim)}: {plain} **({verdict.verdict})**" for verdict, plain in highlight.said
         )
-        picture = f"![{highlight.described}](images/figures/figure_{recipe.name}.png)"
+        picture = f"![{highlight.alt_text}](images/figures/figure_{recipe.name}.png)"
         lines += [picture, "", f"*{highlight.title}.* {said}", ""]
     return "\n".join(lines)
 
 
 def _counts(numbers: Mapping[str, int]) -> str:
-    return ", ".join(together(word, numbers[word]) for word in MARKS if word in numbers)
+    return ", ".join(count_verdict(word, numbers[word]) for word in MARKS if word in numbers)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.figures import catalog, syn_medium_runs
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.trend import Trend
-from scansnap.report.page import NUM_SEEDS
-from scansnap.report.reproduction import FigureResult
+from scansnap.figures.recipe import FigureRecipe, Trend
+from scansnap.report.reproduce import NUM_SEEDS
+from scansnap.report.reproduction import PageFigure
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "images" / "figures"
@@ -51,7 +50,7 @@ This document is written by `docs/make_figures.py`; the pages listed in [index.m
 """
 
 
-def main() -> list[FigureResult]:
+def main() -> list[PageFigure]:
     """The figures that were written."""
     runs = syn_medium_runs.make(num_seeds=NUM_SEEDS)
     recipes = [catalog.recipe(name) for name in catalog.SYNTHETIC]
@@ -60,7 +59,7 @@ def main() -> list[FigureResult]:
     return write(HERE / "figures.md", OPENING, numbered, runs) + write(HERE / "beyond" / "figures.md", BEYOND, beyond)
 
 
-def write(page: Path, text: str, recipes: Iterable[FigureRecipe], runs: Any = None) -> list[FigureResult]:
+def write(page: Path, text: str, recipes: Iterable[FigureRecipe], runs: Any = None) -> list[PageFigure]:
     """Write the figures with their tests below the opening."""
     results = []
     IMAGES.mkdir(parents=True, exist_ok=True)
@@ -74,7 +73,7 @@ def write(page: Path, text: str, recipes: Iterable[FigureRecipe], runs: Any = No
         heading, words = (f"`scansnap figure {name}`", title) if beyond else (f"Figure {name}", f"Figure {name}")
         text += f"## {heading}: {title}\n\n{recipe.statement}\n\n"
         text += f"![{words}]({images}/figure_{name}.png)\n\n{recipe.setting}.\n\n"
-        results.append(FigureResult(recipe, recipe.trends(dataset), dataset.attrs["seconds"]))
+        results.append(PageFigure(recipe, recipe.trends(dataset), dataset.attrs["seconds"]))
         text += table(results[-1].trends)
     page.write_text(text)
     return results

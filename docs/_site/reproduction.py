@@ -14,7 +14,7 @@ from make_documents import RESULTS
 from make_theory import claim_places
 
 from scansnap.report.html import small_png, write_page
-from scansnap.report.page import Link, render
+from scansnap.report.reproduce import Link, render
 from scansnap.report.reproduction import read_reproduction
 
 DOCS = Path(__file__).parents[1]

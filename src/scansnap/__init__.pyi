@@ -57,9 +57,11 @@ from .dynamics.update_rules import Update as Update
 from .dynamics.update_rules import UpdateRule as UpdateRule
 from .explorer.explore import explore as explore
 from .figures import plot as plot
+from .figures.catalog import FigureResult as FigureResult
+from .figures.catalog import figure as figure
 from .figures.phase_diagram import phase_diagram as phase_diagram
 from .figures.recipe import FigureRecipe as FigureRecipe
-from .figures.trend import Trend as Trend
+from .figures.recipe import Trend as Trend
 from .monitor.lightning import LightningWatch as LightningWatch
 from .monitor.quantities import HEAD_QUANTITIES as HEAD_QUANTITIES
 from .monitor.quantities import HeadQuantity as HeadQuantity
@@ -73,6 +75,7 @@ from .monitor.verdicts import HeadVerdict as HeadVerdict
 from .monitor.verdicts import judge_heads as judge_heads
 from .monitor.watch import Watch as Watch
 from .monitor.watch import watch as watch
+from .report.reproduce import reproduce as reproduce
 from .report.watch_page import write_watch_page as write_watch_page
 from .results import measure as measure
 from .results.quantities import QUANTITIES as QUANTITIES

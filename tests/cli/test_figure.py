@@ -55,9 +55,9 @@ def test_help_names_figures_that_exist(tmp_path) -> None:
 REFUSED = [
     (["99"], "unknown figure '99': "),
     (["7"], "this figure is made from text: give"),
-    (["6", "--text", "example"], "figure 6 does not use --text: leave it out."),
+    (["6", "--text", "example"], "figure 6 does not use text: leave it out."),
     (["10", "--text", "nowhere/at/all"], "there is no text at nowhere/at/all"),
-    (["8", "--num-seeds", "3"], "figure 8 does not use --num-seeds: leave it out."),
+    (["8", "--num-seeds", "3"], "figure 8 does not use num_seeds: leave it out."),
     (["6", "--num-seeds", "1"], "num_seeds is 1: give a whole number from 2 to 10,000."),
     (["6", "--from", "my_figures.py"], "cannot read the file my_figures.py: No such file or directory."),
     (["6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),

@@ -10,7 +10,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.figures.fig_4 import surprise
-from scansnap.figures.published import published
+from scansnap.figures.recipe import read_published
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def loss_ensemble(num: int, **change) -> np.ndarray:
 
 def test_figure_4_loss_is_one_of_ours() -> None:
     """The published curve among 1,000 of ours, level 1%; curves of slightly other settings are told apart."""
-    curve = np.log([row["loss"] for row in published("figure_4_loss")])
+    curve = np.log([row["loss"] for row in read_published("figure_4_loss")])
     logs = loss_ensemble(1000)
     assert curve[0] == pytest.approx(np.log(np.log(34)), abs=1e-6)
     assert surprise(logs, curve) > 0.01
@@ -35,7 +35,7 @@ def test_figure_6_entropies() -> None:
     """32 published cells of 10 seeds against 100 of ours: mean |z| at most 1.2, none above 4."""
     scores = []
     for num_query in (1, 3):
-        cells = [row for row in published("figure_6_entropy") if row["num_query"] == num_query]
+        cells = [row for row in read_published("figure_6_entropy") if row["num_query"] == num_query]
         rates = np.array([(row["lr_z"] * row["lr_y_over_lr_z"], row["lr_z"]) for row in cells])
         lr_y, lr_z = np.repeat(rates, 100, axis=0).T
         ds = ss.train(

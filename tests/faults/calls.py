@@ -515,5 +515,5 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for whole in ("scansnap.report.page.reproduce", "scansnap.monitor.demo.train_demo"):
+    for whole in ("scansnap.report.reproduce.reproduce", "scansnap.monitor.demo.train_demo"):
         monkeypatch.setattr(whole, _never)

@@ -20,8 +20,8 @@ from rich.console import Console
 
 import scansnap as ss
 from scansnap.figures import attention_over_time
-from scansnap.figures.plain_text import plain
-from scansnap.figures.word_attention import draw_words
+from scansnap.figures.style import plain
+from scansnap.figures.text_attention import draw_pattern
 from scansnap.report.html import render
 from scansnap.runtime.errors import InputError, printable, unknown
 from scansnap.runtime.progress import progress_bar
@@ -73,7 +73,7 @@ def test_pictures_show_names_as_text(names: tuple[str, ...]) -> None:
 def test_the_words_of_a_text_are_drawn_as_text() -> None:
     words = np.array([name[:50] for name in HOSTILE_NAMES])
     figure = Figure(figsize=(4, 4))
-    draw_words(figure.subplots(), np.tril(np.ones((len(words), len(words)))), words, "step 0", inches=5.0)
+    draw_pattern(figure.subplots(), np.tril(np.ones((len(words), len(words)))), words, "step 0", inches=5.0)
     for form in ("png", "svg"):
         figure.savefig(io.BytesIO(), format=form, dpi=40)
 
@@ -170,14 +170,14 @@ def sources() -> list[Path]:
 
 
 def test_nothing_prints_but_the_helper() -> None:
-    """`cli/say.py` is the only way to a terminal: a new `print` elsewhere fails here."""
+    """`cli/console.py` is the only way to a terminal: a new `print` elsewhere fails here."""
     printing = {
         path.relative_to(SOURCE).as_posix()
         for path in sources()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     }
-    assert printing == {"cli/say.py"}
+    assert printing == {"cli/console.py"}
 
 
 def test_what_draws_names_uses_the_helper() -> None:
@@ -187,4 +187,4 @@ def test_what_draws_names_uses_the_helper() -> None:
     for path in (SOURCE / "figures").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         if names.search(text) and drawing.search(text):
-            assert re.search(r"import .*\b(plain|draw_words|heatmap)\b", text), path
+            assert re.search(r"import .*\b(plain|draw_pattern|heatmap)\b", text), path

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from scansnap.figures import catalog, syn_medium_runs
-from scansnap.figures.trend import Trend
+from scansnap.figures.recipe import Trend
 
 NUM_SEEDS = 6
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import xarray as xr
 
 import scansnap as ss
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.figures.statistics import rise
-from scansnap.figures.trend import Trend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 import scansnap as ss
 from scansnap.figures import attention_over_time
-from scansnap.figures.published import published
+from scansnap.figures.recipe import read_published
 from scansnap.figures.style import honest_axis
 from scansnap.results.story import stories
 
@@ -149,5 +149,5 @@ def test_refusals() -> None:
 
 
 def test_published_numbers_are_there() -> None:
-    assert len(published("figure_4_loss")) == 50
-    assert len(published("figure_6_entropy")) == 32
+    assert len(read_published("figure_4_loss")) == 50
+    assert len(read_published("figure_6_entropy")) == 32

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scansnap.figures import catalog
-from scansnap.figures.beyond import finite_data
+from scansnap.figures import catalog, finite_data
 
 
 def test_normalization(prepare, trends_of) -> None:

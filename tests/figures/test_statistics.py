@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from scansnap.figures.recipe import Trend
 from scansnap.figures.statistics import Family, band, exact, holm, majority, positive, rise, standard_error
-from scansnap.figures.trend import Trend
 
 
 def test_holm_by_hand() -> None:

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.figures import fig_7, fig_10, text_over_time, text_runs, word_attention
+from scansnap.figures import fig_7, fig_10, text_attention, text_runs
 from scansnap.runtime.errors import InputError
 from tests.small_text import SMALL, small_corpus
 
@@ -123,15 +123,15 @@ def test_figures_of_text_need_text() -> None:
 
 
 def test_words_stand_on_the_axes(run: Path) -> None:
-    dataset = word_attention.prepare(ss.load(run), steps=[0, 17, 40], layer=1, head=1, window=1)
+    dataset = text_attention.prepare_words(ss.load(run), steps=[0, 17, 40], layer=1, head=1, window=1)
     assert dataset["step"].values.tolist() == [0, 15, 40]
-    axes = word_attention.draw(dataset).axes
+    axes = text_attention.draw_words(dataset).axes
     assert [t.get_text() for t in axes[0].get_xticklabels()] == dataset["word"].values.tolist()
     assert [panel.get_title(loc="left") for panel in axes[:3]] == ["step 0", "step 15", "step 40"]
     assert axes[3].get_ylabel() == "attention (share)"
     drawn = np.ma.filled(axes[0].images[0].get_array(), 0.0)
     np.testing.assert_array_equal(drawn, np.tril(dataset["attention"].isel(step=0)))  # not its root, which is a scale
-    own = word_attention.of_text(run, "the old cat purrs")
+    own = text_attention.prepare_own_text(run, "the old cat purrs")
     assert own["word"].values.tolist() == ["the", "old", "cat", "purrs"]
     np.testing.assert_allclose(own["attention"].sum("key_position"), 1.0, atol=1e-6)
 
@@ -146,24 +146,24 @@ def test_words_stand_on_the_axes(run: Path) -> None:
 )
 def test_what_is_not_there_is_refused(run: Path, options: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        word_attention.prepare(ss.load(run), **options)
+        text_attention.prepare_words(ss.load(run), **options)
     with pytest.raises(InputError, match="the text has 1 tokens: give from 2 to 7"):
-        word_attention.of_text(run, "cat")
+        text_attention.prepare_own_text(run, "cat")
     with pytest.raises(InputError, match="layer is 5: this model has layers 0 to 1"):
-        word_attention.of_text(run, "the cat", layer=5)
+        text_attention.prepare_own_text(run, "the cat", layer=5)
 
 
 def test_a_run_over_time(run: Path) -> None:
-    dataset = text_over_time.prepare(ss.load(run))
+    dataset = text_attention.prepare_curves(ss.load(run))
     assert dataset["rate"].shape == (9, 2, 2)
     assert np.isnan(dataset["rate"][0]).all()
-    figure = text_over_time.draw(dataset)
+    figure = text_attention.draw_curves(dataset)
     assert len(figure.axes[1].lines) == 4
     assert figure.get_suptitle() == "A transformer on text; no pattern has frozen"
     own_model = ss.load(run).expand_dims(query=2)
-    assert text_over_time.prepare(own_model).attrs["title"] == "The (Y, Z) model on text"
+    assert text_attention.prepare_curves(own_model).attrs["title"] == "The (Y, Z) model on text"
     marked = dataset.copy(deep=True)
     marked["snap_step"][0, 0] = 20.0
-    assert "froze" in text_over_time.draw(marked).get_suptitle()
+    assert "froze" in text_attention.draw_curves(marked).get_suptitle()
     with pytest.raises(InputError, match="not a result of training on text"):
-        text_over_time.prepare(ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2))
+        text_attention.prepare_curves(ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=2))

@@ -17,12 +17,11 @@ from matplotlib.figure import Figure
 import scansnap as ss
 from scansnap.claims.claim import Verdict
 from scansnap.figures import catalog
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.trend import Trend
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.report import html
-from scansnap.report.headline import headline
-from scansnap.report.page import Link, render, reproduce
-from scansnap.report.reproduction import FigureResult, Reproduction, read_reproduction
+from scansnap.report.claims_page import short_name
+from scansnap.report.reproduce import Link, render, reproduce
+from scansnap.report.reproduction import PageFigure, Reproduction, headline, read_reproduction
 from tests.browser import in_browser
 from tests.explorer.test_page_looks import AXE, violations
 
@@ -52,23 +51,8 @@ def quick_recipe(name: str = "quick", *, holds: bool = True, words: str = "It gr
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
     """A page with a quick figure and three quick claims."""
-    steps: list[tuple[str, float]] = []
-    page = reproduce(
-        tmp_path_factory.mktemp("page"),
-        figures=[quick_recipe()],
-        claims=["lemma_6", "lemma_13", "remark_3_order"],
-        on_step=lambda what, share: steps.append((what, share)),
-    )
-    assert [what for what, _ in steps] == [
-        "figure quick, 1 of 1",
-        "claim 1 of 3",
-        "claim 2 of 3",
-        "claim 3 of 3",
-        "the page",
-    ]
-    assert steps == sorted(steps, key=lambda step: step[1])
-    assert (steps[0][1], steps[-1][1]) == (0.0, 1.0)
-    return page
+    folder = tmp_path_factory.mktemp("page")
+    return reproduce(folder, figures=[quick_recipe()], claims=["lemma_6", "lemma_13", "remark_3_order"])
 
 
 @cache
@@ -141,7 +125,7 @@ def test_links_arrive() -> None:
     assert "predicted <b>" in card
 
 
-def of(*verdicts: Verdict, figures: tuple[FigureResult, ...] = ()) -> Reproduction:
+def of(*verdicts: Verdict, figures: tuple[PageFigure, ...] = ()) -> Reproduction:
     return Reproduction(figures, verdicts, 1.0, "test")
 
 
@@ -191,9 +175,9 @@ def test_plain_questions_are_answered_by_what_was_found() -> None:
 
 def test_pictures_that_matter_are_described_with_what_fails() -> None:
     scan = headline(kept()).highlights[0]
-    assert "Does not hold here: " in scan.described
-    assert scan.described.endswith("Past t₀ the pattern is all but frozen.")
-    names = [html.short_name(verdict.claim) for verdict in kept().verdicts if verdict.id.startswith(("theorem", "cor"))]
+    assert "Does not hold here: " in scan.alt_text
+    assert scan.alt_text.endswith("Past t₀ the pattern is all but frozen.")
+    names = [short_name(verdict.claim) for verdict in kept().verdicts if verdict.id.startswith(("theorem", "cor"))]
     assert len(set(names)) == len(names)
 
 
@@ -222,9 +206,7 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     broken = replace(verdict, measurements=(replace(verdict.measurements[0], predicted=np.inf, measured=1 / 3),))
     recipe = catalog.recipe("9")
     trends = (Trend("It grows.", "above 0", np.nan, None, 0.5, holds=False, note="none", settled=False),)
-    Reproduction([FigureResult(recipe, trends, 1.5)], [broken], 2.0, "test", {"commit": "x"}).save(
-        tmp_path / "kept.json"
-    )
+    Reproduction([PageFigure(recipe, trends, 1.5)], [broken], 2.0, "test", {"commit": "x"}).save(tmp_path / "kept.json")
     again = read_reproduction(tmp_path / "kept.json")
     (measurement,) = again.verdicts[0].measurements
     assert np.isnan(measurement.predicted)

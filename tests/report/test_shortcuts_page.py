@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import scansnap as ss
-from scansnap.report.shortcuts_page import render_shortcuts, write_shortcuts_page
-from scansnap.report.shortcuts_words import visible
+from scansnap.report.shortcuts_page import render_shortcuts, visible, write_shortcuts_page
 from tests.browser import in_browser
 from tests.shortcuts.labelled_rows import rows
 

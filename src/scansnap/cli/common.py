@@ -54,7 +54,7 @@ def check_picture(picture: Path | None, record: Iterable[str] = DRAWN) -> None:
 
 def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Path:
     """Write a picture; if that fails, the error says where the `result` is."""
-    from scansnap.figures.picture import save_picture
+    from scansnap.figures.catalog import save_picture
 
     return save_picture(figure, target, "" if result is None else f"; the result is at {result}")
 

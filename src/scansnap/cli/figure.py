@@ -18,10 +18,7 @@ from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
 
 if TYPE_CHECKING:
-    import xarray as xr
-
-    from scansnap.figures.recipe import FigureRecipe
-    from scansnap.figures.trend import Trend
+    pass
 
 MARKS = {"holds": "✓", "not settled": "?", "fails": "✗"}
 FOR_TEXT = f"For {', '.join(catalog.TEXT)}"
@@ -65,9 +62,7 @@ def figure(
     recipe = catalog.recipe(name) if file is None else catalog.recipe_from(file, name)
     values = {"num_seeds": num_seeds, "text": text, "steps": steps, "device": device, "precision": precision}
     options = {option: value for option, value in values.items() if value is not None}
-    for option in options:
-        if not recipe.takes(option):
-            raise InputError(f"figure {name} does not use --{option.replace('_', '-')}: leave it out.")
+    recipe.check_options(*options)
     common.check_picture(picture)
     if store is not None and store.exists():
         raise InputError(f"--store is '{store}', which exists already: give another name.")
@@ -76,15 +71,14 @@ def figure(
 
     is_silent = json or recipe.takes("progress")  # figures from texts show the progress of each run
     with progress_bar(f"making figure {name}", None, False if is_silent else None):
-        dataset = recipe.make(**options)
-        trends = recipe.trends(dataset)
-        drawn = recipe.draw(dataset)
+        result = catalog.figure(recipe, **options)
+    dataset, trends, drawn = result.dataset, result.trends, result.picture
     pictures = (
         [common.save_picture(drawn, picture)] if picture else catalog.save(drawn, Path("results") / f"figure_{name}")
     )
     stored = save(dataset, store) if store else None
     if json:
-        echo(json_module.dumps(_as_dict(recipe, dataset, trends, pictures, stored), allow_nan=False))
+        echo(json_module.dumps(_as_dict(result, pictures, stored), allow_nan=False))
         return
     echo(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
     echo(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
@@ -125,8 +119,8 @@ def reproduce(
     The page is one file: open it in a browser, without a network.
     """
     from scansnap.claims.verify import select
-    from scansnap.report.page import NUM_SEEDS
-    from scansnap.report.page import reproduce as make_page
+    from scansnap.report.reproduce import NUM_SEEDS
+    from scansnap.report.reproduce import reproduce as make_page
     from scansnap.runtime.machine import has_torch
 
     names = [part.strip() for part in figures.split(",")] if figures else None
@@ -137,16 +131,14 @@ def reproduce(
     warn_of_compilation("training")
     warn_of_compilation("flow")
     began = time.perf_counter()
-    with progress_bar("reproducing the paper", 1.0) as show:
-        page = make_page(
-            output,
-            figures=names,
-            claims=claim_ids,
-            num_seeds=NUM_SEEDS if num_seeds is None else num_seeds,
-            text=text,
-            device=device,
-            on_step=lambda what, share: show(share, f"({what})"),
-        )
+    page = make_page(
+        output,
+        figures=names,
+        claims=claim_ids,
+        num_seeds=NUM_SEEDS if num_seeds is None else num_seeds,
+        text=text,
+        device=device,
+    )
     seconds = time.perf_counter() - began
     if json:
         echo(json_module.dumps({"page": str(page), "seconds": round(seconds, 1)}))
@@ -154,17 +146,17 @@ def reproduce(
     echo(f"page: {page}   ({seconds:.0f} s; open it in a browser; the figures are beside it as PNG and PDF)")
 
 
-def _as_dict(
-    recipe: FigureRecipe, dataset: xr.Dataset, trends: list[Trend], pictures: list[Path], stored: Path | None
-) -> dict[str, Any]:
+def _as_dict(result: catalog.FigureResult, pictures: list[Path], stored: Path | None) -> dict[str, Any]:
+    """The figure as plain data, for JSON."""
+    recipe = result.recipe
     return {
         "figure": recipe.name,
         "title": recipe.title,
         "statement": recipe.statement,
         "setting": recipe.setting,
-        "trends": [trend.as_dict() for trend in trends],
-        "numbers": catalog.numbers(dataset),
+        "trends": [trend.as_dict() for trend in result.trends],
+        "numbers": catalog.numbers(result.dataset),
         "pictures": [str(path) for path in pictures],
         "result": str(stored) if stored else None,
-        "seconds": dataset.attrs["seconds"],
+        "seconds": result.dataset.attrs["seconds"],
     }

@@ -83,7 +83,7 @@ def command(
     if table is not None:
         check_table(table)
     if page is not None:
-        from scansnap.report.claims_page import check_page
+        from scansnap.report.html import check_page
 
         check_page(page)
     allowed = [] if allow is None else _words(allow)
@@ -125,7 +125,7 @@ def _words(file: Path) -> list[str]:
 
 def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
     """What --fail-on names and is there."""
-    from scansnap.report.shortcuts_words import counted, visible
+    from scansnap.report.shortcuts_page import count_items, visible
 
     words = {
         "shortcut": ("shortcut", "that {are} not allowed", result.shortcuts),
@@ -144,19 +144,19 @@ def _why_failed(result: Shortcuts, failures: list[str]) -> list[str]:
     for name in failures:
         if name == "bad-rows":
             if result.remarks.num_left_out:
-                reasons.append(f"{counted(result.remarks.num_left_out, 'row')} left out")
+                reasons.append(f"{count_items(result.remarks.num_left_out, 'row')} left out")
             continue
         kind, which, findings = words[name]
         named = [visible(finding.word) for finding in findings if not finding.allowed]
         if named:
             listed = ", ".join(named[:NAMED]) + ", ..." * (len(named) > NAMED)
             which = which.format(are="is" if len(named) == 1 else "are")
-            reasons.append(f"{counted(len(named), kind)} {which}: {listed}")
+            reasons.append(f"{count_items(len(named), kind)} {which}: {listed}")
     return reasons
 
 
 def _print(result: Shortcuts, top: int) -> None:
-    from scansnap.report.shortcuts_words import ABOUT_SHORTCUTS, ABOUT_UNPROVEN, summary, words_of_outcomes
+    from scansnap.report.shortcuts_page import ABOUT_SHORTCUTS, ABOUT_UNPROVEN, outcomes_in_words, summary
 
     for sentence in summary(result):
         echo(sentence)
@@ -166,14 +166,14 @@ def _print(result: Shortcuts, top: int) -> None:
             _table(findings[:top])
         if len(findings) > top:
             echo(f"  {f'and {len(findings) - top:,} more' if top else f'{len(findings):,}'} (--top, --table)")
-    for sentence in words_of_outcomes(result):
+    for sentence in outcomes_in_words(result):
         echo(sentence)
     for sentence in result.remarks.sentences():
         echo(sentence)
 
 
 def _table(findings: tuple[Finding, ...]) -> None:
-    from scansnap.report.shortcuts_words import visible
+    from scansnap.report.shortcuts_page import visible
 
     names = [visible(finding.word) + (" (allowed)" if finding.allowed else "") for finding in findings]
     width = max(6, *(len(name) for name in names))

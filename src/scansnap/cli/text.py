@@ -111,7 +111,7 @@ def show(
     """Draw attention with the words on the axes: at several steps of training, or on words of your own."""
     common.check_picture(picture)
 
-    from scansnap.figures import word_attention
+    from scansnap.figures import text_attention
     from scansnap.results.store import load
     from scansnap.storage.sealed_folder import SealedFolder
 
@@ -124,11 +124,11 @@ def show(
         for name, value in (("--steps", steps), ("--window", window)):
             if value is not None:
                 raise InputError(f"both --text and {name} are given: your own words are shown at the last step.")
-        shown = word_attention.of_text(result, text, layer=layer, head=head)
+        shown = text_attention.prepare_own_text(result, text, layer=layer, head=head)
     else:
-        shown = word_attention.prepare(dataset, steps=at, layer=layer, head=head, window=window or 0)
+        shown = text_attention.prepare_words(dataset, steps=at, layer=layer, head=head, window=window or 0)
     target = picture or common.path_beside(result, "-words.png" if text is None else "-text.png")
-    drawn = common.save_picture(word_attention.draw(shown), target)
+    drawn = common.save_picture(text_attention.draw_words(shown), target)
     shown_steps = shown["step"].values.tolist()
     if json:
         echo(json_module.dumps({"picture": str(drawn), "shown_steps": shown_steps, **_facts(dataset)}, allow_nan=False))
@@ -148,11 +148,11 @@ def _of_steps(shown: list[int], asked: list[int] | None) -> str:
 
 
 def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, json: bool) -> None:
-    from scansnap.figures import text_over_time
+    from scansnap.figures import text_attention
 
     drawn = None
     if dataset.sizes["step"] > 1:
-        figure = text_over_time.draw(text_over_time.prepare(dataset))
+        figure = text_attention.draw_curves(text_attention.prepare_curves(dataset))
         drawn = common.save_picture(figure, picture or common.path_beside(path, ".png"), path)
     if json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}

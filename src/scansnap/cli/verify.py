@@ -82,10 +82,11 @@ def verify(
     from scansnap.claims.check import check_rates
     from scansnap.claims.verify import read_claims, select
     from scansnap.claims.verify import verify as check_claims
-    from scansnap.report.html import counted
+    from scansnap.report.claims_page import count_verdicts
 
     if page is not None:
-        from scansnap.report.claims_page import check_page, write_claims_page
+        from scansnap.report.claims_page import write_claims_page
+        from scansnap.report.html import check_page
 
         check_page(page)
     own_claims = None if claims_file is None else read_claims(claims_file)
@@ -111,7 +112,7 @@ def verify(
         plain = [verdict.as_dict() for verdict in verdicts]
         echo(json_module.dumps(plain[0] if len(names) == 1 else plain, allow_nan=False))
     elif not names:
-        echo(f"{counted(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
+        echo(f"{count_verdicts(verdicts)} ({sum(verdict.seconds for verdict in verdicts):.0f} s)")
         if claims_file is None:
             echo(_categories(verdicts))
         own = "" if claims_file is None else f" --from {claims_file}"

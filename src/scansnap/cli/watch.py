@@ -127,7 +127,7 @@ def demo(
     word before.
     """
     from scansnap.monitor.demo import most_inductive, story, train_demo
-    from scansnap.report.claims_page import check_page
+    from scansnap.report.html import check_page
 
     check_page(page)
     if store is not None and store.exists():

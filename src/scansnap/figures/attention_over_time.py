@@ -17,15 +17,20 @@ import json
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 
-from scansnap.figures.heatmap import NAME, heatmap
-from scansnap.figures.plain_text import plain
-from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide
+from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide, plain
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
 from scansnap.results.story import of_all_runs, stories
 from scansnap.runtime.errors import InputError
+
+TOKEN_NAME = 24
+"""The largest number of characters in the name of a token."""
+
+UPPER_KINDS = ("distinct", "favored")
+"""The kinds of tokens that are drawn above the others."""
 
 MOST_CLASSES = 4
 """The most panels; of more classes the first few are shown, and the title says so."""
@@ -137,7 +142,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     height = above + rows * (PANEL + GAP) - GAP + BELOW
     figure = Figure(figsize=(WIDTH, height))
     inside = {"top": 1 - above / height, "bottom": BELOW / height, "hspace": GAP / PANEL}
-    left = (0.45 + CHARACTER * max(len(plain(name, NAME)) for name in dataset["token_name"].values)) / WIDTH
+    left = (0.45 + CHARACTER * max(len(plain(name, TOKEN_NAME)) for name in dataset["token_name"].values)) / WIDTH
     right = 0.625
     maps = figure.add_gridspec(rows, 1, left=left, right=right, **inside)
     curves = figure.add_gridspec(rows, 1, left=0.76, right=0.985, **inside)
@@ -272,3 +277,46 @@ def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str, lo
 
 def _time_label(axis: str) -> str:
     return "updates" if axis == "step" else "time (expected batch-1 steps)"
+
+
+def heatmap(
+    axes: Axes,
+    attention: xr.DataArray,
+    axis: str,
+    top: float | Normalize,
+    *,
+    log: bool | None = None,
+    name_kinds: bool = True,
+) -> QuadMesh:
+    """Draw the tokens of one class against time, common tokens below, distinct or favored ones above.
+
+    `attention` has the dimensions `token` and `axis` and the coordinates `token_kind` and `token_name`; tokens without
+    attention are left out.  `top` is the value of the brightest color, or how values become colors.  Time is
+    logarithmic, and leaves out its zero, in flows and where `log` says so.
+    """
+    present = (attention > 0).any(axis).values
+    order = np.lexsort((np.arange(attention.sizes["token"]), np.isin(attention["token_kind"].values, UPPER_KINDS)))
+    order = order[present[order]]
+    values = attention.isel(token=order).transpose("token", axis).values
+    times = attention[axis].values.astype(float)
+    if log or (log is None and axis == "time"):
+        values, times = values[:, times > 0], times[times > 0]
+        axes.set_xscale("log")
+        label_powers(axes.xaxis, times)
+    norm = Normalize(0.0, top) if isinstance(top, float) else top
+    image = axes.pcolormesh(
+        times, np.arange(len(order)), values, cmap="cividis", norm=norm, shading="nearest", rasterized=True
+    )
+    kinds = attention["token_kind"].values[order]
+    for kind in dict.fromkeys(kinds) if name_kinds else ():
+        rows = np.flatnonzero(kinds == kind)
+        if len(rows):
+            axes.text(1.01, rows.mean(), kind, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+            if rows[0]:
+                axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
+    named = np.arange(len(order))[:: -max(1, len(order) // 10)]  # from above, where the winners are
+    names = [plain(name, TOKEN_NAME) for name in attention["token_name"].values[order][named]]
+    axes.set_yticks(named, names, fontsize=7)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_ylabel("token", fontsize=9)
+    return image

@@ -1,18 +1,20 @@
-"""The figures of this package by name, and those of a user's file; a figure's module is imported when it is needed."""
+"""The figures of this package by name, and those of a user's file: `ss.figure` makes one.
+
+A figure's module is imported when it is needed.  A new figure needs its module and one line here.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from scansnap.figures.picture import save_picture
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend
 from scansnap.runtime.errors import InputError, unknown
-from scansnap.validation.user_code import run_user_file
+from scansnap.validation.validate import validated
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -26,14 +28,14 @@ SYNTHETIC = {
     "6": "fig_6",
     "8": "fig_8",
     "9": "fig_9",
-    "11": "fig_11",
-    "12": "fig_12",
-    "normalization": "beyond.normalization",
-    "optimizers": "beyond.optimizers",
-    "finite_data": "beyond.finite_data",
-    "heads": "beyond.heads",
-    "layers": "beyond.layers",
-    "phase_diagram": "beyond.phase_diagram",
+    "11": "recall",
+    "12": "recall",
+    "normalization": "normalization",
+    "optimizers": "optimizers",
+    "finite_data": "finite_data",
+    "heads": "heads",
+    "layers": "layers",
+    "phase_diagram": "snap_times",
 }
 """The modules of the figures made from runs of `train` and `flow` and from formulas."""
 
@@ -57,17 +59,64 @@ BEYOND = tuple(name for name in MODULES if not name.isdigit())
 ENDINGS = (".png", ".pdf")
 
 
+@dataclass(frozen=True)
+class FigureResult:
+    """A figure that `figure` made.
+
+    >>> result = ss.figure("8")
+    >>> [trend.verdict for trend in result.trends if trend.statement == "The gap goes to zero."]
+    ['holds']
+    """
+
+    recipe: FigureRecipe  # its title, its statement and how it is made
+    dataset: xr.Dataset  # all numbers that are drawn
+    trends: list[Trend]  # the tests of its statements
+    picture: Figure  # a matplotlib figure
+
+
+@validated
+def figure(name: str | FigureRecipe, **options: object) -> FigureResult:
+    """Make a figure of the paper, one beyond it or your own from new runs, and test what it should show.
+
+    Parameters
+    ----------
+    name : str or FigureRecipe
+        The figure's number in the paper, as "6" or "fig_6", a name such as "heads", or a recipe of your own.
+    **options
+        Options of this figure: `num_seeds` of figures of runs; `text`, `steps`, `device` and `precision` of figures
+        that train on a text.
+
+    Returns
+    -------
+    FigureResult
+        The numbers as a Dataset, the picture as a matplotlib Figure, and the tests of the figure's statements.
+
+    Examples
+    --------
+    >>> result = ss.figure("8")
+    >>> result.recipe.title
+    'Growth of the decoder step by step and in continuous time'
+    >>> result.picture.savefig("figure_8.png")
+    """
+    made = recipe(name)
+    dataset = made.make(**options)
+    return FigureResult(made, dataset, made.trends(dataset), made.draw(dataset))
+
+
 def recipe(figure: str | FigureRecipe) -> FigureRecipe:
     """The figure of this package with that name; a recipe is returned as it is."""
     if isinstance(figure, FigureRecipe):
         return figure
-    if figure not in MODULES:
+    name = figure.removeprefix("fig_")
+    if name not in MODULES:
         raise unknown("figure", figure, MODULES)
-    return _recipes(import_module(f"scansnap.figures.{MODULES[figure]}"))[figure]
+    return _recipes(import_module(f"scansnap.figures.{MODULES[name]}"))[name]
 
 
 def recipe_from(file: Path, name: str) -> FigureRecipe:
     """The figure with that name in a user's Python file."""
+    from scansnap.validation.user_code import run_user_file
+
     recipes = _recipes(run_user_file(file))
     if not recipes:
         raise InputError(f"{file} holds no figure: assign a FigureRecipe to a name at its top level.")
@@ -87,6 +136,8 @@ def heading(name: str) -> str:
 
 def numbers(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
     """The numbers drawn, as plain data: variables without the dimension `seed`, with their axes; None if not finite."""
+    import numpy as np
+
     variables = {}
     for name, values in dataset.data_vars.items():
         if "seed" not in values.dims:
@@ -101,3 +152,20 @@ def numbers(dataset: xr.Dataset) -> dict[str, dict[str, Any]]:
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem`.png for the screen and `stem`.pdf for print."""
     return [save_picture(figure, stem.with_name(stem.name + ending)) for ending in ENDINGS]
+
+
+def save_picture(figure: Figure, target: Path, where: str = "") -> Path:
+    """Write a matplotlib figure atomically; the ending of the file name decides the format.
+
+    `where` ends the message of an error.
+    """
+    draft = target.with_name(f".{target.name}.new")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(draft, dpi=150, format=target.suffix[1:].lower())
+        draft.replace(target)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # if the folder is a file, there is no draft
+            draft.unlink()
+        raise InputError(f"cannot write the picture {target}: {error.strerror or error}{where}.") from None
+    return target

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from scansnap.claims.check import ROLES, Curve, Measurement
 from scansnap.claims.claim import Verdict
-from scansnap.figures.plain_text import plain
-from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, mathtext, plain_ticks, wrapped
+from scansnap.figures.style import COLORS, LINES, MARKERS, honest_axis, label, mathtext, plain, plain_ticks, wrapped
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.formulas import readable
 

@@ -12,12 +12,10 @@ from matplotlib.figure import Figure
 
 from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
-from scansnap.figures.described import described
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
 from scansnap.figures.statistics import Family
 from scansnap.figures.style import label, line, log_axis
 from scansnap.figures.text_runs import mean_over_heads
-from scansnap.figures.trend import Trend
 
 RATES = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 PASSES = 3
@@ -57,7 +55,7 @@ def prepare(
     )
     dataset["course"] = (("lr", "seed", "record"), course)
     dataset["entropy"].attrs["units"] = "nats"
-    return described(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)})
+    return attach_options(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)})
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -26,11 +26,9 @@ from scansnap import theory
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
-from scansnap.figures.described import configuration, described
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options
 from scansnap.figures.statistics import LEVEL, Family, band, enough_seeds, rise, standard_error
 from scansnap.figures.style import KINDS, draw_band, label, legend
-from scansnap.figures.trend import Trend
 from scansnap.results.measure import rate_of_change
 
 STAGES = ("start", "fastest", "snap", "end")
@@ -100,7 +98,7 @@ def prepare(*, num_seeds: int = 100, lr_y: float = 1.0, lr_z: float = 1.0) -> xr
         attrs={"scan_end": scanned, "snap_start": snapped},
     )
     dataset["speed_band"] = band(dataset["speed"])
-    return described(dataset, {**setting, **configuration(runs)})
+    return attach_options(dataset, {**setting, **read_options(runs)})
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -20,11 +20,9 @@ from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
-from scansnap.figures.described import described
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
-from scansnap.figures.trend import Trend
 from scansnap.theory.overlap import Form
 
 SOURCES = {
@@ -78,7 +76,7 @@ def prepare(*, lr_y: Sequence[float] = (0.5, 1.0, 2.0, 5.0), lr_z: float = 0.5) 
             "snap_start": ("lr_y", theory.snap_start(**setting, lr_y=rates)),
         },
     )
-    return described(dataset, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share})
+    return attach_options(dataset, {**setting, "lr_y": rates.tolist(), "lr_z": lr_z, "share": share})
 
 
 def draw(dataset: xr.Dataset) -> Figure:

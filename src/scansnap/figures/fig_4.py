@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED, SYN_SMALL
-from scansnap.figures.described import configuration, described
-from scansnap.figures.heatmap import heatmap
-from scansnap.figures.published import published
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.setting import in_words, sweep_of
+from scansnap.figures.attention_over_time import heatmap
+from scansnap.figures.recipe import (
+    FigureRecipe,
+    Trend,
+    attach_options,
+    read_options,
+    read_published,
+    setting_in_words,
+    sweep_setting,
+)
 from scansnap.figures.statistics import band, enough_seeds, majority, rise
 from scansnap.figures.style import draw_band, honest_axis, label, legend
-from scansnap.figures.trend import Trend
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.lr_y for name in ("syn-small", "syn-small-fast-decoder")])
 
@@ -32,15 +36,17 @@ LEARNED = 0.1
 def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     """`loss` (lr_y, seed, step), `entropy` (.., class), `attention` (.., class, token), and the `published_loss`."""
     num_seeds = enough_seeds(num_seeds)
-    runs = sweep_of(syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=("loss", "entropy", "attention"))
-    rows = published("figure_4_loss")
+    runs = sweep_setting(
+        syn_small(), SYN_SMALL, lr_y=LR_Y, seeds=range(num_seeds), record=("loss", "entropy", "attention")
+    )
+    rows = read_published("figure_4_loss")
     dataset = runs.squeeze(("layer", "head"), drop=True).assign_coords(
         iteration=[int(row["iteration"]) for row in rows]
     )
     dataset["published_loss"] = ("iteration", [row["loss"] for row in rows], {"units": "nats"})
     dataset["loss_band"] = band(dataset["loss"])
     dataset["entropy_band"] = band(dataset["entropy"].mean("class"))
-    return described(dataset, configuration(runs))
+    return attach_options(dataset, read_options(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -147,7 +153,8 @@ FIGURE = FigureRecipe(
         "faster to attention that is less sparse."
     ),
     setting=(
-        f"Syn-Small (M = 34), SGD with momentum {SYN_SMALL.momentum:g}, η_Z = 1, η_Y = 1 and 10, {in_words(SYN_SMALL)}"
+        f"Syn-Small (M = 34), SGD with momentum {SYN_SMALL.momentum:g}, η_Z = 1, η_Y = 1 and 10, "
+        f"{setting_in_words(SYN_SMALL)}"
     ),
     prepare=prepare,
     draw=draw,

@@ -19,13 +19,10 @@ from numpy.typing import NDArray
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import PUBLISHED
-from scansnap.figures.described import configuration, described
-from scansnap.figures.heatmap import heatmap
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.setting import in_words, sweep_of
+from scansnap.figures.attention_over_time import heatmap
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm
 from scansnap.figures.style import COLORS, label
-from scansnap.figures.trend import Trend
 
 ADAM = PUBLISHED["syn-small-adam"].options
 SHUFFLES = 9999
@@ -40,7 +37,7 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
     """
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    runs = sweep_of(
+    runs = sweep_setting(
         classes, ADAM, lr_z=list(rates), lr_y_over_lr_z=1.0, seeds=range(num_seeds), record=("attention",)
     ).rename(lr_z="rate")
     first_class = runs["attention"].isel({"class": 0, "layer": 0, "head": 0}, drop=True)
@@ -50,7 +47,7 @@ def prepare(*, num_seeds: int = 100, rates: Sequence[float] = (0.1, 0.5, 1.0)) -
     final = dataset["attention"].isel(step=-1)
     dataset["final_mean"], dataset["final_spread"] = final.mean("seed"), final.std("seed", ddof=1)
     dataset["won"] = (final.argmax("token") == xr.DataArray(np.arange(final.sizes["token"]), dims="token")).mean("seed")
-    return described(dataset, configuration(runs))
+    return attach_options(dataset, read_options(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -182,7 +179,7 @@ FIGURE = FigureRecipe(
     name="5",
     title="Attention of Syn-Small over training with Adam",
     statement="With Adam, different learning rates steer attention toward different subsets of the distinct tokens.",
-    setting=f"Syn-Small, Adam, η_Y = η_Z = 0.1, 0.5 and 1, {in_words(ADAM)}; first class",
+    setting=f"Syn-Small, Adam, η_Y = η_Z = 0.1, 0.5 and 1, {setting_in_words(ADAM)}; first class",
     prepare=prepare,
     draw=draw,
     trends=trends,

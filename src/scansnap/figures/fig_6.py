@@ -18,13 +18,10 @@ from scipy import stats
 
 from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures import syn_medium_runs
-from scansnap.figures.described import configuration, described
-from scansnap.figures.published import published
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, read_published
 from scansnap.figures.statistics import standard_error
 from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
 from scansnap.figures.syn_medium_runs import neighbors, queries
-from scansnap.figures.trend import Trend
 
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
 THRESHOLD = 2.0
@@ -43,7 +40,7 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     dataset["error"] = (dims, standard_error(dataset["entropy"].transpose(..., "seed").values))
     for name in ("published_mean", "published_error"):
         dataset[name] = xr.full_like(dataset["mean"], np.nan)
-    for row in published("figure_6_entropy"):
+    for row in read_published("figure_6_entropy"):
         place = {name: row[name] for name in dims}
         dataset["published_mean"].loc[place] = row["entropy_mean"]
         dataset["published_error"].loc[place] = row["entropy_std"] / np.sqrt(row["seeds"])
@@ -52,7 +49,7 @@ def prepare(*, num_seeds: int = 10, runs: xr.Dataset | None = None) -> xr.Datase
     )
     for name in ("mean", "error", "published_mean", "published_error"):
         dataset[name].attrs["units"] = "nats"
-    return described(dataset, configuration(runs))
+    return attach_options(dataset, read_options(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:

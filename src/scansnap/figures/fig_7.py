@@ -18,13 +18,11 @@ from matplotlib.figure import Figure
 
 from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
-from scansnap.figures.described import described
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
 from scansnap.figures.statistics import exact, rise
 from scansnap.figures.style import COLORS, label, legend, line
+from scansnap.figures.text_attention import color_bar, draw_pattern
 from scansnap.figures.text_runs import mean_over_heads
-from scansnap.figures.trend import Trend
-from scansnap.figures.word_attention import color_bar, draw_words
 from scansnap.results.snap import find_snap
 
 LAYERS = (1, 3)
@@ -56,7 +54,7 @@ def prepare(
     ]
     runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
     text_runs.refuse_diverged(runs)
-    return described(_gathered(runs, num_seeds), {**common, "corpus": corpus.name, "num_seeds": num_seeds})
+    return attach_options(_gathered(runs, num_seeds), {**common, "corpus": corpus.name, "num_seeds": num_seeds})
 
 
 def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:
@@ -104,7 +102,7 @@ def draw(dataset: xr.Dataset) -> Figure:
             axes = patterns.add_subplot(grid[i, j])
             pattern = dataset["attention"].isel(layers=i, shown=j).values[:WORDS, :WORDS]
             words = dataset["word"].values[:WORDS]
-            image = draw_words(axes, pattern, words, f"{_model(layers)}, step {int(step):,}", inches=2.2)
+            image = draw_pattern(axes, pattern, words, f"{_model(layers)}, step {int(step):,}", inches=2.2)
             if j:
                 axes.set_yticks([])
             if not i:

@@ -13,11 +13,9 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from scansnap import theory
-from scansnap.figures.described import described
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
-from scansnap.figures.trend import Trend
 
 FINE = 20
 """The number of points of the smooth curve in each update."""
@@ -43,7 +41,7 @@ def prepare(
         },
         coords={"lr_y": rates, "step": updates, "time": ("time", fine, {"units": "updates of one class"})},
     )
-    return described(dataset, {"lr_y": rates.tolist(), "vocab_size": vocab_size, "steps": steps}).assign_attrs(
+    return attach_options(dataset, {"lr_y": rates.tolist(), "vocab_size": vocab_size, "steps": steps}).assign_attrs(
         vocab_size=vocab_size
     )
 

@@ -16,11 +16,9 @@ from matplotlib.figure import Figure
 
 from scansnap import theory
 from scansnap.data.synthetic import single_common
-from scansnap.figures.described import described
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import COLORS, label, legend, line
-from scansnap.figures.trend import Trend
 from scansnap.theory.overlap import Form
 from scansnap.theory.phases import ConstantForm
 
@@ -70,7 +68,7 @@ def prepare(*, rates: Sequence[float] = (1.0, 2.0, 4.0, 8.0), vocab_size: int = 
         },
     )
     options = {"rates": lr.tolist(), "vocab_size": vocab_size, "num_classes": num_classes, "overlap": overlap}
-    return described(dataset, options).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
+    return attach_options(dataset, options).assign_attrs(vocab_size=vocab_size, num_classes=num_classes)
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -54,9 +54,9 @@ def text(result: xr.Dataset) -> Figure:
     >>> corpus = ss.read_corpus("example")
     >>> figure = ss.plot.text(ss.train_text(corpus, steps=4, width=8, feed_forward=8, record_every=1))
     """
-    from scansnap.figures import text_over_time
+    from scansnap.figures import text_attention
 
-    return text_over_time.draw(text_over_time.prepare(result))
+    return text_attention.draw_curves(text_attention.prepare_curves(result))
 
 
 @validated
@@ -79,6 +79,7 @@ def words(
     >>> run = ss.train_text(ss.read_corpus("example"), steps=4, width=8, feed_forward=8, record_every=1)
     >>> figure = ss.plot.words(run, steps=[0, 4])
     """
-    from scansnap.figures import word_attention
+    from scansnap.figures import text_attention
 
-    return word_attention.draw(word_attention.prepare(result, steps=steps, layer=layer, head=head, window=window))
+    shown = text_attention.prepare_words(result, steps=steps, layer=layer, head=head, window=window)
+    return text_attention.draw_words(shown)

@@ -1,4 +1,4 @@
-"""Recall of distinct tokens against a threshold, which Figures 11 and 12 show.
+"""Figures 11 and 12: recall of distinct tokens against a threshold, changing eta_Y/eta_Z (11) and eta_Z (12).
 
 Recall is the share of all distinct tokens, over classes and runs, whose value is above a threshold near 1/M.  Appendix
 G speaks of the softmax values of each query, which can be read in two ways:
@@ -26,13 +26,10 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from scansnap.figures import syn_medium_runs
-from scansnap.figures.described import configuration, described
-from scansnap.figures.published import published
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, read_published
 from scansnap.figures.statistics import LEVEL, standard_error
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.syn_medium_runs import neighbors, queries
-from scansnap.figures.trend import Trend
 
 READINGS = {"softmax": "softmax of $z_m$", "attention": "attention $c_n$"}
 NAMES = {"lr_z": "η_Z", "lr_y_over_lr_z": "η_Y/η_Z"}
@@ -103,7 +100,7 @@ def prepare_recall(runs: xr.Dataset) -> xr.Dataset:
             "descent": (dims, -(recall.values @ centered) / (centered @ centered), {"units": "recall per 1/M"}),
         }
     )
-    return described(dataset, configuration(runs))
+    return attach_options(dataset, read_options(runs))
 
 
 def _recall(values: xr.DataArray) -> xr.DataArray:
@@ -140,7 +137,7 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
 
 def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
     """Whether recall descends faster where the published entropy of Figure 6 is higher, in each reading."""
-    rows = published("figure_6_entropy")
+    rows = read_published("figure_6_entropy")
     tested = []
     for name, words in WORDS.items():
         descent = dataset["descent"].sel(reading=name).mean("seed")
@@ -163,8 +160,8 @@ def entropy_trends(dataset: xr.Dataset) -> list[Trend]:
                 None,
                 max(p for _, p in by_query.values()),
                 all(p <= LEVEL for _, p in by_query.values()),
-                f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test of "
-                "Spearman's coefficient",
+                f"least rank correlation over 16 published cells for each number of queries ({shown}); one-sided test "
+                "of Spearman's coefficient",
             )
         )
     return tested
@@ -176,3 +173,9 @@ def descent_trends(dataset: xr.Dataset, along: str, *, falls: bool, statement: s
         neighbors(dataset["descent"].sel(reading=name), along, falls=falls).trend(f"{statement} ({words}).")
         for name, words in WORDS.items()
     ]
+
+
+FIGURE_11 = recall_figure(
+    "11", along="lr_y_over_lr_z", fixed=1.0, slower="A smaller η_Y/η_Z", falls=False, more_trends=entropy_trends
+)
+FIGURE_12 = recall_figure("12", along="lr_z", fixed=2.0, slower="A larger η_Z", falls=True)

@@ -1,4 +1,4 @@
-"""What a figure says and how it is made, for the figures of this package and for a user's own.
+"""What a figure is made of: a recipe, tests of its statements, the setting of its runs and published numbers.
 
 A Python file that assigns a recipe to a name at its top level,
 
@@ -9,21 +9,66 @@ can be run with `scansnap figure --from that_file.py mine`.  Every figure of thi
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scansnap.runtime.errors import InputError
+from scansnap.runtime.errors import InputError, number_text
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-    from scansnap.figures.trend import Trend
+    from scansnap.dynamics.options import TrainOptions
+    from scansnap.dynamics.sweep import SweepClasses
+
+RATES = ("lr_z", "lr_y", "lr_y_over_lr_z")
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A statement about a figure with the result of a test that can fail.
+
+    >>> ss.Trend("It grows.", "above 0", 1.0, None, None, holds=True, note="exact").verdict
+    'holds'
+    """
+
+    statement: str  # what the paper says, in our words
+    expected: str  # what `measured` should be
+    measured: float
+    standard_error: float | None  # None where nothing is random
+    p_value: float | None  # of the test that `note` names; None where nothing is random
+    holds: bool
+    note: str  # the test, its sample size, and the exceptions by name
+    settled: bool = True  # False where more seeds are needed: it does not hold, but nothing significant contradicts it
+
+    @property
+    def verdict(self) -> str:
+        """Holds, fails, or not settled."""
+        return "holds" if self.holds else "fails" if self.settled else "not settled"
+
+    @property
+    def measured_text(self) -> str:
+        """The measured value with its standard error, if it has one."""
+        has_error = self.standard_error is not None and math.isfinite(self.standard_error)
+        return number_text(self.measured, ".4g") + (f" ± {self.standard_error:.2g}" if has_error else "")
+
+    @property
+    def p_text(self) -> str:
+        """The p-value, empty if there is none."""
+        return "" if self.p_value is None else number_text(self.p_value, ".2g")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        values = {**asdict(self), "verdict": self.verdict}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +96,12 @@ class FigureRecipe:
         """Whether `prepare` has that option; a figure made from formulas alone has no `num_seeds`."""
         return option in signature(self.prepare).parameters
 
+    def check_options(self, *names: str) -> None:
+        """Refuse options that `prepare` does not have."""
+        for name in names:
+            if not self.takes(name):
+                raise InputError(f"figure {self.name} does not use {name}: leave it out.")
+
     def make(self, **options: object) -> xr.Dataset:
         """The dataset of `prepare` with the attributes of a result.
 
@@ -58,9 +109,44 @@ class FigureRecipe:
         """
         from scansnap.results.dataset import attributes
 
+        self.check_options(*options)
         began = time.perf_counter()
         dataset = self.prepare(**options)
         seconds = time.perf_counter() - began + getattr(options.get("runs"), "attrs", {}).get("seconds", 0.0)
-        stated = json.loads(dataset.attrs["options"]) if "options" in dataset.attrs else options
-        words = {**stated, "record": [str(name) for name in dataset.data_vars]}
-        return dataset.assign_attrs(attributes("figure", self.title, words, seconds=round(seconds, 3)))
+        used = read_options(dataset) if "options" in dataset.attrs else options
+        recorded = {**used, "record": [str(name) for name in dataset.data_vars]}
+        return dataset.assign_attrs(attributes("figure", self.title, recorded, seconds=round(seconds, 3)))
+
+
+def read_options(dataset: xr.Dataset) -> dict[str, Any]:
+    """The options that a result or a figure's dataset was made with."""
+    options: dict[str, Any] = json.loads(dataset.attrs["options"])
+    return options
+
+
+def attach_options(dataset: xr.Dataset, options: Mapping[str, Any]) -> xr.Dataset:
+    """`dataset` with the options it was made with among its attributes; `FigureRecipe.make` adds the others."""
+    return dataset.assign_attrs(options=json.dumps(dict(options)))
+
+
+def sweep_setting(classes: SweepClasses, setting: TrainOptions, **changes: Any) -> xr.Dataset:
+    """Sweep a setting with some of its options changed; those given as lists, and the seeds, are dimensions."""
+    from scansnap.dynamics.sweep import sweep
+    from scansnap.validation.checks import is_list
+
+    result = sweep(classes, setting, **changes, progress=False)
+    rates = {"lr_z": setting.lr_z, "lr_y": setting.lr_y, **changes}
+    return result.squeeze([rate for rate in RATES if rate in result.dims and not is_list(rates[rate])], drop=True)
+
+
+def setting_in_words(setting: TrainOptions) -> str:
+    """The setting's batches, start and length in words: `batch 128, T = 128, zero start, 100 updates`."""
+    start = "zero start" if setting.init == "zeros" else "start uniform in ±1/√M"
+    return f"batch {setting.batch_size}, T = {setting.seq_len:g}, {start}, {setting.steps} updates"
+
+
+def read_published(name: str) -> list[dict[str, float]]:
+    """The rows of `published/name.csv`: numbers from the paper and its authors' logs, with the source in the file."""
+    text = files("scansnap.figures").joinpath("published", f"{name}.csv").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(lines)]

@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from scansnap.figures.trend import Trend
+from scansnap.figures.recipe import Trend
 from scansnap.validation.checks import integer
 
 LEVEL = 0.05

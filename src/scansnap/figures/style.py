@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scansnap.runtime.errors import printable
 from scansnap.runtime.formulas import RAISED, SYMBOL, readable, unwrapped
 
 if TYPE_CHECKING:
@@ -42,6 +43,18 @@ def label(axes: Axes, x: str = "", y: str = "", title: str = "") -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3)
+
+
+LONGEST_NAME = 40
+"""Characters of a name; a longer one would push the picture out of its frame."""
+
+
+def plain(name: object, most: int = LONGEST_NAME) -> str:
+    """A user's name as text for a picture: in one line, cut if it is long.
+
+    Dollar signs are escaped, because matplotlib would typeset what is between two of them.
+    """
+    return printable(str(name), most).replace("$", r"\$")
 
 
 LEAST_SPAN = 0.1

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_MEDIUM
-from scansnap.figures.described import described
-from scansnap.figures.setting import in_words, sweep_of
+from scansnap.figures.recipe import attach_options, setting_in_words, sweep_setting
 from scansnap.figures.statistics import Family, enough_seeds
 
 QUERIES = (1, 3, 5, 10)
@@ -30,7 +29,7 @@ RATES = {"lr_z": (0.5, 1.0, 2.0, 3.0), "lr_y_over_lr_z": (1.0, 2.0, 5.0, 10.0)}
 CELL = ("num_query", *RATES, "seed")
 SETTING = (
     f"Syn-Medium, 1, 3, 5, 10 queries with 2 next tokens each, SGD with momentum {SYN_MEDIUM.momentum:g}, η_Z = 0.5, "
-    f"1, 2, 3, η_Y/η_Z = 1, 2, 5, 10, {in_words(SYN_MEDIUM)}"
+    f"1, 2, 3, η_Y/η_Z = 1, 2, 5, 10, {setting_in_words(SYN_MEDIUM)}"
 )
 
 
@@ -45,12 +44,12 @@ def make(*, num_seeds: int = 10) -> xr.Dataset:
     dataset = xr.concat(parts, xr.DataArray(list(QUERIES), dims="num_query", name="num_query"), join="outer")
     dataset = dataset.assign_coords(vocab_size=("num_query", [syn_medium(num_query=q).vocab_size for q in QUERIES]))
     options = {**SYN_MEDIUM.to_dict(), "num_query": QUERIES, **RATES, "num_seeds": num_seeds}
-    return described(dataset.transpose(*CELL, ...), options).assign_attrs(seconds=time.perf_counter() - began)
+    return attach_options(dataset.transpose(*CELL, ...), options).assign_attrs(seconds=time.perf_counter() - began)
 
 
 def _cells(classes: SequenceClasses, num_seeds: int) -> xr.Dataset:
     """All cells with one number of queries."""
-    runs = sweep_of(
+    runs = sweep_setting(
         classes,
         SYN_MEDIUM,
         **RATES,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +44,9 @@ def trainings(
         raise InputError(
             f"figures are made by one process, but there are {process_count()}: start the command without a launcher."
         )
-    stores = folder is not None and find_spec("zarr") is not None
     for setting in settings:
         name = store_name(corpus.name, {**setting, "corpus": corpus.fingerprint})
-        store = folder / name if stores and folder is not None else None
+        store = None if folder is None else folder / name
         yield text_training(corpus, text_options(setting), store=store)
 
 

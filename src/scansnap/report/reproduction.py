@@ -1,29 +1,96 @@
-"""What a reproduction found: the tests of every figure and the verdict on every claim, to be kept in a small file.
+"""What a reproduction found: the tests of every figure, the verdict on every claim, and both in short.
 
-The words, of which each has one place in the code, are not kept; nor are pictures.
+`Reproduction.save` keeps the numbers in a small file, without pictures and texts.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from scansnap.claims.check import Measurement
-from scansnap.claims.claim import Verdict
-from scansnap.claims.verify import select
-from scansnap.figures import catalog
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.trend import Trend
+from scansnap.claims.claim import CATEGORIES, FAILS, Category, Verdict
+from scansnap.claims.verify import paper_claims, select
+from scansnap.figures import catalog, fig_2
+from scansnap.figures.recipe import FigureRecipe, Trend
+from scansnap.report.claims_page import MARKS
 from scansnap.results.provenance import provenance
+from scansnap.runtime.formulas import readable
+
+MAIN_POINTS = (
+    (
+        "Scan",
+        "2",
+        {
+            "theorem_2": "Distinct tokens gain attention at all times, and a single common token loses it.",
+            "corollary_2": "With symmetric classes of one query all common tokens lose attention.",
+        },
+    ),
+    (
+        "Snap",
+        "3",
+        {
+            "theorem_4": r"Attention moves like $\ln t$ up to a time $t'_0$ and like $\ln \ln t$ from $t_0$ on, and "
+            "gets as far as the formula says.",
+            "winner_takes_all": "Attention does not become winner-takes-all, although its logits grow without bound.",
+        },
+    ),
+    (
+        "The rates",
+        "6",
+        {
+            "section_6_a": r"A larger rate $\eta_Y$ of the decoder leads to an earlier $t_0$.",
+            "section_6_c": r"At the same rate $\eta_Z$ of attention a smaller $\eta_Y$ leads to sparser attention.",
+        },
+    ),
+)
+"""The paper's main points: each with the figure that shows it and the claims that state it, in plain words."""
+
+ANSWERS = (
+    (
+        "Does attention scan?",
+        (fig_2.SUPPRESSED, fig_2.AHEAD),
+        "Yes: common tokens lose, and the distinct token that was ahead takes over.",
+        "Not as stated: see Figure 2.",
+    ),
+    (
+        "Does it slow down?",
+        (fig_2.SLOWER,),
+        "Yes: past the phase transition each update moves less of it.",
+        "No: past the phase transition it moves as fast.",
+    ),
+    (
+        "Does it freeze?",
+        (fig_2.FROZEN,),
+        "Yes: past the phase transition less of it moves than before.",
+        "That depends on how much loss is left, since only errors move attention. Under plain SGD the loss fades "
+        "slowly, and from the transition at t₀ to 10 t₀ more of attention moves than before; where momentum or large "
+        "rates take the loss away at once, it stays, or slides back later.",
+    ),
+    (
+        "Does it get as far as the paper says?",
+        ("theorem_4",),
+        "Yes.",
+        "No: the constants of Theorem 4 are wrong as printed, and under SGD attention gets less far than the right "
+        "ones say.",
+    ),
+)
+"""Questions of a reader who has not read the paper: each with the tests of Figure 2, or the claim, that answer it, and
+the answers if they hold and if they do not."""
+
+
+THEOREMS = ("theorem", "corollary")
+"""How the ids of the main results begin."""
 
 
 @dataclass(frozen=True)
-class FigureResult:
-    """A figure that was made."""
+class PageFigure:
+    """A figure on the page."""
 
     recipe: FigureRecipe
     trends: Sequence[Trend]
@@ -31,18 +98,18 @@ class FigureResult:
 
     @property
     def anchor(self) -> str:
-        """Where the figure is on a page."""
+        """The anchor of the figure on a page."""
         return f"figure-{self.recipe.name}"
 
     @property
     def label(self) -> str:
-        """What the figure is called in a list."""
+        """The name of the figure in a list."""
         name = self.recipe.name
         return f"Figure {name}" if name.isdigit() else name.replace("_", " ").capitalize()
 
     @property
     def holding(self) -> int:
-        """How many of its tests hold."""
+        """The number of its tests that hold."""
         return sum(trend.holds for trend in self.trends)
 
 
@@ -50,14 +117,14 @@ class FigureResult:
 class Reproduction:
     """Figures and claims, and where they come from."""
 
-    figures: Sequence[FigureResult]
+    figures: Sequence[PageFigure]
     verdicts: Sequence[Verdict]
     seconds: float
     command: str
     environment: dict[str, str] = field(default_factory=provenance)
 
     def save(self, path: Path) -> None:
-        """Write all that is measured."""
+        """Write all measured numbers."""
         measured = {
             "command": self.command,
             "seconds": round(self.seconds),
@@ -72,16 +139,16 @@ class Reproduction:
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
-            json.dumps(_plain(measured), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
+            json.dumps(_for_json(measured), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
         )
 
 
 def read_reproduction(path: Path) -> Reproduction:
-    """What `Reproduction.save` wrote, with the words of this version; the claims have no curves."""
+    """The reproduction that `Reproduction.save` wrote, with the texts of this version; claims have no curves."""
     measured = json.loads(path.read_text(encoding="utf-8"))
     return Reproduction(
         [
-            FigureResult(catalog.recipe(name), _read_all(Trend, result["trends"]), result["seconds"])
+            PageFigure(catalog.recipe(name), _read_all(Trend, result["trends"]), result["seconds"])
             for name, result in measured["figures"].items()
         ],
         [
@@ -104,7 +171,7 @@ def _read_all(kind: type[Record], rows: list[dict[str, Any]]) -> tuple[Record, .
 
 
 def _read(kind: type[Record], values: dict[str, Any]) -> Record:
-    """A record of which JSON has no number where there was none, or not a finite one."""
+    """A record from JSON, which has null for numbers that are not finite."""
     stored: dict[str, Any] = {part.name: values.get(part.name) for part in fields(kind)}
     for name in NUMBERS:
         if name in stored and stored[name] is None:
@@ -112,12 +179,138 @@ def _read(kind: type[Record], values: dict[str, Any]) -> Record:
     return kind(**stored)
 
 
-def _plain(value: Any) -> Any:
-    """Data for JSON, which has neither infinity nor NaN; numbers to eight digits."""
+def _for_json(value: Any) -> Any:
+    """The value with numbers rounded to eight digits, and null for infinity and NaN."""
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _for_json(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_plain(part) for part in value]
+        return [_for_json(part) for part in value]
     if isinstance(value, float):
         return float(f"{value:.8g}") if math.isfinite(value) else None
     return value
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """A picture that matters, with what was found about it."""
+
+    title: str
+    picture: str  # its name among the page's pictures
+    figure: PageFigure | None
+    said: Sequence[tuple[Verdict, str]]  # verdicts, each with what it is about in plain words
+
+    @property
+    def alt_text(self) -> str:
+        """The picture in words, for readers who do not see it: what the paper says of it, and what of that fails."""
+        if self.figure is None:
+            return f"{self.title}: {readable(self.said[0][1])}"
+        fails = " ".join(trend.statement for trend in self.figure.trends if not trend.holds)
+        return f"{self.title}. The paper: {self.figure.recipe.statement}" + (
+            f" Does not hold here: {fails}" if fails else ""
+        )
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What was reproduced, what holds and what does not."""
+
+    reproduced: str
+    answers: Sequence[tuple[str, str]]  # questions and answers
+    claims: Mapping[str, int]  # verdicts and how often they were given
+    trends: Mapping[str, int]  # the same for the tests of figures
+    theorems: Mapping[str, Sequence[Verdict]]  # by verdict
+    failing: Mapping[Category, Sequence[Verdict]]
+    mended: int  # failing claims whose correction holds
+    doubtful: Sequence[PageFigure]  # figures of which some test does not hold
+    highlights: Sequence[Highlight]
+
+
+def headline(reproduction: Reproduction) -> Headline:
+    """The opening of the page."""
+    verdicts, figures = reproduction.verdicts, reproduction.figures
+    failing = [verdict for verdict in verdicts if verdict.verdict == FAILS]
+    return Headline(
+        reproduced=_reproduced(reproduction),
+        answers=list(_answers(reproduction)),
+        claims=Counter(verdict.verdict for verdict in verdicts),
+        trends=Counter(trend.verdict for figure in figures for trend in figure.trends),
+        theorems={
+            word: group
+            for word in MARKS
+            if (group := [each for each in verdicts if each.verdict == word and each.id.startswith(THEOREMS)])
+        },
+        failing={
+            category: [verdict for verdict in failing if verdict.claim.category == category]
+            for category in CATEGORIES
+            if any(verdict.claim.category == category for verdict in failing)
+        },
+        mended=sum(_is_corrected(verdict) for verdict in failing),
+        doubtful=[figure for figure in figures if figure.holding < len(figure.trends)],
+        highlights=list(_highlights(reproduction)),
+    )
+
+
+def _is_corrected(verdict: Verdict) -> bool:
+    corrected = [measurement.holds for measurement in verdict.measurements if measurement.role == "corrected"]
+    return bool(corrected) and all(corrected)
+
+
+def _reproduced(reproduction: Reproduction) -> str:
+    """The figures and statements made, and of how many; those beyond the paper are counted separately."""
+    names = [figure.recipe.name for figure in reproduction.figures]
+    paper = [name for name in names if name in catalog.NUMBERED]
+    synthetic = [name for name in catalog.NUMBERED if name in catalog.SYNTHETIC]
+    said = [verdict.claim for verdict in reproduction.verdicts if verdict.claim.category != "added"]
+    all_said = [claim for claim in paper_claims() if claim.category != "added"]
+    parts = []
+    if paper:
+        missing = set(synthetic) - set(paper)
+        more = [name for name in paper if name not in synthetic]
+        parts.append(
+            f"{_listed('Figure', paper)} of its {len(synthetic)} synthetic figures"
+            if missing
+            else f"all {len(synthetic)} synthetic figures" + (f" and {_listed('Figure', more)}" if more else "")
+        )
+    if said:
+        count = "all" if len(said) == len(all_said) else f"{len(said)} of"
+        parts.append(f"{count} {len(all_said)} statements that scansnap checks")
+    beyond = []
+    if len(names) > len(paper):
+        beyond.append(_counted(len(names) - len(paper), "figure"))
+    if len(said) < len(reproduction.verdicts):
+        beyond.append(_counted(len(reproduction.verdicts) - len(said), "statement"))
+    text = " and ".join(parts) or "nothing"
+    return text + (f"; beyond the paper, {' and '.join(beyond)}" if beyond else "")
+
+
+def _listed(word: str, names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{word}s {', '.join(first)} and {last}" if first else f"{word} {last}"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+def _answers(reproduction: Reproduction) -> Iterable[tuple[str, str]]:
+    """The questions that the figures and claims of this page can answer, with their answers."""
+    holds = {verdict.id: verdict.verdict != FAILS for verdict in reproduction.verdicts if not verdict.reason}
+    for figure in reproduction.figures:
+        if figure.recipe.name == "2":
+            holds |= {trend.statement: trend.holds for trend in figure.trends}
+    for question, evidence, yes, no in ANSWERS:
+        if all(each in holds for each in evidence):
+            yield question, yes if all(holds[each] for each in evidence) else no
+
+
+def _highlights(reproduction: Reproduction) -> Iterable[Highlight]:
+    """The main points of which there is a picture: the figure's, or that of a claim."""
+    figures = {figure.recipe.name: figure for figure in reproduction.figures}
+    verdicts = {verdict.id: verdict for verdict in reproduction.verdicts}
+    for title, name, words in MAIN_POINTS:
+        said = [(verdicts[claim], plain) for claim, plain in words.items() if claim in verdicts]
+        drawn = [verdict for verdict, _ in said if not verdict.reason]
+        if name in figures:
+            yield Highlight(title, figures[name].anchor, figures[name], said)
+        elif drawn:
+            yield Highlight(title, drawn[0].id, None, said)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scansnap.monitor.dataset import recorded_quantities, split_missing
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, unjudged_verdicts
 from scansnap.report import html
-from scansnap.report.claims_page import check_page
 from scansnap.runtime.errors import InputError
 from scansnap.validation.validate import validated
 
@@ -46,7 +45,7 @@ def write_watch_page(page: str | Path, dataset: xr.Dataset) -> None:
 
 def write_opened(page: Path, dataset: xr.Dataset, opening: Opening | None = None) -> None:
     """Write the page; it opens on the most pressing head, or where it is told to."""
-    check_page(page)
+    html.check_page(page)
     html.write_page(page, render_watch(dataset, opening))
 
 

@@ -17,13 +17,10 @@ from scipy import stats
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.described import configuration, described
 from scansnap.figures.fig_5 import SHUFFLES, shuffled
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.setting import in_words, sweep_of
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm, majority
 from scansnap.figures.style import label
-from scansnap.figures.trend import Trend
 
 SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))
 RATES = {
@@ -42,7 +39,9 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
     tokens = classes.distinct_tokens(0)
     winners, common = [], []
     for optimizer, rates in RATES.items():
-        runs = sweep_of(classes, SETTING, optimizer=optimizer, lr_z=rates, lr_y_over_lr_z=1.0, seeds=range(num_seeds))
+        runs = sweep_setting(
+            classes, SETTING, optimizer=optimizer, lr_z=rates, lr_y_over_lr_z=1.0, seeds=range(num_seeds)
+        )
         final = runs["attention"].isel({"class": 0, "step": -1, "layer": 0, "head": 0})  # (lr_z, seed, token)
         winners.append(final.sel(token=tokens).argmax("token").values)
         common.append(final.isel(token=final["token_kind"].values == "common").sum("token").values)
@@ -56,8 +55,8 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
         coords={"optimizer": list(RATES), "rate": np.arange(3), "seed": np.arange(num_seeds), "token": tokens},
     )
     dataset["won"] = (dataset["winner"] == xr.DataArray(np.arange(len(tokens)), dims="token")).mean("seed")
-    options = {**configuration(runs), "optimizer": list(RATES), "lr_z": list(RATES.values())}
-    return described(dataset, options)
+    options = {**read_options(runs), "optimizer": list(RATES), "lr_z": list(RATES.values())}
+    return attach_options(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -149,7 +148,7 @@ FIGURE = FigureRecipe(
         "SGD picks the most probable distinct token; Adam picks others, depending on its rate (Section 8), and is left "
         "for future work. Here it is set beside sign-SGD and normalized SGD."
     ),
-    setting=f"Syn-Small, η_Y = η_Z at three rates each, {in_words(SETTING)}; first class",
+    setting=f"Syn-Small, η_Y = η_Z at three rates each, {setting_in_words(SETTING)}; first class",
     prepare=prepare,
     draw=draw,
     trends=trends,

@@ -16,12 +16,9 @@ from matplotlib.figure import Figure
 
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.described import configuration, described
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.setting import in_words, sweep_of
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
 from scansnap.figures.statistics import Family, band, enough_seeds, majority, standard_error
 from scansnap.figures.style import MARKERS, draw_band, label, legend, line
-from scansnap.figures.trend import Trend
 
 DEPTHS = (1, 2, 3)
 SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))
@@ -36,7 +33,7 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     common = np.full((*shape, SETTING.steps + 1), np.nan)
     leads = np.full((*shape, classes.num_classes), np.nan)
     for i, depth in enumerate(DEPTHS):
-        runs = sweep_of(classes, SETTING, layers=depth, seeds=range(num_seeds))
+        runs = sweep_setting(classes, SETTING, layers=depth, seeds=range(num_seeds))
         attention = runs["attention"].isel(head=0)
         kinds = runs["token_kind"].values
         on_common = attention.isel(token=kinds == "common").sum("token").mean("class")
@@ -67,8 +64,8 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     for name in ("moment", "lost"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    options = {**configuration(runs), "layers": list(DEPTHS)}
-    return described(dataset, options)
+    options = {**read_options(runs), "layers": list(DEPTHS)}
+    return attach_options(dataset, options)
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -144,7 +141,9 @@ FIGURE = FigureRecipe(
         "How input tokens are combined in several layers is a lasting puzzle; in one layer there is a priority among "
         "them by co-occurrence, and attention picks few to combine first (Section 7)."
     ),
-    setting=(f"Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, {in_words(SETTING)}"),
+    setting=(
+        f"Syn-Medium with one query, layers with tanh between them, SGD, η_Y = 1, η_Z = 10, {setting_in_words(SETTING)}"
+    ),
     prepare=prepare,
     draw=draw,
     trends=trends,

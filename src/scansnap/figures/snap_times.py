@@ -15,12 +15,10 @@ import xarray as xr
 
 from scansnap.dynamics.published import PUBLISHED
 from scansnap.dynamics.sweep import sweep
-from scansnap.figures.described import configuration, described
 from scansnap.figures.phase_diagram import LABELS, draw_map, map_of
-from scansnap.figures.recipe import FigureRecipe
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import label, legend, line
-from scansnap.figures.trend import Trend
 from scansnap.results.quantities import quantity
 from scansnap.results.snapshot import Snapshot
 from scansnap.theory import snap_start
@@ -61,7 +59,7 @@ def prepare(*, points: int = 25) -> xr.Dataset:
     )
     sizes = {"vocab_size": EXPERIMENT.classes.vocab_size, "num_classes": EXPERIMENT.classes.num_classes}
     dataset["theory"] = ("lr_y", snap_start(**sizes, lr_y=rates), {"units": "steps", "long_name": "t_0"})
-    return described(dataset, configuration(runs))
+    return attach_options(dataset, read_options(runs))
 
 
 def draw(dataset: xr.Dataset) -> Figure:

@@ -1,4 +1,4 @@
-"""Attention on a window of text, with its words on both axes: rows attend to columns."""
+"""Pictures of one run on text: curves over its updates, and attention with the words on both axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 
-from scansnap.figures.plain_text import plain
+from scansnap.figures.style import honest_axis, label, legend, line, plain, plain_ticks
+from scansnap.results.measure import snaps
 from scansnap.results.store import load
 from scansnap.runtime.errors import InputError
 
@@ -20,7 +21,7 @@ PANELS = 4
 """How many steps are shown unless they are given."""
 
 
-def prepare(
+def prepare_words(
     run: xr.Dataset, *, steps: Sequence[int] | None = None, layer: int = 0, head: int = 0, window: int = 0
 ) -> xr.Dataset:
     """`attention` (step, query_position, key_position) of one head on one window, with its words.
@@ -43,7 +44,7 @@ def prepare(
     return dataset.assign_attrs(title=f"attention of layer {layer}, head {head}")
 
 
-def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> xr.Dataset:
+def prepare_own_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> xr.Dataset:
     """The same for the trained model that is stored beside a result, on a text of the user's, at the last step."""
     import torch
 
@@ -74,7 +75,7 @@ def of_text(result: str | Path, text: str, *, layer: int = 0, head: int = 0) -> 
     )
 
 
-def draw(dataset: xr.Dataset) -> Figure:
+def draw_words(dataset: xr.Dataset) -> Figure:
     """A panel for each step, at most two side by side."""
     count = dataset.sizes["step"]
     columns = min(2, count)
@@ -83,13 +84,13 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, step in enumerate(dataset["step"].values):
         axes = figure.add_subplot(rows, columns, i + 1)
         attention = dataset["attention"].sel(step=step).values
-        image = draw_words(axes, attention, dataset["word"].values, f"step {step:,}", inches=5.2)
+        image = draw_pattern(axes, attention, dataset["word"].values, f"step {step:,}", inches=5.2)
     color_bar(figure, image)
     figure.suptitle(f"{dataset.attrs['title']}: rows attend to columns", fontsize=11)
     return figure
 
 
-def draw_words(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, *, inches: float) -> AxesImage:
+def draw_pattern(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, *, inches: float) -> AxesImage:
     """Draw one pattern (T, T) in a panel of so many inches; keys after the query, which it cannot see, stay white."""
     hidden = np.triu(np.ones_like(attention, dtype=bool), 1)
     # The square root shows small weights too: a uniform row of 35 keys has weights of 0.03.
@@ -109,3 +110,49 @@ def color_bar(figure: Figure | SubFigure, image: AxesImage) -> None:
     bar = figure.colorbar(image, ax=figure.axes, fraction=0.03, aspect=40, pad=0.01, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1])
     bar.ax.set_yticklabels(["0", "0.01", "0.05", "0.2", "0.5", "1"], fontsize=8)
     bar.set_label("attention (share)", fontsize=9)
+
+
+CURVES = (
+    ("loss", "loss (nats)"),
+    ("normalized_entropy", "entropy of attention / largest"),
+    ("rate", "attention moved per step"),
+)
+
+
+def prepare_curves(run: xr.Dataset) -> xr.Dataset:
+    """`loss` (step), and by layer and head `normalized_entropy`, `rate` and `snap_step` (NaN if not frozen yet)."""
+    if run.attrs.get("kind") != "text":
+        raise InputError("this is not a result of training on text: give one that train_text returned.")
+    measures = run.isel(run=0)
+    dataset = measures[["loss", "valid_loss", "normalized_entropy"]].reset_coords(drop=True)
+    dataset["rate"] = measures["moved"].reset_coords(drop=True) / measures["step"].diff("step")
+    dataset = dataset.merge(snaps(run).isel(run=0)[["snap_step"]].reset_coords(drop=True))
+    return dataset.assign_attrs(title=f"{'The (Y, Z) model' if 'query' in run.sizes else 'A transformer'} on text")
+
+
+def draw_curves(dataset: xr.Dataset) -> Figure:
+    """Three panels over steps, with a dotted line where the pattern of a head froze."""
+    figure = Figure(figsize=(11.0, 3.6), layout="constrained")
+    steps = dataset["step"].values
+    heads = [(i, j) for i in range(dataset.sizes["layer"]) for j in range(dataset.sizes["head"])]
+    for k, (name, words) in enumerate(CURVES):
+        axes = figure.add_subplot(1, 3, k + 1)
+        if name == "loss":
+            axes.plot(steps, dataset["loss"], **line(0), linewidth=1.6, label="training, mean since the last record")
+            axes.plot(steps, dataset["valid_loss"], "o", color="black", markersize=4, label="validation")
+            legend(axes)
+        for n, (i, j) in enumerate(heads if name != "loss" else []):
+            of_head = dataset.isel(layer=i, head=j)
+            axes.plot(steps, of_head[name], **line(n), linewidth=1.6, label=f"layer {i}, head {j}")
+            if of_head["snap_step"].notnull():
+                axes.axvline(float(of_head["snap_step"]), color=line(n)["color"], linestyle=":", linewidth=1)
+        if name == "rate":
+            axes.set_yscale("log")
+            plain_ticks(axes.yaxis)
+        if name == "normalized_entropy" and len(heads) <= 12:
+            legend(axes)
+        label(axes, x="updates", y=words)
+        honest_axis(axes)
+    froze = "; dotted: where a pattern froze" if dataset["snap_step"].notnull().any() else "; no pattern has frozen"
+    figure.suptitle(f"{dataset.attrs['title']}{froze}", fontsize=11)
+    return figure

@@ -18,12 +18,9 @@ from scipy import stats
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
-from scansnap.figures.described import configuration, described
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.setting import sweep_of
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, sweep_setting
 from scansnap.figures.statistics import LEVEL, enough_seeds, rise, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
-from scansnap.figures.trend import Trend
 
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
@@ -36,7 +33,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     (start, scale, seed), and the share of pairs whose leaders differ at the start."""
     num_seeds = enough_seeds(num_seeds)
     classes = syn_small()
-    uniform = sweep_of(
+    uniform = sweep_setting(
         classes,
         SETTING,
         init="uniform",
@@ -70,7 +67,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     for name in ("differ", "foretold", "differ_at_start"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, configuration(uniform))
+    return attach_options(dataset, read_options(uniform))
 
 
 def _differ(tokens: np.ndarray) -> np.ndarray:

@@ -21,12 +21,9 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import syn_small, synthetic
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.described import configuration, described
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.setting import in_words, sweep_of
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
 from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise
 from scansnap.figures.style import draw_band, label, legend, line, plain_ticks
-from scansnap.figures.trend import Trend
 
 NORMALIZATIONS = ("l2", "layer")
 SIZES = (34, 100, 300, 1000, 10_000)
@@ -39,7 +36,7 @@ GAIN = 0.1
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     """`entropy` and `common` (normalization, seed, step), `apart` (vocab_size), and `learned` (rarer, member)."""
     num_seeds = enough_seeds(num_seeds)
-    runs = sweep_of(
+    runs = sweep_setting(
         syn_small(), SETTING, normalization=NORMALIZATIONS, seeds=range(num_seeds), record=("entropy", "attention")
     ).squeeze(("layer", "head"), drop=True)
     common = runs["attention"].where(runs["token_kind"] == "common", 0.0).sum("token").mean("class")
@@ -53,7 +50,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
         coords={"vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"]},
     )
     dataset["entropy_band"], dataset["common_band"] = band(dataset["entropy"]), band(dataset["common"])
-    return described(dataset, configuration(runs))
+    return attach_options(dataset, read_options(runs))
 
 
 def _apart(vocab_size: int) -> float:
@@ -194,7 +191,7 @@ FIGURE = FigureRecipe(
         "they did not interact."
     ),
     setting=(
-        f"Syn-Small, SGD with momentum {SETTING.momentum:g}, η_Y = η_Z = 1, {in_words(SETTING)} (left); "
+        f"Syn-Small, SGD with momentum {SETTING.momentum:g}, η_Y = η_Z = 1, {setting_in_words(SETTING)} (left); "
         "population dynamics of it with up to 10,000 tokens, 1,000 steps (middle), and with class weights (right)"
     ),
     prepare=prepare,

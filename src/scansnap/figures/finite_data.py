@@ -20,12 +20,9 @@ from scansnap.data.sampling import sample_counts
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.published import SYN_SMALL
-from scansnap.figures.described import configuration, described
-from scansnap.figures.recipe import FigureRecipe
-from scansnap.figures.setting import sweep_of
+from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, sweep_setting
 from scansnap.figures.statistics import Family, enough_seeds, standard_error
 from scansnap.figures.style import MARKERS, label, legend, line
-from scansnap.figures.trend import Trend
 from scansnap.theory import spurious_share
 
 SIZES = (4, 8, 16, 32, 64, 128)
@@ -56,7 +53,7 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     `fresh_accuracy`, and the share that counting predicts."""
     num_seeds = enough_seeds(num_seeds)
     classes = setting()
-    runs = sweep_of(
+    runs = sweep_setting(
         classes,
         SETTING,
         num_sequences=SIZES,
@@ -81,7 +78,7 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     for name in ("spurious", "fresh_loss", "fresh_accuracy"):
         dataset[f"{name}_mean"] = dataset[name].mean("seed")
         dataset[f"{name}_error"] = (dataset[name].dims[:-1], standard_error(dataset[name].values))
-    return described(dataset, configuration(runs))
+    return attach_options(dataset, read_options(runs))
 
 
 def _look_distinct(classes: SequenceClasses, size: int, seed: int) -> NDArray[np.bool_]:
