@@ -1,1 +1,0 @@
-"""Figures about what the paper names and leaves open: layers, optimizers, finite data (Sections 3, 5, 7, 8 and 9)."""
