@@ -29,7 +29,7 @@ import numpy as np
 
 import scansnap as ss
 from scansnap.corpus.corpus import read_corpus
-from scansnap.shortcuts.words import words_of
+from scansnap.shortcuts.counting import words_of
 
 PURITIES = (0.6, 0.7, 0.8, 0.9, 1.0)
 OCCURRENCES = (20, 50, 200, 500, 2000)

@@ -9,13 +9,12 @@ import numpy as np
 
 from scansnap.shortcuts.counting import LabelCounts, count_rows
 from scansnap.shortcuts.options import ShortcutOptions
-from scansnap.shortcuts.row_files import open_rows
-from scansnap.shortcuts.rows import RowReader
+from scansnap.shortcuts.rows import RowReader, open_rows
 
-Rows = list[dict[str, str]]
+Texts = list[dict[str, str]]
 
 
-def rows(num_rows: int = 1200, seed: int = 0, **planted: tuple[int, float]) -> Rows:
+def rows(num_rows: int = 1200, seed: int = 0, **planted: tuple[int, float]) -> Texts:
     """Texts whose labels say nothing about them, but for words in so many texts with this share of label a."""
     rng = np.random.default_rng(seed)
     probs = 1 / np.arange(1, 301)
@@ -31,7 +30,7 @@ def rows(num_rows: int = 1200, seed: int = 0, **planted: tuple[int, float]) -> R
     return [{"text": " ".join(words), "label": str(label)} for words, label in zip(texts, labels, strict=True)]
 
 
-def write_csv(path: Path, content: Rows) -> Path:
+def write_csv(path: Path, content: Texts) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, ["text", "label"])
         table.writeheader()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,9 @@ import pytest
 from scipy import stats
 
 import scansnap as ss
-from scansnap.shortcuts import counting, tally
-from scansnap.shortcuts.counting import FOLDS, HELD_OUT, LabelCounts
-from scansnap.shortcuts.words import words_of
-from scansnap.storage.lock import WriterLock
+from scansnap.shortcuts import counting
+from scansnap.shortcuts.counting import FOLDS, HELD_OUT, LabelCounts, words_of
+from scansnap.storage.folder import StoreLock
 from tests.shortcuts.labelled_rows import counted, rows, write_csv
 
 
@@ -50,7 +50,7 @@ def test_counts_are_those_of_the_definition() -> None:
 
 
 def test_copies_of_a_text_are_in_one_fold_and_can_be_counted_once(monkeypatch) -> None:
-    monkeypatch.setattr(counting, "ROWS_AT_ONCE", 32)
+    monkeypatch.setattr(counting, "BLOCK_ROWS", 32)
     content = [*rows(100), *[{"text": "copied x", "label": "a"}] * 30, {"text": "copied x", "label": "b"}] * 2
     counts = counted(content)
     at = counts.words.index("copied")
@@ -69,7 +69,7 @@ def test_copies_of_a_text_are_in_one_fold_and_can_be_counted_once(monkeypatch) -
 def test_the_control_is_a_permutation_of_the_labels(monkeypatch) -> None:
     """Of 800 rows: the labels' numbers are kept, and counts of frequent words are spread as the hypergeometric law says
     (chi-squared over 20 seeds; a sound shuffle fails once in 1,000 times)."""
-    monkeypatch.setattr(counting, "ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(counting, "BLOCK_ROWS", 100)
     content = [{"text": "x y" if i % 4 else "x", "label": "a" if i < 200 else "b"} for i in range(800)]
     with_y = []
     for seed in range(20):
@@ -80,22 +80,18 @@ def test_the_control_is_a_permutation_of_the_labels(monkeypatch) -> None:
     assert 0.0005 < stats.chi2.cdf(np.sum((np.array(with_y) - law.mean()) ** 2) / law.var(), 20) < 0.9995
 
 
-def test_small_memory_gives_the_same_counts(tmp_path: Path, monkeypatch) -> None:
-    path = write_csv(tmp_path / "rows.csv", rows(600))
+def test_pieces_give_the_same_counts(tmp_path: Path, monkeypatch) -> None:
+    content = rows(600)
+    path = write_csv(tmp_path / "rows.csv", content)
     whole = counted(path)
-    monkeypatch.setattr(tally, "MOST_KEYS", 500)
-    monkeypatch.setattr(tally, "BUFFER", 100)
-    monkeypatch.setattr(counting, "ROWS_AT_ONCE", 64)
-    written = []
-    write = tally.WordTally.write_run
-    monkeypatch.setattr(tally.WordTally, "write_run", lambda self, path: (written.append(path), write(self, path))[1])
-    # the shuffle is drawn block by block, so that only counts of the true labels must agree
-    pieces = counted(path)
-    assert len(written) > 3
-    assert pieces.words == whole.words
-    assert (pieces.counts != whole.counts).nnz == 0
-    assert pieces.num_words == whole.num_words
-    assert np.array_equal(counted(rows(600)).by_label, whole.by_label)  # in memory, without a file to go on with
+    monkeypatch.setattr(counting, "PIECE_ROWS", 64)
+    monkeypatch.setattr(counting, "BUFFERED_KEYS", 100)
+    monkeypatch.setattr(counting, "BATCH_ROWS", 7)
+    assert_same(counted(path), whole)
+    in_memory = counted(content)  # without pieces on disk
+    assert_same(in_memory, replace(whole, remarks=in_memory.remarks))
+    monkeypatch.setattr(counting, "find_spec", lambda name: None)  # nor have rows of a file without pyarrow
+    assert_same(counted(path), whole)
     assert not list((tmp_path / "cache" / "shortcuts").glob("*"))
 
 
@@ -104,9 +100,11 @@ def test_interrupted_work_goes_on(tmp_path: Path, monkeypatch) -> None:
     content[10]["label"] = content[400]["label"] = ""
     content[20:40] = content[480:500] = [content[0]] * 20
     path = write_csv(tmp_path / "rows.csv", content)
-    monkeypatch.setattr(counting, "ROWS_AT_ONCE", 32)
-    monkeypatch.setattr(counting, "CHECKPOINT_ROWS", 100)
-    whole = counted(path)
+    whole = counted(path, sample=8)
+    monkeypatch.setattr(counting, "BLOCK_ROWS", 32)
+    whole_in_blocks = counted(path, sample=8)  # the shuffle is drawn block by block
+    assert (whole_in_blocks.counts != whole.counts).nnz == 0
+    monkeypatch.setattr(counting, "PIECE_ROWS", 100)
     read = []
 
     def stop_after(number: int):
@@ -120,20 +118,38 @@ def test_interrupted_work_goes_on(tmp_path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(counting, "words_of", stop_after(330))
     with pytest.raises(KeyboardInterrupt):
-        counted(path)
-    assert list((tmp_path / "cache" / "shortcuts").glob("*/state.json"))
+        counted(path, sample=8)
+    (unfinished,) = (tmp_path / "cache" / "shortcuts").glob("*/")
+    assert sorted(file.name for file in unfinished.glob("counts-*"))[-1] == "counts-00002.parquet"
     read.clear()
     monkeypatch.setattr(counting, "words_of", stop_after(10**6))
-    (unfinished,) = (tmp_path / "cache" / "shortcuts").glob("*/")
-    lock = WriterLock(unfinished)
+    lock = StoreLock(unfinished)
     lock.acquire()
-    assert_same(counted(path), whole)  # beside another process that has the unfinished work, from the first row on
-    assert len(read) > 400
-    assert (unfinished / "state.json").exists()
+    assert_same(counted(path, sample=8), whole_in_blocks)  # beside the process that has the work, from the first row on
+    assert len(read) > 598
+    assert (unfinished / "manifest.json").exists()
     lock.release()
     read.clear()
+    assert_same(counted(path, sample=8), whole_in_blocks)
+    assert 250 < len(read) < 350  # not those that were counted before
+    assert not unfinished.exists()
+
+
+def test_damaged_work_begins_anew(tmp_path: Path, monkeypatch) -> None:
+    path = write_csv(tmp_path / "rows.csv", rows(300))
+    whole = counted(path)
+    monkeypatch.setattr(counting, "PIECE_ROWS", 100)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "merge", stop)
+        with pytest.raises(KeyboardInterrupt):
+            counted(path)
+    (table,) = (tmp_path / "cache" / "shortcuts").glob("*/counts-00001.parquet")
+    table.write_bytes(table.read_bytes()[:-1])
     assert_same(counted(path), whole)
-    assert 0 < len(read) < 400  # not those that were counted before
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,9 @@ from scipy import special
 
 from scansnap.report import html
 from scansnap.results.provenance import provenance
-from scansnap.shortcuts.attention import PICKED, Outcome
-from scansnap.shortcuts.distinct import LEAST_Z
-from scansnap.shortcuts.judge import LOOKS
-from scansnap.shortcuts.result import REASONS, Finding, Shortcuts
+from scansnap.shortcuts.attention import PICKED
+from scansnap.shortcuts.judging import DISTINCT_Z, LEAST_Z
+from scansnap.shortcuts.result import REASONS, Finding, Outcome, Shortcuts
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360, 240, 34, 8, 8, 28
 """Sizes of a chart and of its margins, in points of a phone's width."""
@@ -239,7 +238,7 @@ def _cloud(result: Shortcuts) -> dict[str, object] | None:
     if not shown:
         return None
     across = _axis([finding.texts for finding in shown], LEFT, WIDTH - RIGHT, float(result.options.least), 1.4)
-    up = _axis([max(finding.z, LEAST_Z) for finding in shown], HEIGHT - BOTTOM, TOP, LOOKS)
+    up = _axis([max(finding.z, LEAST_Z) for finding in shown], HEIGHT - BOTTOM, TOP, DISTINCT_Z)
     needed = float(-special.ndtri(result.options.level / result.num_tests))
     return {
         "points": [

@@ -1,16 +1,21 @@
 """Counting labeled rows: how many texts of each label and each fold have each word, and the same with shuffled labels.
 
-Two passes.  The first finds the labels and the rows that can be used; the second counts words.  Each text belongs to
-one of `FOLDS` folds by a hash of the text itself, so that copies of a text are never on both sides of a split.  The
-first `HELD_OUT` folds are the held-out rows.  Rows that are copies are counted once more by themselves: what is left
-without them are the different texts.
+The words of a text are words and signs in lower case, so that punctuation can be a shortcut too.  A text is the *set*
+of its words: how often a word is repeated does not matter.
 
-**The shuffled control** gives every text the label of another one: a permutation of all labels, drawn row by row.  The
-first pass tells how often each label is left; to draw without replacement from these, by their numbers, is to draw a
-uniformly random permutation one place at a time, in memory for one number per label.
+Rows are read twice.  The first pass finds the labels, the rows that can be used, copies, and the sample for training;
+the second counts words.  Each text belongs to one of `FOLDS` folds by a hash of the text itself, so that copies of a
+text are never on both sides of a split.  The first `HELD_OUT` folds are the held-out rows.
 
-The sample for training has the texts with the smallest hashes: it does not depend on the order of rows, nor on where
-the work was interrupted.
+**Copies.**  A test takes texts for independent, and a text that was copied a hundred times for a hundred texts.  So
+rows that repeat an earlier row's text and label are counted once more by themselves: what is left without them are the
+different texts.  Texts are compared by hashes of 64 bits: among N different texts two are mistaken for one with the
+chance N²/2⁶⁵, 3·10⁻⁶ for ten million.
+
+**The shuffled control** gives every text the label of another one: a uniformly random permutation of all labels.
+
+**Large data sets.**  Words are counted in pieces of `PIECE_ROWS` rows.  Each piece ends in a sorted table
+(`corpus/tables.py`), which is kept in the cache folder; an interrupted count goes on after the last piece.
 """
 
 from __future__ import annotations
@@ -19,41 +24,44 @@ import hashlib
 import heapq
 import json
 import shutil
-import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from importlib.util import find_spec
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from scansnap.corpus.tables import CountRows, Table, add_up, join_rows, merge, read_table, write_tables
+from scansnap.corpus.tokenizers import words_and_signs
 from scansnap.runtime.errors import InputError, StoreError
 from scansnap.runtime.progress import progress_bar
-from scansnap.shortcuts.copies import Copies, TextsSeen, text_hash
 from scansnap.shortcuts.options import ShortcutOptions
-from scansnap.shortcuts.row_files import RowSource
-from scansnap.shortcuts.rows import Remarks, Row, RowReader, field_of
-from scansnap.shortcuts.tally import WordTally, total
-from scansnap.shortcuts.words import words_of
+from scansnap.shortcuts.rows import Remarks, RowReader, RowSource, field_of
 from scansnap.storage.cache import cache_folder
-from scansnap.storage.files import replace_file
-from scansnap.storage.lock import WriterLock
+from scansnap.storage.folder import STAGED, CheckedFolder, StoreLock, empty_folder, is_intact
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 FOLDS, HELD_OUT = 16, 4
 MOST_LABELS = 200
-ROWS_AT_ONCE = 2048
-CHECKPOINT_ROWS = 2**19
-"""Rows after which unfinished work is written down: about half a minute of it."""
+BLOCK_ROWS = 2048
+PIECE_ROWS = 2**19
+"""Rows after which a piece is written to the cache: about half a minute of work."""
 
-FORMAT = 2
+BUFFERED_KEYS = 2**20
+"""Pairs (word, cell) in memory before they are added up."""
+
+BATCH_ROWS = 2**16
+FORMAT = 3
 """Changes when unfinished work of another version cannot be continued."""
 
-STATE, SAMPLE = "state.json", "sample.json"
+CELL_TABLE = Table(("word",), "cell")
 
 
 @dataclass(frozen=True)
@@ -69,31 +77,31 @@ class LabelCounts:
     """How many texts have each word; F folds, K labels, V words."""
 
     labels: tuple[str, ...]
-    rows: NDArray[np.int64]  # (F, K) texts
+    rows: IntArray  # (F, K) texts
     words: list[str]  # those in enough texts
     counts: sparse.csr_array  # (V, F K) texts with each word
     shuffled: sparse.csr_array  # (V, K) the same after a permutation of the labels
     copied: sparse.csr_array  # (V, K) the same, of rows that are copies alone
-    copied_rows: NDArray[np.int64]  # (K,) rows that are copies
+    copied_rows: IntArray  # (K,) rows that are copies
     num_texts: int  # different texts
     num_ambiguous: int  # those of them that have several labels
-    occurrences: NDArray[np.int64]  # (K,) words of all texts of a label, added up
+    occurrences: IntArray  # (K,) words of all texts of a label, added up
     num_words: int  # different words, also of those in few texts
     sample: list[SampledText]
     held_out_sample: list[SampledText]
     remarks: Remarks
 
     @cached_property
-    def by_label(self) -> NDArray[np.int64]:
+    def by_label(self) -> IntArray:
         """(V, K) texts with each word."""
         return self.in_folds(range(FOLDS))
 
     @cached_property
-    def once(self) -> NDArray[np.int64]:
+    def once(self) -> IntArray:
         """(V, K) different texts with each word."""
         return self.by_label - np.asarray(self.copied.todense())
 
-    def in_folds(self, folds: range) -> NDArray[np.int64]:
+    def in_folds(self, folds: range) -> IntArray:
         """(V, K) texts of some folds with each word."""
         num_labels = len(self.labels)
         cells = [fold * num_labels + k for fold in folds for k in range(num_labels)]
@@ -104,237 +112,272 @@ class LabelCounts:
         return np.asarray((self.counts @ gather).todense())
 
 
+def words_of(text: str) -> set[str]:
+    """The words of a text; at least one, unless it is all white space."""
+    return set(words_and_signs(text.lower()))
+
+
+def text_hash(text: str, salt: bytes = b"") -> int:
+    """64 bits of a text, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, salt=salt).digest(), "little")
+
+
 def count_rows(
     source: RowSource, reader: RowReader, options: ShortcutOptions, progress: bool | None = None
 ) -> LabelCounts:
     """Count the rows of a source; started again after an interruption, it goes on."""
-    label_rows, copies = _count_labels(source, reader, progress)
+    rows = _read_rows(source, reader, options, progress)
+    num_labels = len(rows.labels)
+    is_copy, num_texts, num_ambiguous = rows.find_copies()
     with _work_folder(source, reader, options) as folder:
-        work = _Work(label_rows, copies, Remarks(unit=source.unit), options, folder)
-        work.resume()
-        with progress_bar("counting words", int(label_rows.total()), progress) as show:
-            for last, block in _blocks(source, reader, work):
-                work.add(block)
-                work.next_row = last
-                show(work.rows_done)
-                work.save_if_due()
-        return work.finish()
+        vocabulary, tables = _count_words(source, reader, rows.cells(is_copy, options.seed), folder, progress)
+        kept, occurrences = _add_up_words(tables, num_labels, options.least)
+    words = np.array(list(vocabulary), object)
+    ids = np.unique(kept.keys)
+    ids = ids[np.argsort(words[ids], kind="stable")]
+    place = np.empty(len(words), np.int64)
+    place[ids] = np.arange(len(ids))
+    counts = sparse.csr_array((kept.counts, (place[kept.keys], kept.items)), (len(ids), (FOLDS + 2) * num_labels))
+    fold_cells, shuffled_cells = FOLDS * num_labels, (FOLDS + 1) * num_labels
+    return LabelCounts(
+        labels=rows.labels,
+        rows=np.bincount(rows.fold * num_labels + rows.label, minlength=fold_cells).reshape(FOLDS, num_labels),
+        words=words[ids].tolist(),
+        counts=counts[:, :fold_cells],
+        shuffled=counts[:, fold_cells:shuffled_cells],
+        copied=counts[:, shuffled_cells:],
+        copied_rows=np.bincount(rows.label[is_copy], minlength=num_labels),
+        num_texts=num_texts,
+        num_ambiguous=num_ambiguous,
+        occurrences=occurrences,
+        num_words=len(words),
+        sample=rows.sample,
+        held_out_sample=rows.held_out_sample,
+        remarks=rows.remarks,
+    )
 
 
-def _count_labels(source: RowSource, reader: RowReader, progress: bool | None) -> tuple[Counter[str], Copies]:
-    """How many rows that can be used have each label, and which of them are copies."""
-    remarks, seen = Remarks(unit=source.unit), TextsSeen()
-    labels: Counter[str] = Counter()
+# --- the first pass ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _UsableRows:
+    """The rows that can be used, N of them, without their texts."""
+
+    labels: tuple[str, ...]
+    label: IntArray  # (N,)
+    fold: IntArray  # (N,)
+    hashes: NDArray[np.uint64]  # (N,) of the texts
+    sample: list[SampledText]
+    held_out_sample: list[SampledText]
+    remarks: Remarks
+
+    def find_copies(self) -> tuple[NDArray[np.bool_], int, int]:
+        """Which rows repeat the text and label of an earlier one, and the numbers of texts and of ambiguous ones."""
+        order = np.lexsort((self.label, self.hashes))  # stable: the first row of each text and label stays the first
+        hashes, label = self.hashes[order], self.label[order]
+        is_new_text = np.append(True, hashes[1:] != hashes[:-1])
+        is_new_pair = is_new_text | np.append(True, label[1:] != label[:-1])
+        is_copy = np.empty(len(order), np.bool_)
+        is_copy[order] = ~is_new_pair
+        return is_copy, int(is_new_text.sum()), len(np.unique(hashes[is_new_pair & ~is_new_text]))
+
+    def cells(self, is_copy: NDArray[np.bool_], seed: int) -> IntArray:
+        """(N, 3) the cells that a row's words count in: its fold and label, its shuffled label, its label as a copy.
+
+        A row that is no copy has −1 there.
+        """
+        num_labels = len(self.labels)
+        rng, left = np.random.default_rng(seed), np.bincount(self.label, minlength=num_labels)
+        shuffled: list[IntArray] = []
+        while left.any():  # a permutation, drawn block by block
+            drawn = rng.multivariate_hypergeometric(left, min(BLOCK_ROWS, int(left.sum())), method="marginals")
+            left -= drawn
+            shuffled.append(np.repeat(np.arange(num_labels), drawn))
+            rng.shuffle(shuffled[-1])
+        as_copy = np.where(is_copy, (FOLDS + 1) * num_labels + self.label, -1)
+        by_fold = self.fold * num_labels + self.label
+        return np.stack([by_fold, FOLDS * num_labels + np.concatenate(shuffled), as_copy], 1)
+
+
+class _Sample:
+    """The texts with the smallest hashes: the same in any order of the rows."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._heap: list[tuple[int, int, int, str]] = []
+
+    def add(self, value: int, number: int, label: int, text: str) -> None:
+        """Take a text into account."""
+        if len(self._heap) < self._size:
+            heapq.heappush(self._heap, (-value, number, label, text))
+        elif -value > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (-value, number, label, text))
+
+    def texts(self, labels: IntArray) -> list[SampledText]:
+        """The sample in order of the rows, with new numbers for the labels."""
+        ordered = sorted(self._heap, key=lambda entry: entry[1])
+        return [SampledText(int(labels[label]), tuple(sorted(words_of(text)))) for _, _, label, text in ordered]
+
+
+def _read_rows(source: RowSource, reader: RowReader, options: ShortcutOptions, progress: bool | None) -> _UsableRows:
+    remarks = Remarks(unit=source.unit)
+    numbers: dict[str, int] = {}  # labels as they come
+    label, fold, hashes = array("B"), array("B"), array("Q")
+    sample, held_out = _Sample(options.sample), _Sample(max(2, options.sample // 4))
+    salt = options.seed.to_bytes(8, "little")
     number, columns = 0, ""
     absent = {reader.text, reader.label}
     with progress_bar(f"reading {source.name}", 1.0, progress) as show:
         for number, record in enumerate(source.records(), 1):
             row = reader.read(record, source.place(number), remarks)
             if row is not None:
-                labels[row.label] += 1
-                if len(labels) > MOST_LABELS:
+                k = numbers.setdefault(row.label, len(numbers))
+                if len(numbers) > MOST_LABELS:
                     raise InputError(
                         f"'{reader.label}' has more than {MOST_LABELS:,} different values in {source.name}: give a "
                         "column of labels, each of which many rows have."
                     )
-                seen.add(row.text, row.label)
+                salted = text_hash(row.text, salt)
+                (held_out if salted % FOLDS < HELD_OUT else sample).add(salted, len(label), k, row.text)
+                label.append(k)
+                fold.append(salted % FOLDS)
+                hashes.append(text_hash(row.text))
                 absent.clear()
             elif absent and isinstance(record, Mapping):
                 columns = columns or ", ".join(map(str, record)) or "none"
                 absent -= {name for name in absent if field_of(record, name) is not None}
-            if number % ROWS_AT_ONCE == 0:
+            if number % BLOCK_ROWS == 0:
                 show(source.share)
     if number == 0:
         raise InputError(f"{source.name} has no rows: give rows of text and label.")
-    if not labels:
-        said = " ".join(remarks.sentences())
+    sentences = " ".join(remarks.sentences())
+    if not numbers:
         none = f" '{min(absent)}' is in none of them; the first has the fields {columns}." if absent and columns else ""
-        raise InputError(f"no row of {source.name} can be used: {said}{none}")
-    if len(labels) == 1:
-        said = f" {' '.join(remarks.sentences())}" if remarks.left_out else ""
+        raise InputError(f"no row of {source.name} can be used: {sentences}{none}")
+    if len(numbers) == 1:
         raise InputError(
-            f"all {labels.total():,} rows of {source.name} that can be used have the same label, "
-            f"'{next(iter(labels))}': give rows with at least two labels.{said}"
+            f"all {len(label):,} rows of {source.name} that can be used have the same label, "
+            f"'{next(iter(numbers))}': give rows with at least two labels.{f' {sentences}' if remarks.left_out else ''}"
         )
-    return labels, seen.copies()
+    labels = tuple(sorted(numbers))
+    rank = np.array([labels.index(name) for name in numbers])
+    return _UsableRows(
+        labels,
+        rank[np.frombuffer(label, np.uint8)],
+        np.frombuffer(fold, np.uint8).astype(np.int64),
+        np.frombuffer(hashes, np.uint64),
+        sample.texts(rank),
+        held_out.texts(rank),
+        remarks,
+    )
 
 
-def _blocks(source: RowSource, reader: RowReader, work: _Work) -> Iterator[tuple[int, list[Row]]]:
-    """Usable rows that were not counted before, many at a time, and the number of the last record among them."""
-    block: list[Row] = []
-    number = 0
-    for number, record in enumerate(source.records(), 1):
-        if number <= work.next_row:
-            continue
-        row = reader.read(record, source.place(number), work.remarks)
-        if row is not None:
-            block.append(row)
-        if len(block) >= ROWS_AT_ONCE:
-            yield number, block
-            block = []
-    if block or number > work.next_row:
-        yield number, block
+# --- the second pass --------------------------------------------------------------------------------------------------
 
 
-class _Work:
-    """Counting as far as it has come."""
+class _Vocabulary(dict[str, int]):
+    """Numbers words as they come."""
 
-    def __init__(
-        self, label_rows: Counter[str], copies: Copies, remarks: Remarks, options: ShortcutOptions, folder: Path
-    ) -> None:
-        self.labels = tuple(sorted(label_rows))
-        self._index = {label: k for k, label in enumerate(self.labels)}
-        self._options, self._folder, self._copies = options, folder, copies
-        self.remarks = remarks
-        self.next_row = self.rows_done = self._saved_at = self._num_runs = 0
-        num_labels = len(self.labels)
-        self._left = np.array([label_rows[label] for label in self.labels], np.int64)  # labels still to be shuffled out
-        self._rng = np.random.default_rng(options.seed)
-        self._salt = options.seed.to_bytes(8, "little")
-        self._rows = np.zeros((FOLDS, num_labels), np.int64)
-        self._occurrences = np.zeros(num_labels, np.int64)
-        self._copied_rows = np.zeros(num_labels, np.int64)
-        self._num_cells = (FOLDS + 2) * num_labels  # the last 2 K are those of the shuffled labels, and of copies
-        self._tally = WordTally(self._num_cells)
-        self._samples: dict[bool, list[tuple[int, int, int, tuple[str, ...]]]] = {False: [], True: []}
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
 
-    def add(self, block: list[Row]) -> None:
-        """Count some rows."""
-        if not block:
-            return
-        num_labels = len(self.labels)
-        texts = [words_of(row.text) for row in block]
-        labels = np.array([self._index[row.label] for row in block])
-        hashes = [text_hash(row.text, self._salt) for row in block]
-        folds = np.array([value % FOLDS for value in hashes])
-        shuffled = np.repeat(np.arange(num_labels), self._draw(len(block)))
-        self._rng.shuffle(shuffled)
-        cells = np.stack([folds * num_labels + labels, FOLDS * num_labels + shuffled], 1)
-        self._tally.add(texts, cells)
-        if len(copies := np.flatnonzero(self._copies.is_copy[self.rows_done : self.rows_done + len(block)])):
-            self._tally.add([texts[i] for i in copies], (FOLDS + 1) * num_labels + labels[copies, None])
-            np.add.at(self._copied_rows, labels[copies], 1)
-        np.add.at(self._rows, (folds, labels), 1)
-        np.add.at(self._occurrences, labels, [len(words) for words in texts])
-        for value, label, words in zip(hashes, labels.tolist(), texts, strict=True):
-            self._sample(value, label, words)
-            self.rows_done += 1
 
-    def _draw(self, size: int) -> NDArray[np.int64]:
-        """How many of each label the next `size` texts of the permutation have."""
-        drawn = self._rng.multivariate_hypergeometric(self._left, size, method="marginals")
-        self._left -= drawn
-        return drawn
+def _count_words(
+    source: RowSource, reader: RowReader, cells: IntArray, folder: CheckedFolder | None, progress: bool | None
+) -> tuple[_Vocabulary, list[Iterator[CountRows]]]:
+    """All words with their numbers, and a table (word, cell) of each piece."""
+    vocabulary = _Vocabulary()
+    tables: list[Iterator[CountRows]] = []
+    usable = (reader.read(record, 0, Remarks()) for record in source.records())
+    texts = (row.text for row in usable if row is not None)
+    with progress_bar("counting words", len(cells), progress) as show:
+        for piece, first in enumerate(range(0, len(cells), PIECE_ROWS)):
+            own_cells = cells[first : first + PIECE_ROWS]
+            own_texts = islice(texts, len(own_cells))
+            table, words = f"counts-{piece:05d}.parquet", f"words-{piece:05d}.txt"
+            if folder is not None and folder.has(table):
+                for word in (folder.read(words) or b"").decode().split("\n"):
+                    vocabulary[word]  # gives it the same number as before
+                for _ in own_texts:
+                    pass
+            else:
+                num_known = len(vocabulary)
+                rows = _count_piece(_shown(own_texts, first, show), own_cells, vocabulary)
+                if folder is None or first + PIECE_ROWS >= len(cells):
+                    tables.append(iter([rows]))
+                    continue
+                write_tables({"": folder.root / f"{table}{STAGED}"}, {"": CELL_TABLE}, [("", rows)])
+                folder.adopt(table)
+                folder.write(words, "\n".join(islice(vocabulary, num_known, None)).encode())
+                folder.commit()
+            tables.append(read_table(folder, table, CELL_TABLE, BATCH_ROWS))
+    return vocabulary, tables
 
-    def _sample(self, value: int, label: int, words: set[str]) -> None:
-        is_held_out = value % FOLDS < HELD_OUT
-        heap = self._samples[is_held_out]
-        size = max(2, self._options.sample // 4) if is_held_out else self._options.sample
-        if len(heap) < size:
-            heapq.heappush(heap, (-value, self.rows_done, label, tuple(sorted(words))))
-        elif -value > heap[0][0]:
-            heapq.heapreplace(heap, (-value, self.rows_done, label, tuple(sorted(words))))
 
-    # --- interrupted work ---------------------------------------------------------------------------------------------
+def _shown(texts: Iterable[str], first: int, show: Callable[[float], None]) -> Iterator[str]:
+    """The texts, with the progress that they make; `first` were counted before."""
+    for number, text in enumerate(texts, first):
+        if number % BLOCK_ROWS == 0:
+            show(number)
+        yield text
 
-    def save_if_due(self) -> None:
-        """Write a run, if there is much to lose or no memory left."""
-        if self.rows_done - self._saved_at < CHECKPOINT_ROWS and not self._tally.is_full:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._tally.write_run(self._folder / f"run-{self._num_runs:05d}.npz")
-            self._num_runs += 1
-            self._saved_at = self.rows_done
-            sample = {str(held_out): heap for held_out, heap in self._samples.items()}
-            replace_file(self._folder / SAMPLE, json.dumps(sample).encode())
-            replace_file(self._folder / STATE, json.dumps(self._state()).encode())  # last: what it names is there
-        except OSError as error:
-            raise StoreError(f"cannot write unfinished work to {self._folder}: {error.strerror or error}.") from None
 
-    def _state(self) -> dict[str, Any]:
-        return {
-            "labels": self.labels,
-            "next_row": self.next_row,
-            "rows_done": self.rows_done,
-            "runs": self._num_runs,
-            "left": self._left.tolist(),
-            "rng": self._rng.bit_generator.state,
-            "rows": self._rows.tolist(),
-            "occurrences": self._occurrences.tolist(),
-            "copied_rows": self._copied_rows.tolist(),
-            "remarks": self.remarks.plain(),
-        }
+def _count_piece(texts: Iterable[str], cells: IntArray, vocabulary: _Vocabulary) -> CountRows:
+    """How many of these texts have each word, by cell."""
+    num_cells = int(cells.max()) + 1
+    texts, waiting, size = iter(texts), [], 0
+    for first in range(0, len(cells), BLOCK_ROWS):
+        words = [words_of(text) for text in islice(texts, BLOCK_ROWS)]
+        ids = np.array([i for own in words for i in map(vocabulary.__getitem__, own)], np.int64)
+        of_word = np.repeat(cells[first : first + BLOCK_ROWS], [len(own) for own in words], axis=0)
+        counts_in = of_word >= 0
+        keys = np.broadcast_to(ids[:, None], of_word.shape)[counts_in]
+        waiting.append(CountRows(keys, of_word[counts_in].astype(np.int32), np.ones(len(keys), np.int64)))
+        size += len(keys)
+        if size > BUFFERED_KEYS:
+            waiting, size = [add_up(join_rows(waiting), num_cells)], 0
+    return add_up(join_rows(waiting), num_cells)
 
-    def resume(self) -> None:
-        """Go on from the last run, if there is one."""
-        if not (self._folder / STATE).is_file():
-            return
-        state = json.loads((self._folder / STATE).read_text(encoding="utf-8"))
-        sample = json.loads((self._folder / SAMPLE).read_text(encoding="utf-8"))
-        if tuple(state["labels"]) != self.labels:
-            return
-        self.next_row, self.rows_done, self._num_runs = state["next_row"], state["rows_done"], state["runs"]
-        self._saved_at = self.rows_done
-        self._left, self._rows = np.array(state["left"]), np.array(state["rows"])
-        self._occurrences, self._copied_rows = np.array(state["occurrences"]), np.array(state["copied_rows"])
-        self._rng.bit_generator.state = state["rng"]
-        self.remarks = Remarks.read(state["remarks"])
-        for held_out in (False, True):
-            self._samples[held_out] = [(*entry[:3], tuple(entry[3])) for entry in sample[str(held_out)]]
 
-    def finish(self) -> LabelCounts:
-        """The counts, after the last row."""
-        num_labels = len(self.labels)
-        cells = FOLDS * num_labels
-        runs = [self._folder / f"run-{i:05d}.npz" for i in range(self._num_runs)]
-        words, counts, num_words = total(
-            runs, self._tally.part(), self._num_cells, slice(0, cells), self._options.least
-        )
-        order = np.argsort(np.array(words, object), kind="stable")
-        shutil.rmtree(self._folder, ignore_errors=True)
-        samples = {
-            held_out: [SampledText(label, words) for _, _, label, words in sorted(heap, key=lambda entry: entry[1])]
-            for held_out, heap in self._samples.items()
-        }
-        return LabelCounts(
-            self.labels,
-            self._rows,
-            [words[i] for i in order],
-            counts[order, :cells],
-            counts[order, cells : cells + num_labels],
-            counts[order, cells + num_labels :],
-            self._copied_rows,
-            self._copies.num_texts,
-            self._copies.num_ambiguous,
-            self._occurrences,
-            num_words,
-            samples[False],
-            samples[True],
-            self.remarks,
-        )
+def _add_up_words(tables: list[Iterator[CountRows]], num_labels: int, least: int) -> tuple[CountRows, IntArray]:
+    """The rows of words in at least `least` texts, and the words of all texts of each label, added up (K,)."""
+    occurrences = np.zeros(num_labels, np.int64)
+    kept = [CountRows(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))]
+    for rows in merge(tables, (FOLDS + 2) * num_labels):
+        texts = np.where(rows.items < FOLDS * num_labels, rows.counts, 0)
+        np.add.at(occurrences, rows.items % num_labels, texts)
+        first = np.flatnonzero(np.diff(rows.keys, prepend=-1))
+        is_frequent = np.add.reduceat(texts, first) >= least
+        kept.append(rows.part(np.repeat(is_frequent, np.diff(first, append=len(texts)))))
+    return join_rows(kept), occurrences
 
 
 @contextmanager
-def _work_folder(source: RowSource, reader: RowReader, options: ShortcutOptions) -> Iterator[Path]:
+def _work_folder(source: RowSource, reader: RowReader, options: ShortcutOptions) -> Iterator[CheckedFolder | None]:
     """Where unfinished work on these rows with these options waits, for one process at a time.
 
-    Rows that cannot be recognized begin anew, and so does a process beside the one that has the folder.
+    None for rows that cannot be recognized, for a process beside the one that has the folder, and without pyarrow: then
+    everything is in memory, and interrupted work begins anew.
     """
-    if source.fingerprint is not None:
-        settings = [FORMAT, options.seed, options.least, options.sample]
-        key = json.dumps([source.fingerprint, reader.text, reader.label, settings])
-        folder = cache_folder() / "shortcuts" / hashlib.sha256(key.encode()).hexdigest()[:16]
-        lock = WriterLock(folder)
-        try:
-            lock.acquire()
-        except StoreError:  # or the cache cannot be written
-            pass
-        else:
-            try:
-                yield folder
-            finally:
-                lock.release()
-            return
-    with tempfile.TemporaryDirectory(prefix="scansnap-shortcuts-") as passing:
-        yield Path(passing)
+    if source.fingerprint is None or find_spec("pyarrow") is None:
+        yield None
+        return
+    key = json.dumps([source.fingerprint, reader.text, reader.label, FORMAT, options.seed, options.least])
+    root = cache_folder() / "shortcuts" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    lock = StoreLock(root)
+    try:
+        lock.acquire()
+    except StoreError:  # also if the cache cannot be written
+        yield None
+        return
+    try:
+        if not is_intact(root):
+            empty_folder(root)
+        yield CheckedFolder(root)
+        shutil.rmtree(root, ignore_errors=True)
+    except OSError as error:
+        raise StoreError(f"cannot write unfinished work to {root}: {error.strerror or error}.") from None
+    finally:
+        lock.release()

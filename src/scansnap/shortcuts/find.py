@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from scansnap.runtime.errors import InputError
-from scansnap.shortcuts.attend import Attention, attend
+from scansnap.shortcuts.attention import Attention, attend
 from scansnap.shortcuts.counting import HELD_OUT, LabelCounts, count_rows
-from scansnap.shortcuts.judge import Judged, control, judge
+from scansnap.shortcuts.judging import Judged, control, judge, rows_to_tell
 from scansnap.shortcuts.options import ShortcutOptions
 from scansnap.shortcuts.result import Finding, Shortcuts
-from scansnap.shortcuts.row_files import open_rows
-from scansnap.shortcuts.rows import RowReader
-from scansnap.shortcuts.stability import rows_to_tell
+from scansnap.shortcuts.rows import RowReader, open_rows
 from scansnap.theory.tokens import spurious_share
 from scansnap.validation.calls import options_as_kwargs
 from scansnap.validation.options import from_names
@@ -109,7 +107,7 @@ def _findings(
     texts, with_label = judged.with_word.sum(axis=1), judged.with_label.sum(axis=1)
     share, usual = with_label / texts, counts.rows.sum(axis=0)[judged.label] / num_rows
     z, p = (values[judged.word, judged.label] for values in (judged.evidence.z, judged.evidence.p))
-    to_tell = rows_to_tell(share, usual, texts, num_rows, judged.needed_p)
+    to_tell = rows_to_tell(share, usual, texts, num_rows, judged.evidence.needed_p)
     held_texts = judged.with_word[:, :HELD_OUT].sum(axis=1)
     held_with_label = judged.with_label[:, :HELD_OUT].sum(axis=1)
     training = {} if attention is None else attention.by_word()
@@ -133,7 +131,7 @@ def _findings(
             stability=float(judged.stability[i]),
             held_out_texts=int(held_texts[i]),
             held_out_share=None if held_texts[i] == 0 else float(held_with_label[i] / held_texts[i]),
-            rows_to_tell=float(to_tell[i]) if p[i] > judged.needed_p and share[i] > usual[i] else None,
+            rows_to_tell=float(to_tell[i]) if p[i] > judged.evidence.needed_p and share[i] > usual[i] else None,
             gain=gain,
             picked_at=picked_at,
             population_gain=population_gain,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scansnap.runtime.errors import InputError, StoreError
-from scansnap.shortcuts.attention import Outcome
 from scansnap.shortcuts.options import ShortcutOptions
 from scansnap.shortcuts.rows import Remarks
 
@@ -99,6 +98,19 @@ class Control:
     looking_shuffled: int
     beyond_chance: int
     beyond_chance_shuffled: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a model has become by the end of training, on held-out texts."""
+
+    name: str
+    texts: int
+    loss: float
+    accuracy: float
+    accuracy_error: float  # standard error: √(a (1 − a)/n) on n held-out texts
+    on_shortcuts: float  # attention
+    on_unproven: float
 
 
 @dataclass(frozen=True)

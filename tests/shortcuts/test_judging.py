@@ -8,16 +8,16 @@ import pytest
 from scipy import stats
 
 from scansnap.shortcuts.counting import FOLDS, HELD_OUT
-from scansnap.shortcuts.distinct import (
+from scansnap.shortcuts.judging import (
     distinctness,
+    is_gone,
+    judge,
     number_of_tests,
-    smallest_tail,
-    upper_tail,
+    rows_to_tell,
+    stability,
     z_statistic,
 )
-from scansnap.shortcuts.judge import judge
 from scansnap.shortcuts.options import ShortcutOptions
-from scansnap.shortcuts.stability import is_gone, rows_to_tell, stability
 from tests.shortcuts.labelled_rows import counted, rows
 
 
@@ -25,15 +25,15 @@ from tests.shortcuts.labelled_rows import counted, rows
     ("a", "c", "n", "total"), [(20, 20, 500, 1000), (700, 1000, 5000, 10**4), (6, 9, 40, 10**7), (9, 12, 9, 30)]
 )
 def test_tails_are_exact(a: int, c: int, n: int, total: int) -> None:
-    """To 7 digits of a sum of exact fractions; logarithms of factorials of 10^7 lose the rest."""
-    exact = mpmath.fsum(
-        mpmath.binomial(n, i) * mpmath.binomial(total - n, c - i) for i in range(a, min(c, n) + 1)
-    ) / mpmath.binomial(total, c)
-    (tail,) = upper_tail(np.array([a]), np.array([c]), np.array([n]), total)
-    assert tail == pytest.approx(float(exact), rel=1e-7, abs=0)
-    (smallest,) = smallest_tail(np.array([c]), np.array([n]), total)
-    exact = mpmath.binomial(n, min(c, n)) * mpmath.binomial(total - n, c - min(c, n)) / mpmath.binomial(total, c)
-    assert smallest == pytest.approx(float(exact), rel=1e-7, abs=0)
+    """To 7 digits of a sum of exact fractions."""
+
+    def law(i: int) -> mpmath.mpf:
+        return mpmath.binomial(n, i) * mpmath.binomial(total - n, c - i) / mpmath.binomial(total, c)
+
+    evidence = distinctness(np.array([[a, c - a]]), np.array([n, total - n]), 0.05)
+    exact = mpmath.fsum(law(i) for i in range(a, min(c, n) + 1))
+    assert evidence.p[0, 0] == pytest.approx(float(exact), rel=1e-7, abs=0)
+    assert evidence.smallest_p[0, 0] == pytest.approx(float(law(min(c, n))), rel=1e-7, abs=0)
 
 
 def test_z_has_the_moments_of_the_hypergeometric_law() -> None:
@@ -64,15 +64,15 @@ def test_shuffled_labels_give_no_more_false_alarms_than_stated() -> None:
         rows = np.bincount(label)
         with_word = np.stack([texts[label == k].sum(0) for k in range(3)], 1)
         evidence = distinctness(with_word, rows, 0.2)
-        alarms += bool((evidence.p <= 0.2 / evidence.num_tests).any())
+        alarms += bool(evidence.is_beyond_chance.any())
         assert evidence.num_tests <= with_word.size
     assert 8 < alarms <= stats.binom.ppf(0.999, 400, 0.2)
 
 
 def test_what_is_beyond_chance_could_be() -> None:
     evidence = distinctness(np.array([[20, 0], [3, 0], [30, 34]]), np.array([500, 500]), 0.05)
-    assert evidence.is_testable(0.05)[:, 0].tolist() == [True, False, True]
-    assert (evidence.corrected()[:, 0] <= 0.05).tolist() == [True, False, False]
+    assert evidence.is_testable[:, 0].tolist() == [True, False, True]
+    assert evidence.is_beyond_chance[:, 0].tolist() == [True, False, False]
 
 
 def test_resampling_and_held_out_rows() -> None:
