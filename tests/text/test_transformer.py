@@ -109,16 +109,6 @@ def test_no_query_sees_later_tokens() -> None:
             assert torch.allclose(weights.sum(-1), torch.ones_like(weights[..., 0]))
 
 
-def test_rows_of_the_embedding_have_their_gradient() -> None:
-    ours = model().train()
-    twin = model().train()
-    ours(ids()).square().sum().backward()
-    twin.hidden(twin.embedding[ids()]).square().sum().backward()
-    assert torch.allclose(ours.embedding.grad, twin.embedding.grad, atol=1e-13)
-    ours(ids()).square().sum().backward()
-    assert torch.allclose(ours.embedding.grad, 2 * twin.embedding.grad, atol=1e-13)
-
-
 def test_logits_between_tokens_give_the_attention() -> None:
     for norm in ("post", "pre"):
         ours = model(positions="none", norm=norm, heads=2)
@@ -201,23 +191,6 @@ def test_it_starts_as_published() -> None:
     assert float(block.query.weight.abs().max()) <= math.sqrt(6 / 800)
     assert float(block.query.weight.std()) == pytest.approx(math.sqrt(2 / 800), rel=0.02)
     assert not block.key.bias.any()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"width": 10, "heads": 3}, "width is 10 with 3 heads"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"norm": "past"}, "did you mean 'post'"),
-        ({"positions": "alibii"}, "did you mean 'alibi'"),
-        ({"layers": 0}, "layers is 0"),
-        ({"window": 1}, "window is 1"),
-        ({"width": 10**20}, "give a whole number from 1 to 1,000,000,000"),
-    ],
-)
-def test_impossible_shapes_are_refused(options: dict, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        TextShape(**{**SHAPE, **options})
 
 
 def test_the_bias_of_buckets_and_its_gradient_are_those_of_indexing() -> None:
