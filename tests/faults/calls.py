@@ -510,7 +510,7 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     flowing = only_small(flow.flow_runs, lambda work: max(len(work.options.times), len(work.options.runs)))
     monkeypatch.setattr(train, "train_runs", only_small(train.train_runs, updates))
     monkeypatch.setattr(flow, "flow_runs", flowing)
-    monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.schedule.steps))
+    monkeypatch.setattr(TextTraining, "run", only_small(TextTraining.run, lambda work: work.record_schedule.steps))
     monkeypatch.setattr(flow, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)

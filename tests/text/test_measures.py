@@ -77,19 +77,3 @@ def test_measuring_does_not_change_the_model(corpus: Corpus) -> None:
     assert all(np.array_equal(first[name], second[name]) for name in first)  # no dropout
     assert model.training
     assert torch.equal(state, torch.get_rng_state())
-
-
-def test_the_sample_is_spread_over_the_windows(corpus: Corpus, monkeypatch) -> None:
-    monkeypatch.setattr(module, "FEWEST_WINDOWS", 3)
-    model, windows = model_and_windows(corpus)
-    sample = AttentionMeasurement(model, windows).sample
-    assert torch.equal(sample[0], windows[0])
-    assert torch.equal(sample[2], windows[-1])
-    assert len(sample) == 3
-
-
-def test_without_rows_of_enough_keys_there_is_no_mean(corpus: Corpus) -> None:
-    model, _ = model_and_windows(corpus)
-    means = AttentionMeasurement(model, torch.from_numpy(consecutive(corpus.valid, 4)[:, :-1])).measure()
-    assert np.isnan(means["top_5"]).all()
-    assert np.isfinite(means["top_1"]).all()

@@ -99,7 +99,7 @@ def _is_counts(text: object) -> bool:
 
 
 def reading_of(text: Corpus | Counts, options: PredictOptions) -> Reading:
-    """The text, read with even attention."""
+    """The text and its expected gradients."""
     queries = _queries(text, options.queries)
     if not isinstance(text, Corpus):
         return CountReading(text, queries=queries, device=options.device, plan=options.plan(text.num_tokens))

@@ -176,8 +176,8 @@ class Population:
     softmax(b) and the attention that z_m has got by then: the trapezoidal rule over the times, in passes that change a
     logit by at most `LARGEST_CHANGE`.  After `PASSES` of them z_m oscillates about what this Y asks for, and the next
     time is taken.  C and E[f^2] are read again with this attention.  So the ratio decides how far attention has moved
-    by the time a row of Y settles, and a token that has won is read more and settles sooner.  Attention of queries that
-    are not asked about stays uniform.
+    by the time a row of Y settles, and a token that has won is read more and settles sooner.  Attention of other
+    queries stays uniform.
     """
 
     matrices: ClassVar[int] = 2
@@ -325,7 +325,7 @@ class PredictOptions(Options):
     device: Literal["cpu", "cuda"] = field(default="cpu", metadata=option("Where to compute."))
 
     def plan(self, num_tokens: int) -> TrainingPlan:
-        """The training that is asked about, of a text of `num_tokens` tokens."""
+        """The training that is predicted, of a text of `num_tokens` tokens."""
         pass_ = max(1, num_tokens // self.window // YZ_BATCH_SIZE)
         lr_z = self.lr_y if self.lr_z is None else self.lr_z
         return TrainingPlan(self.lr_y, lr_z, pass_ if self.steps is None else self.steps)

@@ -13,12 +13,13 @@ with alpha the prediction.  The expectations over all occurrences are
 if alpha is the same everywhere, as it is at the start.  So C, which one pass over the text gives, is all that there is
 to know about Y, and a second pass gives the drive of Z at any Y.
 
-Later on k_l is k_l exp(z_m(l)) in all of this: each function takes the rows z_m of the queries that are asked about,
-(Q, M), or None for even attention; that of other queries is even.
+Later on k_l is k_l exp(z_m(l)) in all of this: each function takes the rows z_m of the predicted queries,
+(Q, M), or None for uniform attention; that of other queries is uniform.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,7 +36,7 @@ WINDOWS_AT_ONCE = 2048
 
 
 class Reading(Protocol):
-    """A text, read with even attention.
+    """A text, and its expected gradients.
 
     >>> class Frequent:
     ...     def gains(self, reading: ss.Reading):
@@ -45,14 +46,14 @@ class Reading(Protocol):
     """
 
     queries: Tensor
-    """(Q,) the query tokens that are asked about."""
+    """(Q,) the query tokens whose attention is predicted."""
     next_shares: Tensor
     """(M,) P(n), how often a token is the next token."""
 
     occurrences: int
-    """How many occurrences of a query and a next token there are."""
+    """The number of occurrences of a query and a next token."""
     plan: TrainingPlan
-    """The training that is asked about."""
+    """The training that is predicted."""
 
     def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
         """C (M, M)."""
@@ -84,17 +85,26 @@ class WindowReading:
     ) -> None:
         self.vocab_size, self.plan = vocab_size, plan
         self.queries = torch.as_tensor(queries, device=device)
-        self._windows = torch.from_numpy(windows).to(device)
+        self._ids, self._next_tokens = (torch.from_numpy(part).to(device) for part in (windows[:, :-1], windows[:, 1:]))
         self.occurrences = len(windows) * (windows.shape[1] - 2)
-        self.next_shares = self._windows[:, 2:].flatten().bincount(minlength=vocab_size) / self.occurrences
+        self.next_shares = self._next_tokens[:, 1:].flatten().bincount(minlength=vocab_size) / self.occurrences
         self._slots = _slots(self.queries, vocab_size)
 
     def shuffled(self, seed: int) -> WindowReading:
         """The same windows, with the next tokens of each query permuted over its occurrences."""
-        return _Shuffled(self, seed)
+        ids, next_tokens = (part[:, 1:].cpu().numpy() for part in (self._ids, self._next_tokens))
+        queries = ids.ravel()
+        order = np.argsort(queries, kind="stable")
+        drawn = np.lexsort((np.random.default_rng(seed).random(len(queries)), queries))
+        permuted = np.empty_like(queries)
+        permuted[order] = next_tokens.ravel()[drawn]
+        result = copy.copy(self)
+        result._next_tokens = self._next_tokens.clone()
+        result._next_tokens[:, 1:] = torch.from_numpy(permuted.reshape(ids.shape))
+        return result
 
     def decoder_drive(self, logits: Tensor | None = None) -> Tensor:
-        drive = torch.zeros(self.vocab_size**2, device=self._windows.device)
+        drive = torch.zeros(self.vocab_size**2, device=self._ids.device)
         for ids, next_tokens in self._parts():
             unit, _ = self._read(ids, logits)
             places = ids[:, None] * self.vocab_size + next_tokens[:, :, None]
@@ -102,7 +112,7 @@ class WindowReading:
         return drive.view(self.vocab_size, -1).div_(self.occurrences)
 
     def mean_squares(self, logits: Tensor | None = None) -> Tensor:
-        squares = torch.zeros(self.vocab_size, device=self._windows.device)
+        squares = torch.zeros(self.vocab_size, device=self._ids.device)
         for ids, _ in self._parts():
             unit, entry = self._read(ids, logits)
             squares.index_add_(0, ids.flatten(), (unit * entry).sum(1).flatten())
@@ -113,7 +123,7 @@ class WindowReading:
         drive = torch.zeros(len(self.queries) * self.vocab_size, device=decoder.device)
         for ids, next_tokens in self._parts():
             unit, entry = self._read(ids, logits)
-            slot, window, position = self._asked(ids)
+            slot, window, position = self._query_occurrences(ids)
             tokens, unit, entry = ids[window], unit[window, position], entry[window, position]  # (R, T)
             g = decoder[tokens, next_tokens[window, position, None]] - expected[tokens]
             gain = unit * (g - entry * (unit * g).sum(1, keepdim=True))
@@ -123,7 +133,7 @@ class WindowReading:
     def pair_counts(self) -> Tensor:
         counts = self._no_counts()
         for ids, _ in self._parts():
-            slot, window, position = self._asked(ids)
+            slot, window, position = self._query_occurrences(ids)
             before = torch.arange(ids.shape[1], device=ids.device) < position[:, None]
             places = (slot[:, None] * self.vocab_size + ids[window])[before]
             counts += places.bincount(minlength=len(counts))
@@ -132,21 +142,20 @@ class WindowReading:
     def class_shares(self) -> Tensor:
         counts = self._no_counts()
         for ids, next_tokens in self._parts():
-            slot, window, position = self._asked(ids)
+            slot, window, position = self._query_occurrences(ids)
             counts += (slot * self.vocab_size + next_tokens[window, position]).bincount(minlength=len(counts))
         return counts.view(len(self.queries), -1).amax(1) / self.occurrences
 
     def _no_counts(self) -> Tensor:
-        """(Q M,) zeros to add counts to: whole numbers, of which float32 has those up to 2^24 only."""
+        """(Q M,) zeros to add counts to, of int64: float32 is exact up to 2^24 only."""
         size = len(self.queries) * self.vocab_size
-        return torch.zeros(size, dtype=torch.int64, device=self._windows.device)
+        return torch.zeros(size, dtype=torch.int64, device=self._ids.device)
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for part in self._windows.split(WINDOWS_AT_ONCE):
-            yield part[:, :-1], part[:, 1:]
+        yield from zip(self._ids.split(WINDOWS_AT_ONCE), self._next_tokens.split(WINDOWS_AT_ONCE), strict=True)
 
-    def _asked(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where the queries occur: which query, in which window, at which position."""
+    def _query_occurrences(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the queries occur: the number of the query, the window and the position of each occurrence."""
         slot = self._slots[ids]
         slot[:, 0] = -1
         window, position = (slot >= 0).nonzero(as_tuple=True)
@@ -161,36 +170,20 @@ class WindowReading:
         return weight / length, before * times / length
 
     def _weights(self, ids: Tensor, logits: Tensor, later: Tensor) -> Tensor:
-        """exp(z), up to a factor for each position; 1 for queries that are not asked about."""
-        even = logits.new_zeros(1, logits.shape[1])
-        z = torch.cat([logits, even])[self._slots[ids][:, :, None], ids[:, None]]  # slot -1 is the last row
+        """exp(z), up to a factor for each position; 1 for queries that are not predicted."""
+        uniform = logits.new_zeros(1, logits.shape[1])
+        z = torch.cat([logits, uniform])[self._slots[ids][:, :, None], ids[:, None]]  # slot -1 is the last row
         largest = z.masked_fill(later, -torch.inf).amax(2, keepdim=True).nan_to_num(neginf=0.0)
         return (z - largest).clamp(max=0.0).exp()
-
-
-class _Shuffled(WindowReading):
-    def __init__(self, reading: WindowReading, seed: int) -> None:
-        vars(self).update(vars(reading))
-        ids, next_tokens = (part.cpu().numpy() for part in (self._windows[:, 1:-1], self._windows[:, 2:]))
-        queries = ids.ravel()
-        order = np.argsort(queries, kind="stable")
-        drawn = np.lexsort((np.random.default_rng(seed).random(len(queries)), queries))
-        permuted = np.empty_like(queries)
-        permuted[order] = next_tokens.ravel()[drawn]
-        self._next = torch.from_numpy(permuted.reshape(ids.shape)).to(self._windows.device)
-
-    def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for part, permuted in zip(self._windows.split(WINDOWS_AT_ONCE), self._next.split(WINDOWS_AT_ONCE), strict=True):
-            yield part[:, :-1], torch.cat([part[:, 1:2], permuted], 1)
 
 
 class CountReading:
     """Counts c(l, m, n), which say which tokens precede an occurrence, but not which of them come together.
 
     So |k| is taken to be the same at all occurrences of a query, the root of its mean square if each token comes once:
-    sqrt(w - 1) at even attention, where each of the w - 1 contextual tokens adds 1.  The other tokens of an occurrence
-    of (m, n) are taken to be those that usually precede it: f . g is replaced by its mean over the occurrences of
-    (m, n).
+    sqrt(w - 1) at uniform attention, where each of the w - 1 contextual tokens adds 1.  The other tokens of an
+    occurrence of (m, n) are taken to be those that usually precede it: f . g is replaced by its mean over the
+    occurrences of (m, n).
     """
 
     def __init__(self, counts: Counts, *, queries: NDArray[np.int64], device: str, plan: TrainingPlan) -> None:
@@ -248,13 +241,13 @@ class CountReading:
 
     def _weights(self, logits: Tensor | None) -> Tensor:
         """exp(z)/|k| (Q + 1, M) of the queries, and of all others: |k|^2 is the mean of exp(2 z) times w - 1."""
-        even = torch.full((len(self.queries) + 1, self.vocab_size), self._tokens**-0.5, device=self._device)
+        weights_of = torch.full((len(self.queries) + 1, self.vocab_size), self._tokens**-0.5, device=self._device)
         if logits is None:
-            return even
+            return weights_of
         weights = (logits - logits.amax(1, keepdim=True)).exp()
         counts = self.pair_counts()
-        even[:-1] *= weights * ((counts * weights**2).sum(1) / counts.sum(1)).rsqrt()[:, None]
-        return even
+        weights_of[:-1] *= weights * ((counts * weights**2).sum(1) / counts.sum(1)).rsqrt()[:, None]
+        return weights_of
 
     def _rows(self, table: str) -> Iterator[tuple[Tensor, ...]]:
         """The keys, tokens and counts of a table, in blocks."""

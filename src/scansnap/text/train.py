@@ -156,7 +156,7 @@ class TextTraining:
         *,
         store: str | Path | None,
     ) -> None:
-        self.corpus, self.options, self.schedule = corpus, options, schedule
+        self.corpus, self.options, self.record_schedule = corpus, options, schedule
         self._columns = columns
         windows = consecutive(corpus.valid, shape.window)
         self._processes = Processes(options.device)
@@ -208,7 +208,7 @@ class TextTraining:
 
     def run(self, progress: bool | None = None) -> xr.Dataset:
         """Train to the end; a run that is finished in its store is read from there, with its model."""
-        title = f"training {self.schedule.steps:,} steps"
+        title = f"training {self.record_schedule.steps:,} steps"
         show_bar = progress if self._processes.is_first else False
         store = self._recorder.store
         try:
@@ -219,7 +219,7 @@ class TextTraining:
                     _own_random_numbers(),
                     _within_memory(self.model.shape, self.options),
                     one_thread() if self._is_small() else nullcontext(),
-                    progress_bar(title, self.schedule.steps, show_bar) as show,
+                    progress_bar(title, self.record_schedule.steps, show_bar) as show,
                 ):
                     self._train(show)
                 return self._finish()
@@ -239,8 +239,8 @@ class TextTraining:
         return self.options.batch_size * shape.window * shape.training_operations < SMALL
 
     def _train(self, show: Callable[..., None]) -> None:
-        steps, store = self.schedule.record_steps, self._recorder.store
-        rate_share = rate_shares(self.options.schedule, self.schedule.steps)
+        steps, store = self.record_schedule.record_steps, self._recorder.store
+        rate_share = rate_shares(self.options.schedule, self.record_schedule.steps)
         step, record, losses = self._resume()
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # of an earlier run
@@ -296,7 +296,7 @@ class TextTraining:
             measured["pattern"] = self._measurement.pattern(count)
         if self._winners is not None:
             measured |= self._winners.measure()
-        if self.schedule.evaluates(record):
+        if self.record_schedule.evaluates(record):
             rows = LOGITS_AT_ONCE[self._windows.device.type] // self.corpus.vocab_size
             measured["valid_loss"] = np.array(self._learner.evaluate(self._windows, rows))
         return measured
@@ -333,7 +333,7 @@ class TextTraining:
         words = np.array([self.corpus.words(row) for row in windows], dtype=np.str_)
         described = {
             **self.options.to_dict(),
-            **asdict(self.schedule),
+            **asdict(self.record_schedule),
             "lr_z": self.options.rate_z,
             "vocab_size": shape.vocab_size,
             "corpus": self.corpus.name,
@@ -345,7 +345,9 @@ class TextTraining:
         if isinstance(self.options, TextOptions):
             run["seed"] = self.options.seed
         vocabulary = self.corpus.words(range(shape.vocab_size)) if len(queries) else []
-        return text_dataset.template(self.schedule.record_steps, self._size, words, queries, vocabulary, run, described)
+        return text_dataset.template(
+            self.record_schedule.record_steps, self._size, words, queries, vocabulary, run, described
+        )
 
 
 def _note(measured: dict[str, NDArray[np.floating]]) -> str:
