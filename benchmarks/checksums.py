@@ -19,8 +19,9 @@ import numpy as np
 import xarray as xr
 
 import scansnap as ss
-from scansnap.storage import files, sealed_folder, store
-from scansnap.storage.sealed_folder import LIST
+from scansnap.storage import files
+from scansnap.storage import folder as storage_folder
+from scansnap.storage.folder import MANIFEST
 
 REPETITIONS = 7
 
@@ -65,7 +66,7 @@ def main() -> None:
                 ss.save(dataset, path, overwrite=True)
 
             def write(dataset: xr.Dataset = dataset, path: Path = plain) -> None:
-                dataset.to_zarr(path, mode="w", zarr_format=2, consolidated=True)
+                dataset.to_zarr(path, mode="w", zarr_format=3)
 
             report(f"save, {name}", *times(save, write, time.process_time))
             report(
@@ -77,8 +78,8 @@ def main() -> None:
                 ),
             )
             size = [sum(f.stat().st_size for f in path.rglob("*") if f.is_file()) for path in (ours, plain)]
-            listed = len((ours / LIST).read_bytes()) - len((plain / LIST).read_bytes())
-            print(f"  size {size[0]:,} bytes, of which the list takes {listed:,} ({listed / size[1]:.2%})")
+            listed = (ours / MANIFEST).stat().st_size
+            print(f"  size {size[0]:,} bytes, of which the manifest takes {listed:,} ({listed / size[1]:.2%})")
         numbers = iter(range(100))
 
         def sweep() -> None:
@@ -95,7 +96,7 @@ def main() -> None:
 
         def unsynced() -> None:
             with ExitStack() as stack:
-                for module in (files, sealed_folder, store):
+                for module in (files, storage_folder):
                     stack.enter_context(mock.patch.object(module, "sync", return_value=None))
                 sweep()
 

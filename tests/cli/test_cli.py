@@ -98,10 +98,10 @@ def test_flow(tmp_path) -> None:
 def test_the_same_command_again_only_reads(tmp_path) -> None:
     words = ["train", "--steps", "3", "--store", "r.zarr"]
     first = run(*words, cwd=tmp_path)
-    stamp = (tmp_path / "r.zarr" / ".zattrs").stat().st_mtime_ns
+    stamp = (tmp_path / "r.zarr" / "zarr.json").stat().st_mtime_ns
     second = run(*words, cwd=tmp_path)
     assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0]
-    assert (tmp_path / "r.zarr" / ".zattrs").stat().st_mtime_ns == stamp
+    assert (tmp_path / "r.zarr" / "zarr.json").stat().st_mtime_ns == stamp
     other = run("train", "--steps", "4", "--store", "r.zarr", cwd=tmp_path)
     assert other.returncode == 2
     assert "holds another run, with steps = 3 and not 4" in other.stderr

@@ -15,8 +15,8 @@ import scansnap as ss
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
 from scansnap.storage import files
-from scansnap.storage.files import DamagedFile, checksum, unsealed
-from scansnap.storage.sealed_folder import LIST, SealedFolder
+from scansnap.storage.files import checksum, read_checksummed_json
+from scansnap.storage.folder import MANIFEST, CheckedFolder
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "batch_size": 8, "seq_len": 16, "steps": 10, "record": "loss"}
 
@@ -37,7 +37,7 @@ class Moments:
             (Path, "rename"),
             (Path, "unlink"),
             (files, "_sync"),
-            (SealedFolder, "write_by"),
+            (CheckedFolder, "write_with"),
         ):
             patch.setattr(owner, name, self._counted(getattr(owner, name)))
 
@@ -114,11 +114,11 @@ def test_stopped_at_every_moment(tmp_path, run, error, capsys) -> None:
 
 
 @pytest.mark.parametrize("run", [train, sweep])
-def test_a_list_names_only_what_is_on_the_disk(tmp_path, run, monkeypatch) -> None:
-    """At each list that takes its place, every file that it names has been synced with the bytes that it states."""
+def test_a_manifest_names_only_what_is_on_the_disk(tmp_path, run, monkeypatch) -> None:
+    """When a manifest takes its place, every file that it names, and its folders, have been synced."""
     synced: set[tuple[str, tuple[int, ...]]] = set()
     folders: set[Path] = set()
-    sync, replace, lists = files._sync, Path.replace, []
+    root, sync, replace, manifests = tmp_path / "r.zarr", files._sync, Path.replace, []
 
     def noting_sync(path: Path) -> None:
         sync(path)
@@ -128,32 +128,15 @@ def test_a_list_names_only_what_is_on_the_disk(tmp_path, run, monkeypatch) -> No
             synced.add((path.name.removesuffix(".new"), tuple(checksum(path.read_bytes()))))
 
     def checking_replace(path: Path, target: Path) -> Path:
-        if Path(target).name == LIST:
-            listed = unsealed(path.read_bytes())["files"]
-            lists.append(len(listed))
+        if Path(target).name == MANIFEST:
+            listed = read_checksummed_json(path.read_bytes())["files"]
+            manifests.append(len(listed))
             for name, value in listed.items():
                 assert (name.rpartition("/")[2], tuple(value)) in synced, name
-                assert (path.parent / name).parent in folders, name
+                assert {root / folder for folder in Path(name).parents} <= folders, name
         return replace(path, target)
 
     monkeypatch.setattr(files, "_sync", noting_sync)
     monkeypatch.setattr(Path, "replace", checking_replace)
-    real_rename = Path.rename
-
-    def moving(path: Path, target: Path) -> Path:  # a new store is filled under another name
-        folders.update([target, *(target / inner.relative_to(path) for inner in path.rglob("*") if inner.is_dir())])
-        return real_rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", moving)
-    run(tmp_path / "r.zarr")
-    assert len(lists) > 2
-
-
-def test_sealed_json_shows_any_flipped_bit() -> None:
-    data = files.sealed({"a": [1, 2.5], "b": {"c": "d"}})
-    assert unsealed(data) == {"a": [1, 2.5], "b": {"c": "d"}}
-    for bit in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(DamagedFile):
-            unsealed(bytes(flipped))
+    run(root)
+    assert len(manifests) > 2

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.storage.lock import WriterLock
 
 ROUNDS = """
 import os, sys
@@ -93,35 +92,6 @@ def test_many_rounds(tmp_path, writers: int, capsys) -> None:
         print(f"\n{count} rounds of {writers} processes: {ended}")
     assert ended["damaged"] == ended["other"] == 0
     assert ended["whole"] == count
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from scansnap.storage.lock import WriterLock
-lock = WriterLock(Path(sys.argv[1]))
-lock.acquire()
-print("held", flush=True)
-time.sleep(60)
-"""
-
-
-def test_a_lock_ends_with_its_process(tmp_path) -> None:
-    """The file stays, with the number of a process that lives, and blocks nobody."""
-    path = tmp_path / "r.zarr"
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    with pytest.raises(ss.StoreError, match=f"process {holder.pid} is writing"):
-        WriterLock(path).acquire()
-    holder.kill()
-    holder.wait()
-    holder.stdout.close()
-    (tmp_path / "r.zarr.lock").write_text(str(os.getpid()))
-    lock = WriterLock(path)
-    lock.acquire()
-    lock.release()
-    assert list(tmp_path.iterdir()) == []
 
 
 COMMANDS = {

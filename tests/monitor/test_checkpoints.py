@@ -11,8 +11,7 @@ import torch
 
 import scansnap as ss
 from scansnap.monitor.checkpoints import find_checkpoints, watch_checkpoints
-from scansnap.monitor.store import read_looks
-from scansnap.storage.sealed_folder import SealedFolder
+from scansnap.storage.folder import CheckedFolder
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -72,18 +71,17 @@ def test_later_checkpoints_are_added(series, tmp_path) -> None:
         assert not looks["entropy"].isnull().any()
 
 
-def test_a_store_that_was_begun_without_a_look_is_filled(series, tmp_path, monkeypatch) -> None:
-    """A disk that is full at the first look leaves one."""
+def test_a_disk_that_is_full_at_the_first_look_leaves_nothing(series, tmp_path, monkeypatch) -> None:
     folder, _ = series
 
-    def full(self: SealedFolder) -> None:
+    def full(self: CheckedFolder) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SealedFolder, "write_list", full)
+        patch.setattr(CheckedFolder, "commit", full)
         with pytest.raises(ss.StoreError, match="No space left"):
             watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr")
-    assert read_looks(tmp_path / "a.zarr").sizes["step"] == 0
+    assert not (tmp_path / "a.zarr").exists()
     assert watch_checkpoints(folder, TEXT, store=tmp_path / "a.zarr")["step"].values.tolist() == [0, 5, 10]
 
 

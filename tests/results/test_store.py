@@ -15,7 +15,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.results import store
-from scansnap.storage.sealed_folder import SealedFolder
+from scansnap.storage.folder import MANIFEST, CheckedFolder
 from scansnap.validation.options import Options
 from tests.small_text import SMALL, small_corpus
 
@@ -25,10 +25,20 @@ def result() -> xr.Dataset:
     return ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=4, seeds=[0, 1])
 
 
+def flip(file: Path) -> None:
+    """Flip a bit of a file."""
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+
+
 def test_round_trip_and_plain_xarray(tmp_path, result) -> None:
     path = ss.save(result, tmp_path / "r.zarr")
     assert ss.load(path).identical(result)
     assert xr.open_zarr(path, chunks=None).load().identical(result)
+    flip(next(file for file in (path / "loss" / "c").rglob("*") if file.is_file()))
+    with pytest.raises(ValueError, match="checksum"):
+        xr.open_zarr(path, chunks=None).load()
 
 
 def test_a_result_describes_itself(result) -> None:
@@ -67,20 +77,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, result, monkeypatch) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["r.zarr"]
 
 
-def test_an_old_result_that_cannot_be_removed_is_replaced_all_the_same(tmp_path, result, monkeypatch) -> None:
-    path = ss.save(result, tmp_path / "r.zarr")
-    rmtree = shutil.rmtree
-
-    def refuses_the_old(folder, ignore_errors=False):
-        if str(folder).endswith(".old") and not ignore_errors:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        rmtree(folder, ignore_errors)
-
-    monkeypatch.setattr(shutil, "rmtree", refuses_the_old)
-    ss.save(result.isel(run=[0]), path, overwrite=True)
-    assert ss.load(path).sizes["run"] == 1
-
-
 def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
     """The run stops with a sentence, keeps its last checkpoint, and goes on from there when there is room again."""
     from scansnap.dynamics import train as training
@@ -103,7 +99,7 @@ def test_a_disk_that_fills_up_mid_run(tmp_path, monkeypatch) -> None:
         ss.train(ss.syn_small(), **options, store=path)
     monkeypatch.setattr(np, "savez", savez)
     assert not list(tmp_path.rglob("*.new"))
-    checkpoint = store.read_checkpoint(SealedFolder(path))
+    checkpoint = store.read_checkpoint(CheckedFolder(path))
     assert checkpoint is not None
     assert checkpoint[0] == calls[4]
     resumed = ss.train(ss.syn_small(), **options, store=path).load()
@@ -141,9 +137,12 @@ def test_damaged_stores(tmp_path, result) -> None:
     with pytest.raises(ss.StoreError, match="is not a result of scansnap"):
         ss.load(tmp_path / "file.zarr")
     path = ss.save(result, tmp_path / "r.zarr")
-    chunk = next(p for p in (path / "attention").iterdir() if not p.name.startswith("."))
+    chunk = next(p for p in (path / "attention" / "c").rglob("*") if p.is_file())
     chunk.write_bytes(chunk.read_bytes()[:20])
     with pytest.raises(ss.StoreError, match=r"the file attention/\S+ of 'attention' has other bytes"):
+        ss.load(path)
+    (path / MANIFEST).unlink()
+    with pytest.raises(ss.StoreError, match="its manifest is missing"):
         ss.load(path)
 
 
@@ -206,9 +205,9 @@ def test_an_option_that_a_store_of_before_lacks_has_its_default(
     tmp_path, monkeypatch, verb: str, option: str, other: object
 ) -> None:
     """Such stores go on; with another value of the option they hold another run."""
-    run, described = _verbs(tmp_path)[verb], Options.described
+    run, to_dict = _verbs(tmp_path)[verb], Options.to_dict
     with monkeypatch.context() as patch:
-        patch.setattr(Options, "described", lambda self: {n: v for n, v in described(self).items() if n != option})
+        patch.setattr(Options, "to_dict", lambda self: {n: v for n, v in to_dict(self).items() if n != option})
         first = run(store=tmp_path / "r.zarr")
     assert option not in json.loads(first.attrs["options"])
     assert run(store=tmp_path / "r.zarr").identical(first)

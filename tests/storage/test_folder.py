@@ -121,11 +121,9 @@ def test_a_missing_file_shows(folder: CheckedFolder, name: str) -> None:
     (folder.root / name).unlink()
     assert not is_intact(folder.root)
     assert not is_new(folder.root)
-    with (
-        pytest.raises(ss.StoreError, match=r"is missing; scansnap check|is not a store"),
-        CheckedFolder(folder.root).locked(),
-    ):
-        pass
+    folder = CheckedFolder(folder.root)
+    with pytest.raises(ss.StoreError, match=r"is missing; scansnap check|is not a store"):
+        (folder.refuse_damage if folder.committed else folder.lock)()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +184,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     holder.stdout.close()
     lock = StoreLock(path)
     lock.acquire()
-    with pytest.raises(ss.StoreError, match=r"this process is writing .*: close what it opened"):
+    with pytest.raises(ss.StoreError, match=r"this process is writing .*: close what this process opened"):
         StoreLock(path).acquire()
     lock.release()
     StoreLock(path).acquire()
@@ -212,3 +210,16 @@ def test_an_atomic_write_fails_without_a_trace(tmp_path: Path, monkeypatch) -> N
         atomic_write(tmp_path / "x", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_bytes() == b"old"
+
+
+def test_a_store_leaves_the_files_beside_it_alone(tmp_path: Path) -> None:
+    """A store called poetry beside the user's poetry.lock, and one beside a link called X.lock."""
+    (tmp_path / "poetry.lock").write_text("precious")
+    (tmp_path / "notes").write_text("precious")
+    (tmp_path / "X.lock").symlink_to(tmp_path / "notes")
+    run = ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=2, store=tmp_path / "poetry")
+    ss.save(run, tmp_path / "X")
+    ss.save(run, tmp_path / "X", overwrite=True)
+    assert (tmp_path / "poetry.lock").read_text() == (tmp_path / "notes").read_text() == "precious"
+    assert (tmp_path / "X.lock").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["X", "X.lock", "notes", "poetry", "poetry.lock"]

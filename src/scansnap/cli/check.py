@@ -11,11 +11,10 @@ import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
-from scansnap.results.store import Condition, check_store
+from scansnap.results.store import check_store
 from scansnap.runtime.errors import StoreError
 from scansnap.runtime.progress import progress_bar
-from scansnap.storage.folder import MANIFEST, CheckedFolder
-from scansnap.storage.sealed_folder import LIST
+from scansnap.storage.folder import Condition
 
 
 def check(
@@ -26,7 +25,7 @@ def check(
 ) -> None:
     """Read every file of a result and say which parts are intact; the status is 2 if any is damaged."""
     with progress_bar(f"reading {store}", None, False if json else None):
-        condition = _condition(store)
+        condition = check_store(store)
     if json:
         facts = {"store": str(store), "intact": condition.is_intact, **asdict(condition)}
         echo(json_module.dumps(facts))
@@ -38,19 +37,9 @@ def check(
         raise StoreError(f"{store} is damaged.")
 
 
-def _condition(store: Path) -> Condition:
-    if (store / LIST).exists() or not store.exists():
-        return check_store(store)
-    if (store / MANIFEST).exists():
-        return CheckedFolder(store).condition()
-    from scansnap.text.model_file import SHAPE, check_model
-
-    return check_model(store) if (store / SHAPE).exists() else check_store(store)
-
-
 def _sentence(store: Path, condition: Condition) -> str:
     if not condition.has_checksums:
-        return f"{store} carries no checksums: it was written by an earlier version, and damage would not show"
+        return f"{store} was written by an earlier version, so damage would not be noticed"
     lost = [name for name, files in condition.damaged.items() if files]
     words = f"{len(condition.damaged) - len(lost)} of {len(condition.damaged)} parts are intact"
     return f"{store}{'' if condition.complete else ' is unfinished'}: {words}"

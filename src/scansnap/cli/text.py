@@ -113,10 +113,10 @@ def show(
 
     from scansnap.figures import text_attention
     from scansnap.results.store import load
-    from scansnap.storage.sealed_folder import SealedFolder
+    from scansnap.storage.folder import CheckedFolder
 
     at = None if steps is None else [IntegerType({}).read("--steps", part.strip()) for part in steps.split(",")]
-    SealedFolder(result).refuse_damage()
+    CheckedFolder(result).refuse_damage()
     dataset = load(result, partial=True)  # an unfinished run too
     if dataset.attrs.get("kind") != "text":
         raise InputError(f"{result} does not hold a result of text training: give what `scansnap text train` wrote.")

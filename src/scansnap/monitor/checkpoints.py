@@ -18,6 +18,7 @@ import xarray as xr
 from scansnap.monitor.store import read_looks
 from scansnap.monitor.watch import watch
 from scansnap.runtime.errors import InputError, brief
+from scansnap.storage.folder import is_new
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +55,7 @@ def watch_checkpoints(
     """
     series = find_checkpoints(folder)
     steps = list(series)
-    if store is not None and Path(store).exists():
+    if store is not None and not is_new(Path(store)):
         done = max(read_looks(store)["step"].values.tolist(), default=-1)
         steps = [step for step in steps if step > done] or steps[-1:]
     with _quiet():

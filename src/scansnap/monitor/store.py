@@ -1,22 +1,15 @@
-"""Looks on disk: a zarr store that grows by one look at a time while training goes on.
+"""Looks on disk: a zarr store that grows while training goes on.
 
-A look costs training time, so it is appended by writing files: a chunk of zarr's format 2 is a file of bytes.  A look
-at 12 by 12 heads takes 6 ms of processor time where resizing and writing the arrays through zarr takes 45.  Quantities
-lie in chunks of `BLOCK` looks, not compressed, into which the numbers of a look are written at their place; a pattern
-has a chunk of its own.
-
-What is there is what `.zmetadata` says, the file in which zarr consolidates the shapes of all arrays and which
-`xarray.open_zarr` reads; it also lists the checksum of every file (`storage/sealed_folder.py`), of a chunk that is not
-full that of its first bytes, which the next look continues.  It is replaced last and in one move, when the look is on
-the disk, so a reader sees whole looks only, and a look that a kill or a power cut cut short was never there: the next
-one is written over it.
+An append through zarr takes 40 ms of processor time, whether it adds one look or many.  So a look is first written to a
+file of its own, in a millisecond or two, and every `BLOCK` looks are appended to the arrays together.  Both are commits
+of a checked folder (`storage/folder.py`): a look that was added survives a kill or a power cut, and one that was cut
+short was never there.  `read_looks` also reads those that are not in the arrays yet; `close` appends them, so that any
+zarr reader finds them.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import zlib
+import io
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +17,17 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.results.store import LOOKS, open_folder, save
+from scansnap.results.provenance import FORMAT
+from scansnap.results.store import LOOKS, open_folder
 from scansnap.runtime.errors import StoreError, brief, short_repr
-from scansnap.storage.files import checksum, sync
-from scansnap.storage.lock import WriterLock
-from scansnap.storage.sealed_folder import SealedFolder
+from scansnap.storage.folder import CheckedFolder, is_new
 from scansnap.validation.validate import validated
 
 BLOCK = 64
-"""Looks in a chunk of a quantity: few files to read, and little to write again with each look."""
+"""Looks that are appended to the arrays together, and looks in a chunk of a quantity; a pattern has its own chunk."""
+
+PENDING = ".pending/"
+"""The files of looks that are not in the arrays yet."""
 
 TEXT = np.dtype("<U160")
 """The type of text that differs from look to look: zarr's arrays have a fixed width."""
@@ -47,17 +42,50 @@ def read_looks(path: str | Path) -> xr.Dataset:
     path = Path(path)
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a watch was told to store its looks in.")
-    folder = SealedFolder(path)
+    folder = CheckedFolder(path)
     try:
-        looks = open_folder(folder)
+        looks = _open(folder)
     except StoreError:
         raise
     except Exception as error:
         raise StoreError(f"{path} is not a store of looks: it cannot be opened with zarr ({brief(error)}).") from None
     if looks.attrs.get("kind") != LOOKS:
         raise StoreError(f"{path} holds something else than looks: give what ss.watch(..., store=...) wrote.")
-    folder.check_presence()
     return looks
+
+
+def _open(folder: CheckedFolder) -> xr.Dataset:
+    """The looks in the arrays, and behind them those that are pending, appended in memory."""
+    from scansnap.storage.zarr_store import Overlay, append, open_dataset
+
+    while True:
+        folder.check_presence()
+        pending = _pending(folder)
+        if not pending:
+            return open_folder(folder)
+        looks, overlay = _read_all(folder, pending), Overlay(folder)
+        if len(looks) == len(pending):
+            append(overlay, _stack(looks))
+        if pending == _pending(folder):  # or else a writer has appended them meanwhile
+            return open_dataset(overlay)
+
+
+def _pending(folder: CheckedFolder) -> list[str]:
+    return sorted(name for name in folder.names() if name.startswith(PENDING))
+
+
+def _read_all(folder: CheckedFolder, pending: list[str]) -> list[dict[str, NDArray[Any]]]:
+    """The arrays of pending looks, without those that a writer has appended meanwhile."""
+    looks = []
+    for data in filter(None, map(folder.read, pending)):
+        with np.load(io.BytesIO(data), allow_pickle=False) as content:
+            looks.append({variable: content[variable] for variable in content.files})
+    return looks
+
+
+def _stack(looks: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The arrays of several looks, with the look as their first axis."""
+    return {name: np.stack([look[name] for look in looks]) for name in looks[0]}
 
 
 class LookStore:
@@ -68,15 +96,19 @@ class LookStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._lock = WriterLock(self.path)
-        self._lock.acquire()
+        if not is_new(self.path) and not CheckedFolder(self.path).committed:
+            read_looks(self.path)  # refuses what is not a store of looks
+            raise StoreError(f"{self.path} was begun by an earlier version: give another store.")
+        self._folder = CheckedFolder(self.path)
+        self._folder.lock()
         try:
-            steps = read_looks(self.path)["step"].values.tolist() if self.path.exists() else []
-        except StoreError:
-            self._lock.release()
+            self._folder.refuse_damage()
+            steps = read_looks(self.path)["step"].values.tolist() if self._folder.files else []
+        except BaseException:
+            self._folder.unlock()
             raise
         self.last_step: int | None = steps[-1] if steps else None
-        self._arrays: dict[str, _Array] = {}
+        self._is_checked = False  # whether the looks that come fit those that are there
         self._is_closed = False
 
     def append(self, look: xr.Dataset) -> None:
@@ -92,24 +124,35 @@ class LookStore:
                 "count on from there, or give another store."
             )
         try:
-            if not self._arrays:
-                self._begin(look)
-            files = [array.append(look[name].values[0]) for name, array in self._arrays.items()]
-            sync({*files, *(file.parent for file in files)})
-            self._folder.write_list()
-        except BaseException as error:
-            self._arrays = {}  # what is there is what the file says
-            if not isinstance(error, OSError):
-                raise
+            with self._folder.staging():
+                if not self._is_checked:
+                    self._begin(look)
+                values = {str(name): v.values[0] for name, v in look.variables.items() if v.dims[:1] == ("step",)}
+                self._folder.write_with(f"{PENDING}{step:020}", lambda file: np.savez(file, **values))
+                if len(_pending(self._folder)) >= BLOCK:
+                    self._merge()
+                self._folder.commit()
+        except OSError as error:
             raise StoreError(
                 f"cannot write {self.path}: {error.strerror or error}; the looks before step {step:,} are kept."
             ) from None
-        self.last_step = step
+        self._is_checked, self.last_step = True, step
+
+    def _merge(self) -> None:
+        """Append the looks that are pending to the arrays."""
+        from scansnap.storage.zarr_store import append
+
+        pending = _pending(self._folder)
+        append(self._folder, _stack(_read_all(self._folder, pending)))
+        for name in pending:
+            self._folder.remove(name)
 
     def clear(self) -> None:
         """Begin anew, without the looks that are there."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.last_step, self._arrays = None, {}
+        for name in self._folder.names():
+            self._folder.remove(name)
+        self._folder.commit()
+        self.last_step, self._is_checked = None, False
 
     def check(self, look: xr.Dataset) -> None:
         """Refuse a look at another model, at another probe or with other quantities than those that are there."""
@@ -140,76 +183,29 @@ class LookStore:
                 )
 
     def close(self) -> None:
-        """Let others write, and let readers that do not consolidate see the looks."""
-        arrays, self._arrays, self._is_closed = self._arrays, {}, True
+        """Append what is pending, and let other processes write."""
+        was_closed, self._is_closed = self._is_closed, True
         try:
-            for array in arrays.values():
-                self._folder.write(f"{array.name}/.zarray", json.dumps(array.layout).encode())
-            if arrays:
-                self._folder.commit()
+            if not was_closed and _pending(self._folder):
+                with self._folder.staging():
+                    self._merge()
+                    self._folder.commit()
         finally:
-            self._lock.release()
+            self._folder.unlock()
 
     def _begin(self, look: xr.Dataset) -> None:
-        """Create the store for looks like this one, or check that it is for such looks."""
-        if self.path.exists():
+        """Create the arrays for looks like this one, or check that those that are there are for such looks."""
+        from scansnap.storage.zarr_store import consolidate, write_dataset
+
+        if self._folder.files:
             self.check(look)
-        else:
-            empty = look.isel(step=slice(0)).assign_attrs(kind=LOOKS)
-            for name, values in empty.variables.items():
-                if values.dims[:1] == ("step",):
-                    if values.dtype.kind == "U":
-                        empty[name] = values.astype(TEXT)
-                    if values.ndim > 3:
-                        empty[name].encoding = {"chunks": (1, *values.shape[1:])}
-                    else:
-                        empty[name].encoding = {"chunks": (BLOCK, *values.shape[1:]), "compressors": None}
-            save(empty, self.path)
-        self._folder = SealedFolder(self.path)
-        if self._folder.sums is None:
-            raise StoreError(f"{self.path} was begun by a version without checksums: give another store.")
-        self._folder.recover()
-        metadata = self._folder.metadata
-        self._arrays = {
-            name: _Array(self._folder, name)
-            for name in map(str, look.variables)
-            if metadata[f"{name}/.zattrs"]["_ARRAY_DIMENSIONS"][:1] == ["step"]
-        }
-
-
-class _Array:
-    """An array whose first axis grows; `layout` is its part of the consolidated metadata."""
-
-    def __init__(self, folder: SealedFolder, name: str) -> None:
-        import numcodecs
-
-        self.name = name
-        self.layout = folder.metadata[f"{name}/.zarray"]
-        self._folder = folder
-        self._codec = self.layout["compressor"] and numcodecs.get_codec(self.layout["compressor"])
-
-    def append(self, values: NDArray[Any]) -> Path:
-        """Write the values behind the last ones; they count as soon as the list is written.  Returns the file."""
-        looks, *rest = self.layout["chunks"]
-        number, place = divmod(self.layout["shape"][0], looks)
-        name = f"{self.name}/{'.'.join([str(number), *('0' for _ in rest)])}"
-        file = self._folder.root / name
-        data = np.ascontiguousarray(values, self.layout["dtype"]).tobytes()
-        size = looks * len(data)
-        if self._codec:
-            data = bytes(self._codec.encode(data))
-            _write(file, data)
-            self._folder.note(name, checksum(data))
-        else:
-            _write(file, data if place else data.ljust(size, b"\0"), place * len(data))
-            before = self._folder.sums[name][1] if place else 0  # type: ignore[index]
-            self._folder.note(name, [size, zlib.crc32(data, before), (place + 1) * len(data)])
-        self.layout["shape"][0] += 1
-        return file
-
-
-def _write(file: Path, data: bytes, place: int = 0) -> None:
-    """Write a file, or a part of one that is there."""
-    with file.open("r+b" if place else "wb") as content:
-        content.seek(place)
-        content.write(data)
+            return
+        empty = look.isel(step=slice(0)).assign_attrs(kind=LOOKS, format=FORMAT)
+        chunks = {}
+        for name, values in empty.variables.items():
+            if values.dims[:1] == ("step",):
+                if values.dtype.kind == "U":
+                    empty[name] = values.astype(TEXT)
+                chunks[str(name)] = (1 if values.ndim > 3 else BLOCK, *values.shape[1:])
+        write_dataset(self._folder, empty, chunks)
+        consolidate(self._folder)

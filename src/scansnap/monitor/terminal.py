@@ -21,6 +21,7 @@ from scansnap.monitor.store import read_looks
 from scansnap.monitor.verdict_rules import Severity
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, in_words, unjudged_verdicts
 from scansnap.runtime.errors import InputError, printable, unknown
+from scansnap.storage.folder import MANIFEST
 
 STYLES: dict[Severity, str] = {"alarm": "bold red", "notice": "yellow", "pattern": "default"}
 
@@ -97,7 +98,7 @@ def heading(snapshots: xr.Dataset, store: Path) -> str:
     steps, every = snapshots["step"].values.tolist(), int(snapshots.attrs.get("every", 0))
     if not steps:
         return f"{snapshots.attrs.get('model', '')}: no snapshot yet"
-    age = timedelta(seconds=round(max(0.0, time.time() - (store / ".zmetadata").stat().st_mtime)))
+    age = timedelta(seconds=round(max(0.0, time.time() - (store / MANIFEST).stat().st_mtime)))
     after = f"; next at step {(steps[-1] // every + 1) * every:,}" if every else ""
     return f"{snapshots.attrs.get('model', '')}: snapshot {len(steps):,} at step {steps[-1]:,}, {age} ago{after}"
 

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2
-"""The layout of results: 1 has no checksums, 2 has.  Other numbers are of versions that this one does not read."""
+FORMAT = 3
+"""The layout of results: zarr format 3 with a manifest.  Earlier versions wrote zarr format 2, as 1 and 2."""
 
 PACKAGES = ("scansnap", "numpy", "scipy", "torch", "numba", "xarray", "zarr")
 

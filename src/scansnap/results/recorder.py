@@ -69,7 +69,7 @@ class Recorder:
     ) -> None:
         if self.store is not None:
             if isinstance(error, KeyboardInterrupt):
-                error.add_note(self.store.standing())
+                error.add_note(self.store.describe_progress())
             self.store.unlock()
 
     def finished(self) -> xr.Dataset | None:

@@ -1,10 +1,9 @@
 """Results on disk: zarr stores that xarray opens without this package.
 
-`save` and `load` handle whole results.  `RunStore` writes runs while they advance: records or runs in blocks, and now
-and then a checkpoint (plain arrays, no pickles) from which the work continues to identical numbers.  A checkpoint and
-the blocks before it are committed together (`sealed_folder.py`): a store is always as it was at its last checkpoint,
-and on the disk.  New stores are filled beside their final name and renamed.  A run in progress is marked `complete = 0`
-until its last record is written.
+`save` and `load` handle whole results.  `RunStore` writes runs while they advance: records or runs in blocks, and from
+time to time a checkpoint (plain arrays, no pickles) from which the work continues to identical numbers.  A checkpoint
+and the blocks before it are committed together (`storage/folder.py`): after a crash the store is as it was at its last
+checkpoint.  A run in progress has the attribute `complete = 0` until its last record is written.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ import contextlib
 import io
 import json
 import math
-import os
-import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,15 +26,11 @@ from numpy.typing import NDArray
 
 from scansnap.results.provenance import FORMAT
 from scansnap.runtime.errors import StoreError, brief
-from scansnap.storage.files import sync
-from scansnap.storage.lock import WriterLock
-from scansnap.storage.sealed_folder import LIST, SealedFolder, advice, is_metadata, variable_of
+from scansnap.storage.folder import CheckedFolder, Condition, is_new, part_of
 from scansnap.validation.validate import validated
 
 EAGER_BYTES = 2 * 2**30
-"""Results up to this size are read when they are opened, so that damage shows immediately."""
-
-ZARR_FORMAT = 2  # the format whose text columns every reader knows
+"""Results up to this size are read when they are opened, so that damage is noticed immediately."""
 
 CHECKPOINT = ".checkpoint.npz"
 """The file of an unfinished run's last checkpoint, in its store."""
@@ -48,8 +41,8 @@ LOOKS = "watch"
 NOTHING = "nothing yet"
 """What a run holds before its first checkpoint."""
 
-WHOLE = "the store"
-"""What files belong to that belong to no variable."""
+METADATA = "zarr.json"
+"""The file with the attributes of a store, or with the shape of an array."""
 
 PLAIN = "plain_values"
 """The attribute that holds a coordinate's values as JSON, if an array cannot hold them."""
@@ -64,22 +57,24 @@ def save(dataset: xr.Dataset, path: str | Path, *, overwrite: bool = False) -> P
     'kept.zarr'
     """
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
-    if path.exists():
-        _attributes(SealedFolder(path))  # refuses to replace anything but a result
-    with _beside(path) as draft:
-        _fill(draft, dataset).commit()
+    folder = CheckedFolder(path)
+    if not is_new(path):
+        if not overwrite:
+            raise StoreError(f"{path} exists already: give another name, or overwrite=True to replace it.")
+        _attributes(folder)  # refuses to replace anything but a result
+    with _errors_changing_nothing(path), folder.locked():
+        _zarr().write_dataset(folder, encoded(dataset).assign_attrs(format=FORMAT))
+        _zarr().consolidate(folder)
+        folder.commit()
     return path
 
 
-def _fill(path: Path, dataset: xr.Dataset) -> SealedFolder:
-    """A new store with this content, before its first commit."""
-    folder = SealedFolder(path, new=True)
-    path.mkdir()
-    content = encoded(dataset).assign_attrs(format=FORMAT)
-    content.to_zarr(_files(folder), mode="w", zarr_format=ZARR_FORMAT, consolidated=False)
-    return folder
+@contextlib.contextmanager
+def _errors_changing_nothing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}; nothing was changed there.") from None
 
 
 @validated
@@ -95,7 +90,7 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
     6
     """
     path = Path(path)
-    folder = SealedFolder(path)
+    folder = CheckedFolder(path)
     attrs = _attributes(folder)
     if not attrs.get("complete", 1) and not partial:
         raise StoreError(
@@ -118,14 +113,14 @@ def load(path: str | Path, *, partial: bool = False, lazy: bool | None = None) -
         raise StoreError(f"{path} cannot be read: its data are damaged or incomplete ({brief(error)}).") from None
 
 
-def open_folder(folder: SealedFolder, left_out: Collection[str] = ()) -> xr.Dataset:
-    """The content of a store; files are checked when they are read, unless the store is of before."""
-    if folder.sums is not None:
-        return xr.open_zarr(_files(folder, read_only=True, left_out=left_out), chunks=None, consolidated=True)
-    dataset = xr.open_zarr(folder.root, chunks=None, consolidated=(folder.root / LIST).exists())
+def open_folder(folder: CheckedFolder, left_out: Collection[str] = ()) -> xr.Dataset:
+    """The content of a store; files are checked when they are read, unless an earlier version wrote the store."""
+    if folder.committed:
+        return _zarr().open_dataset(folder, left_out)
+    dataset = xr.open_zarr(folder.root, chunks=None)
     warnings.warn(
-        f"{folder.root} carries no checksums, so damage would not show: it was written by an earlier version; save it "
-        "again to add them.",
+        f"{folder.root} was written by an earlier version, so damage would not be noticed: save it again to add the "
+        "checksums of this version.",
         UserWarning,
         stacklevel=3,
     )
@@ -134,42 +129,27 @@ def open_folder(folder: SealedFolder, left_out: Collection[str] = ()) -> xr.Data
 
 def _without(dataset: xr.Dataset, damaged: list[str], path: Path) -> xr.Dataset:
     """The dataset without the variables of damaged files, except numbers, of which only the damaged ones are lost."""
-    lost = {variable_of(name) for name in damaged if not is_metadata(name)} & {str(name) for name in dataset.variables}
+    lost = {part_of(name) for name in damaged if not name.endswith(METADATA)} & {
+        str(name) for name in dataset.variables
+    }
     if lost:
         warnings.warn(f"{path} is damaged: {', '.join(sorted(lost))} is not all there.", UserWarning, stacklevel=3)
     return dataset.drop_vars([name for name in lost if dataset[name].dtype.kind != "f"])
 
 
-@dataclass(frozen=True)
-class Condition:
-    """What `check_store` found."""
-
-    has_checksums: bool
-    complete: bool
-    damaged: dict[str, list[str]]
-    """The damaged files of each part of the store, none for a part that is intact."""
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether nothing is damaged, as far as this can be seen."""
-        return not any(self.damaged.values())
-
-
 @validated
 def check_store(path: str | Path) -> Condition:
-    """Read every file of a result, or of looks, and say which variables are intact.
+    """Read every file of a result, of looks or of a trained model, and report which parts are intact.
 
     >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "checked.zarr")
     >>> condition = ss.check_store(path)
     >>> condition.complete, any(condition.damaged.values())
     (True, False)
     """
-    folder = SealedFolder(Path(path))
-    attrs = _attributes(folder, looks=True)
-    parts: dict[str, list[str]] = {variable_of(name) or WHOLE: [] for name in sorted(folder.sums or {})}
-    for name in folder.damaged():
-        parts[variable_of(name) or WHOLE].append(name)
-    return Condition(folder.sums is not None, bool(attrs.get("complete", 1)), parts)
+    folder = CheckedFolder(Path(path))
+    is_array_store = METADATA in folder.files or not folder.committed
+    complete = bool(_attributes(folder, looks=True).get("complete", 1)) if is_array_store else True
+    return replace(folder.condition(), has_checksums=folder.committed, complete=complete)
 
 
 @dataclass(frozen=True)
@@ -191,11 +171,10 @@ class Variable:
 class RunStore:
     """A store that one process is writing.  Make it with `begin`."""
 
-    def __init__(self, path: Path, folder: SealedFolder, *, finished: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.finished = finished
-        self._folder = folder
-        self._lock = WriterLock(path)
+        self.finished = False
+        self._folder = CheckedFolder(path)
         self._group: Any = None
 
     @classmethod
@@ -204,51 +183,61 @@ class RunStore:
     ) -> RunStore:
         """The store for a run: new, or that of the same run, unfinished or `finished`.
 
-        `template` has the coordinates and attributes; `defaults` are values of options that a store of before lacks.
+        `template` has the coordinates and attributes.  `defaults` are the values of options that did not exist when an
+        earlier version wrote the store.
         """
-        path = Path(path)
-        store = cls(path, SealedFolder(path, new=True))
-        if path.exists() and _is_finished(path, template.attrs, defaults) and not SealedFolder(path).drafts():
-            store.finished = True
-            return store
-        store._lock.acquire()
+        store = cls(Path(path))
+        folder = store._folder
+        if not is_new(store.path):
+            store.finished = _is_finished(folder, template.attrs, defaults)
+            if store.finished and not folder.leftovers():
+                return store
+            if not folder.committed:
+                raise StoreError(
+                    f"{path} was begun by an earlier version: finish it with that version, or give another name."
+                )
+        folder.lock()
         try:
-            store._open(template, variables, defaults)
+            if folder.committed:
+                store._continue(template.attrs, defaults)
+            else:
+                store._create(template, variables)
         except BaseException:
             store.unlock()
             raise
         return store
 
-    def _open(self, template: xr.Dataset, variables: Mapping[str, Variable], defaults: Mapping[str, Any]) -> None:
-        """Take up the run that is there, or begin a new one, while no other process can."""
-        if self.path.exists():
-            # Another process may just have finished it.
-            self.finished = _is_finished(self.path, template.attrs, defaults)
-            self._folder = SealedFolder(self.path)
-            if self._folder.sums is None and not self.finished:
-                raise StoreError(
-                    f"{self.path} was begun by a version without checksums: finish it with that version, or give "
-                    "another name."
+    def _continue(self, attrs: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        """Take up the run that is there, which another process may just have finished."""
+        self.finished = _is_finished(self._folder, attrs, defaults)
+        self._folder.refuse_damage(
+            f"remove it to start the run again, or keep what scansnap check {self.path} lists as intact with "
+            "load(..., partial=True)"
+        )
+        if self.finished:
+            self.unlock()
+
+    def _create(self, template: xr.Dataset, variables: Mapping[str, Variable]) -> None:
+        with _errors_changing_nothing(self.path), self._folder.staging():
+            zarr = _zarr()
+            zarr.write_dataset(self._folder, encoded(template).assign_attrs(format=FORMAT, complete=0))
+            for name, variable in variables.items():
+                self._opened_group().create_array(
+                    name,
+                    shape=variable.shape,
+                    chunks=variable.chunks,
+                    dtype=variable.dtype,
+                    fill_value=np.nan,
+                    compressors=zarr.COMPRESSORS,
+                    dimension_names=variable.dimensions,
+                    attributes=dict(variable.attributes),
                 )
-            with self._writing():
-                self._folder.recover()
-            if self.finished:
-                self.unlock()
-            return
-        with _beside(self.path) as draft:
-            self._folder = _fill(draft, template.assign_attrs(complete=0))
-            for name, kind in variables.items():
-                array = self._opened_group().create_array(
-                    name, shape=kind.shape, chunks=kind.chunks, dtype=kind.dtype, fill_value=np.nan
-                )
-                array.attrs.update({**kind.attributes, "_ARRAY_DIMENSIONS": list(kind.dimensions)})
+            zarr.consolidate(self._folder)
             self._folder.commit()
-        self._folder.root = self.path
 
     def unlock(self) -> None:
-        """Let others write."""
-        self._folder.close()
-        self._lock.release()
+        """Let other processes write."""
+        self._folder.unlock()
 
     def write(self, block: Mapping[str, NDArray[Any]], place: tuple[slice, ...]) -> None:
         """Write a block of variables or coordinates at a place of their leading axes, and as much of the others.
@@ -262,7 +251,7 @@ class RunStore:
     def write_checkpoint(self, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Save everything needed to continue after `step` updates, with all that was written before."""
         with self._writing():
-            self._folder.write_by(CHECKPOINT, lambda file: np.savez(file, step=np.int64(step), **state))  # type: ignore[arg-type]
+            self._folder.write_with(CHECKPOINT, lambda file: np.savez(file, step=np.int64(step), **state))  # type: ignore[arg-type]
             self._folder.commit()
 
     def read_checkpoint(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
@@ -276,21 +265,20 @@ class RunStore:
             for name, values in coordinates.items():
                 group[name][...] = values
             group.attrs["complete"] = 1
+            _zarr().consolidate(self._folder)
             self._folder.remove(CHECKPOINT)
             self._folder.commit()
         self.unlock()
 
-    def standing(self) -> str:
-        """What an interrupted run leaves, in a sentence."""
-        folder = SealedFolder(self.path)
-        words = _progress(folder, folder.metadata[".zattrs"])
+    def describe_progress(self) -> str:
+        """One sentence on what an interrupted run leaves."""
+        folder = CheckedFolder(self.path)
+        words = _progress(folder, _attributes(folder))
         return f"{self.path} holds {words}: start the same again to go on{' from there' * (words != NOTHING)}."
 
     def _opened_group(self) -> Any:
         if self._group is None:
-            self._group = _zarr().open_group(
-                _files(self._folder), mode="r+", zarr_format=ZARR_FORMAT, use_consolidated=False
-            )
+            self._group = _zarr().open_group(self._folder)
         return self._group
 
     @contextlib.contextmanager
@@ -306,7 +294,7 @@ class RunStore:
             ) from None
 
 
-def read_checkpoint(folder: SealedFolder) -> tuple[int, dict[str, NDArray[Any]]] | None:
+def read_checkpoint(folder: CheckedFolder) -> tuple[int, dict[str, NDArray[Any]]] | None:
     """The last checkpoint of an unfinished run and how far it had come, or None."""
     data = folder.read(CHECKPOINT)
     if data is None:
@@ -345,12 +333,12 @@ def decoded(dataset: xr.Dataset) -> xr.Dataset:
     return dataset
 
 
-def _is_finished(path: Path, attrs: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
-    """Whether the run stored there is finished; it must be the one that `attrs` describes.
+def _is_finished(folder: CheckedFolder, attrs: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    """Whether the run in a store is finished; it must be the one that `attrs` describes.
 
-    An option that it lacks did not exist when it was begun, and was what its default is now.
+    An option that the store lacks did not exist when the run was begun, and had what is its default now.
     """
-    stored = _attributes(SealedFolder(path))
+    path, stored = folder.root, _attributes(folder)
     old, new = {**defaults, **_identity(stored)}, _identity(attrs)
     old_code, new_code = old.pop("code", {}), new.pop("code", {})
     for name in new:
@@ -383,43 +371,52 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _attributes(folder: SealedFolder, *, looks: bool = False) -> dict[str, Any]:
+def _attributes(folder: CheckedFolder, *, looks: bool = False) -> dict[str, Any]:
     """The attributes of a result, or of looks if they are allowed; refuses anything else."""
     path = folder.root
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a run was written to.")
-    attrs = folder.metadata.get(".zattrs", {}) if folder.sums is not None else _plain_attributes(path)
+    attrs = _metadata(folder).get("attributes", {}) if folder.committed else _plain_attributes(path)
     if looks and attrs.get("kind") == LOOKS:
         return attrs
     if not {"kind", "format", "options"} <= set(attrs):
         raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
-    if attrs["format"] not in (1, FORMAT):
+    if attrs["format"] not in (1, 2, FORMAT):
         raise StoreError(
             f"{path} has result format {attrs['format']}, written by scansnap {attrs.get('version_scansnap', '?')}; "
-            f"this version reads format {FORMAT}: use that version, or xarray.open_zarr."
+            f"this version reads formats up to {FORMAT}: use that version, or xarray.open_zarr."
         )
     try:
         _ = set(json.loads(attrs["options"])["record"])
     except (KeyError, TypeError, ValueError):
-        raise StoreError(f"{path} is damaged: its attribute 'options' cannot be read; {advice(path)}") from None
+        raise StoreError(f"{path} is damaged: its attribute 'options' cannot be read.") from None
     return attrs
 
 
+def _metadata(folder: CheckedFolder, array: str = "") -> dict[str, Any]:
+    """The zarr metadata of a store, or of one of its arrays."""
+    data = folder.read(f"{array}/{METADATA}" if array else METADATA)
+    return {} if data is None else dict(json.loads(data))
+
+
 def _plain_attributes(path: Path) -> dict[str, Any]:
-    """The attributes of a store without a list."""
+    """The attributes of a store without a manifest, which an earlier version wrote."""
     try:
-        return dict(_zarr().open_group(path, mode="r").attrs)
+        attrs = dict(_zarr().zarr.open_group(path, mode="r").attrs)
     except StoreError:
         raise
     except Exception as error:
         raise StoreError(
             f"{path} is not a result of scansnap: no zarr store can be opened there ({brief(error)})."
         ) from None
+    if attrs.get("format") == FORMAT:
+        raise StoreError(f"{path} is damaged: its manifest is missing, so nothing in it can be checked.")
+    return attrs
 
 
-def _progress(folder: SealedFolder, attrs: Mapping[str, Any]) -> str:
+def _progress(folder: CheckedFolder, attrs: Mapping[str, Any]) -> str:
     """How far an unfinished run had come, in words."""
-    checkpoint = read_checkpoint(folder) if folder.sums else None
+    checkpoint = read_checkpoint(folder) if folder.committed else None
     if not checkpoint or not checkpoint[0]:
         return NOTHING
     if attrs["kind"] == "sweep":
@@ -427,15 +424,15 @@ def _progress(folder: SealedFolder, attrs: Mapping[str, Any]) -> str:
     return f"{checkpoint[0]:,} of {json.loads(attrs['options'])['steps']:,} steps"
 
 
-def _num_runs(folder: SealedFolder) -> int:
-    return math.prod(folder.metadata["status/.zarray"]["shape"])
+def _num_runs(folder: CheckedFolder) -> int:
+    return math.prod(_metadata(folder, "status")["shape"])
 
 
 def runs_done(path: Path) -> int:
     """How many runs of a sweep are in its store."""
-    folder = SealedFolder(path)
+    folder = CheckedFolder(path)
     attrs = _attributes(folder)
-    if not folder.sums:
+    if not folder.committed:
         return load(path)["status"].size if attrs.get("complete", 1) else 0
     if attrs.get("complete", 1):
         return _num_runs(folder)
@@ -443,43 +440,12 @@ def runs_done(path: Path) -> int:
     return checkpoint[0] if checkpoint else 0
 
 
-@contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill, which then becomes `path`; it is removed if anything fails."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(draft, ignore_errors=True)
-        yield draft
-        if path.exists():
-            old = path.with_name(f".{path.name}.{os.getpid()}.old")
-            path.rename(old)
-            try:
-                draft.rename(path)
-            except OSError:
-                old.rename(path)
-                raise
-            sync([path.parent])  # before the old one is gone
-            shutil.rmtree(old, ignore_errors=True)  # the new one is in place, whatever becomes of it
-        else:
-            draft.rename(path)
-            sync([path.parent])
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}; nothing was changed there.") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
 def _zarr() -> ModuleType:
+    """The module that writes zarr stores; refused if zarr is not installed."""
     try:
-        import zarr
+        import zarr  # noqa: F401
     except ImportError:
         raise StoreError("results are stored with zarr, which is not installed here: pip install zarr.") from None
-    return zarr
+    from scansnap.storage import zarr_store
 
-
-def _files(folder: SealedFolder, *, read_only: bool = False, left_out: Collection[str] = ()) -> Any:
-    _zarr()
-    from scansnap.storage.zarr_files import ZarrFiles
-
-    return ZarrFiles(folder, read_only=read_only, left_out=left_out)
+    return zarr_store

@@ -90,7 +90,7 @@ class StoreLock:
             self._lock.acquire(blocking=wait)
         except Timeout:
             own = any(lock._root.absolute() == root.absolute() for lock in self._held)
-            who, remedy = ("this", "close what it opened") if own else ("another", "wait for it")
+            who, remedy = ("this", "close what this process opened") if own else ("another", "wait for it")
             raise StoreError(f"{who} process is writing {root}: {remedy}, or give another name.") from None
         except OSError as error:
             raise StoreError(f"cannot write {root}: {error.strerror or error}.") from None
@@ -163,9 +163,9 @@ class CheckedFolder:
         data = self._intact(name)
         if data is None:
             self.read_manifest()  # another process may have committed since
-            if name not in self.files:
+            if self.committed and name not in self.files:
                 return None
-            data = self._intact(name)
+            data = self._intact(name) if self.committed else None
         if data is None:
             raise self.damage(name)
         return data
@@ -208,10 +208,10 @@ class CheckedFolder:
             parts[part_of(name) or WHOLE].append(name)
         return Condition(True, True, parts)
 
-    def refuse_damage(self) -> None:
+    def refuse_damage(self, advice: str = "") -> None:
         """Read every file, and raise a `StoreError` if one is damaged."""
         for name in self.damaged():
-            raise self.damage(name)
+            raise self.damage(name, advice)
 
     def check_presence(self) -> None:
         """Raise a `StoreError` if a file is missing or has another size; other damage shows when a file is read."""
@@ -231,32 +231,47 @@ class CheckedFolder:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def lock(self, *, wait: bool = False) -> None:
-        """Become the one process that writes, and read what was committed before."""
+        """Become the one process that writes, and clean up after one that ended in the middle of it."""
         if self.root.exists() and not (self.root / MANIFEST).exists() and not is_new(self.root):
             raise StoreError(f"{self.root} is not a store of this version of scansnap: give another name.")
         self._lock.acquire(wait=wait)
         self._is_closed = False
-        self.read_manifest()
+        try:
+            self.read_manifest()
+            self._clean_up()
+        except BaseException as error:
+            self.unlock()
+            if isinstance(error, OSError):
+                raise StoreError(f"cannot write {self.root}: {error.strerror or error}.") from None
+            raise
 
     def unlock(self) -> None:
-        """Let other processes write; what is staged is not committed."""
+        """Let other processes write; what is staged is not committed, and a folder that is still new is removed."""
         with self._turn:
             self._is_closed = True
+        if self._lock.is_held and not self.committed and is_new(self.root):
+            shutil.rmtree(self.root, ignore_errors=True)
         self._lock.release()
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[None]:
-        """Lock the folder and recover it; on an error, discard what is staged, and a folder that is still new."""
+        """Hold the lock, and commit everything that is staged here or nothing."""
         self.lock(wait=wait)
         try:
-            self.recover()
+            with self.staging():
+                yield
+        finally:
+            self.unlock()
+
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[None]:
+        """On an error, discard what is staged."""
+        try:
             yield
         except BaseException:
             with contextlib.suppress(OSError):
                 self.discard()
             raise
-        finally:
-            self.unlock()
 
     def write(self, name: str, data: bytes) -> None:
         """Stage a file."""
@@ -324,16 +339,14 @@ class CheckedFolder:
         """Staged files; if no writer holds the lock, they are left over from a crash."""
         return [*self.root.rglob(f"*{STAGED}")]
 
-    def recover(self, advice: str = "") -> None:
-        """Finish the commit of a writer that ended in it, remove what it did not commit, and refuse damage."""
+    def _clean_up(self) -> None:
+        """Finish the commit of a writer that ended in it, and remove what it did not commit."""
         for draft in self.leftovers():
             name = draft.relative_to(self.root).as_posix().removesuffix(STAGED)
             if name in self.files and file_checksum(draft) == self.files[name]:
                 draft.replace(self.root / name)
             else:
                 draft.unlink(missing_ok=True)
-        for name in self.damaged():
-            raise self.damage(name, advice)
 
     def _draft(self, name: str) -> Path:
         """The path at which a file is written until the next commit."""
