@@ -145,6 +145,7 @@ def _locked(folder: CheckedFolder) -> Iterator[None]:
         elif job is None:
             shutil.rmtree(work, ignore_errors=True)  # left over from a crash
         with folder.locked():
+            folder.refuse_damage()
             yield
     except OSError as error:
         raise _cannot_write(folder.root, error) from None
