@@ -1,4 +1,4 @@
-"""The store of looks: continued after a kill, read while it is written, refused for another model."""
+"""The store of snapshots: continued after a kill, read while it is written, refused for another model."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_nothing_is_replaced(tmp_path) -> None:
     file = LookStore(tmp_path / "a.zarr")
     for part in parts[2:]:
         with pytest.raises(
-            ss.StoreError, match=r"looks up to step 30, so the snapshot at step \d0 was not added: count on"
+            ss.StoreError, match=r"snapshots up to step 30, so the snapshot at step \d0 was not added: count on"
         ):
             file.append(part)
     file.close()
@@ -89,7 +89,7 @@ def test_another_model_is_refused(tmp_path) -> None:
     parts = looks(2)
     write(tmp_path / "a.zarr", parts)
     for other, sentence in (
-        (look(50, np.ones((3, 4, 8, 8)) / 8), "looks at another model, with another 'head'"),
+        (look(50, np.ones((3, 4, 8, 8)) / 8), "snapshots at another model, with another 'head'"),
         (parts[1].assign_coords(step=[50], module=("layer", ["x", "y", "z"])), "another model, with another 'module'"),
         (parts[1].assign_coords(step=[50]).assign_attrs(model="BERT"), "with model 'GPT' and not 'BERT'"),
         (parts[1].assign_coords(step=[50]).assign_attrs(probe="other"), "with probe '2 windows of 16 tokens' and not"),
@@ -109,10 +109,10 @@ def test_what_is_not_a_store_of_looks_is_refused(tmp_path) -> None:
         read_looks(tmp_path / "none.zarr")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
-    with pytest.raises(ss.StoreError, match="not a store of looks"):
+    with pytest.raises(ss.StoreError, match="not a store of snapshots"):
         LookStore(tmp_path / "thesis")
     xr.Dataset({"a": 1}, attrs={"kind": "train"}).to_zarr(tmp_path / "run.zarr", zarr_format=2)
-    with pytest.raises(ss.StoreError, match="something else than looks"):
+    with pytest.raises(ss.StoreError, match="something else than snapshots"):
         LookStore(tmp_path / "run.zarr")
 
 
@@ -127,7 +127,7 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(CheckedFolder, "write_with", full)
-    with pytest.raises(ss.StoreError, match="No space left on device; the looks before step 10 are kept"):
+    with pytest.raises(ss.StoreError, match="No space left on device; the snapshots before step 10 are kept"):
         file.append(parts[1])
     monkeypatch.undo()
     assert read_looks(tmp_path / "a.zarr").load().equals(parts[0])

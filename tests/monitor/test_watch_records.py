@@ -57,7 +57,7 @@ def test_a_watch_goes_on_from_the_last_look(tmp_path) -> None:
         assert watch.continues_from == 4
         assert repr(watch).endswith("continued from step 4>")
     watch = ss.watch(model, probe=PROBE, every=2, store=tmp_path / "a.zarr", start=5)
-    with pytest.warns(UserWarning, match="looks up to step 8, so the snapshot at step 6 was not added"):
+    with pytest.warns(UserWarning, match="snapshots up to step 8, so the snapshot at step 6 was not added"):
         watch.step(6)
 
 

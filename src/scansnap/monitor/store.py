@@ -1,10 +1,10 @@
-"""Looks on disk: a zarr store that grows while training goes on.
+"""Snapshots on disk: a zarr store that grows while training goes on.
 
-An append through zarr takes 40 ms of processor time, whether it adds one look or many.  So a look is first written to a
-file of its own, in a millisecond or two, and every `BLOCK` looks are appended to the arrays together.  Both are commits
-of a checked folder (`storage/folder.py`): a look that was added survives a kill or a power cut, and one that was cut
-short was never there.  `read_looks` also reads those that are not in the arrays yet; `close` appends them, so that any
-zarr reader finds them.
+An append through zarr takes 40 ms of processor time, whether it adds one snapshot or many.  So a snapshot is first
+written to a file of its own, in a millisecond or two, and every `BLOCK` snapshots are appended to the arrays together.
+Both are commits of a checked folder (`storage/folder.py`): a snapshot that was added survives a kill or a power cut, and
+one that was cut short was never there.  `read_looks` also reads those that are not in the arrays yet; `close` appends
+them, so that any zarr reader finds them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from scansnap.storage.folder import CheckedFolder, is_new
 from scansnap.validation.validate import validated
 
 BLOCK = 64
-"""Looks that are appended to the arrays together, and looks in a chunk of a quantity; a pattern has its own chunk."""
+"""Snapshots appended to the arrays together, which are a chunk of a quantity; each pattern is a chunk."""
 
 PENDING = ".pending/"
-"""The files of looks that are not in the arrays yet."""
+"""The files of snapshots that are not in the arrays yet."""
 
 TEXT = np.dtype("<U160")
-"""The type of text that differs from look to look: zarr's arrays have a fixed width."""
+"""The type of text that differs from snapshot to snapshot: zarr's arrays have a fixed width."""
 
 SAME = ("model", "probe", "rows")
 """The attributes by which two watches are of the same training."""
@@ -38,24 +38,26 @@ SAME = ("model", "probe", "rows")
 
 @validated
 def read_looks(path: str | Path) -> xr.Dataset:
-    """The looks that a store holds so far; arrays stay on disk until they are used."""
+    """The snapshots that a store holds so far; arrays stay on disk until they are used."""
     path = Path(path)
     if not path.exists():
-        raise StoreError(f"{path} does not exist: give the folder that a watch was told to store its looks in.")
+        raise StoreError(f"{path} does not exist: give the folder that a watch was told to store its snapshots in.")
     folder = CheckedFolder(path)
     try:
-        looks = _open(folder)
+        snapshots = _open(folder)
     except StoreError:
         raise
     except Exception as error:
-        raise StoreError(f"{path} is not a store of looks: it cannot be opened with zarr ({brief(error)}).") from None
-    if looks.attrs.get("kind") != LOOKS:
-        raise StoreError(f"{path} holds something else than looks: give what ss.watch(..., store=...) wrote.")
-    return looks
+        raise StoreError(
+            f"{path} is not a store of snapshots: it cannot be opened with zarr ({brief(error)})."
+        ) from None
+    if snapshots.attrs.get("kind") != LOOKS:
+        raise StoreError(f"{path} holds something else than snapshots: give what ss.watch(..., store=...) wrote.")
+    return snapshots
 
 
 def _open(folder: CheckedFolder) -> xr.Dataset:
-    """The looks in the arrays, and behind them those that are pending, appended in memory."""
+    """The snapshots in the arrays, and behind them those that are pending, appended in memory."""
     from scansnap.storage.zarr_store import Overlay, append, open_dataset
 
     while True:
@@ -63,9 +65,9 @@ def _open(folder: CheckedFolder) -> xr.Dataset:
         pending = _pending(folder)
         if not pending:
             return open_folder(folder)
-        looks, overlay = _read_all(folder, pending), Overlay(folder)
-        if len(looks) == len(pending):
-            append(overlay, _stack(looks))
+        snapshots, overlay = _read_all(folder, pending), Overlay(folder)
+        if len(snapshots) == len(pending):
+            append(overlay, _stack(snapshots))
         if pending == _pending(folder):  # or else a writer has appended them meanwhile
             return open_dataset(overlay)
 
@@ -75,29 +77,29 @@ def _pending(folder: CheckedFolder) -> list[str]:
 
 
 def _read_all(folder: CheckedFolder, pending: list[str]) -> list[dict[str, NDArray[Any]]]:
-    """The arrays of pending looks, without those that a writer has appended meanwhile."""
-    looks = []
+    """The arrays of pending snapshots, without those that a writer has appended meanwhile."""
+    snapshots = []
     for data in filter(None, map(folder.read, pending)):
         with np.load(io.BytesIO(data), allow_pickle=False) as content:
-            looks.append({variable: content[variable] for variable in content.files})
-    return looks
+            snapshots.append({variable: content[variable] for variable in content.files})
+    return snapshots
 
 
-def _stack(looks: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The arrays of several looks, with the look as their first axis."""
-    return {name: np.stack([look[name] for look in looks]) for name in looks[0]}
+def _stack(snapshots: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The arrays of several snapshots, with the snapshot as their first axis."""
+    return {name: np.stack([snapshot[name] for snapshot in snapshots]) for name in snapshots[0]}
 
 
 class LookStore:
-    """A store that one process appends looks to; an existing one is continued.
+    """A store that one process appends snapshots to; an existing one is continued.
 
-    `last_step` is that of the last look, or None if there is none.
+    `last_step` is that of the last snapshot, or None if there is none.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not is_new(self.path) and not CheckedFolder(self.path).committed:
-            read_looks(self.path)  # refuses what is not a store of looks
+            read_looks(self.path)  # refuses what is not a store of snapshots
             raise StoreError(f"{self.path} was begun by an earlier version: give another store.")
         self._folder = CheckedFolder(self.path)
         self._folder.lock()
@@ -108,38 +110,38 @@ class LookStore:
             self._folder.unlock()
             raise
         self.last_step: int | None = steps[-1] if steps else None
-        self._is_checked = False  # whether the looks that come fit those that are there
+        self._is_checked = False  # whether the snapshots that come fit those that are there
         self._is_closed = False
 
-    def append(self, look: xr.Dataset) -> None:
-        """Add a look: a Dataset with one `step`, later than the last one that is there."""
-        step = int(look["step"].item())
+    def append(self, snapshot: xr.Dataset) -> None:
+        """Add a snapshot: a Dataset with one `step`, later than the last one that is there."""
+        step = int(snapshot["step"].item())
         if self._is_closed:
             raise StoreError(
-                f"{self.path} was closed before step {step:,}, so the look at it was not added: make another watch."
+                f"{self.path} was closed before step {step:,}, so the snapshot at it was not added: make another watch."
             )
         if self.last_step is not None and step <= self.last_step:
             raise StoreError(
-                f"{self.path} has looks up to step {self.last_step:,}, so the look at step {step:,} was not added: "
-                "count on from there, or give another store."
+                f"{self.path} has snapshots up to step {self.last_step:,}, so the snapshot at step {step:,} was not "
+                "added: count on from there, or give another store."
             )
         try:
             with self._folder.staging():
                 if not self._is_checked:
-                    self._begin(look)
-                values = {str(name): v.values[0] for name, v in look.variables.items() if v.dims[:1] == ("step",)}
+                    self._begin(snapshot)
+                values = {str(name): v.values[0] for name, v in snapshot.variables.items() if v.dims[:1] == ("step",)}
                 self._folder.write_with(f"{PENDING}{step:020}", lambda file: np.savez(file, **values))
                 if len(_pending(self._folder)) >= BLOCK:
                     self._merge()
                 self._folder.commit()
         except OSError as error:
             raise StoreError(
-                f"cannot write {self.path}: {error.strerror or error}; the looks before step {step:,} are kept."
+                f"cannot write {self.path}: {error.strerror or error}; the snapshots before step {step:,} are kept."
             ) from None
         self._is_checked, self.last_step = True, step
 
     def _merge(self) -> None:
-        """Append the looks that are pending to the arrays."""
+        """Append the snapshots that are pending to the arrays."""
         from scansnap.storage.zarr_store import append
 
         pending = _pending(self._folder)
@@ -148,37 +150,37 @@ class LookStore:
             self._folder.remove(name)
 
     def clear(self) -> None:
-        """Begin anew, without the looks that are there."""
+        """Begin anew, without the snapshots that are there."""
         for name in self._folder.names():
             self._folder.remove(name)
         self._folder.commit()
         self.last_step, self._is_checked = None, False
 
-    def check(self, look: xr.Dataset) -> None:
-        """Refuse a look at another model, at another probe or with other quantities than those that are there."""
+    def check(self, snapshot: xr.Dataset) -> None:
+        """Refuse a snapshot at another model, at another probe or with other quantities than those that are there."""
         stored = read_looks(self.path)
         for name in SAME:
-            if stored.attrs.get(name) != look.attrs.get(name):
+            if stored.attrs.get(name) != snapshot.attrs.get(name):
                 raise StoreError(
-                    f"{self.path} holds looks with {name} {short_repr(stored.attrs.get(name))} and not "
-                    f"{short_repr(look.attrs.get(name))}: give the same to continue it, or another store."
+                    f"{self.path} holds snapshots with {name} {short_repr(stored.attrs.get(name))} and not "
+                    f"{short_repr(snapshot.attrs.get(name))}: give the same to continue it, or another store."
                 )
-        if stored.attrs.get("probe_checksum") != look.attrs.get("probe_checksum"):
+        if stored.attrs.get("probe_checksum") != snapshot.attrs.get("probe_checksum"):
             raise StoreError(
-                f"{self.path} holds looks on another probe, {short_repr(look.attrs.get('probe'))} with other numbers: "
-                "give the same probe to continue it, or another store."
+                f"{self.path} holds snapshots on another probe, {short_repr(snapshot.attrs.get('probe'))} with other "
+                "numbers: give the same probe to continue it, or another store."
             )
-        for name in sorted(set(map(str, stored.variables)) ^ set(map(str, look.variables))):
+        for name in sorted(set(map(str, stored.variables)) ^ set(map(str, snapshot.variables))):
             raise StoreError(
                 f"{self.path} was begun {'with' if name in stored.variables else 'without'} '{name}': record the same "
                 "quantities to continue it, or give another store."
             )
         for variable in [*stored.coords, *stored.data_vars]:
-            old, new = stored.variables[variable], look.variables[variable]
+            old, new = stored.variables[variable], snapshot.variables[variable]
             if old.shape[1:] != new.shape[1:] if "step" in old.dims else not old.equals(new):
                 what = "on another probe" if variable == "token" else "at another model"
                 raise StoreError(
-                    f"{self.path} holds looks {what}, with another '{variable}': give the same to continue it, or "
+                    f"{self.path} holds snapshots {what}, with another '{variable}': give the same to continue it, or "
                     "another store."
                 )
 
@@ -193,14 +195,14 @@ class LookStore:
         finally:
             self._folder.unlock()
 
-    def _begin(self, look: xr.Dataset) -> None:
-        """Create the arrays for looks like this one, or check that those that are there are for such looks."""
+    def _begin(self, snapshot: xr.Dataset) -> None:
+        """Create the arrays for snapshots like this one, or check that those that are there are for such snapshots."""
         from scansnap.storage.zarr_store import consolidate, write_dataset
 
         if self._folder.files:
-            self.check(look)
+            self.check(snapshot)
             return
-        empty = look.isel(step=slice(0)).assign_attrs(kind=LOOKS, format=FORMAT)
+        empty = snapshot.isel(step=slice(0)).assign_attrs(kind=LOOKS, format=FORMAT)
         chunks = {}
         for name, values in empty.variables.items():
             if values.dims[:1] == ("step",):

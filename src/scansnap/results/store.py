@@ -36,7 +36,7 @@ CHECKPOINT = ".checkpoint.npz"
 """The file of an unfinished run's last checkpoint, in its store."""
 
 LOOKS = "watch"
-"""The attribute `kind` of a store of looks."""
+"""The attribute `kind` of a store of snapshots."""
 
 NOTHING = "nothing yet"
 """What a run holds before its first checkpoint."""
@@ -139,7 +139,7 @@ def _without(dataset: xr.Dataset, damaged: list[str], path: Path) -> xr.Dataset:
 
 @validated
 def check_store(path: str | Path) -> Condition:
-    """Read every file of a result, of looks or of a trained model, and report which parts are intact.
+    """Read every file of a result, of snapshots, of counts or of a trained model, and report which parts are intact.
 
     >>> path = ss.save(ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=5), "checked.zarr")
     >>> condition = ss.check_store(path)
@@ -372,7 +372,7 @@ def _short(value: Any) -> str:
 
 
 def _attributes(folder: CheckedFolder, *, looks: bool = False) -> dict[str, Any]:
-    """The attributes of a result, or of looks if they are allowed; refuses anything else."""
+    """The attributes of a result, or of snapshots if they are allowed; refuses anything else."""
     path = folder.root
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a run was written to.")
