@@ -37,8 +37,9 @@ def test_the_store_holds_what_a_watch_without_one_remembers(tmp_path) -> None:
         train(model, 1)
         whole.step()
         again.step()
+    assert again.dataset["step"].values.tolist() == [0, 2, 4, 6]
+    again.close()
     stored = xr.open_zarr(tmp_path / "a.zarr", chunks=None).load()
-    assert stored["step"].values.tolist() == [0, 2, 4, 6]
     everything = whole.dataset
     known = [name for name in everything.data_vars if name != "moved"]
     assert stored[known].equals(everything[known])

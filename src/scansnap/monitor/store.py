@@ -1,15 +1,16 @@
 """Snapshots on disk: a zarr store that grows while training goes on.
 
 An append through zarr takes 40 ms of processor time, whether it adds one snapshot or many.  So a snapshot is first
-written to a file of its own, in a millisecond or two, and every `BLOCK` snapshots are appended to the arrays together.
-Both are commits of a checked folder (`storage/folder.py`): a snapshot that was added survives a kill or a power cut, and
-one that was cut short was never there.  `read_looks` also reads those that are not in the arrays yet; `close` appends
-them, so that any zarr reader finds them.
+written to a file of its own, in a millisecond or two, and several are appended to the arrays together: `BLOCK` of them,
+or fewer if the last append was `APPEND_SECONDS` ago.  Both are commits of a checked folder (`storage/folder.py`): a
+snapshot that was added survives a kill or a power cut, and one that was cut short was never there.  `read_looks` also
+reads those that are not in the arrays yet; `close` appends them, so that any zarr reader finds them.
 """
 
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,13 @@ from scansnap.runtime.errors import StoreError, brief, short_repr
 from scansnap.storage.folder import CheckedFolder, is_new
 from scansnap.validation.validate import validated
 
-BLOCK = 64
-"""Snapshots appended to the arrays together, which are a chunk of a quantity; each pattern is a chunk."""
+BLOCK = 16
+"""Snapshots that are appended to the arrays together."""
+
+CHUNK = 64
+"""Snapshots in a chunk of a quantity; a pattern is a chunk of its own."""
+
+APPEND_SECONDS = 10.0
 
 PENDING = ".pending/"
 """The files of snapshots that are not in the arrays yet."""
@@ -110,6 +116,7 @@ class LookStore:
             self._folder.unlock()
             raise
         self.last_step: int | None = steps[-1] if steps else None
+        self._appended = time.monotonic()
         self._is_checked = False  # whether the snapshots that come fit those that are there
         self._is_closed = False
 
@@ -131,7 +138,7 @@ class LookStore:
                     self._begin(snapshot)
                 values = {str(name): v.values[0] for name, v in snapshot.variables.items() if v.dims[:1] == ("step",)}
                 self._folder.write_with(f"{PENDING}{step:020}", lambda file: np.savez(file, **values))
-                if len(_pending(self._folder)) >= BLOCK:
+                if len(_pending(self._folder)) >= BLOCK or time.monotonic() > self._appended + APPEND_SECONDS:
                     self._merge()
                 self._folder.commit()
         except OSError as error:
@@ -148,6 +155,7 @@ class LookStore:
         append(self._folder, _stack(_read_all(self._folder, pending)))
         for name in pending:
             self._folder.remove(name)
+        self._appended = time.monotonic()
 
     def clear(self) -> None:
         """Begin anew, without the snapshots that are there."""
@@ -208,6 +216,6 @@ class LookStore:
             if values.dims[:1] == ("step",):
                 if values.dtype.kind == "U":
                     empty[name] = values.astype(TEXT)
-                chunks[str(name)] = (1 if values.ndim > 3 else BLOCK, *values.shape[1:])
+                chunks[str(name)] = (1 if values.ndim > 3 else CHUNK, *values.shape[1:])
         write_dataset(self._folder, empty, chunks)
         consolidate(self._folder)

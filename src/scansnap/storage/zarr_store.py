@@ -20,7 +20,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from scansnap.storage.folder import CheckedFolder
 
-COMPRESSORS = (ZstdCodec(), Crc32cCodec())
+COMPRESSORS = (ZstdCodec(level=1), Crc32cCodec())
 ZARR_FORMAT: Literal[3] = 3
 
 
@@ -143,7 +143,7 @@ def append(files: Files, blocks: Mapping[str, NDArray[Any]]) -> None:
     group = open_group(files)
     with _without_notices():
         for name, values in blocks.items():
-            group[name].append(values.astype(group[name].dtype))
+            group[name].append(values.astype(group[name].dtype, copy=False))
     consolidate(files)
 
 
