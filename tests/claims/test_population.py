@@ -1,15 +1,20 @@
-"""States of the population dynamics: each class sees the logits of its own query."""
+"""Exact dynamics behind the claims: states, gradients, symmetric classes and integrals."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+import scansnap as ss
 from scansnap import theory
 from scansnap.claims import population
-from scansnap.claims.population import State, trajectory
+from scansnap.claims.claim import is_symmetric
+from scansnap.claims.gradients import plain_gradients
+from scansnap.claims.population import State, integral, symmetric_arguments, trajectory
 from scansnap.runtime.errors import InputError
-from tests.theory.test_finite_length import uneven_classes
+from scansnap.systems.yz.layer import YZTransformer
+from tests.theory.test_sampling import uneven_classes
 
 
 def test_each_class_has_the_direction_of_its_own_query() -> None:
@@ -44,3 +49,81 @@ def test_a_trajectory_takes_up_to_a_quarter_of_the_memory(monkeypatch: pytest.Mo
     monkeypatch.setattr(population, "physical_memory", lambda: 4 * needed - 1)
     with pytest.raises(InputError, match="holds the decoder at 2 times"):
         trajectory(classes, times=times, lr_y=0.5, lr_z=0.5)
+
+
+def test_state_velocity_is_a_step_of_training() -> None:
+    """The claims' population gradient against one step of the engine, from a state after ten."""
+    classes = ss.syn_medium(num_query=3)
+    result = ss.train(
+        classes,
+        lr_y=0.5,
+        lr_z=0.25,
+        steps=11,
+        batch_size=None,
+        seq_len=np.inf,
+        dtype="float64",
+        record=("attention_logits", "decoder"),
+    ).isel(run=0, layer=0, head=0)
+    before, after = result.sel(step=10), result.sel(step=11)
+    dy, dz = State(classes, before["decoder"].values, before["attention_logits"].values).velocity()
+    np.testing.assert_allclose(after["decoder"].values - before["decoder"].values, 0.5 * dy, atol=1e-14)
+    moved = after["attention_logits"].values - before["attention_logits"].values
+    np.testing.assert_allclose(moved, 0.25 * dz, atol=1e-14)
+
+
+def test_complex_steps_agree_with_autograd() -> None:
+    """Three queries, repeated tokens, a query among the tokens before it."""
+    rng = np.random.default_rng(0)
+    size, sequences = 9, rng.integers(0, 9, size=(12, 7))
+    sequences[:, -1] %= 3
+    next_token = rng.integers(0, size, size=12)
+    y, z = rng.normal(size=(size, size)), rng.normal(size=(size, size))
+    model = YZTransformer(size, dtype=torch.float64)
+    with torch.no_grad():
+        model.decoder.copy_(torch.from_numpy(y))
+        model.attention_logits.copy_(torch.from_numpy(z))
+    model.loss(torch.from_numpy(sequences), torch.from_numpy(next_token)).backward()
+    by_decoder, by_logit = plain_gradients(sequences, next_token, y, z)
+    np.testing.assert_allclose(by_decoder, -model.decoder.grad.numpy(), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(by_logit, -model.attention_logits.grad.numpy(), rtol=0, atol=1e-15)
+    assert np.count_nonzero(by_logit[3:]) == 0  # only queries have logits that matter
+    assert np.abs(by_logit).max() > 1e-3
+
+
+@pytest.mark.parametrize("first", [0.1, 1.0, 3.0])
+def test_a_drive_in_proportion_to_time_has_the_integral_of_a_line(first: float) -> None:
+    times = np.geomspace(first, 1e4 * first, 201)
+    np.testing.assert_allclose(integral(5 * times, times), 2.5 * times**2, rtol=1e-4)
+
+
+def classes_of(query: list[int], weights: list[float] | None = None) -> ss.SequenceClasses:
+    """Classes that match in all but their queries and weights."""
+    plain = ss.synthetic(num_query=1, next_per_query=len(query), num_common=2, num_distinct=3, vocab_size=40)
+    return ss.SequenceClasses(
+        probs=plain.probs, query=query, next_token=plain.next_token, vocab_size=40, weights=weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "weights", "symmetric"),
+    [
+        ([30, 30, 30, 30], None, True),
+        ([31, 30, 31, 30], None, True),
+        ([30, 31, 32, 33], None, True),
+        ([30, 30, 30, 31], None, False),
+        ([30, 30, 31], None, False),
+        ([30, 31], [0.5, 0.5], True),
+        ([30, 31], [0.5 + 1e-6, 0.5 - 1e-6], False),
+    ],
+)
+def test_symmetric_classes_are_equally_likely_and_spread_evenly_over_queries(query, weights, symmetric) -> None:
+    assert is_symmetric(classes_of(query, weights)) == symmetric
+
+
+@pytest.mark.parametrize(("query", "per_query"), [([30, 30, 30, 30], 4), ([31, 30, 31, 30], 2), ([30, 31, 32, 33], 1)])
+def test_arguments_of_the_symmetric_equations(query: list[int], per_query: int) -> None:
+    arguments = symmetric_arguments(classes_of(query))
+    assert (arguments["num_classes"], arguments["vocab_size"], arguments["classes_per_query"]) == (4, 40, per_query)
+    total = 2 + 0.1 + 0.55 + 1
+    np.testing.assert_allclose(arguments["common_probs"], [1 / total] * 2, rtol=1e-12)
+    np.testing.assert_allclose(arguments["distinct_probs"], [0.1 / total, 0.55 / total, 1 / total], rtol=1e-12)

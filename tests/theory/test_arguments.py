@@ -1,8 +1,7 @@
-"""What the theory's functions take: each argument at the edge of what is allowed, and just beyond it."""
+"""What the theory's functions take: the edge of what each argument allows, every form, and every default."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import Any
@@ -10,300 +9,257 @@ from typing import Any
 import numpy as np
 import pytest
 
+import scansnap as ss
 from scansnap import theory
 from scansnap.runtime.errors import InputError
-from scansnap.theory.growth import growth_crossings
-from scansnap.validation import checks
-from tests.theory.test_defaults import ROWS
+from tests.data.test_defaults import Row, check_defaults, unlisted
+from tests.faults.calls import Call, theory_calls
 
+CALLS = {name.removeprefix("theory."): call for name, call in theory_calls().items()}
 TINY = 5e-324
-RATES: dict[str, Any] = {"vocab_size": 100, "num_classes": 3, "lr_y": 0.5}
-BOUND: dict[str, Any] = {**RATES, "t": 5.0, "lr_z": 0.1, "constant": 2.0}
-SYMMETRIC: dict[str, Any] = {
-    "times": [1.0],
-    "distinct_probs": [0.5],
-    "common_probs": [0.5],
-    "num_classes": 4,
-    "vocab_size": 60,
-    "lr_y": 1.0,
-    "lr_z": 1.0,
+LIMITS: dict[str, tuple[Any, Any]] = {
+    "constant": (1e-300, 0.0),
+    "failure": (np.nextafter(1, 0), 1.0),
+    "growth": (1e-300, -TINY),
+    "initial_direction": (TINY, 0.0),
+    "initial_gain": (np.nextafter(-1, 0), -1.0),
+    "lr_y": (1e-3, 0.0),
+    "lr_z": (0.0, -TINY),
+    "mean_count": (1e-300, 0.0),
+    "num_classes": (1, 0),
+    "num_steps": (1, 0),
+    "other_prob": (1e-100, 0.0),
+    "prob": (1e-300, 0.0),
+    "radius": (0.0, -TINY),
+    "residual": (1e-300, 0.0),
+    "seq_len": (2, 1),
+    "sizes": ([1e-300, 1.0], [0.0, 1.0]),
+    "steps": (0, -1),
+    "t": (0.0, -TINY),
+    "vocab_size": (2, 1),
+    "weight": (TINY, 0.0),
+    "weights": ([TINY, 0.5, 0.5], [0.0, 0.5, 0.5]),
 }
-FINITE: dict[str, Any] = {"probs": [[0.5, 0.5]], "seq_len": 9}
-EARLY: dict[str, Any] = {
-    "steps": 3,
-    "probs": [[0.5, 0.5]],
-    "query": [0],
-    "weights": [1.0],
-    "vocab_size": 4,
-    "lr_y": 0.1,
-    "lr_z": 0.1,
+"""What is just allowed and what is just refused, almost everywhere."""
+OTHER_LIMITS: dict[str, dict[str, tuple[Any, Any] | None]] = {
+    "assumptions": dict.fromkeys(("lr_z", "seq_len", "steps")),
+    "layer_overlaps": {"vocab_size": (4, 1)},
+    "phase_constant": {"num_classes": (2, 1)},
+    "relative_gain_after": {"growth": (TINY, 0.0)},
+    "companion_growth": {"growth": (1e-300, 0.0)},
+    "spurious_share": {"seq_len": None},
+    "symmetric_flow": {"num_classes": (2, 1), "vocab_size": (4, 2)},
+    **{name: {"lr_z": (1e-3, 0.0)} for name in ("growth_bound_late", "late_time")},
+    **{name: {"lr_y": (0.0, -TINY)} for name in ("decoder_growth", "decoder_growth_steps", "residual_norm", "speed")},
+    "speed_scanning": {"lr_y": (0.0, -TINY)},
+    **{name: {"vocab_size": (4, 3)} for name in ("growth_bound_phases", "growth_crossings", "residual_deviation")},
+    **{name: {"vocab_size": (4, 3)} for name in ("shift_start", "snap_start")},
 }
-
-POSITIVE = TINY, 0.0
-NOT_NEGATIVE = 0.0, -TINY
-LIMITS: list[tuple[Any, dict[str, Any], dict[str, tuple[float, float]]]] = [
-    (
-        theory.count_radius,
-        {"num_steps": 9, "failure": 0.1},
-        {"num_steps": (1, 0), "failure": (np.nextafter(1, 0), 1.0)},
-    ),
-    (
-        theory.growth_deviation,
-        {"mean_count": 9.0, "radius": 2.0},
-        {"mean_count": (1e-300, 0.0), "radius": NOT_NEGATIVE},
-    ),
-    (
-        theory.residual_deviation,
-        {"mean_count": 9.0, "radius": 2.0, "vocab_size": 100, "lr_y": 0.5},
-        {"mean_count": POSITIVE, "radius": NOT_NEGATIVE, "vocab_size": (4, 3), "lr_y": POSITIVE},
-    ),
-    (
-        theory.logits_deviation,
-        {"num_steps": 9, "num_classes": 3, "failure": 0.1},
-        {"num_steps": (1, 0), "num_classes": (1, 0), "failure": (1e-300, 0.0)},
-    ),
-    (theory.frequency_radius, {"seq_len": 9, "failure": 0.1}, {"seq_len": (2, 1), "failure": (1e-300, 0.0)}),
-    (theory.centered_products, {"vocab_size": 9}, {"vocab_size": (2, 1)}),
-    (theory.sampling_factors, {"counts": [3.0, 1.0], "vocab_size": 9, "lr_y": 0.5}, {"vocab_size": (2, 1)}),
-    (
-        theory.shared_overlap_logits,
-        {"t": 5.0, "overlap": 0.2, "next_token": [0, 1, 2], **RATES},
-        {"t": NOT_NEGATIVE, "num_classes": (1, 0)},
-    ),
-    (
-        theory.residual_norm,
-        {"t": 5.0, **RATES},
-        {"t": NOT_NEGATIVE, "vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": NOT_NEGATIVE},
-    ),
-    (
-        theory.steps_to_reach,
-        {"residual": 0.1, **RATES},
-        {"residual": (1e-300, 0.0), "vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": (1e-300, 0.0)},
-    ),
-    (theory.relative_gain, {"prob": 0.4, "other_prob": 0.2}, {"prob": (1e-300, 0.0), "other_prob": (1e-100, 0.0)}),
-    (
-        theory.relative_gain_after,
-        {"initial_gain": 0.4, "growth": 1.2},
-        {"initial_gain": (np.nextafter(-1, 0), -1.0), "growth": POSITIVE},
-    ),
-    (
-        theory.companion_growth,
-        {"initial_gain": 0.4, "growth": 1.2},
-        {"initial_gain": (np.nextafter(-1, 0), -1.0), "growth": (1e-300, 0.0)},
-    ),
-    (theory.dominant, {"probs": [0.4]}, {"probs": ([1e-300], [0.0])}),
-    (
-        theory.growth_factor_bounds,
-        {"bound": 0.4, "initial_direction": 0.2},
-        {"initial_direction": POSITIVE, "weight": POSITIVE},
-    ),
-    (theory.direction_variance, FINITE, {"seq_len": (2, 1)}),
-    (theory.finite_length_drive, FINITE, {"seq_len": (2, 1)}),
-    (theory.early_logits, EARLY, {"steps": (0, -1), "weights": ([TINY], [0.0]), "seq_len": (2, 1)}),
-    (
-        theory.decoder_growth,
-        {"t": 3.0, "vocab_size": 9, "lr_y": 0.5},
-        {"t": NOT_NEGATIVE, "vocab_size": (2, 1), "lr_y": NOT_NEGATIVE},
-    ),
-    (
-        theory.growth_time,
-        {"growth": 3.0, "vocab_size": 9, "lr_y": 0.5},
-        {"growth": NOT_NEGATIVE, "vocab_size": (2, 1), "lr_y": (1e-300, 0.0)},
-    ),
-    (
-        theory.decoder_growth_steps,
-        {"steps": 3, "vocab_size": 9, "lr_y": 0.5},
-        {"steps": (0, -1), "vocab_size": (2, 1), "lr_y": NOT_NEGATIVE},
-    ),
-    (theory.residual_size, {"growth": 3.0, "vocab_size": 9}, {"growth": NOT_NEGATIVE, "vocab_size": (2, 1)}),
-    (theory.shift_start, {"vocab_size": 9, "lr_y": 0.5}, {"vocab_size": (4, 3), "lr_y": (1e-300, 0.0)}),
-    (
-        theory.shift_bounds,
-        {"growth": 0.1, "vocab_size": 9, "lr_y": 0.5},
-        {"growth": NOT_NEGATIVE, "vocab_size": (2, 1), "lr_y": (1e-3, 0.0)},
-    ),
-    (theory.rate_order_time, RATES, {"vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": (1e-300, 0.0)}),
-    (theory.layer_overlaps, {"attention": [[1.0, 0.0]], "vocab_size": 9}, {"vocab_size": (2, 1)}),
-    (
-        theory.shared_overlap_rate,
-        {"overlap": 0.2, "vocab_size": 9, "num_classes": 3},
-        {"overlap": NOT_NEGATIVE, "vocab_size": (2, 1), "num_classes": (1, 0)},
-    ),
-    (growth_crossings, {"vocab_size": 9}, {"vocab_size": (4, 3)}),
-    (
-        theory.energy_velocity,
-        {
-            "direction": [[1.0]],
-            "measured": theory.measured_gradient([[1.0]], [[0.0, 1.0]], next_token=[0]),
-            "query": [0],
-            "weights": [1.0],
-            "lr_z": 1.0,
-        },
-        {"weights": ([TINY], [0.0])},
-    ),
-    (theory.distinct_velocity, {"direction": [[1.0]], "drive": 1.0, "lr_z": 1.0}, {"weights": ([TINY], [0.0])}),
-    (
-        theory.speed,
-        {"t": 5.0, **RATES},
-        {"t": NOT_NEGATIVE, "vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": NOT_NEGATIVE},
-    ),
-    (
-        theory.speed_scanning,
-        {"t": 5.0, **RATES},
-        {"t": NOT_NEGATIVE, "vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": NOT_NEGATIVE},
-    ),
-    (
-        theory.speed_snapping,
-        {"t": 5.0, **RATES},
-        {"t": NOT_NEGATIVE, "vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": POSITIVE},
-    ),
-    (theory.scan_end, RATES, {"vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": (1e-300, 0.0)}),
-    (theory.snap_start, RATES, {"vocab_size": (4, 3), "num_classes": (1, 0), "lr_y": (1e-300, 0.0)}),
-    (
-        theory.accumulated_speed,
-        {"t": 5.0, "lr_z": 0.1, **RATES},
-        {"t": NOT_NEGATIVE, "vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": (1e-300, 0.0), "lr_z": NOT_NEGATIVE},
-    ),
-    (theory.growth_bound, BOUND, {"constant": (1e-300, 0.0), "lr_z": NOT_NEGATIVE}),
-    (
-        theory.growth_bound_phases,
-        BOUND,
-        {
-            "t": NOT_NEGATIVE,
-            "vocab_size": (4, 3),
-            "num_classes": (1, 0),
-            "lr_y": (1e-300, 0.0),
-            "lr_z": NOT_NEGATIVE,
-            "constant": (1e-300, 0.0),
-        },
-    ),
-    (
-        theory.growth_bound_late,
-        BOUND,
-        {
-            "t": NOT_NEGATIVE,
-            "vocab_size": (2, 1),
-            "num_classes": (1, 0),
-            "lr_y": (1e-300, 0.0),
-            "lr_z": (1e-300, 0.0),
-            "constant": POSITIVE,
-        },
-    ),
-    (
-        theory.late_time,
-        {name: value for name, value in BOUND.items() if name != "t"},
-        {"vocab_size": (2, 1), "num_classes": (1, 0), "lr_y": (1e-300, 0.0), "lr_z": (1e-3, 0.0), "constant": POSITIVE},
-    ),
-    (theory.phase_constant, {"overlap": 0.3, "num_classes": 3}, {"overlap": (1e-100, 0.0), "num_classes": (2, 1)}),
-    (theory.position_prior, {"part_probs": [0.3], "sizes": [2.0], "bias": [0.1]}, {"sizes": ([1e-300], [0.0])}),
-    (
-        theory.spurious_share,
-        {"probs": [[1.0]], "weights": [1.0], "seq_len": 3, "num_sequences": 2},
-        {"weights": ([TINY], [0.0])},
-    ),
-    (
-        theory.symmetric_flow,
-        SYMMETRIC,
-        {
-            "times": ([0.0], [-TINY]),
-            "distinct_probs": ([1e-100], [0.0]),
-            "common_probs": ([1e-100], [0.0]),
-            "num_classes": (2, 1),
-            "lr_y": (1e-100, 0.0),
-            "lr_z": NOT_NEGATIVE,
-            "classes_per_query": (1, 0),
-        },
-    ),
-    (theory.symmetric_flow, {**SYMMETRIC, "num_classes": 2}, {"vocab_size": (3, 2)}),
-]
+"""Elsewhere; None where the argument is checked otherwise, or not at all."""
+FREE = {
+    "centered_one_hot",
+    "backpropagated_gradient",
+    "decoder_logits",
+    "distinct_velocity",
+    "early_drive",
+    "favored",
+    "first_fall",
+    "logits_velocity",
+    "residual_velocity",
+    "sampling_factors",
+    "shared_overlap_logits",
+    "single_common_velocity",
+    "early_logits",
+    "energy_velocity",
+}
+"""Functions of matrices, whose scalars the formulas inside them check."""
 CASES = [
-    pytest.param(function, needed, name, *edge, id=f"{function.__name__}-{name}")
-    for function, needed, limits in LIMITS
-    for name, edge in limits.items()
+    pytest.param(call, parameter, *edge, id=f"{name}-{parameter}")
+    for name, call in CALLS.items()
+    if name not in FREE
+    for parameter in call.arguments
+    if (edge := OTHER_LIMITS.get(name, {}).get(parameter, LIMITS.get(parameter)))
+    and parameter not in {p for p, e in OTHER_LIMITS.get(name, {}).items() if e is None}
 ]
 
 
-@pytest.mark.parametrize(("function", "needed", "name", "allowed", "refused"), CASES)
-def test_the_least_that_is_allowed_is_taken_and_no_less(
-    function: Any, needed: dict[str, Any], name: str, allowed: Any, refused: Any
-) -> None:
-    function(**{**needed, name: allowed})
-    with pytest.raises(InputError, match=rf"^{name} (holds|is) {np.ravel(refused)[0]:g}: give "):
-        function(**{**needed, name: refused})
-
-
-def test_numbers_say_what_is_allowed() -> None:
-    assert checks.numbers("x", [1, 2]).dtype == np.float64
-    for bad, limits, sentence in (
-        (math.nan, {}, "x holds nan: give finite numbers."),
-        ([1.0, -math.inf], {}, "x holds -inf: give finite numbers."),
-        ([3.0, 1.0, 2.0], {"least": 2.5}, "x holds 1: give finite numbers of at least 2.5."),
-        ([3.0, 2.5], {"above": 2.5}, "x holds 2.5: give finite numbers above 2.5."),
-        ("many", {}, "x is 'many': give a number or an array of numbers."),
-        ([[1], [1, 2]], {}, "x is [[1], [1, 2]]: give a number or an array of numbers."),
-    ):
-        with pytest.raises(InputError) as caught:
-            checks.numbers("x", bad, **limits)
-        assert str(caught.value) == sentence
-    with pytest.raises(InputError, match=r"^x holds 2\.5: give whole numbers\.$"):
-        checks.sizes("x", [2, 2.5, 3.5], least=1)
-    assert checks.sizes("x", [1, 2], least=1).tolist() == [1.0, 2.0]
-    with pytest.raises(InputError, match=r"^x holds 1\.5: give a probability between 0 and 1\.$"):
-        checks.probability("x", [0.5, 1.5])
-    with pytest.raises(InputError, match=r"^x has shape \(1, 1, 1\): give a matrix with one row per class\.$"):
-        checks.matrix("x", [[[1.0]]])
-    with pytest.raises(InputError, match=r"^x has shape \(2, 1\): give a square matrix, K x K\.$"):
-        checks.square("x", [[1.0], [2.0]])
+@pytest.mark.parametrize(("call", "parameter", "allowed", "refused"), CASES)
+def test_the_least_that_is_allowed_is_taken_and_no_less(call: Call, parameter: str, allowed: Any, refused: Any) -> None:
+    call(**{parameter: allowed})
+    with pytest.raises(InputError, match=rf"^{parameter} (holds|is) {np.ravel(refused)[0]:g}: give "):
+        call(**{parameter: refused})
 
 
 @pytest.mark.parametrize(
-    "function",
-    [f for f in vars(theory).values() if inspect.isfunction(f) and "form" in inspect.signature(f).parameters],
-    ids=lambda function: function.__name__,
+    ("name", "spoiled", "message"),
+    [
+        ("directions", {"probs": [[0.0, 0.0]], "logits": 0.0}, "row of zeros"),
+        ("inverse_overlaps", {"overlap": [[0.0, 1.0]]}, "square matrix"),
+        ("inverse_overlaps", {"overlap": [[0.0, 1.0], [1.0, 0.0]]}, "same direction"),
+        ("token_kinds", {"probs": [0.5, 0.5]}, "give a matrix"),
+        ("decoder_growth", {"vocab_size": 2.5}, r"vocab_size holds 2\.5: give whole numbers"),
+        ("decoder_growth", {"lr_y": "fast"}, "lr_y is 'fast'"),
+        ("decoder_growth", {"t": [1.0, 1e308], "lr_y": 10}, "overflows: give a smaller time"),
+        ("layer_overlaps", {"attention": [[0.25] * 4, [1.0, 0, 0, 0]], "vocab_size": 4}, "LayerNorm leaves it no"),
+        ("position_prior", {"bias": [0.1, 0.2, 0.3]}, r"^part_probs ends in .*: give one per bucket\.$"),
+        ("position_prior", {"sizes": [1, 2, 3]}, r"^part_probs ends in .*: give one per bucket\.$"),
+        ("residual_directions", {"query": [0, 4, 1]}, r"give each of 3 classes an index below 4\.$"),
+        ("residual_directions", {"query": [0]}, r"give each of 3 classes an index below 4\.$"),
+        ("residual_directions", {"query": [-1, 2, 1]}, r"^query is \[-1, 2, 1\]: give ids of tokens"),
+        ("symmetric_flow", {"times": [1.0, 1.0]}, "times must be increasing numbers of steps"),
+        ("symmetric_flow", {"times": [[1.0, 2.0]]}, r"times has shape \(1, 2\): give numbers in a row"),
+        ("symmetric_flow", {"vocab_size": 3}, "vocab_size is 3: give more tokens than the 3 next tokens"),
+        ("symmetric_flow", {"classes_per_query": 2}, "classes_per_query is 2: it must divide the number of classes, 3"),
+        ("symmetric_flow", {"decoder_gradient": "tru"}, "unknown decoder_gradient 'tru': did you mean 'true'"),
+        ("lagged_attention", {"query": [5]}, "query has 1 ids and probs 3 rows"),
+        ("lagged_attention", {"probs": [[0.5, 0.5]] * 3}, "not linearly independent"),
+        ("lagged_attention", {"tau": [1.0, 1.0]}, "tau must be increasing numbers of at most 100"),
+        ("lagged_attention", {"tau": [101.0]}, "tau must be increasing numbers of at most 100"),
+        ("assumptions", {"seq_len": 2.5}, r"seq_len is 2\.5: give a whole number from 2"),
+    ],
 )
-def test_a_form_that_does_not_exist_is_refused(function: Any) -> None:
-    """Before anything else is looked at, or at the latest when the formula is chosen."""
-    needed = next(needed for listed, needed, defaults in ROWS if listed is function and "form" in defaults)
+def test_what_does_not_fit_is_one_sentence(name: str, spoiled: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CALLS[name](**spoiled)
+
+
+@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if "form" in call.arguments])
+def test_a_form_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="unknown form 'exakt'"):
-        function(**needed, form="exakt")
+        CALLS[name](form="exakt")
 
 
 def test_what_the_theory_returns_cannot_be_changed() -> None:
     measured = theory.measured_gradient([[1.0]], [[0.0, 1.0]], next_token=[0])
     assumed = theory.symmetry([[1.0]], query=[0])
     bounds = theory.overlap_bounds([[0.0, 0.1], [0.1, 0.0]])
-    trajectory = theory.symmetric_flow(**SYMMETRIC)
+    trajectory = CALLS["symmetric_flow"]()
     for value in (measured, assumed, bounds, trajectory):
         assert is_dataclass(value)
         with pytest.raises(FrozenInstanceError):
             setattr(value, fields(value)[0].name, None)
 
 
-def test_the_reduction_refuses_what_it_cannot_integrate() -> None:
-    with pytest.raises(InputError, match="times must be increasing numbers of steps"):
-        theory.symmetric_flow(**{**SYMMETRIC, "times": [1.0, 1.0]})
-    with pytest.raises(InputError, match=r"times has shape \(1, 2\): give numbers in a row"):
-        theory.symmetric_flow(**{**SYMMETRIC, "times": [[1.0, 2.0]]})
-    with pytest.raises(InputError, match="vocab_size is 4: give more tokens than the 4 next tokens"):
-        theory.symmetric_flow(**{**SYMMETRIC, "vocab_size": 4})
-    theory.symmetric_flow(**{**SYMMETRIC, "vocab_size": 5})
-    with pytest.raises(InputError, match="unknown decoder_gradient 'tru': did you mean 'true'"):
-        theory.symmetric_flow(**SYMMETRIC, decoder_gradient="tru")
+PROBS = [[0.5, 0.3, 0.2, 0.0], [0.4, 0.0, 0.2, 0.4], [0.1, 0.9, 0.0, 0.0]]
+LOGITS = [0.3, -0.2, 0.1, 0.5]
+F = theory.directions(PROBS)
+E = theory.overlaps(F)
+BETA = theory.backpropagated_gradient(E, vocab_size=20).beta
+UNIFORM, UNEVEN = [1 / 3] * 3, [0.5, 0.3, 0.2]
+FORM = ("exact", "published")
+RATES = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5, "lr_z": 0.05}
 
 
-def test_a_prior_needs_one_size_and_one_bias_for_each_bucket() -> None:
-    good: dict[str, Any] = {"part_probs": [[0.2, 0.4]], "sizes": [1, 2], "bias": [0.1, 0.2]}
-    theory.position_prior(**good)
-    for wrong in ({"part_probs": [[0.2, 0.4, 0.1]]}, {"sizes": [1, 2, 3]}, {"bias": [0.1, 0.2, 0.3]}, {"bias": 0.1}):
-        with pytest.raises(InputError, match=r"^part_probs ends in .*: give one per bucket\.$"):
-            theory.position_prior(**{**good, **wrong})
+def skewed(by: float) -> dict[str, Any]:
+    """Two classes with two common tokens, symmetric but for a difference between the probabilities of one."""
+    return {"probs": [[0.3, 0.3, 0.4, 0.0], [0.3, 0.3 + by, 0.0, 0.4]], "query": [7, 7]}
 
 
-def test_a_query_is_the_index_of_one_of_the_tokens() -> None:
-    f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
-    theory.residual_directions(f, [0, 2])
-    for query in ([0, 3], [0], [0, 1, 2], [[0], [1]]):
-        with pytest.raises(InputError, match=r"give each of 2 classes an index below 3\.$"):
-            theory.residual_directions(f, query)
-    with pytest.raises(InputError, match=r"^query is \[-1, 2\]: give ids of tokens, whole numbers from 0 on\.$"):
-        theory.residual_directions(f, [-1, 2])
+ROWS: list[Row] = [
+    (
+        theory.assumptions,
+        {"classes": ss.syn_small(), "lr_y": 0.5, "lr_z": 0.05},
+        {
+            "seq_len": (math.inf, 128),
+            "steps": (None, 100),
+            "momentum": (0.0, 0.9),
+            "optimizer": ("sgd", "adam"),
+            "init": ("zeros", "uniform"),
+        },
+    ),
+    (
+        theory.logits_velocity,
+        {"direction": F, "beta": BETA, "query": [7, 8, 7], "speed": 2.0, "lr_z": 0.3},
+        {"weights": (UNIFORM, UNEVEN), "form": FORM},
+    ),
+    (
+        theory.distinct_velocity,
+        {"direction": F, "drive": 0.7, "lr_z": 0.3},
+        {"weights": (UNIFORM, UNEVEN), "form": FORM},
+    ),
+    (
+        theory.single_common_velocity,
+        {"direction": F, "drive": 0.7, "token": 0, "query": [7, 8, 7], "lr_z": 0.3},
+        {"weights": (UNIFORM, UNEVEN), "form": FORM},
+    ),
+    (theory.fates, skewed(0.7e-9), {"tolerance": (1e-9, 0.5e-9)}),
+    (theory.fates, skewed(1.5e-9), {"tolerance": (1e-9, 2e-9)}),
+    (theory.symmetry, skewed(0.7e-9), {"tolerance": (1e-9, 0.5e-9)}),
+    (theory.symmetry, skewed(1.5e-9), {"tolerance": (1e-9, 2e-9)}),
+    (theory.count_radius, {"num_steps": 30, "failure": 0.1}, {"form": ("exact", "loose")}),
+    (theory.residual_deviation, {"mean_count": 30, "radius": 5, "vocab_size": 100, "lr_y": 0.5}, {"form": FORM}),
+    (
+        theory.backpropagated_gradient,
+        {"overlap": E, "vocab_size": 20},
+        {"theta": (0.0, 0.1), "sigma": (0.0, 0.1), "form": FORM},
+    ),
+    (theory.steps_to_reach, {"residual": 0.1, "vocab_size": 100, "num_classes": 3, "lr_y": 0.5}, {"form": FORM}),
+    (theory.relative_gain, {"prob": 0.4, "other_prob": 0.1}, {"logit": (0.0, 0.1), "other_logit": (0.0, 0.1)}),
+    (theory.growth_factor, {"logit": 0.3}, {"initial_logit": (0.0, 0.1)}),
+    (theory.dominant, {"probs": [0.4, 0.3]}, {"logits": (0.0, [0.0, 1.0])}),
+    (theory.growth_factor_bounds, {"bound": 0.4, "initial_direction": 0.3}, {"weight": (1.0, 0.5)}),
+    (theory.direction_variance, {"probs": PROBS, "seq_len": 9}, {"logits": (0.0, LOGITS)}),
+    (theory.finite_length_drive, {"probs": PROBS, "seq_len": 9}, {"logits": (0.0, LOGITS)}),
+    (
+        theory.early_logits,
+        {"steps": 5, "probs": PROBS, "query": [7, 8, 7], "weights": UNEVEN, "vocab_size": 20, "lr_y": 0.5, "lr_z": 0.3},
+        {"seq_len": (math.inf, 100)},
+    ),
+    (theory.distinctness, {"probs": PROBS}, {"weights": (UNIFORM, UNEVEN), "next_token": ([0, 1, 2], [0, 1, 0])}),
+    (
+        theory.early_drive,
+        {"probs": PROBS, "vocab_size": 20},
+        {"weights": (UNIFORM, UNEVEN), "next_token": ([0, 1, 2], [0, 1, 0])},
+    ),
+    (theory.early_drive, {"probs": PROBS, "next_token": [0, 1, 0]}, {"vocab_size": (len(PROBS[0]), 20)}),
+    (theory.favored, {"probs": PROBS, "vocab_size": 20}, {"next_token": ([0, 1, 2], [0, 1, 0])}),
+    (theory.favored, {"probs": [[0.5, 0.3, 0.2], [0.4, 0.3, 0.3], [0.2, 0.3, 0.5]]}, {"weights": (UNIFORM, UNEVEN)}),
+    (
+        theory.favored,
+        {"probs": [[0.5, 0.3, 0.2], [0.4, 0.3, 0.3], [0.2, 0.3, 0.5]], "next_token": [0, 1, 0]},
+        {"vocab_size": (3, 1)},
+    ),
+    (theory.shift_start, {"vocab_size": 1000, "lr_y": 0.5}, {"form": FORM}),
+    (theory.directions, {"probs": PROBS}, {"logits": (0.0, LOGITS)}),
+    (theory.inverse_overlaps, {"overlap": E}, {"form": FORM}),
+    (theory.diagonal_bound, {"overlap": E / 2}, {"form": FORM}),
+    (theory.growth_bound, {"t": 50.0, "constant": 3.0, **RATES}, {"form": FORM}),
+    (theory.growth_bound_phases, {"t": 50.0, "constant": 3.0, **RATES}, {"form": FORM}),
+    (theory.growth_bound_late, {"t": 1e20, **RATES}, {"constant": (1.0, 2.0)}),
+    (theory.growth_bound_late, {"t": 1e20, "constant": 3.0, **RATES}, {"form": FORM}),
+    (theory.late_time, RATES, {"constant": (1.0, 2.0), "form": FORM}),
+    (theory.phase_constant, {"overlap": 0.3, "num_classes": 4}, {"form": ("leading", "initial")}),
+    (theory.residual_beta, {"direction": F, "query": [1, 3, 1]}, {"form": FORM}),
+    (
+        theory.residual_velocity,
+        {"direction": F, "query": [1, 3, 1], "vocab_size": 20},
+        {"speed": (1.0, 2.0), "lr_z": (1.0, 2.0), "weights": (UNIFORM, UNEVEN)},
+    ),
+    (
+        theory.symmetric_flow,
+        {
+            "times": [3.0, 300.0],
+            "distinct_probs": [0.1, 0.3],
+            "common_probs": [0.6],
+            "num_classes": 4,
+            "vocab_size": 20,
+            "lr_y": 0.5,
+            "lr_z": 0.3,
+        },
+        {
+            "classes_per_query": (4, 2),
+            "decoder_gradient": ("true", "modified"),
+            "rtol": (1e-10, 3e-10),
+            "atol": (1e-12, 3e-12),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0].__name__}-{'-'.join(row[2])}")
+def test_defaults_are_those_written_out(row: Row) -> None:
+    check_defaults(row)
+
+
+def test_every_default_is_listed() -> None:
+    assert unlisted(theory, ROWS) == set()

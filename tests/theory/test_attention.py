@@ -1,4 +1,4 @@
-"""Eqs. 10, 98, 100 and 110 to 117 against the engine's own gradients."""
+"""Eqs. 10, 98, 100 and 110 to 117, fates of tokens, and the residual connection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.runtime.errors import InputError
 from tests.dynamics.reference import population_gradients
+from tests.theory.test_sampling import uneven_classes
 
 
 def state(classes: ss.SequenceClasses, scale: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -86,52 +86,6 @@ def test_fates_are_per_query_and_need_overlap() -> None:
     assert lone.tolist() == [["gains", "loses"], ["absent", "unsaid"]]
 
 
-def test_symmetry() -> None:
-    many = ss.synthetic(num_query=1, next_per_query=3)
-    (line,) = theory.fates(many.probs, query=many.query)
-    assert set(line[many.common_tokens]) == {"loses"}
-    assert theory.symmetry(many.probs, query=many.query).holds
-    assert not theory.symmetry(ss.syn_small().probs, query=ss.syn_small().query).single_query
-    skewed = many.probs.copy()
-    skewed[0, 0] *= 2
-    skewed[0] /= skewed[0].sum()
-    assert not theory.symmetry(skewed, query=many.query).shared_common
-    assert not theory.symmetry(skewed, query=many.query).matching_distinct
-    assert set(theory.fates(skewed, query=many.query)[0, many.common_tokens]) == {"unsaid"}
-
-
-def test_tf_idf_gives_common_tokens_nothing() -> None:
-    weights = theory.tf_idf(ss.syn_small().probs)
-    np.testing.assert_allclose(weights.sum(axis=1), 1)
-    assert (weights[:, :10] == 0).all()
-    assert weights[0, 19] == pytest.approx(10 * weights[0, 10])
-
-
-def test_bad_arguments_are_named() -> None:
-    with pytest.raises(InputError, match="give a matrix"):
-        theory.token_kinds([0.5, 0.5])
-    with pytest.raises(InputError, match="prob holds 0"):
-        theory.relative_gain(0.0, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("probs", "query", "wanted"),
-    [
-        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.2, 0.3]], [7, 7], (True, True, True)),  # in any order
-        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.2, 0.3]], [7, 8], (False, True, True)),
-        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.4, 0.1]], [7, 7], (True, False, True)),
-        ([[0.5, 0.3, 0.2, 0], [0.5, 0, 0, 0.5]], [7, 7], (True, False, True)),  # not as many
-        ([[0.2, 0.3, 0.5, 0], [0.3, 0.2, 0, 0.5]], [7, 7], (True, True, False)),
-        ([[0.2, 0.3, 0.5, 0], [0.1, 0.4, 0, 0.5]], [7, 7], (True, True, False)),
-        ([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5]], [7, 7, 7], (True, False, False)),
-    ],
-)
-def test_each_condition_of_corollary_2_is_its_own(probs: list, query: list, wanted: tuple) -> None:
-    symmetry = theory.symmetry(probs, query=query)
-    assert (symmetry.single_query, symmetry.matching_distinct, symmetry.shared_common) == wanted
-    assert symmetry.holds == all(wanted)
-
-
 def test_a_single_common_token_loses_whatever_else_there_is() -> None:
     """Theorem 2 b needs no symmetry: distinct tokens that differ in number and probability."""
     assert theory.fates([[0.5, 0.5, 0, 0], [0.3, 0, 0.6, 0.1]], query=[7, 7]).tolist() == [["loses"] + 3 * ["gains"]]
@@ -147,3 +101,88 @@ def test_a_class_without_the_common_token_does_not_move_it() -> None:
     rates = theory.single_common_velocity(f, xi, 0, query=[8, 7, 7], lr_z=0.1, weights=[0.5, 0.3, 0.2])
     wanted = [-0.1 * 0.3 * (1 - f[1, 0] ** 2) * 0.2, -0.1 * 0.5 * (1 - f[0, 0] ** 2) * 0.3]
     np.testing.assert_allclose(rates, wanted, rtol=1e-14)
+
+
+def test_velocities_weigh_classes_by_their_probability() -> None:
+    """Eqs. 10, 98 and 100 with unequal P(n) against autograd of the population loss."""
+    plain = ss.single_common(num_classes=4, num_distinct=3, vocab_size=60)
+    single = ss.SequenceClasses(
+        probs=plain.probs,
+        query=[40, 41, 40, 41],
+        next_token=plain.next_token,
+        vocab_size=60,
+        weights=[0.4, 0.3, 0.2, 0.1],
+    )
+    for classes in (uneven_classes(), single):
+        size, weights = classes.vocab_size, classes.weights
+        z, f, y = state(classes, 0.3)
+        order = np.argsort(classes.queries)
+        _, dz = population_gradients(classes, y, z[np.argsort(order)])
+        _, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=size)
+        gamma = theory.speed(20.0, vocab_size=size, num_classes=1, lr_y=0.5)
+        velocity = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=weights)
+        np.testing.assert_allclose(velocity, dz[order], atol=1e-10 * np.abs(dz).max())
+
+        xi = theory.drive(theory.overlaps(f), beta, speed=gamma)
+        rows = theory.distinct_velocity(f, xi, lr_z=1.0, weights=weights)
+        row_of = np.searchsorted(np.sort(classes.queries), classes.query)
+        for n in range(4):
+            ids = classes.distinct_tokens(n)
+            np.testing.assert_allclose(rows[n, ids], dz[order][row_of[n], ids], rtol=1e-8)
+        if classes is single:
+            token = int(classes.common_tokens[0])
+            common = theory.single_common_velocity(f, xi, token, query=classes.query, lr_z=1.0, weights=weights)
+            np.testing.assert_allclose(common, dz[order][:, token], rtol=1e-8)
+
+
+def test_the_dominant_token_has_the_largest_weight() -> None:
+    """c~_l = P(l|n) exp(z_l): a lead in the logit makes up for a smaller probability, a lag gives a larger one away."""
+    assert theory.dominant([0.5, 0.3]) == 0
+    assert theory.dominant([0.5, 0.3], [0.0, 1.0]) == 1
+    assert theory.dominant([0.3, 0.5], [0.0, -1.0]) == 0
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        probs, logits = rng.dirichlet(np.ones(5)), rng.normal(size=5)
+        assert theory.dominant(probs, logits) == np.argmax(probs * np.exp(logits))
+    assert theory.dominant([0.7]) == 0
+
+
+def test_tokens_are_level_up_to_rounding() -> None:
+    """ln c~ compared to 1e-12; only the first two matter."""
+    assert theory.dominant([0.4, 0.2], [0.0, np.log(2)]) is None
+    assert theory.dominant([0.2, 0.4, 0.4]) is None
+    assert theory.dominant([0.4, 0.2, 0.2]) == 0
+    assert theory.dominant([0.5, 0.5], [0.0, 0.8e-12]) is None
+    assert theory.dominant([0.5, 0.5], [0.0, 1.2e-12]) == 1
+
+
+def test_residual_directions_and_overlaps() -> None:
+    """Unit length; half the published sum where the queries do not occur in the context."""
+    classes = ss.local_common()
+    f = theory.directions(classes.probs)
+    v = theory.residual_directions(f, classes.query)
+    np.testing.assert_allclose(np.linalg.norm(v, axis=1), 1, rtol=1e-14)
+    published = theory.residual_beta(f, classes.query, form="published")
+    off = ~np.eye(4, dtype=bool)
+    np.testing.assert_allclose((v @ v.T)[off], published[off] / 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        np.eye(4) - np.linalg.inv(v @ v.T) - theory.residual_beta(f, classes.query),
+        np.diag(np.diag(np.eye(4) - np.linalg.inv(v @ v.T))),
+        atol=1e-12,
+    )
+
+
+def test_a_query_that_occurs_in_its_context_lengthens_the_residual() -> None:
+    """The chain of projections of `residual_velocity`, class by class, with queries among the contextual tokens."""
+    f = theory.directions(np.random.default_rng(0).uniform(0.1, 1.0, (3, 5)))
+    query, weights = [1, 3, 1], [0.2, 0.3, 0.5]
+    sums = f + np.eye(5)[query]
+    v = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+    _, beta = theory.backpropagated_gradient(theory.overlaps(v), vocab_size=20)
+    wanted = np.zeros((2, 5))
+    for n, row in enumerate([0, 1, 0]):
+        off_f, off_v = (np.eye(5) - np.outer(unit, unit) for unit in (f[n], v[n]))
+        pull = -off_f @ off_v @ (beta[n] @ v) / np.linalg.norm(sums[n])
+        wanted[row] += 0.7 * weights[n] * f[n] * pull
+    velocity = theory.residual_velocity(f, query, vocab_size=20, weights=weights, speed=1.0, lr_z=0.7)
+    np.testing.assert_allclose(velocity, wanted, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""The decoder's closed form and the gradient it sends back, against plain linear algebra."""
+"""The decoder's closed form, the gradient it sends back, and both measured, against plain linear algebra."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import scansnap as ss
 from scansnap import theory
+from tests.dynamics.reference import population_gradients
 from tests.theory.test_overlap import random_directions
 
 
@@ -89,3 +91,54 @@ def test_steps_to_reach_inverts_the_residual(eps: float) -> None:
     assert steps <= theory.steps_to_reach(eps, **setting, form="published")
     leading = 10 / 0.5 * (1 / eps + np.log(1000 / eps))
     assert steps == pytest.approx(leading, rel=0.35 if eps > 0.1 else 0.02)
+
+
+def test_no_step_is_needed_for_a_residual_above_the_first() -> None:
+    """|e_n - alpha_n| starts at sqrt((M-1)/M); from there on up the time is zero, below it is not."""
+    setting = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
+    first = np.sqrt(999 / 1000)
+    assert theory.residual_norm(0.0, **setting) == pytest.approx(first, rel=1e-14)
+    above = [first * (1 + 1e-12), 1.0, np.sqrt(1000 / 999), 1.5, 100.0]
+    np.testing.assert_array_equal(theory.steps_to_reach(above, **setting), 0)
+    soon = theory.steps_to_reach(first * (1 - 1e-6), **setting)
+    assert soon == pytest.approx(1e-6 * 10 * 1000 / 0.5, rel=1e-2)  # it falls by eta_Y/(K M) per step at first
+
+
+def test_the_misfit_is_relative_to_the_gradient() -> None:
+    """One class: the coefficient of f is f . g, and what is left over is measured in units of |g|, however small."""
+    f = theory.directions([[0.5, 0.3, 0.2]])
+    y = np.random.default_rng(0).normal(size=(3, 4))
+    for scale in (1.0, 1e-8):
+        measured = theory.measured_gradient(f, scale * y, next_token=[1])
+        g = measured.gradient[0]
+        left = np.linalg.norm(g - (f[0] @ g) * f[0]) / np.linalg.norm(g)
+        assert left > 0.1
+        assert measured.misfit[0] == pytest.approx(left, rel=1e-9)
+    start = theory.measured_gradient(f, 0 * y, next_token=[1])
+    assert (start.misfit[0], start.speed[0], start.drive[0], start.logit_gain[0]) == (0, 0, 0, 0)
+    assert np.isnan(start.iota[0])
+    assert start.beta[0, 0] == 0
+
+
+def test_tokens_that_a_class_does_not_have_have_no_drive() -> None:
+    f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])
+    y = np.random.default_rng(0).normal(size=(3, 4))
+    measured = theory.measured_gradient(f, y, next_token=[1, 2])
+    assert np.isnan(measured.token_drive).tolist() == [[False, False, True], [True, False, False]]
+    along = (f * measured.gradient).sum(axis=1)
+    np.testing.assert_allclose(measured.token_drive[0, 0], measured.gradient[0, 0] / f[0, 0] - along[0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_two_parts_of_the_energy_law_make_the_gradient(seed: int) -> None:
+    """dz/dt = gained - shared for any Y; and what is gained is the growth of the rows' energy under true SGD."""
+    classes = ss.syn_medium(num_query=3)
+    rng = np.random.default_rng(seed)
+    y = rng.normal(size=(classes.vocab_size, classes.vocab_size))
+    z = rng.normal(size=(3, classes.vocab_size))
+    f = theory.directions(classes.probs, z[np.searchsorted(classes.queries, classes.query)])
+    measured = theory.measured_gradient(f, y, next_token=classes.next_token)
+    gained, shared = theory.energy_velocity(f, measured, query=classes.query, weights=classes.weights, lr_z=1.0)
+    dy, dz = population_gradients(classes, y, z)
+    np.testing.assert_allclose(gained - shared, dz, atol=1e-12 * np.abs(dz).max())
+    np.testing.assert_allclose(gained.sum(axis=0), (y * dy).sum(axis=1), atol=1e-12 * np.abs(dy).max())

@@ -8,7 +8,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
-from scansnap.runtime.errors import InputError
 
 
 def random_directions(seed: int, classes: int, tokens: int, shared: float) -> np.ndarray:
@@ -88,12 +87,24 @@ def test_huge_logits_do_not_overflow() -> None:
     np.testing.assert_allclose(f, [[1, 0, 0], [0, 0, 1]])
 
 
-def test_bad_arguments_are_named() -> None:
-    with pytest.raises(InputError, match="row of zeros"):
-        theory.directions([[0.0, 0.0]])
-    with pytest.raises(InputError, match="square matrix"):
-        theory.inverse_overlaps([[0.0, 1.0]])
-    with pytest.raises(InputError, match="same direction"):
-        theory.inverse_overlaps([[0.0, 1.0], [1.0, 0.0]])
-    with pytest.raises(InputError, match="unknown form 'publised': did you mean 'published'"):
-        theory.inverse_overlaps([[0.0]], form="publised")
+def test_the_largest_diagonal_is_that_of_the_least_overlapping_class() -> None:
+    e = np.array([[0.0, 0.4, 0.1], [0.4, 0.0, 0.0], [0.1, 0.0, 0.0]])
+    diagonal = np.diag(np.eye(3) - np.linalg.inv(np.eye(3) + e))
+    assert theory.overlap_bounds(e).largest_diagonal == pytest.approx(diagonal[2], rel=1e-12)
+    assert diagonal[2] > 10 * diagonal[0]  # both are negative
+    alone = np.array([[0.0, 0.4, 0.0], [0.4, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    assert theory.overlap_bounds(alone).largest_diagonal == 0  # a class without overlap
+
+
+def test_bounds_of_the_diagonal_take_the_least_and_the_largest_eigenvalue() -> None:
+    """Eq. 93 for E with the eigenvalues 0.5, -0.3 and -0.2."""
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    e = turn @ np.diag([-0.3, 0.5, -0.2]) @ turn.T
+    np.testing.assert_allclose(theory.eigenvalues(e), [0.5, -0.3, -0.2], rtol=1e-12)
+    assert theory.diagonal_bound(e) == pytest.approx(0.2**2 / 1.5, rel=1e-12)
+    assert theory.diagonal_bound(e, form="published") == pytest.approx(0.2**2 / 0.5, rel=1e-12)
+
+
+def test_logits_of_tokens_that_a_class_does_not_have_change_nothing() -> None:
+    wanted = theory.directions([[0.5, 0.5, 0.0]], [0.0, 1.0, 0.0])
+    np.testing.assert_array_equal(theory.directions([[0.5, 0.5, 0.0]], [0.0, 1.0, 1e4]), wanted)

@@ -133,3 +133,27 @@ def test_errors_can_be_told_apart() -> None:
     assert str(unknown("color", "x", ["red"])) == "unknown color 'x': choose one of red."
     assert str(unknown("claim", "lemma_99", ["lemma_5"])) == "unknown claim 'lemma_99': choose one of lemma_5."
     assert "did you mean 'lemma_9'?" in str(unknown("claim", "lemma_99", ["lemma_9"]))
+
+
+def test_numbers_say_what_is_allowed() -> None:
+    assert checks.numbers("x", [1, 2]).dtype == np.float64
+    for bad, limits, sentence in (
+        (math.nan, {}, "x holds nan: give finite numbers."),
+        ([1.0, -math.inf], {}, "x holds -inf: give finite numbers."),
+        ([3.0, 1.0, 2.0], {"least": 2.5}, "x holds 1: give finite numbers of at least 2.5."),
+        ([3.0, 2.5], {"above": 2.5}, "x holds 2.5: give finite numbers above 2.5."),
+        ("many", {}, "x is 'many': give a number or an array of numbers."),
+        ([[1], [1, 2]], {}, "x is [[1], [1, 2]]: give a number or an array of numbers."),
+    ):
+        with pytest.raises(InputError) as caught:
+            checks.numbers("x", bad, **limits)
+        assert str(caught.value) == sentence
+    with pytest.raises(InputError, match=r"^x holds 2\.5: give whole numbers\.$"):
+        checks.sizes("x", [2, 2.5, 3.5], least=1)
+    assert checks.sizes("x", [1, 2], least=1).tolist() == [1.0, 2.0]
+    with pytest.raises(InputError, match=r"^x holds 1\.5: give a probability between 0 and 1\.$"):
+        checks.probability("x", [0.5, 1.5])
+    with pytest.raises(InputError, match=r"^x has shape \(1, 1, 1\): give a matrix with one row per class\.$"):
+        checks.matrix("x", [[[1.0]]])
+    with pytest.raises(InputError, match=r"^x has shape \(2, 1\): give a square matrix, K x K\.$"):
+        checks.square("x", [[1.0], [2.0]])

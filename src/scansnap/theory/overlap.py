@@ -95,10 +95,10 @@ def layer_overlaps(attention: ArrayLike, *, vocab_size: int) -> FloatArray:
     c = matrix("attention", attention)
     size = sizes("vocab_size", vocab_size, least=2)
     products = c @ c.T - 1 / size
-    norms = np.sqrt(np.diag(products))
-    if not (norms > 0).all():
+    squares = np.diag(products)
+    if not (squares > 0).all():
         raise InputError("a class attends to all tokens alike: LayerNorm leaves it no direction.")
-    e = products / np.outer(norms, norms)
+    e = products / np.sqrt(np.outer(squares, squares))
     np.fill_diagonal(e, 0.0)
     return e
 

@@ -1,14 +1,51 @@
-"""Distinctness by degrees: the sharp definition is its limit, and it says what the first update of Z does."""
+"""Distinct, common and spurious tokens: symmetry, degrees of distinctness, TF-IDF, priors by position."""
 
 from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
 import scansnap as ss
 from scansnap import theory
+
+
+@pytest.mark.parametrize(
+    ("probs", "query", "wanted"),
+    [
+        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.2, 0.3]], [7, 7], (True, True, True)),  # in any order
+        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.2, 0.3]], [7, 8], (False, True, True)),
+        ([[0.5, 0.3, 0.2, 0, 0], [0.5, 0, 0, 0.4, 0.1]], [7, 7], (True, False, True)),
+        ([[0.5, 0.3, 0.2, 0], [0.5, 0, 0, 0.5]], [7, 7], (True, False, True)),  # not as many
+        ([[0.2, 0.3, 0.5, 0], [0.3, 0.2, 0, 0.5]], [7, 7], (True, True, False)),
+        ([[0.2, 0.3, 0.5, 0], [0.1, 0.4, 0, 0.5]], [7, 7], (True, True, False)),
+        ([[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5]], [7, 7, 7], (True, False, False)),
+    ],
+)
+def test_each_condition_of_corollary_2_is_its_own(probs: list, query: list, wanted: tuple) -> None:
+    symmetry = theory.symmetry(probs, query=query)
+    assert (symmetry.single_query, symmetry.matching_distinct, symmetry.shared_common) == wanted
+    assert symmetry.holds == all(wanted)
+
+
+def test_a_rare_common_token_has_no_tf_idf_weight() -> None:
+    """However rare in one class, a token of all classes has ln(K/|Omega(l)|) = 0."""
+    weights = theory.tf_idf([[1e-6, 0.5, 0.499999, 0.0], [0.5, 0.3, 0.0, 0.2], [0.5, 0.0, 0.4, 0.1]])
+    assert (weights[:, 0] == 0).all()
+    np.testing.assert_allclose(weights[1], [0, 0.6, 0, 0.4], rtol=1e-12)  # two of three classes have each of them
+
+
+def test_a_prior_multiplies_the_sizes_of_buckets() -> None:
+    """w_g in proportion to sizes[g] exp(b_g), whatever is added to all b_g, also where exp(b_g) overflows."""
+    parts = np.array([[0.2, 0.6, 0.1], [0.8, 0.4, 0.9]])
+    bias = np.log([3.0, 1.0, 0.5])
+    wanted = parts @ np.array([3.0, 2.0, 2.0]) / 7
+    for shift in (0.0, 800.0, -800.0):
+        np.testing.assert_allclose(theory.position_prior(parts, sizes=[1, 2, 4], bias=bias + shift), wanted, rtol=1e-12)
+    steep = theory.position_prior(parts, sizes=[1, 2, 4], bias=[-800.0, 0.0, 800.0])
+    np.testing.assert_allclose(steep, parts[:, 2], rtol=1e-12)
 
 
 def draw(seed: int, *, density: float, queries: int = 0, shared: bool = False) -> ss.SequenceClasses:
@@ -113,3 +150,43 @@ def test_named_classes_favor_their_distinct_tokens_alone() -> None:
         favored = theory.favored(classes.probs, weights=classes.weights, next_token=classes.next_token)
         for n in range(classes.num_classes):
             assert np.flatnonzero(favored[n]).tolist() == classes.distinct_tokens(n).tolist()
+
+
+@pytest.mark.parametrize("rare", [1e-3, 1e-9, 1e-18])
+@pytest.mark.parametrize("num_sequences", [1, 16, 10**6])
+def test_rare_tokens_keep_their_digits(rare: float, num_sequences: int) -> None:
+    """Against the two powers, in 60 digits: their difference is as small as the token is rare."""
+    weights = [0.25, 0.75]
+    with mpmath.workdps(60):
+        lacks = [(1 - mpmath.mpf(p)) ** 7 for p in (rare, 3 * rare)]
+        nowhere = sum(mpmath.mpf(w) * q for w, q in zip(weights, lacks, strict=True))
+        nowhere_else = [nowhere + w * (1 - q) for w, q in zip(weights, lacks, strict=True)]
+        expected = [
+            float(p * (q**num_sequences - nowhere**num_sequences))
+            for p, q in zip((rare, 3 * rare), nowhere_else, strict=True)
+        ]
+    share = theory.spurious_share([[rare], [3 * rare]], weights=weights, seq_len=8, num_sequences=num_sequences)
+    np.testing.assert_allclose(share, expected, rtol=1e-11)
+
+
+def test_certain_tokens_and_empty_contexts() -> None:
+    everywhere = {"weights": [0.25, 0.75], "num_sequences": 2}
+    assert theory.spurious_share([[1.0], [1.0]], seq_len=5, **everywhere).tolist() == [0.0625, 0.5625]
+    assert theory.spurious_share([[1.0], [1.0]], seq_len=1, **everywhere).tolist() == [0, 0]
+
+
+def test_without_common_tokens_nothing_is_spurious() -> None:
+    assert theory.spurious_share(np.eye(3), weights=np.ones(3) / 3, seq_len=5, num_sequences=4).tolist() == [0, 0, 0]
+
+
+def test_local_common_is_what_it_says() -> None:
+    classes = ss.local_common(num_distinct=3, vocab_size=40)
+    for query in classes.queries:
+        assert len(classes.local_common_tokens(int(query))) == 1
+    for i in range(4):
+        local = set(classes.local_distinct_tokens(i))
+        assert len(local - set(classes.distinct_tokens(i))) == 1  # shared with the other query alone
+    with pytest.raises(ss.InputError, match="these classes alone use 22"):
+        ss.local_common(num_distinct=3, vocab_size=21)
+    with pytest.raises(ss.InputError, match="num_distinct is 0"):
+        ss.local_common(num_distinct=0)

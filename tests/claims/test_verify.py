@@ -1,0 +1,342 @@
+"""`verify`: on the paper's claims and on those that a user makes, in their own settings and on a user's classes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.claims.attention import theorem_2
+from scansnap.claims.check import Check, Curve, Setting
+from scansnap.claims.claim import ASSUMED_ONLY, DEPENDS, FAILS, HOLDS, INAPPLICABLE, NEEDS, Claim, claim
+from scansnap.claims.verify import paper_claims
+from scansnap.cli.verify import _categories, _explanation, _row
+
+
+def test_own_classes_and_rates_are_used() -> None:
+    (verdict,) = ss.verify("theorem_2", classes=ss.syn_small(), lr_y=1.0, lr_z=0.25)
+    assert verdict.setting.classes == ss.syn_small()
+    assert verdict.setting.lr_z == 0.25
+    assert verdict.verdict in (HOLDS, "holds under its assumptions only", FAILS)
+
+
+def test_a_claim_that_says_nothing_about_the_classes_says_so() -> None:
+    alone = ss.SequenceClasses(probs=[[0.5, 0.5, 0, 0]], query=[2], next_token=[3], vocab_size=4)
+    with pytest.raises(ss.InputError, match="theorem_4 says nothing about these classes: it needs exactly one common"):
+        ss.verify("theorem_4", classes=alone)
+    seen = []
+    verdicts = ss.verify("lemma_6", "theorem_4", classes=alone, on_verdict=seen.append)
+    assert [verdict.verdict for verdict in verdicts] == [HOLDS, INAPPLICABLE]
+    assert verdicts == seen
+    applies, inapplicable = (verdict.as_dict() for verdict in verdicts)
+    assert applies["reason"] is None
+    assert (inapplicable["reason"], inapplicable["predicted"]) == (verdicts[1].reason, None)
+    assert replace(verdicts[0], seconds=0.12345).as_dict()["seconds"] == 0.123
+
+
+def test_progress_counts_the_claims_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+
+    @contextmanager
+    def bar(label: str, total: int, progress: bool | None) -> Iterator[Callable[[int], None]]:
+        shown.append((label, total, progress))
+        yield shown.append
+
+    monkeypatch.setattr(sys.modules["scansnap.claims.verify"], "progress_bar", bar)
+    ss.verify("lemma_6", "lemma_8", progress=True)
+    ss.verify("lemma_6")
+    assert shown == [("checking 2 claims", 2, True), 1, 2, ("checking 1 claim", 1, None), 1]
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ss.InputError, match="unknown claim 'lema_1': did you mean 'lemma_1'"):
+        ss.verify("lema_1")
+    with pytest.raises(ss.InputError, match="classes is list"):
+        ss.verify("lemma_1", classes=[1])  # type: ignore[arg-type]
+    with pytest.raises(ss.InputError, match="lr_z holds 0"):
+        ss.verify("lemma_1", lr_z=0.0)
+    with pytest.raises(ss.InputError, match="at most 2000 tokens"):
+        ss.verify("lemma_1", classes=ss.single_common(vocab_size=2001))
+
+
+def small() -> Setting:
+    return Setting(ss.syn_small(), lr_y=1.0, lr_z=1.0)
+
+
+def losses(check: Check, steps: int = 5) -> np.ndarray:
+    setting = check.setting
+    dataset = ss.train(
+        setting.classes,
+        lr_y=setting.lr_y,
+        lr_z=setting.lr_z,
+        steps=steps,
+        batch_size=None,
+        seq_len=np.inf,
+        record=("loss",),
+        dtype="float64",
+        progress=False,
+    )
+    return dataset["loss"].values[0]
+
+
+@claim("The loss falls at every step.", where="my notes", setting=small, wrong_factor=-1.0)
+def falling_loss(check: Check) -> None:
+    """Five expected updates."""
+    loss = losses(check)
+    check.positive("decrease of the loss", -np.diff(loss))
+    check.equal("the first loss is ln M", np.log(check.setting.classes.vocab_size), loss[0], tolerance=1e-9)
+    check.curve = Curve(np.arange(6.0), {"loss": loss}, "steps", "loss", log_x=False)
+
+
+@claim("The loss halves at every step.", where="my notes", setting=small)
+def halving_loss(check: Check) -> None:
+    loss = losses(check)
+    check.equal("loss", loss[:-1] / 2, loss[1:], tolerance=0.01)
+
+
+def test_a_claim_that_holds_and_one_that_fails() -> None:
+    seen: list[str] = []
+    holds, fails = ss.verify(claims=[falling_loss, halving_loss], on_verdict=lambda verdict: seen.append(verdict.id))
+    assert seen == ["falling_loss", "halving_loss"]
+    assert (holds.verdict, fails.verdict) == (HOLDS, FAILS)
+    assert holds.claim.how == "Five expected updates."
+    assert holds.setting.classes == ss.syn_small()
+    assert holds.notices_wrong_factor()
+    assert not fails.notices_wrong_factor()  # nothing held that could be falsified
+    assert fails.leading is not None
+    assert fails.leading.deviation > 0.01
+    assert holds.as_dict()["where"] == "my notes"
+
+
+def test_names_choose_among_the_paper_s_and_the_user_s() -> None:
+    verdicts = ss.verify("lemma_6", "falling_loss", claims=[halving_loss, falling_loss])
+    assert [verdict.id for verdict in verdicts] == ["lemma_6", "falling_loss"]
+    with pytest.raises(ss.InputError, match="unknown claim 'faling_loss': did you mean 'falling_loss'"):
+        ss.verify("faling_loss", claims=[falling_loss])
+    with pytest.raises(ss.InputError, match="unknown claim 'falling_loss'"):
+        ss.verify("falling_loss")
+    assert ss.verify(claims=[]) == []
+
+
+def test_making_a_claim_does_not_list_it_among_the_paper_s() -> None:
+    assert len(paper_claims()) == 68
+    assert not {"falling_loss", "halving_loss"} & {paper_claim.id for paper_claim in paper_claims()}
+
+
+def test_a_user_s_classes_and_rates_are_used() -> None:
+    (verdict,) = ss.verify(claims=[falling_loss], classes=ss.syn_medium(num_query=1), lr_y=0.25)
+    assert verdict.setting.classes == ss.syn_medium(num_query=1)
+    assert (verdict.setting.lr_y, verdict.setting.lr_z) == (0.25, 1.0)
+
+
+def test_an_id_cannot_be_taken_twice() -> None:
+    with pytest.raises(ss.InputError, match="there is a claim called 'theorem_2' already: give yours another name"):
+        ss.verify(claims=[replace(falling_loss, id="theorem_2")])
+    with pytest.raises(ss.InputError, match="there is a claim called 'halving_loss' already"):
+        ss.verify(claims=[halving_loss, replace(falling_loss, id="halving_loss")])
+    (verdict,) = ss.verify(claims=[theorem_2], classes=ss.syn_small())  # the paper's own is no other claim
+    assert verdict.claim is theorem_2
+
+
+def test_a_second_definition_is_refused_and_a_repeated_one_is_not() -> None:
+    source = """
+@claim("A", where="here")
+def same(check): check.positive("one", [1])
+"""
+    names = {"claim": claim}
+    code = compile(source, "cell", "exec")
+    exec(code, names)
+    first = names["same"]
+    exec(compile(source, "cell", "exec"), names)  # as a notebook's cell that is run again
+    assert names["same"] is not first
+    with pytest.raises(ss.InputError, match="there is a claim called 'same' already: give this one another name"):
+        exec(source + source, {"claim": claim})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: claim("A", where="here")(lambda check: None),
+            "a claim is called '<lambda>': define its check with def",
+        ),
+        (lambda: replace(falling_loss, needs=("one qery",)), "unknown need 'one qery': did you mean 'one query'"),
+        (
+            lambda: replace(falling_loss, assumes=("week_overlap",)),
+            "unknown assumption .*: did you mean 'weak_overlap'",
+        ),
+        (lambda: replace(falling_loss, depends_on="no thing"), "unknown dependence 'no thing': did you mean 'nothing'"),
+        (lambda: replace(falling_loss, statement=3), "falling_loss has 3 in place of words: give a string"),
+        (lambda: ss.verify(claims=[falling_loss.check]), r"falling_loss.* is not a claim: make one with the decorator"),
+        (lambda: ss.verify(claims=falling_loss), "give a list of claims"),
+    ],
+)
+def test_what_a_claim_cannot_be_is_one_sentence(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ss.InputError, match=message):
+        make()
+
+
+def claim_of(check) -> Claim:
+    return claim("A statement.", where="here", setting=small)(check)
+
+
+def test_a_check_that_cannot_be_run_is_named() -> None:
+    def forgot(check: Check) -> None:
+        check.equal("contrast alone", 1.0, 1.0, tolerance=0.1, role="contrast")
+
+    def mistyped(check: Check) -> None:
+        check.equal("a", 1.0, 1.0, tolerance=0.1, role="asumed")  # type: ignore[arg-type]
+
+    def divides(check: Check) -> None:
+        check.equal("a", 1 / 0, 1.0, tolerance=0.1)
+
+    def draws(check: Check) -> None:
+        check.positive("a", 1.0)
+        check.curve = [1, 2]  # type: ignore[assignment]
+
+    def trains(check: Check) -> None:
+        ss.train(check.setting.classes, lr_y=-1.0, lr_z=1.0, steps=2)
+
+    def loads(check: Check) -> None:
+        ss.load("absent.zarr")
+
+    for check, kind, message in (
+        (forgot, ss.InputError, "forgot compares nothing under its assumptions"),
+        (mistyped, ss.InputError, "mistyped: unknown role 'asumed': did you mean 'assumed'"),
+        (
+            divides,
+            ss.InputError,
+            r"check of divides fails with ZeroDivisionError: division by zero \(test_verify.py",
+        ),
+        (draws, ss.InputError, "the check of draws fails with TypeError: check.curve is of type list: give a Curve"),
+        (trains, ss.InputError, "trains: .*lr_y"),
+        (loads, ss.StoreError, "loads: .*absent.zarr"),
+    ):
+        with pytest.raises(kind, match=message) as caught:
+            ss.verify(claims=[claim_of(check)])
+        assert str(caught.value).count("\n") == 0
+    # among others, what scansnap refuses is a claim that does not apply; a mistake in the code is an error all the same
+    refused, fine = ss.verify(claims=[claim_of(trains), falling_loss])
+    assert (refused.verdict, fine.verdict) == (INAPPLICABLE, HOLDS)
+    assert refused.reason.startswith("trains: ")
+    with pytest.raises(ss.InputError, match="the check of divides"):
+        ss.verify(claims=[claim_of(divides), falling_loss])
+
+
+def test_a_setting_that_cannot_be_made_is_named() -> None:
+    def broken() -> Setting:
+        return Setting(ss.syn_small(), lr_z=0.0)
+
+    def nonsense() -> Setting:
+        return 3  # type: ignore[return-value]
+
+    with pytest.raises(ss.InputError, match="falling_loss: lr_z holds 0"):
+        ss.verify(claims=[replace(falling_loss, setting=broken), halving_loss])
+    with pytest.raises(ss.InputError, match="the check of falling_loss fails with AttributeError: 'int' object"):
+        ss.verify(claims=[replace(falling_loss, setting=nonsense)])
+
+
+def test_needs_and_roles_work_as_for_the_paper_s() -> None:
+    def sometimes(check: Check) -> None:
+        check.positive("always", 1.0)
+        check.positive("not beyond", -1.0, role="beyond")
+
+    only = claim_of(sometimes)
+    assert ss.verify(claims=[only])[0].verdict == ASSUMED_ONLY
+    with pytest.raises(ss.InputError, match="sometimes says nothing about these classes: it needs one query"):
+        ss.verify(claims=[replace(only, needs=("one query",))])
+
+
+def classes(rows: list[list[float]], query: list[int] | None = None) -> ss.SequenceClasses:
+    """Classes of the first tokens; queries 8 and 9, all 8 unless stated, and next tokens from 10 on."""
+    probs = np.zeros((len(rows), 16))
+    probs[:, : len(rows[0])] = rows
+    return ss.SequenceClasses(
+        probs=probs, query=query or [8] * len(rows), next_token=np.arange(10, 10 + len(rows)), vocab_size=16
+    )
+
+
+TWO = classes([[0.2, 0.4, 0.4, 0, 0], [0.2, 0, 0, 0.4, 0.4]])
+"""Two classes of one query with one common token and two distinct tokens each."""
+
+
+@pytest.mark.parametrize(
+    ("need", "has", "lacks"),
+    [
+        ("several classes", TWO, classes([[0.5, 0.5]])),
+        ("a distinct token", classes([[0.4, 0.6, 0], [0.4, 0.5, 0.1]]), classes([[0.4, 0.6], [0.5, 0.5]])),
+        ("distinct tokens", classes([[0.2, 0.4, 0.4], [1, 0, 0]]), classes([[0.2, 0.8, 0, 0], [0.2, 0, 0.4, 0.4]])),
+        ("distinct tokens everywhere", TWO, classes([[0.2, 0.4, 0.4, 0], [0.2, 0, 0, 0.8]])),
+        ("common tokens", TWO, classes([[1, 0], [0, 1]])),
+        ("one common token", TWO, classes([[0.2, 0.2, 0.6, 0], [0.2, 0.2, 0, 0.6]])),
+        ("one common token", TWO, classes([[1, 0], [0, 1]])),
+        ("one query", TWO, classes([[0.5, 0.5, 0], [0.5, 0, 0.5]], [8, 9])),
+        ("interacting queries", classes([[1, 0], [0.5, 0.5], [0, 1]], [8, 8, 9]), classes([[1, 0], [0, 1]], [8, 9])),
+        ("interacting queries", classes([[1, 0], [0.5, 0.5], [0, 1]], [8, 9, 9]), TWO),
+        ("symmetric classes", TWO, classes([[0.2, 0.4, 0.4, 0, 0], [0.2, 0, 0, 0.3, 0.5]])),
+    ],
+)
+def test_needs_are_met_from_their_limits_on(need: str, has: ss.SequenceClasses, lacks: ss.SequenceClasses) -> None:
+    met = NEEDS[need][1]
+    assert met(has)
+    assert not met(lacks)
+
+
+def test_every_need_is_tried() -> None:
+    (mark,) = test_needs_are_met_from_their_limits_on.pytestmark
+    assert {case[0] for case in mark.args[1]} == set(NEEDS)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Classes that have nothing but their number and the size of the vocabulary."""
+
+    num_classes: int = 3
+    vocab_size: int = 1600
+
+
+@pytest.mark.parametrize("claim", paper_claims(), ids=lambda claim: claim.id)
+def test_formulas_need_no_more_than_sizes_and_every_other_claim_does(claim: Claim) -> None:
+    sizes: Any = None if claim.depends_on == "nothing" else Sizes()
+    if claim.depends_on in ("K, M and the rates", "nothing"):
+        assert claim.run(Setting(sizes, lr_y=0.3, lr_z=0.1)).measurements
+    else:
+        with pytest.raises(
+            (AttributeError, ss.InputError), match=r"'Sizes' object has no attribute|(classes|source) is Sizes"
+        ):
+            claim.run(Setting(sizes))
+
+
+def test_random_matrices_are_measured_beside_the_classes() -> None:
+    """Also for classes that do not overlap; for those that do, their own matrix comes first."""
+    apart = ss.SequenceClasses(probs=[[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], query=[2, 2], next_token=[3, 4], vocab_size=5)
+    marked = [claim.id for claim in paper_claims() if claim.depends_on == "the classes and random matrices"]
+    assert marked == ["lemma_13", "lemma_14", "lemma_15", "lemma_16", "lemma_17", "equation_93"]
+    for alone, own in zip(ss.verify(*marked, classes=apart), ss.verify(*marked), strict=True):
+        assert all("200 random matrices" in measurement.label for measurement in alone.measurements)
+        assert "the setting" in own.measurements[0].label
+
+
+def test_categories_are_shown_and_counted() -> None:
+    verdicts = ss.verify("lemma_6", "lemma_10", "remark_3", "remark_3_order")
+    assert [verdict.claim.category in _row(verdict, own_classes=False) for verdict in verdicts] == [True] * 4
+    assert _categories(verdicts) == "by category: 1 misprint; 1 too strong; 2 sharpened"
+
+
+def test_users_with_their_own_classes_are_told() -> None:
+    (verdict,) = ss.verify("lemma_10", classes=ss.syn_small())
+    assert verdict.as_dict()["depends_on"] == "K, M and the rates"
+    assert "(formula in K, M and the rates) A class is drawn" in _row(verdict, own_classes=True)
+    assert "formula" not in _row(verdict, own_classes=False)
+    assert f"on your classes and rates, whatever its category, it is: {verdict.verdict}" in _explanation(
+        verdict, own_claim=False
+    )
+    (about_them,) = ss.verify("definition_e_prime", classes=ss.syn_small())
+    assert _row(about_them, own_classes=True) == _row(about_them, own_classes=False)
+    assert all(claim.depends_on in DEPENDS for claim in paper_claims())
