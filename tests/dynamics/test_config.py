@@ -105,7 +105,7 @@ def test_what_no_file_can_hold_is_not_written(tmp_path, name: str, value: Any) -
         ss.write_experiment("syn-small", options, tmp_path / "experiment.toml")
     with pytest.raises(ss.InputError, match="unknown class setting 'syn-smal'"):
         ss.write_experiment("syn-smal", ss.TrainOptions(lr_y=1.0, lr_z=1.0, steps=4), tmp_path / "experiment.toml")
-    with pytest.raises(ss.InputError, match="^classes is SequenceClasses: give their name, or a file made with"):
+    with pytest.raises(ss.InputError, match=r"^classes is SequenceClasses: give their name, or a file made with"):
         ss.write_experiment(ss.syn_small(), options, tmp_path / "a.toml")  # type: ignore[arg-type]
     with pytest.raises(ss.InputError, match=r"^options is dict: give TrainOptions\.$"):
         ss.write_experiment("syn-small", {"lr_y": 1.0}, tmp_path / "a.toml")  # type: ignore[arg-type]

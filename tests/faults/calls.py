@@ -14,8 +14,10 @@ import torch
 
 import scansnap as ss
 from scansnap import theory
+from scansnap.dynamics.options import SweepExecution
 from scansnap.results import measure, metrics
 from scansnap.runtime.errors import InputError
+from scansnap.validation.options import values_of
 from tests.monitor.small_models import GPT
 from tests.small_text import SMALL, small_corpus
 
@@ -97,16 +99,28 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """A function with good arguments; the first `positional` of them have no name in the call."""
+    """A function with good arguments."""
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any]
-    positional: int = 0
 
     def __call__(self, **spoiled: Any) -> Any:
         arguments = {**self.arguments, **spoiled}
-        first = [arguments.pop(name) for name in list(self.arguments)[: self.positional]]
-        return self.function(*first, **arguments)
+        first, *others = inspect.signature(self.function).parameters.values()
+        named = first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD)
+        positional = [*([] if named else [first]), *(p for p in others if p.kind is p.POSITIONAL_ONLY)]
+        values = [arguments.pop(parameter.name) for parameter in positional]
+        return self.function(*values, **arguments)
+
+
+def call(function: Callable[..., Any], **given: Any) -> Call:
+    """A call with the arguments given, and the defaults of the others."""
+    parameters = inspect.signature(function).parameters.values()
+    variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty and p.kind not in variadic}
+    required = {p.name for p in parameters if p.default is p.empty and p.kind not in variadic}
+    assert required <= given.keys(), f"{function.__qualname__} needs {required - given.keys()}"
+    return Call(function, {**given, **{name: value for name, value in defaults.items() if name not in given}})
 
 
 def theory_calls() -> dict[str, Call]:
@@ -120,234 +134,108 @@ def theory_calls() -> dict[str, Call]:
     }
 
 
-TRAIN: Mapping[str, Any] = {
-    "lr_y": 1.0,
-    "lr_z": 1.0,
-    "seeds": 0,
-    "steps": 1,
-    "batch_size": 2,
-    "seq_len": 4,
-    "num_sequences": None,
-    "optimizer": "sgd",
-    "momentum": None,
-    "record_every": 1,
-    "dtype": "float32",
-    "device": "cpu",
-    "normalization": "l2",
-    "residual": False,
-    "attention_map": "softmax",
-    "heads": 1,
-    "decoder_gradient": "true",
-    "init": "zeros",
-    "init_scale_z": 1.0,
-    "attention_prior": None,
-    "position_bias": None,
-    "learn_position_bias": False,
-    "layers": 1,
-    "nonlinearity": "tanh",
-    "record": "loss",
-    "store": None,
-    "progress": False,
-}
-FLOW: Mapping[str, Any] = {
-    "lr_y": 1.0,
-    "lr_z": 1.0,
-    "seeds": 0,
-    "times": [1.0],
-    "rtol": 1e-4,
-    "atol": 1e-4,
-    "normalization": "l2",
-    "residual": False,
-    "attention_map": "softmax",
-    "heads": 1,
-    "decoder_gradient": "true",
-    "init": "zeros",
-    "init_scale_z": 1.0,
-    "attention_prior": None,
-    "position_bias": None,
-    "learn_position_bias": False,
-    "record": "loss",
-    "store": None,
-    "progress": False,
-}
+RATES: Mapping[str, Any] = {"lr_y": 1.0, "lr_z": 1.0}
+TRAIN: Mapping[str, Any] = {**RATES, "steps": 1, "batch_size": 2, "seq_len": 4, "record": "loss"}
+FLOW: Mapping[str, Any] = {**RATES, "times": [1.0], "rtol": 1e-4, "atol": 1e-4, "record": "loss"}
 
 
 def data_calls(folder: Path) -> dict[str, Call]:
     """Classes, files, samples and named settings."""
-    classes = ss.syn_small()
+    classes, options = ss.syn_small(), ss.TrainOptions(**RATES, steps=1)
+    query = int(classes.query[0])
     file = ss.write_classes(classes, folder / "classes.toml")
-    setting = ss.write_experiment("syn-small", ss.TrainOptions(lr_y=1, lr_z=1, steps=1), folder / "experiment.toml")
-    three = {
-        "query": [3, 3],
-        "next_token": [4, 5],
-        "vocab_size": 6,
-        "weights": [0.5, 0.5],
-        "token_names": list("abcdef"),
-    }
+    setting = ss.write_experiment("syn-small", options, folder / "experiment.toml")
+    two: dict[str, Any] = {"query": [3, 3], "next_token": [4, 5], "vocab_size": 6, "weights": [0.5, 0.5]}
+    two["token_names"] = list("abcdef")
+    probs, dense = [[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0, 0]]
     return {
-        "SequenceClasses": Call(
-            ss.SequenceClasses, {"probs": [[0.5, 0.5, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0, 0]], **three}
+        "SequenceClasses": call(ss.SequenceClasses, probs=dense, **two),
+        "SequenceClasses.from_supports": call(
+            ss.SequenceClasses.from_supports, tokens=[[0, 1], [1, 2]], probs=probs, **two
         ),
-        "SequenceClasses.from_supports": Call(
-            ss.SequenceClasses.from_supports, {"tokens": [[0, 1], [1, 2]], "probs": [[0.5, 0.5], [0.5, 0.5]], **three}
-        ),
-        "SequenceClasses.support": Call(classes.support, {"index": 0}),
-        "SequenceClasses.of_query": Call(classes.of_query, {"token": int(classes.query[0])}),
-        "SequenceClasses.next_tokens_of": Call(classes.next_tokens_of, {"token": 0}),
-        "SequenceClasses.distinct_tokens": Call(classes.distinct_tokens, {"index": 0}),
-        "SequenceClasses.local_common_tokens": Call(classes.local_common_tokens, {"query": int(classes.query[0])}),
-        "SequenceClasses.local_distinct_tokens": Call(classes.local_distinct_tokens, {"index": 0}),
-        "SequenceClasses.overlap": Call(classes.overlap, {"first": 0, "second": 1}),
-        "SequenceClasses.name": Call(classes.name, {"token": 0}),
-        "PositionedClasses.from_parts": Call(
-            ss.PositionedClasses.from_parts, {"sizes": [1, 2], "parts": [classes, classes]}
-        ),
-        "synthetic": Call(
-            ss.synthetic,
-            {"num_query": 2, "next_per_query": 1, "num_common": 1, "num_distinct": 1, "vocab_size": None},
-        ),
-        "syn_medium": Call(ss.syn_medium, {"num_query": 1}),
-        "local_common": Call(ss.local_common, {"num_distinct": 2, "vocab_size": 40, "shared": 1.0, "common": 1.0}),
-        "single_common": Call(ss.single_common, {"num_classes": 2, "num_distinct": 2, "vocab_size": 40}),
-        "near_distinct": Call(
-            ss.near_distinct,
-            {
-                "num_positions": 2,
-                "num_query": 1,
-                "next_per_query": 2,
-                "num_common": 1,
-                "num_distinct": 1,
-                "near": 0.5,
-                "decay": 0.7,
-            },
-        ),
-        "named_classes": Call(ss.named_classes, {"name": "syn-small", "folder": None}),
-        "read_classes": Call(ss.read_classes, {"path": file}),
-        "write_classes": Call(ss.write_classes, {"classes": classes, "path": folder / "again.json"}),
-        "read_experiment": Call(ss.read_experiment, {"path": setting}),
-        "read_sweep": Call(ss.read_sweep, {"path": setting}),
-        "write_experiment": Call(
-            ss.write_experiment,
-            {"classes": "syn-small", "options": ss.TrainOptions(lr_y=1, lr_z=1, steps=1), "path": folder / "e.toml"},
-        ),
-        "sample_counts": Call(ss.sample_counts, {"source": classes, "num": 2, "seq_len": 4, "seed": 0}),
-        "sample_sequences": Call(ss.sample_sequences, {"source": classes, "num": 2, "seq_len": 4, "seed": 0}),
-        "read_claims": Call(ss.read_claims, {"path": folder / "claims.py"}),
+        "SequenceClasses.support": call(classes.support, index=0),
+        "SequenceClasses.of_query": call(classes.of_query, token=query),
+        "SequenceClasses.next_tokens_of": call(classes.next_tokens_of, token=0),
+        "SequenceClasses.distinct_tokens": call(classes.distinct_tokens, index=0),
+        "SequenceClasses.local_common_tokens": call(classes.local_common_tokens, query=query),
+        "SequenceClasses.local_distinct_tokens": call(classes.local_distinct_tokens, index=0),
+        "SequenceClasses.overlap": call(classes.overlap, first=0, second=1),
+        "SequenceClasses.name": call(classes.name, token=0),
+        "PositionedClasses.from_parts": call(ss.PositionedClasses.from_parts, sizes=[1, 2], parts=[classes, classes]),
+        "synthetic": call(ss.synthetic, num_query=2, next_per_query=1, num_common=1, num_distinct=1),
+        "syn_medium": call(ss.syn_medium, num_query=1),
+        "local_common": call(ss.local_common, num_distinct=2, vocab_size=40),
+        "single_common": call(ss.single_common, num_classes=2, num_distinct=2, vocab_size=40),
+        "near_distinct": call(ss.near_distinct, num_positions=2, num_query=1, num_common=1, num_distinct=1),
+        "named_classes": call(ss.named_classes, name="syn-small"),
+        "read_classes": call(ss.read_classes, path=file),
+        "write_classes": call(ss.write_classes, classes=classes, path=folder / "again.json"),
+        "read_experiment": call(ss.read_experiment, path=setting),
+        "read_sweep": call(ss.read_sweep, path=setting),
+        "write_experiment": call(ss.write_experiment, classes="syn-small", options=options, path=folder / "e.toml"),
+        "sample_counts": call(ss.sample_counts, source=classes, num=2, seq_len=4, seed=0),
+        "sample_sequences": call(ss.sample_sequences, source=classes, num=2, seq_len=4, seed=0),
+        "read_claims": call(ss.read_claims, path=folder / "claims.py"),
     }
 
 
 def run_calls(folder: Path) -> dict[str, Call]:
     """What trains, integrates, sweeps and verifies."""
-    words = {name: value for name, value in TRAIN.items() if name not in ("store", "progress")}
+    training = {**call(ss.train, classes="", **TRAIN).arguments, "progress": False}
+    del training["classes"]
     return {
-        "train": Call(ss.train, {"classes": "syn-small", **TRAIN}, 1),
-        "flow": Call(ss.flow, {"classes": "syn-small", **FLOW}, 1),
+        "train": Call(ss.train, {"classes": "syn-small", **training}),
+        "flow": call(ss.flow, classes="syn-small", **FLOW, progress=False),
         "sweep": Call(
             ss.sweep,
-            {"classes": "syn-small", **TRAIN, "lr_y_over_lr_z": None, "memory": None, "shard_size": None, "retries": 0},
-            1,
+            {"classes": "syn-small", **training, "lr_y_over_lr_z": None, **values_of(SweepExecution(retries=0))},
         ),
-        "TrainOptions": Call(ss.TrainOptions, words),
-        "FlowOptions": Call(ss.FlowOptions, {n: v for n, v in FLOW.items() if n not in ("store", "progress")}),
-        "explore": Call(ss.explore, {"classes": "syn-small", "options": None, "height": 900, "lr_y": 1.0}, 2),
+        "TrainOptions": call(ss.TrainOptions, **TRAIN),
+        "FlowOptions": call(ss.FlowOptions, **FLOW),
+        "explore": call(ss.explore, classes="syn-small", lr_y=1.0),
         "verify": Call(
-            ss.verify,
-            {
-                "ids": "lemma_6",
-                "claims": None,
-                "classes": None,
-                "lr_y": None,
-                "lr_z": None,
-                "progress": False,
-                "on_verdict": None,
-            },
-            1,
+            lambda ids, **kwargs: ss.verify(ids, **kwargs),
+            {**call(ss.verify).arguments, "ids": "lemma_6", "progress": False},
         ),
-        "compare_gradients": Call(
-            ss.compare_gradients, {"classes": "syn-small", "seed": 0, "scale": 1.0, "heads": 1, "residual": False}
-        ),
-        "YZTransformer": Call(ss.YZTransformer, {"vocab_size": 5, "dtype": torch.float32, "heads": 1}),
-        "RegularTransformer": Call(
-            ss.RegularTransformer, {"vocab_size": 5, "width": 3, "dtype": torch.float32, "seed": 0}
-        ),
-        "SGD": Call(ss.SGD, {"momentum": 0.0}),
-        "Adam": Call(ss.Adam, {"beta_1": 0.9, "beta_2": 0.99, "epsilon": 1e-8}),
+        "compare_gradients": call(ss.compare_gradients, classes="syn-small", heads=1, residual=False),
+        "YZTransformer": call(ss.YZTransformer, vocab_size=5, heads=1),
+        "RegularTransformer": call(ss.RegularTransformer, vocab_size=5, width=3),
+        "SGD": call(ss.SGD),
+        "Adam": call(ss.Adam),
     }
 
 
 def result_calls(folder: Path) -> dict[str, Call]:
     """What is done with results."""
-    result = ss.train("syn-small", lr_y=1.0, lr_z=1.0, steps=3, batch_size=2, seq_len=4)
-    grid = ss.sweep(
-        "syn-small",
-        lr_y=[1, 2],
-        lr_z=[1, 2],
-        steps=3,
-        batch_size=2,
-        seq_len=4,
-        record_every=1,
-        record=["loss", "attention"],
-    )
+    small: dict[str, Any] = {"steps": 3, "batch_size": 2, "seq_len": 4}
+    result = ss.train("syn-small", **RATES, **small)
+    grid = ss.sweep("syn-small", lr_y=[1, 2], lr_z=[1, 2], **small, record_every=1, record=["loss", "attention"])
     store = ss.save(result, folder / "result.zarr")
+    whole = ("distinct_entropy", "distinctness", "favored", "favored_entropy", "sparsity")
+    whole += ("rate_of_change", "snaps", "record_dimension")
     return {
-        **{
-            f"measure.{name}": Call(getattr(measure, name), {"dataset": result})
-            for name in ("distinct_entropy", "distinctness", "favored", "favored_entropy", "sparsity")
-        },
-        **{
-            f"measure.{name}": Call(getattr(measure, name), {"dataset": result})
-            for name in ("rate_of_change", "snaps", "record_dimension")
-        },
-        "measure.one_head": Call(measure.one_head, {"dataset": result, "layer": 0, "head": 0}),
-        "measure.top_k_mass": Call(measure.top_k_mass, {"dataset": result, "k": 1}),
-        "plot.attention": Call(ss.plot.attention, {"result": result, "run": 0}),
-        "plot.claim": Call(ss.plot.claim, {"verdict": ss.verify("lemma_6")[0]}),
-        "metrics.entropy": Call(metrics.entropy, {"weights": [0.5, 0.5]}),
-        "metrics.top_k_mass": Call(metrics.top_k_mass, {"attention": [0.5, 0.5], "k": 1}),
-        "metrics.sparsity": Call(metrics.sparsity, {"attention": [0.5, 0.5]}),
-        "metrics.rate_of_change": Call(metrics.rate_of_change, {"attention": np.ones((2, 3)), "times": [0, 1]}),
-        "phase_diagram": Call(ss.phase_diagram, {"result": grid, "x": "lr_y", "y": "lr_z", "color": "loss"}),
-        "load": Call(ss.load, {"path": store, "partial": False, "lazy": None}),
-        "check_store": Call(ss.check_store, {"path": store}),
-        "save": Call(ss.save, {"dataset": result, "path": folder / "saved.zarr", "overwrite": True}),
+        **{f"measure.{name}": call(getattr(measure, name), dataset=result) for name in whole},
+        "measure.one_head": call(measure.one_head, dataset=result),
+        "measure.top_k_mass": call(measure.top_k_mass, dataset=result, k=1),
+        "plot.attention": call(ss.plot.attention, result=result),
+        "plot.claim": call(ss.plot.claim, verdict=ss.verify("lemma_6")[0]),
+        "metrics.entropy": call(metrics.entropy, weights=[0.5, 0.5]),
+        "metrics.top_k_mass": call(metrics.top_k_mass, attention=[0.5, 0.5], k=1),
+        "metrics.sparsity": call(metrics.sparsity, attention=[0.5, 0.5]),
+        "metrics.rate_of_change": call(metrics.rate_of_change, attention=np.ones((2, 3)), times=[0, 1]),
+        "phase_diagram": call(ss.phase_diagram, result=grid, x="lr_y", y="lr_z", color="loss"),
+        "load": call(ss.load, path=store),
+        "check_store": call(ss.check_store, path=store),
+        "save": call(ss.save, dataset=result, path=folder / "saved.zarr", overwrite=True),
         "quantity": Call(
-            lambda dim, **words: ss.quantity(dim, **words)(metrics.entropy),
-            {
-                "dim": "class",
-                "needs": "attention",
-                "long_name": "x",
-                "units": "1",
-                "coords": None,
-                "full_precision": False,
-            },
-            1,
+            lambda dim, **kwargs: ss.quantity(dim, **kwargs)(metrics.entropy),
+            {**call(ss.quantity, needs="attention", long_name="x", units="1").arguments, "dim": "class"},
         ),
-        "Quantity": Call(
-            ss.Quantity,
-            {
-                "name": "x",
-                "dims": ("class",),
-                "compute": len,
-                "needs": ("attention",),
-                "attributes": {},
-                "coords": {},
-                "full_precision": False,
-            },
+        "Quantity": call(
+            ss.Quantity, name="x", dims=("class",), compute=len, needs=("attention",), attributes={}, coords={}
         ),
         "claim": Call(
-            lambda **words: ss.claim(**words)(_check),
-            {
-                "statement": "x",
-                "where": "here",
-                "category": "added",
-                "conditions": "none",
-                "setting": ss.assumed_setting,
-                "wrong_factor": 1.01,
-                "correction": "",
-                "needs": (),
-                "assumes": (),
-                "depends_on": "the classes",
-            },
+            lambda **kwargs: ss.claim(**kwargs)(_check), call(ss.claim, statement="x", where="here").arguments
         ),
     }
 
@@ -365,114 +253,29 @@ def text_calls(folder: Path) -> dict[str, Call]:
     model, probe = GPT(layers=1), torch.zeros((1, 5), dtype=torch.int64)
     watch = ss.watch(model, probe=probe)
     watch.look()
-    shape = {"layers": 1, "norm": "post", "dropout": 0.0, "positions": "sinusoidal"}
+    options = ss.TextOptions(steps=1, **SMALL)
+    quantity: dict[str, Any] = {"long_name": "x", "units": "1", "reduction": "mean", "sample": "probe"}
     return {
-        "read_corpus": Call(
-            ss.read_corpus, {"source": folder, "tokenizer": "words", "min_count": 1, "progress": False}
-        ),
-        "count_corpus": Call(
-            ss.count_corpus,
-            {
-                "corpus": corpus,
-                "window": 35,
-                "split": "train",
-                "least": 1,
-                "memory": 0.5,
-                "cluster": None,
-                "retries": 2,
-                "output": folder / "counts",
-                "add": False,
-                "progress": False,
-            },
-            1,
-        ),
-        "read_counts": Call(ss.read_counts, {"path": folder / "counts"}),
-        "Counts.token": Call(counts.token, {"word": "cat"}),
-        "Counts.of": Call(counts.of, {"query": "cat"}),
-        "Counts.files": Call(counts.files, {"table": "pairs"}),
-        "classes_from_counts": Call(
-            ss.classes_from_counts, {"counts": counts, "queries": 2, "next_tokens": 2, "tokens": 5}
-        ),
-        "predict": Call(
-            ss.predict,
-            {
-                "text": corpus,
-                "queries": 2,
-                "tokens": 20,
-                "least": 1,
-                "method": "settled",
-                "lr_y": 1.0,
-                "window": 8,
-                "control": False,
-                "seed": 0,
-                "device": "cpu",
-                "store": None,
-                "progress": False,
-            },
-            1,
-        ),
-        "score_prediction": Call(
-            ss.score_prediction, {"prediction": prediction, "gains": prediction["gain"].values, "top": 3}
-        ),
-        "shortcuts": Call(
-            ss.shortcuts, {"source": labelled, "text": "text", "label": "mood", "allow": (), "progress": False}, 1
-        ),
-        "Counts.dataset": Call(counts.dataset, {"queries": ["cat"], "tokens": 5, "next_tokens": 5}),
-        "text_training": Call(
-            ss.text_training,
-            {"corpus": corpus, "options": ss.TextOptions(steps=1, **SMALL), "store": None},
-        ),
-        "train_text": Call(
-            ss.train_text,
-            {
-                "corpus": corpus,
-                **SMALL,
-                **shape,
-                "lr_y": 1.0,
-                "lr_z": None,
-                "steps": 1,
-                "optimizer": "sgd",
-                "momentum": 0.0,
-                "weight_decay": 0.0,
-                "clip": 0.5,
-                "precision": "float32",
-                "compile": False,
-                "device": "cpu",
-                "seed": 0,
-                "record_every": None,
-                "evaluate_every": None,
-                "store": None,
-                "progress": False,
-            },
-            1,
-        ),
-        "watch": Call(
-            ss.watch,
-            {
-                "model": model,
-                "probe": probe,
-                "every": 50,
-                "store": None,
-                "record": ("entropy",),
-                "rows": 4,
-                "tokens": None,
-                "errors": "record",
-                "sinks": (),
-                "start": None,
-            },
-        ),
-        "write_watch_page": Call(ss.write_watch_page, {"page": folder / "looks.html", "dataset": watch.dataset}),
-        "judge_heads": Call(ss.judge_heads, {"dataset": watch.dataset, "kinds": None}),
-        "head_quantity": Call(
-            lambda **words: ss.head_quantity(**words)(_check),
-            {"long_name": "x", "units": "1", "reduction": "mean", "sample": "probe"},
-        ),
-        "HeadQuantity": Call(
-            ss.HeadQuantity,
-            {"name": "x", "compute": len, "long_name": "x", "units": "1", "reduction": "mean", "sample": "probe"},
-        ),
+        "read_corpus": call(ss.read_corpus, source=folder, min_count=1, progress=False),
+        "count_corpus": call(ss.count_corpus, corpus=corpus, output=folder / "counts", progress=False),
+        "read_counts": call(ss.read_counts, path=folder / "counts"),
+        "Counts.token": call(counts.token, word="cat"),
+        "Counts.of": call(counts.of, query="cat"),
+        "Counts.files": call(counts.files, table="pairs"),
+        "classes_from_counts": call(ss.classes_from_counts, counts=counts, queries=2, next_tokens=2, tokens=5),
+        "predict": call(ss.predict, text=corpus, queries=2, tokens=20, least=1, window=8, progress=False),
+        "score_prediction": call(ss.score_prediction, prediction=prediction, gains=prediction["gain"].values, top=3),
+        "shortcuts": call(ss.shortcuts, source=labelled, text="text", label="mood", progress=False),
+        "Counts.dataset": call(counts.dataset, queries=["cat"], tokens=5, next_tokens=5),
+        "text_training": call(ss.text_training, corpus=corpus, options=options),
+        "train_text": Call(ss.train_text, {"corpus": corpus, **values_of(options), "store": None, "progress": False}),
+        "watch": call(ss.watch, model=model, probe=probe, record=("entropy",), rows=4),
+        "write_watch_page": call(ss.write_watch_page, page=folder / "looks.html", dataset=watch.dataset),
+        "judge_heads": call(ss.judge_heads, dataset=watch.dataset),
+        "head_quantity": Call(lambda **kwargs: ss.head_quantity(**kwargs)(_check), quantity),
+        "HeadQuantity": call(ss.HeadQuantity, name="x", compute=len, **quantity),
         "head_verdict": Call(
-            lambda **words: ss.head_verdict(**words)(_check), {"severity": "note", "needs": "entropy"}
+            lambda **kwargs: ss.head_verdict(**kwargs)(_check), {"severity": "notice", "needs": "entropy"}
         ),
     }
 

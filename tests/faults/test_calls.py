@@ -154,7 +154,7 @@ def public_functions() -> dict[str, Callable[..., object]]:
     return {n: value for n, value in face.items() if inspect.isfunction(value) and inspect.signature(value).parameters}
 
 
-def test_every_public_function_has_a_door() -> None:
+def test_every_public_function_is_validated() -> None:
     """A new function gets the checks by its decorator; one without it fails here."""
     assert {name for name, function in public_functions().items() if not hasattr(function, "validator")} == set()
 
