@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 import scansnap as ss
 from scansnap.figures import attention_over_time
-from scansnap.figures.recipe import read_published
 from scansnap.figures.style import honest_axis
 from scansnap.results.story import stories
 
@@ -146,8 +145,3 @@ def test_refusals() -> None:
         ss.plot.attention(ds.isel(run=0))
     with pytest.raises(ss.InputError, match="there is no run 3"):
         attention_over_time.prepare(ds, run=3)
-
-
-def test_published_numbers_are_there() -> None:
-    assert len(read_published("figure_4_loss")) == 50
-    assert len(read_published("figure_6_entropy")) == 32

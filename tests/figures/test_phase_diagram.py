@@ -22,21 +22,6 @@ def flows():
     )
 
 
-def test_trends(prepare, trends_of) -> None:
-    dataset = prepare("phase_diagram")
-    trends = trends_of("phase_diagram", dataset)
-    at_t0 = "If the rates are within a factor of 10 of each other, attention snaps at t_0."
-    alone = "When attention snaps depends on η_Y alone."
-    sparser = "With η_Z fixed a smaller η_Y leads to sparser attention."
-    all_to_one = "Attention does not become winner-takes-all."
-    assert {name for name, trend in trends.items() if trend.holds} == {at_t0, all_to_one}
-    assert trends[alone].measured > 100
-    dataset["snap_time"].values[:] = 3 * dataset["theory"].values
-    dataset["winner_share"].values[:] = 0.9 - 0.01 * np.arange(9)
-    trends = trends_of("phase_diagram", dataset)
-    assert {name for name, trend in trends.items() if trend.holds} == {alone, sparser}
-
-
 def test_a_map_holds_the_measures_of_the_runs(flows) -> None:
     snap = map_of(flows, "lr_y", "lr_z", "snap_time")
     one = flows.sel(lr_y=10.0, lr_z=0.1).isel(seed=0)

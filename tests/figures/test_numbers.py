@@ -1,0 +1,163 @@
+"""The numbers that figures draw, against runs, formulas and counts by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap import theory
+from scansnap.dynamics.published import PUBLISHED, SYN_MEDIUM, SYN_SMALL
+from scansnap.figures import catalog, fig_3, fig_8, finite_data, recall, syn_medium_runs
+from scansnap.figures.fig_4 import surprise
+from scansnap.figures.fig_5 import shuffled
+from scansnap.figures.recipe import read_published, setting_in_words, sweep_setting
+
+SHORT = replace(SYN_SMALL, steps=4, record=("loss", "attention"))
+
+
+def test_stages_of_figure_2(prepare) -> None:
+    dataset = prepare("2")
+    assert dataset.attrs["snap_start"] == float(theory.snap_start(vocab_size=34, num_classes=2, lr_y=1.0))
+    moments = dataset["moment"].values
+    assert (moments[:, [0, 2, 3]] == (0, 21, 206)).all()
+    assert (moments[:, 1] == dataset["speed"].rolling(step=5, center=True).mean().idxmax("step").values).all()
+    probs = ss.syn_small().support_probs(0)
+    assert dataset["score"].sel(stage="start").values == pytest.approx(np.tile(probs, (6, 1)))
+    run = ss.train(ss.syn_small(), lr_y=1.0, lr_z=1.0, steps=206, seeds=3, record=("attention_logits",))
+    last = run["attention_logits"].values[0, -1, 0, 0, 0, :20]
+    assert np.array_equal(dataset["logits"].sel(seed=3, stage="end").values, last.astype(float))
+
+
+def test_dynamics_of_figure_3_are_those_of_the_flow() -> None:
+    dataset = fig_3.prepare(lr_y=[2.0])
+    times = dataset["time"].values[[40, 80]]
+    for gradient in ("true", "modified"):
+        flow = ss.flow(
+            ss.single_common(), lr_y=2.0, lr_z=0.5, times=times, decoder_gradient=gradient, record=("attention_logits",)
+        )
+        chi = np.exp(2 * flow["attention_logits"].sel(token=5).values[0, :, 0, 0, 0])
+        factor = dataset["growth_factor"].sel(source=gradient, time=times).values[0]
+        assert factor == pytest.approx(chi, rel=1e-5)
+
+
+def test_each_rate_of_figure_4_has_a_scale_of_its_own(prepare) -> None:
+    """Attention at η_Y = 10 is at most 0.6 of that at η_Y = 1, and was all gray on one scale."""
+    dataset = prepare("4")
+    tops = dataset["attention"].isel(seed=0).max(("step", "class", "token")).values
+    drawn = [axes.collections[0].get_clim()[1] for axes in catalog.recipe("4").draw(dataset).axes if axes.collections]
+    assert set(np.float32(tops)) <= set(np.float32(drawn))
+
+
+def test_surprise_is_a_p_value() -> None:
+    """Curves from one law are surprising at 10% in a tenth of cases: 400 of them, false alarm below 1e-6."""
+    rng = np.random.default_rng(0)
+    curves = rng.normal(size=(500, 20)).cumsum(1)
+    ranks = [surprise(curves, curve) for curve in rng.normal(size=(400, 20)).cumsum(1)]
+    assert 0.03 < np.mean(np.array(ranks) <= 0.1) < 0.2
+    assert surprise(curves, curves[0] + 30) == 1 / 501
+
+
+def test_shuffled_by_hand() -> None:
+    """Two rates that never agree over 5 seeds: of 2^5 ways to exchange them 2 are as extreme; V is one."""
+    size, p = shuffled(np.array([[0] * 5, [1] * 5]), np.random.default_rng(0))
+    assert size == 1.0
+    assert abs(p - 2 / 32) < 0.01  # 9,999 shuffles: four standard errors
+    assert shuffled(np.zeros((3, 5), int), np.random.default_rng(0)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["5", "optimizers"])
+def test_every_run_has_one_winner(name: str, prepare) -> None:
+    dataset = prepare(name)
+    assert np.allclose(dataset["won"].sum("token"), 1)
+    if name == "5":
+        assert np.allclose(dataset["attention"].sum("token") + dataset["common"], 1, atol=1e-5)
+
+
+def test_scores_of_figure_6_by_hand(prepare) -> None:
+    dataset = prepare("6")
+    assert int(dataset["score"].count()) == 32
+    cell = {"num_query": 3, "lr_z": 2.0, "lr_y_over_lr_z": 5.0}
+    values = dataset["entropy"].sel(cell).values
+    error = np.sqrt(0.018**2 / 10 + values.var(ddof=1) / len(values))
+    assert float(dataset["score"].sel(cell)) == pytest.approx((values.mean() - 1.899) / error)
+
+
+def test_the_gap_of_figure_8() -> None:
+    dataset = fig_8.prepare(lr_y=[0.5], vocab_size=100, steps=300)
+    steps = dataset["step"].values
+    assert steps[-1] == 300
+    h = theory.decoder_growth(steps, vocab_size=100, lr_y=0.5)
+    assert np.allclose(dataset["stepwise"].values[0] - dataset["gap"].values[0] * 0.5 / 100, h, rtol=1e-12)
+
+
+def test_the_dots_of_figure_9_lie_on_the_lines(prepare) -> None:
+    dataset = prepare("9")
+    for rate in dataset["rate"].values:
+        curve = dataset.sel(form="exact", rate=rate)
+        on_line = np.interp(np.log(float(curve["snap_start"])), np.log(curve["time"]), curve["growth_bound"])
+        assert on_line == pytest.approx(float(curve["at_snap"]), rel=1e-3)
+
+
+def test_recall_by_hand(runs) -> None:
+    dataset = recall.prepare_recall(runs)
+    cell = {"num_query": 3, "lr_z": 1.0, "lr_y_over_lr_z": 2.0, "seed": 4}
+    values = runs["softmax"].sel(cell).values[:6] * 79  # six classes, M = 79
+    curve = dataset["recall"].sel(reading="softmax", **cell)
+    for threshold in (0.5, 1.0, 2.0):
+        assert float(curve.sel(threshold=threshold, method="nearest")) == (values > threshold).mean()
+    slope = np.polyfit(recall.THRESHOLDS, curve.values, 1)[0]
+    assert float(dataset["descent"].sel(reading="softmax", **cell)) == pytest.approx(-slope)
+
+
+def test_a_cell_of_syn_medium_is_a_run_of_train(runs) -> None:
+    alone = ss.train(ss.syn_medium(num_query=5), replace(SYN_MEDIUM, lr_y=10.0, lr_z=2.0, seeds=4)).isel(step=-1)
+    cell = runs.sel(num_query=5, lr_z=2.0, lr_y_over_lr_z=5.0, seed=4)
+    assert float(cell["entropy"]) == float(alone["entropy"].mean())
+    assert np.array_equal(cell["attention"].values[7], alone["attention"].values[0, 0, 0, 7, 80:90])
+    assert np.isnan(cell["attention"].values[10:]).all()  # five queries have ten classes
+    assert syn_medium_runs.cell(1, lr_z=0.5) == "1 query, η_Z = 0.5"
+    assert syn_medium_runs.cell(3.0, lr_y_over_lr_z=2.0) == "3 queries, η_Y/η_Z = 2"
+
+
+def test_softmax_over_the_vocabulary() -> None:
+    """Against the softmax of whole rows of Z at a random start, of which only 90 of 125 tokens are given."""
+    rng = np.random.default_rng(0)
+    whole = rng.uniform(-1, 1, (200, 125)) / np.sqrt(125)
+    expected = np.exp(whole)[:, :90] / np.exp(whole).sum(-1, keepdims=True)
+    assert syn_medium_runs.query_softmax(whole[:, :90], 125) == pytest.approx(expected, rel=0.02)
+    assert syn_medium_runs.query_softmax(np.zeros((1, 90)), 125) == pytest.approx(1 / 125, rel=1e-3)
+
+
+def test_what_looks_distinct_is_counted_by_hand() -> None:
+    """Two sequences of a seed: a common token is spurious where only one class has it."""
+    classes = finite_data.setting()
+    looks_distinct = finite_data._look_distinct(classes, 2, 3)
+    counts, owner = ss.sample_counts(classes, num=2, seq_len=finite_data.SEQ_LEN, seed=3)
+    for k in range(2):
+        in_class = set(np.flatnonzero(counts[owner == k].sum(0))) & set(classes.common_tokens)
+        in_others = set(np.flatnonzero(counts[owner != k].sum(0)))
+        assert set(classes.contextual_tokens[looks_distinct[k]]) == in_class - in_others
+
+
+def test_a_single_layer_has_no_second_one(prepare) -> None:
+    assert np.isnan(prepare("layers")["moment"].sel(depth=1, layer=2)).all()
+
+
+def test_lists_and_seeds_of_a_setting_are_dimensions() -> None:
+    runs = sweep_setting(ss.syn_small(), SHORT, lr_y=[1.0, 10.0], seeds=range(3))
+    assert runs["loss"].dims == ("lr_y", "seed", "step")
+    assert runs["step"].values.tolist() == [0, 2, 4]  # the rest is as in the setting
+    alone = ss.train(ss.syn_small(), replace(SHORT, lr_y=10.0, seeds=2))
+    assert np.array_equal(runs["attention"].sel(lr_y=10.0, seed=2).values, alone["attention"].values[0])
+    runs = sweep_setting(ss.syn_small(), SHORT, lr_z=[0.5], lr_y_over_lr_z=1.0, heads=[1, 2], record=("loss",))
+    assert runs["loss"].dims == ("heads", "lr_z", "seed", "step")
+    assert runs["lr_y"].values.tolist() == [0.5]
+
+
+def test_settings_in_words_and_published_numbers() -> None:
+    assert setting_in_words(PUBLISHED["syn-small-adam"].options) == "batch 128, T = 128, zero start, 100 updates"
+    assert setting_in_words(SYN_MEDIUM) == "batch 128, T = 128, start uniform in ±1/√M, 100 updates"
+    assert [len(read_published(name)) for name in ("figure_4_loss", "figure_6_entropy")] == [50, 32]
