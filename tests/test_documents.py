@@ -319,9 +319,10 @@ def test_links_between_sections_arrive(page: Path) -> None:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
 def test_a_page_says_who_it_is_for(page: Path) -> None:
-    """And what one can do after it, below its title; the first page is the door to all."""
+    """And what you can do after it, below its title; the first page leads to all others."""
     text = re.sub(r"^---\n.*?^---\n\n", "", page.read_text(), count=1, flags=re.DOTALL | re.MULTILINE)
-    said = re.match(r"# [^\n]+\n\n\*For (.+?)\. After it\s+you (.+?)\*\n", text, re.DOTALL)
+    opening = r"\*For (.+?)\. After it\s+you (.+?)\*\n|\*\*You will learn\*\* how to (.+?)\.\n"
+    said = re.match(rf"# [^\n]+\n\n(?:{opening})", text, re.DOTALL)
     assert page == ROOT / "docs" / "index.md" or (said is not None and len(said[0]) < 500)
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import linecache
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,8 +25,9 @@ from scansnap.results.provenance import commit
 PROGRAM = [sys.executable, "-c", "from scansnap.cli.app import main; main()"]
 
 
-def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The program in this process, which spares importing torch for every command."""
+def run(line: str, *more: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line, and more words, in this process, which saves importing torch for every command."""
+    words = [*shlex.split(line), *more]
     out, err, code = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["scansnap", *words])
@@ -48,7 +50,7 @@ def test_the_program_is_installed(tmp_path) -> None:
 
 
 def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
-    result = run("train", "--preset", "syn-small", "--seeds", "0,1", cwd=tmp_path)
+    result = run("train --preset syn-small --seeds 0,1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith("run 0 (lr_y 1, lr_z 1, seed 0): ok; loss 3.53 →")
@@ -61,8 +63,8 @@ def test_train_says_what_happened_and_where_it_is(tmp_path) -> None:
 
 
 def test_train_json_and_python_agree(tmp_path) -> None:
-    words = ["train", "--lr-y", "2", "--lr-z", "0.5", "--steps", "6", "--batch-size", "none", "--seq-len", "inf"]
-    result = run(*words, "--store", "mine.zarr", "--dtype", "float64", "--json", cwd=tmp_path)
+    words = "train --lr-y 2 --lr-z 0.5 --steps 6 --batch-size none --seq-len inf"
+    result = run(words, "--store", "mine.zarr", "--dtype", "float64", "--json", cwd=tmp_path)
     outcome = json.loads(result.stdout)
     assert outcome["result"] == "mine.zarr"
     assert outcome["runs"][0]["status"] == "ok"
@@ -75,19 +77,19 @@ def test_train_json_and_python_agree(tmp_path) -> None:
 
 def test_own_classes(tmp_path) -> None:
     ss.write_classes(ss.syn_medium(num_query=2), tmp_path / "mine.toml")
-    result = run("train", "--classes", "mine.toml", cwd=tmp_path)
+    result = run("train --classes mine.toml", cwd=tmp_path)
     assert result.returncode == 2
     assert "--lr-y, --lr-z, --steps must be given" in result.stderr
     line = "scansnap train --classes mine.toml --lr-y 5 --lr-z 10 --steps 100"
     assert f"try {line}, or the options of a preset" in result.stderr
     assert run(*line.split()[1:], cwd=tmp_path).returncode == 0
-    result = run("train", "--classes", "mine.toml", "--lr-y", "1", "--lr-z", "1", "--steps", "5", cwd=tmp_path)
+    result = run("train --classes mine.toml --lr-y 1 --lr-z 1 --steps 5", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "results/train-mine-" in result.stdout
 
 
 def test_flow(tmp_path) -> None:
-    result = run("flow", "--preset", "single-common", "--times", "log:1:1e9:10", "--json", cwd=tmp_path)
+    result = run("flow --preset single-common --times log:1:1e9:10 --json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     outcome = json.loads(result.stdout)
     ds = ss.load(tmp_path / outcome["result"])
@@ -96,13 +98,13 @@ def test_flow(tmp_path) -> None:
 
 
 def test_the_same_command_again_only_reads(tmp_path) -> None:
-    words = ["train", "--steps", "3", "--store", "r.zarr"]
-    first = run(*words, cwd=tmp_path)
+    words = "train --steps 3 --store r.zarr"
+    first = run(words, cwd=tmp_path)
     stamp = (tmp_path / "r.zarr" / "zarr.json").stat().st_mtime_ns
-    second = run(*words, cwd=tmp_path)
+    second = run(words, cwd=tmp_path)
     assert first.stdout.splitlines()[0] == second.stdout.splitlines()[0]
     assert (tmp_path / "r.zarr" / "zarr.json").stat().st_mtime_ns == stamp
-    other = run("train", "--steps", "4", "--store", "r.zarr", cwd=tmp_path)
+    other = run("train --steps 4 --store r.zarr", cwd=tmp_path)
     assert other.returncode == 2
     assert "holds another run, with steps = 3 and not 4" in other.stderr
 
@@ -110,11 +112,11 @@ def test_the_same_command_again_only_reads(tmp_path) -> None:
 def test_killed_for_real_and_started_again(tmp_path) -> None:
     """kill -9 in the middle of a run of some seconds; the second start goes on and ends with the same numbers."""
     steps = 40_000
-    words = ["train", "--preset", "syn-medium", "--steps", str(steps), "--record-every", "1000", "--json"]
-    words += ["--record", "loss,attention_logits", "--batch-size", "8"]
+    words = f"train --preset syn-medium --steps {steps} --record-every 1000 --json --batch-size 8"
+    words += " --record loss,attention_logits"
     hurry = "import scansnap.dynamics.train as t; t.CHECKPOINT_SECONDS = 0.05; t.PIECE_SECONDS = 0.05; "
     program = [sys.executable, "-c", hurry + PROGRAM[2]]
-    victim = subprocess.Popen([*program, *words, "--store", "r.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    victim = subprocess.Popen([*program, *words.split(), "--store", "r.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
     checkpoint = tmp_path / "r.zarr" / ".checkpoint.npz"
     deadline = time.monotonic() + 120
     while not checkpoint.exists() and victim.poll() is None and time.monotonic() < deadline:
@@ -126,8 +128,8 @@ def test_killed_for_real_and_started_again(tmp_path) -> None:
         assert 0 < int(content["step"]) < steps
     with pytest.raises(ss.StoreError, match="unfinished run"):
         ss.load(tmp_path / "r.zarr")
-    assert run(*words, "--store", "r.zarr", cwd=tmp_path).returncode == 0
-    assert run(*words, "--store", "whole.zarr", cwd=tmp_path).returncode == 0
+    assert run(words, "--store", "r.zarr", cwd=tmp_path).returncode == 0
+    assert run(words, "--store", "whole.zarr", cwd=tmp_path).returncode == 0
     resumed, whole = ss.load(tmp_path / "r.zarr"), ss.load(tmp_path / "whole.zarr")
     for name in whole.data_vars:
         assert np.array_equal(resumed[name], whole[name])
@@ -135,42 +137,50 @@ def test_killed_for_real_and_started_again(tmp_path) -> None:
 
 
 REFUSED = [
-    (["train", "--preset", "syn-smal"], "did you mean 'syn-small'?"),
-    (["train", "--preset", "nosuch"], "choose one of syn-small"),
-    (["train", "--lr-y", "fast"], "--lr-y is 'fast'"),
-    (["train", "--seeds", "0:x"], "--seeds is '0:x'"),
-    (["train", "--seq-len", "long"], "--seq-len is 'long'"),
-    (["train", "--batch-size", "all"], "--batch-size is 'all'"),
-    (["train", "--optimizer", "adamw"], "did you mean 'adam'?"),
-    (["train", "--optimizer", "adam", "--momentum", "0.9"], "momentum belongs to sgd"),
-    (["train", "--classes", "absent.toml"], "No such file"),
-    (["train", "--preset", "syn-small", "--classes", "x.toml"], "cannot read the classes file x.toml"),
-    (["train", "--preset", "syn-small", "--config", "x.toml"], "choose one source of options"),
-    (["train", "--record", "los"], "did you mean 'loss'?"),
-    (["train", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
-    (["train", "--record", "loss", "--picture", "x.png"], "--picture needs attention, entropy"),
-    (["train", "--lr-y", "1,2", "--lr-z", "1,2,3"], "lr_y has 2, lr_z has 3 entries"),
-    (["flow", "--times", "log:1:x:3"], "--times is 'log:1:x:3'"),
-    (["flow", "--times", "3,2,1"], "give increasing numbers"),
-    (["verify", "theorem_33"], "did you mean 'theorem_3'?"),
-    (["verify", "lemma_6", "--lr-y", "0"], "lr_y holds 0"),
-    (["verify", "lemma_6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
-    (["verify", "--picture", "x.png"], "--picture draws one claim"),
-    (["verify", "theorem_4", "--preset", "syn-small"], "it needs exactly one common token"),
-    (["flow", "--preset", "syn-small-adam"], "is trained by adam, but flow and verify are about SGD"),
-    (["verify", "--preset", "syn-small-adam"], "is trained by adam, but flow and verify are about SGD"),
-    (["sweep", "--classes", "syn-smal", "--lr-z", "1", "--lr-y", "1", "--steps", "2"], "did you mean 'syn-small'?"),
-    (["sweep", "--lr-z", "1"], "--classes, --steps must be given"),
-    (["sweep", "--classes", "syn-small", "--lr-z", "1", "--steps", "2"], "the decoder's rate is missing"),
-    (["sweep", "--config", "absent.toml"], "cannot read absent.toml"),
-    (["trane"], "Did you mean 'train'?"),
-    (["train", "--stepz", "4"], "--steps"),
+    ("train --preset syn-smal", "did you mean 'syn-small'?"),
+    ("train --preset nosuch", "choose one of syn-small"),
+    ("train --lr-y fast", "--lr-y is 'fast'"),
+    ("train --seeds 0:x", "--seeds is '0:x'"),
+    ("train --seq-len long", "--seq-len is 'long'"),
+    ("train --batch-size all", "--batch-size is 'all'"),
+    ("train --optimizer adamw", "did you mean 'adam'?"),
+    ("train --optimizer adam --momentum 0.9", "momentum belongs to sgd"),
+    ("train --classes absent.toml", "No such file"),
+    ("train --preset syn-small --classes x.toml", "cannot read the classes file x.toml"),
+    ("train --preset syn-small --config x.toml", "choose one source of options"),
+    ("train --record los", "did you mean 'loss'?"),
+    ("train --picture x.gif", "name ends in .png, .pdf or .svg"),
+    ("train --record loss --picture x.png", "--picture needs attention, entropy"),
+    ("train --lr-y 1,2 --lr-z 1,2,3", "lr_y has 2, lr_z has 3 entries"),
+    ("flow --times log:1:x:3", "--times is 'log:1:x:3'"),
+    ("flow --times 3,2,1", "give increasing numbers"),
+    ("verify theorem_33", "did you mean 'theorem_3'?"),
+    ("verify lemma_6 --lr-y 0", "lr_y holds 0"),
+    ("verify lemma_6 --picture x.gif", "name ends in .png, .pdf or .svg"),
+    ("verify --picture x.png", "--picture draws one claim"),
+    ("verify theorem_4 --preset syn-small", "it needs exactly one common token"),
+    ("flow --preset syn-small-adam", "is trained by adam, but flow and verify are about SGD"),
+    ("verify --preset syn-small-adam", "is trained by adam, but flow and verify are about SGD"),
+    ("sweep --classes syn-smal --lr-z 1 --lr-y 1 --steps 2", "did you mean 'syn-small'?"),
+    ("sweep --lr-z 1", "--classes, --steps must be given"),
+    ("sweep --classes syn-small --lr-z 1 --steps 2", "the decoder's rate is missing"),
+    ("sweep --config absent.toml", "cannot read absent.toml"),
+    ("train --attention-prior common", "--attention-prior is 'common': give tokens or kinds"),
+    ("train --optimizer sgn", "unknown optimizer 'sgn'"),
+    (
+        "sweep --classes syn-small --residual maybe",
+        "--residual is 'maybe': give yes, no, or one of query.",
+    ),
+    ("sweep --classes syn-small --heads two", "--heads is 'two': give a whole number"),
+    ("sweep --classes syn-small --num-sequences few", "--num-sequences is 'few'"),
+    ("trane", "Did you mean 'train'?"),
+    ("train --stepz 4", "--steps"),
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
-def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> None:
-    result = run(*words, cwd=tmp_path)
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_refusals_are_one_sentence(tmp_path, words: str, message: str) -> None:
+    result = run(words, cwd=tmp_path)
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr + result.stdout
@@ -179,7 +189,7 @@ def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> 
 
 def test_version_and_a_single_time(tmp_path) -> None:
     assert run("--version", cwd=tmp_path).stdout.strip() == f"scansnap {ss.__version__} (commit {commit()})"
-    result = run("flow", "--times", "10", cwd=tmp_path)
+    result = run("flow --times 10", cwd=tmp_path)
     assert result.returncode == 0
     assert "picture" not in result.stdout
 
@@ -205,7 +215,7 @@ def test_the_table_of_claims_fits_a_terminal(tmp_path) -> None:
         'import scansnap as ss\n@ss.claim("One is positive, " * 9, where="here")\n'
         'def one(check):\n    "Look."\n    check.positive("one", [1.0])\n'
     )
-    rows = run("verify", "--from", str(file), cwd=tmp_path).stdout.splitlines()[:2]
+    rows = run("verify --from", str(file), cwd=tmp_path).stdout.splitlines()[:2]
     assert max(map(len, rows)) <= 100
     assert [row[-1] for row in rows] == ["…", "…"]
 
@@ -226,10 +236,10 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
     (tmp_path / "sweep.toml").write_text(
         'classes = "syn-small"\nlr_z = [0.5, 1]\nlr_y_over_lr_z = [1, 2]\nsteps = 4\nseeds = "0:3"\nbatch_size = 8\n'
     )
-    result = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
+    result = run("sweep --config sweep.toml --lr-z 1", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.splitlines()) == 4  # a heading, two cells, where the result is
-    facts = json.loads(run("sweep", "--config", "sweep.toml", "--lr-y", "3", "--json", cwd=tmp_path).stdout)
+    facts = json.loads(run("sweep --config sweep.toml --lr-y 3 --json", cwd=tmp_path).stdout)
     assert [(cell["lr_z"], cell["lr_y"], cell["ok"]) for cell in facts["cells"]] == [(0.5, 3.0, 3), (1.0, 3.0, 3)]
     assert ss.load(tmp_path / facts["result"])["loss"].sizes == {
         "classes": 1,
@@ -239,22 +249,22 @@ def test_sweep_shows_its_cells_and_reads_a_config(tmp_path) -> None:
         "step": 2,
     }
     assert (facts["runs"], facts["runs_before"]) == (6, 0)
-    again = run("sweep", "--config", "sweep.toml", "--lr-z", "1", cwd=tmp_path)
+    again = run("sweep --config sweep.toml --lr-z 1", cwd=tmp_path)
     assert "6 of 6 runs were already there" in again.stdout
 
 
 def test_sweep_maps_all_runs(tmp_path) -> None:
-    words = ["sweep", "--classes", "syn-small", "--lr-y", "1,5", "--steps", "3", "--batch-size", "4"]
-    result = run(*words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.png", "--json", cwd=tmp_path)
+    words = "sweep --classes syn-small --lr-y 1,5 --steps 3 --batch-size 4"
+    result = run(words, "--lr-z", "1,5", "--seeds", "0:2", "--picture", "map.png", "--json", cwd=tmp_path)
     assert json.loads(result.stdout)["picture"] == "map.png"
     assert (tmp_path / "map.png").stat().st_size > 10_000
-    refused = run(*words, "--lr-z", "1", "--picture", "map.png", cwd=tmp_path)
+    refused = run(words, "--lr-z", "1", "--picture", "map.png", cwd=tmp_path)
     assert refused.returncode == 2
     assert "--picture maps two options, but this sweep varies lr_y: give lists for two" in refused.stderr
 
 
 def test_verify_explains_a_claim(tmp_path) -> None:
-    result = run("verify", "lemma_6", "--strict", cwd=tmp_path)
+    result = run("verify lemma_6 --strict", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout  # colors are for terminals
     assert "lemma_6 (Lemma 6, Eqs. 44 and 45): holds" in result.stdout
@@ -266,29 +276,29 @@ def test_verify_explains_a_claim(tmp_path) -> None:
 
 def test_verify_draws_every_claim_and_says_what_it_depends_on(tmp_path) -> None:
     """lemma_10 has lines, definition_e_prime only comparisons."""
-    result = run("verify", "lemma_10", "--preset", "syn-small", "--picture", "counts.png", cwd=tmp_path)
+    result = run("verify lemma_10 --preset syn-small --picture counts.png", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "depends on: K, M and the rates" in result.stdout
     assert (tmp_path / "counts.png").stat().st_size > 10_000
-    result = run("verify", "definition_e_prime", cwd=tmp_path)
+    result = run("verify definition_e_prime", cwd=tmp_path)
     assert "depends on" not in result.stdout
     assert "picture: results/definition_e_prime.png" in result.stdout
     assert (tmp_path / "results" / "definition_e_prime.png").stat().st_size > 10_000
 
 
 def test_verify_speaks_json(tmp_path) -> None:
-    single = json.loads(run("verify", "lemma_4", "--json", cwd=tmp_path).stdout)
+    single = json.loads(run("verify lemma_4 --json", cwd=tmp_path).stdout)
     assert {"id", "statement", "predicted", "measured", "deviation", "verdict"} <= set(single)
     assert single["verdict"] == "fails"
     assert single["correction"]
-    assert run("verify", "lemma_4", "--json", "--strict", cwd=tmp_path).returncode == 1
-    two = json.loads(run("verify", "lemma_6", "lemma_13", "--json", "--lr-y", "0.2", cwd=tmp_path).stdout)
+    assert run("verify lemma_4 --json --strict", cwd=tmp_path).returncode == 1
+    two = json.loads(run("verify lemma_6 lemma_13 --json --lr-y 0.2", cwd=tmp_path).stdout)
     assert [entry["id"] for entry in two] == ["lemma_6", "lemma_13"]
     assert two[0]["setting"]["lr_y"] == 0.2
 
 
 def test_diverged_runs_are_named(tmp_path) -> None:
-    result = run("train", "--lr-y", "1,1e39", "--steps", "5", cwd=tmp_path)
+    result = run("train --lr-y 1,1e39 --steps 5", cwd=tmp_path)
     assert result.returncode == 0
     assert "run 1 (lr_y 1e+39, lr_z 1, seed 0): diverged at step" in result.stdout
     assert "1 of 2 runs did not finish" in result.stderr
@@ -304,34 +314,12 @@ def test_help_names_every_option(tmp_path, verb: str) -> None:
 
 def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     """Every switch from the command line, with the numbers of Python; pictures of heads too."""
-    words = [
-        "train",
-        "--steps",
-        "4",
-        "--momentum",
-        "0",
-        "--residual",
-        "yes",
-        "--normalization",
-        "layer",
-        "--heads",
-        "2",
-        "--init",
-        "uniform",
-        "--init-scale-z",
-        "3",
-        "--attention-prior",
-        "common=-1,11=0.5",
-        "--num-sequences",
-        "20",
-        "--record",
-        "loss,fresh_loss,attention,entropy",
-        "--store",
-        "a.zarr",
-        "--picture",
-        "a.png",
-    ]
-    done = run(*words, cwd=tmp_path)
+    words = (
+        "train --steps 4 --momentum 0 --residual yes --normalization layer --heads 2 --init uniform "
+        "--init-scale-z 3 --attention-prior common=-1,11=0.5 --num-sequences 20 --record "
+        "loss,fresh_loss,attention,entropy --store a.zarr --picture a.png"
+    )
+    done = run(words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "loss on fresh data" in done.stdout
     assert (tmp_path / "a.png").exists()
@@ -353,67 +341,20 @@ def test_what_leads_beyond_the_basic_setting(tmp_path) -> None:
     )
     assert np.allclose(result["attention"], same["attention"])
     flow = run(
-        "flow",
-        "--times",
-        "1,10",
-        "--residual",
-        "yes",
-        "--normalization",
-        "layer",
-        "--attention-prior",
-        "common=-1",
-        "--store",
-        "f.zarr",
-        "--json",
+        ("flow --times 1,10 --residual yes --normalization layer --attention-prior common=-1 --store f.zarr --json"),
         cwd=tmp_path,
     )
     assert flow.returncode == 0, flow.stderr
     sweep = run(
-        "sweep",
-        "--classes",
-        "syn-small",
-        "--lr-z",
-        "1",
-        "--lr-y",
-        "1",
-        "--steps",
-        "2",
-        "--residual",
-        "no,yes",
-        "--normalization",
-        "l2,layer",
-        "--num-sequences",
-        "4,none",
-        "--attention-prior",
-        "none/common=-2",
-        "--optimizer",
-        "sign_sgd",
-        "--heads",
-        "1",
-        "--json",
+        (
+            "sweep --classes syn-small --lr-z 1 --lr-y 1 --steps 2 --residual no,yes --normalization "
+            "l2,layer --num-sequences 4,none --attention-prior none/common=-2 --optimizer sign_sgd "
+            "--heads 1 --json"
+        ),
         cwd=tmp_path,
     )
     assert sweep.returncode == 0, sweep.stderr
     assert json.loads(sweep.stdout)["runs"] == 16
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["train", "--attention-prior", "common"], "--attention-prior is 'common': give tokens or kinds"),
-        (["train", "--optimizer", "sgn"], "unknown optimizer 'sgn'"),
-        (
-            ["sweep", "--classes", "syn-small", "--residual", "maybe"],
-            "--residual is 'maybe': give yes, no, or one of query.",
-        ),
-        (["sweep", "--classes", "syn-small", "--heads", "two"], "--heads is 'two': give a whole number"),
-        (["sweep", "--classes", "syn-small", "--num-sequences", "few"], "--num-sequences is 'few'"),
-    ],
-)
-def test_refusals_beyond_the_basic_setting(words: list[str], sentence: str, tmp_path) -> None:
-    done = run(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert sentence in done.stderr
 
 
 PARTS = """
@@ -454,43 +395,29 @@ def _own_lists(monkeypatch) -> None:
 @pytest.mark.usefixtures("_own_lists")
 def test_parts_of_your_own_by_name(tmp_path) -> None:
     (tmp_path / "parts.py").write_text(PARTS)
-    own = [
-        "--from",
-        "parts.py",
-        "--classes",
-        "syn-small",
-        "--lr-y",
-        "1",
-        "--lr-z",
-        "1",
-        "--steps",
-        "4",
-        "--optimizer",
-        "plain",
-        "--residual",
-        "half",
-        "--record",
-        "loss,largest",
-    ]
-    train, again = (run("train", *own, cwd=tmp_path) for _ in range(2))
+    own = (
+        "--from parts.py --classes syn-small --lr-y 1 --lr-z 1 --steps 4 --optimizer plain --residual "
+        "half --record loss,largest"
+    )
+    train, again = (run(f"train {own}", cwd=tmp_path) for _ in range(2))
     assert train.returncode == 0, train.stderr
     assert again.stdout.splitlines()[-1].split()[1] == train.stdout.splitlines()[-1].split()[1]
-    sweep = run("sweep", *own[:-4], "--residual", "no,half", *own[-2:], "--store", "s.zarr", cwd=tmp_path)
+    sweep = run(f"sweep {own} --residual no,half --store s.zarr", cwd=tmp_path)
     assert sweep.returncode == 0, sweep.stderr
     result = ss.load(tmp_path / "s.zarr")
     assert result["residual"].values.tolist() == [False, "half"]
     alone = ss.load(tmp_path / train.stdout.splitlines()[-1].split()[1])
     last = result["largest"].isel(residual=1, step=-1).values
     np.testing.assert_allclose(last.ravel(), alone["largest"].isel(step=-1).values.ravel(), rtol=1e-6)
-    flow = run("flow", "--from", "parts.py", "--times", "1,10", "--residual", "half", "--store", "f.zarr", cwd=tmp_path)
+    flow = run("flow --from parts.py --times 1,10 --residual half --store f.zarr", cwd=tmp_path)
     assert flow.returncode == 0, flow.stderr
 
     (tmp_path / "parts.py").write_text(PARTS.replace("query / 2", "query / 3"))
     linecache.checkcache()
-    other = run("train", *own, cwd=tmp_path)  # other code is another run, with a name of its own
+    other = run(f"train {own}", cwd=tmp_path)  # other code is another run, with a name of its own
     assert other.returncode == 0, other.stderr
     assert other.stdout.splitlines()[-1].split()[1] != train.stdout.splitlines()[-1].split()[1]
-    refused = run("sweep", *own[:-4], "--residual", "no,half", *own[-2:], "--store", "s.zarr", cwd=tmp_path)
+    refused = run(f"sweep {own} --residual no,half --store s.zarr", cwd=tmp_path)
     assert refused.stderr == (
         "scansnap: s.zarr was begun with other code of the residual half: undo the change to continue it, or give "
         "another name.\n"
@@ -500,25 +427,12 @@ def test_parts_of_your_own_by_name(tmp_path) -> None:
 @pytest.mark.usefixtures("_own_lists")
 def test_a_mistake_in_your_own_file_is_one_sentence(tmp_path) -> None:
     (tmp_path / "parts.py").write_text(PARTS)
-    words = [
-        "--from",
-        "parts.py",
-        "--classes",
-        "syn-small",
-        "--lr-y",
-        "1",
-        "--lr-z",
-        "1",
-        "--steps",
-        "4",
-        "--record",
-        "hopeless",
-    ]
+    words = "--from parts.py --classes syn-small --lr-y 1 --lr-z 1 --steps 4 --record hopeless"
     sentence = "AttributeError: 'Snapshot' object has no attribute 'nothing'"
-    train = run("train", *words, cwd=tmp_path)
+    train = run(f"train {words}", cwd=tmp_path)
     assert train.returncode == 2
     assert train.stderr == f"scansnap: {sentence} (parts.py, line 25).\n"
-    sweep = run("sweep", *words, cwd=tmp_path)
+    sweep = run(f"sweep {words}", cwd=tmp_path)
     assert sweep.returncode == 2
     assert f"failed: {sentence}" in sweep.stderr
 
@@ -526,9 +440,10 @@ def test_a_mistake_in_your_own_file_is_one_sentence(tmp_path) -> None:
 def test_positions_from_the_command_line(tmp_path) -> None:
     classes = ss.near_distinct(num_positions=3)
     ss.write_classes(classes, tmp_path / "near.toml")
-    words = ["--classes", "near.toml", "--lr-y", "1", "--lr-z", "1", "--seq-len", "4", "--steps", "3"]
+    rates = "--classes near.toml --lr-y 1 --lr-z 1"
+    words = f"{rates} --seq-len 4 --steps 3"
     bias = ["--position-bias", "0,-1,-2", "--learn-position-bias", "--record", "loss,position_bias"]
-    done = run("train", *words, *bias, "--store", "a.zarr", cwd=tmp_path)
+    done = run(f"train {words}", *bias, "--store", "a.zarr", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     same = ss.train(
         classes,
@@ -541,27 +456,15 @@ def test_positions_from_the_command_line(tmp_path) -> None:
         record=("loss", "position_bias"),
     )
     assert np.allclose(ss.load(tmp_path / "a.zarr")["position_bias"], same["position_bias"])
-    flow = run("flow", *words[:6], "--times", "1,10", "--position-bias", "alibi=1", "--store", "f.zarr", cwd=tmp_path)
+    flow = run(f"flow {rates} --times 1,10 --position-bias alibi=1 --store f.zarr", cwd=tmp_path)
     assert flow.returncode == 0, flow.stderr
-    wrong = run("train", *words, "--position-bias", "steep", cwd=tmp_path)
+    wrong = run(f"train {words} --position-bias steep", cwd=tmp_path)
     assert "--position-bias is 'steep': give numbers" in wrong.stderr
 
 
 def test_layers_from_the_command_line(tmp_path) -> None:
-    words = [
-        "train",
-        "--layers",
-        "2",
-        "--nonlinearity",
-        "relu",
-        "--init",
-        "uniform",
-        "--steps",
-        "4",
-        "--picture",
-        "a.png",
-    ]
-    done = run(*words, "--store", "a.zarr", cwd=tmp_path)
+    words = "train --layers 2 --nonlinearity relu --init uniform --steps 4 --picture a.png"
+    done = run(words, "--store", "a.zarr", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ss.load(tmp_path / "a.zarr")["attention"].sizes["layer"] == 2
     assert (tmp_path / "a.png").exists()

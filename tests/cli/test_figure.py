@@ -14,7 +14,7 @@ from tests.cli.test_cli import run
 
 
 def test_a_figure_of_formulas(tmp_path) -> None:
-    result = run("figure", "8", cwd=tmp_path)
+    result = run("figure 8", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "✓ The gap goes to zero. holds:" in result.stdout
     assert result.stdout.splitlines()[-1] == "picture: results/figure_8.png, results/figure_8.pdf"
@@ -22,8 +22,8 @@ def test_a_figure_of_formulas(tmp_path) -> None:
 
 
 def test_a_figure_of_runs(tmp_path) -> None:
-    words = ["figure", "6", "--num-seeds", "2", "--json", "--store", "six.zarr", "--picture", "six.svg"]
-    result = run(*words, cwd=tmp_path)
+    words = "figure 6 --num-seeds 2 --json --store six.zarr --picture six.svg"
+    result = run(words, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     printed = json.loads(result.stdout)
     assert printed["pictures"] == ["six.svg"]
@@ -36,7 +36,7 @@ def test_a_figure_of_runs(tmp_path) -> None:
 
 def test_a_figure_of_one_s_own(tmp_path) -> None:
     file = str(Path(__file__).parents[1] / "figures" / "own_figure.py")
-    result = run("figure", "--from", file, "own", "--num-seeds", "3", cwd=tmp_path)
+    result = run("figure --from", file, "own", "--num-seeds", "3", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[:2] == ["Figure own: Loss of Syn-Small", "  The loss falls."]
@@ -46,28 +46,28 @@ def test_a_figure_of_one_s_own(tmp_path) -> None:
 
 
 def test_help_names_figures_that_exist(tmp_path) -> None:
-    listed = run("figure", "--help", cwd=tmp_path).stdout
+    listed = run("figure --help", cwd=tmp_path).stdout
     assert all(name in listed for name in catalog.MODULES)
-    example = re.search(r"Some figures, as ([\w,]+);", run("reproduce", "--help", cwd=tmp_path).stdout)
+    example = re.search(r"Some figures, as ([\w,]+);", run("reproduce --help", cwd=tmp_path).stdout)
     assert set(example.group(1).split(",")) <= set(catalog.MODULES)
 
 
 REFUSED = [
-    (["99"], "unknown figure '99': "),
-    (["7"], "this figure is made from text: give"),
-    (["6", "--text", "example"], "figure 6 does not use text: leave it out."),
-    (["10", "--text", "nowhere/at/all"], "there is no text at nowhere/at/all"),
-    (["8", "--num-seeds", "3"], "figure 8 does not use num_seeds: leave it out."),
-    (["6", "--num-seeds", "1"], "num_seeds is 1: give a whole number from 2 to 10,000."),
-    (["6", "--from", "my_figures.py"], "cannot read the file my_figures.py: No such file or directory."),
-    (["6", "--picture", "x.gif"], "name ends in .png, .pdf or .svg"),
-    (["6", "--store", "."], "exists already: give another name"),
+    ("99", "unknown figure '99': "),
+    ("7", "this figure is made from text: give"),
+    ("6 --text example", "figure 6 does not use text: leave it out."),
+    ("10 --text nowhere/at/all", "there is no text at nowhere/at/all"),
+    ("8 --num-seeds 3", "figure 8 does not use num_seeds: leave it out."),
+    ("6 --num-seeds 1", "num_seeds is 1: give a whole number from 2 to 10,000."),
+    ("6 --from my_figures.py", "cannot read the file my_figures.py: No such file or directory."),
+    ("6 --picture x.gif", "name ends in .png, .pdf or .svg"),
+    ("6 --store .", "exists already: give another name"),
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
-def test_refusals_are_one_sentence(tmp_path, words: list[str], message: str) -> None:
-    result = run("figure", *words, cwd=tmp_path)
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_refusals_are_one_sentence(tmp_path, words: str, message: str) -> None:
+    result = run(f"figure {words}", cwd=tmp_path)
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr + result.stdout
