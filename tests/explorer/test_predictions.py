@@ -10,7 +10,7 @@ import pytest
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.results.snap import find_snap
+from scansnap.results.metrics import find_snap
 from scansnap.results.story import stories
 from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 

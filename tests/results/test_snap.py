@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.results.snap import FROZEN, STAYED, find_snap, late_share
+from scansnap.results.metrics import FROZEN, STAYED, find_snap, late_share
 
 STEPS = np.arange(0, 2100, 100)
 

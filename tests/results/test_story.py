@@ -8,8 +8,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.results.story import stories
-from scansnap.results.summary import summarize
+from scansnap.results.story import stories, summarize
 
 
 def _result(shares: list[list[float]], kinds: list[str]) -> xr.Dataset:

@@ -211,7 +211,7 @@ def warn_of_compilation(module: str) -> None:
 def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
     """Draw the picture, and print what happened and where the result is."""
     from scansnap.results.story import of_all_runs
-    from scansnap.results.summary import summarize
+    from scansnap.results.story import summarize
 
     runs = summarize(dataset)
     drawn = _draw(dataset, path, picture)

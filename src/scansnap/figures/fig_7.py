@@ -1,7 +1,7 @@
 """Figure 7: attention of the first layer on a window of text, as a 1-layer and a 3-layer transformer train.
 
 Sparsity and freezing are measured separately: by the entropy of attention as a share of the largest possible in its
-row, mean over the validation split, and by the share of attention that moves per step.  `results/snap.py` defines when
+row, mean over the validation split, and by the share of attention that moves per step.  `results/metrics.py` defines when
 a pattern counts as frozen.
 """
 
@@ -23,7 +23,7 @@ from scansnap.figures.statistics import exact, rise
 from scansnap.figures.style import COLORS, label, legend, line
 from scansnap.figures.text_attention import color_bar, draw_pattern
 from scansnap.figures.text_runs import mean_over_heads
-from scansnap.results.snap import find_snap
+from scansnap.results.metrics import find_snap
 
 LAYERS = (1, 3)
 STEPS = 1500

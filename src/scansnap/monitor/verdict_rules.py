@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.monitor.dataset import FINITE
-from scansnap.results.snap import find_snap
+from scansnap.results.metrics import find_snap
 from scansnap.runtime.errors import unknown
 from scansnap.validation.registry import Registry
 from scansnap.validation.validate import validated
@@ -60,7 +60,7 @@ RISING = 32.0
 """Growth is followed from here, where rounding is wrong by an eighth; below, logits grow fast in any early training."""
 
 RECENT = 0.2
-"""Growth is judged over the last fifth of the steps, the share that `results/snap.py` asks of a frozen pattern."""
+"""Growth is judged over the last fifth of the steps, the share that `results/metrics.py` asks of a frozen pattern."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def sink(head: HeadHistory) -> Judgment | None:
 @HEAD_VERDICTS.register("frozen")
 @head_verdict("notice", needs="moved")
 def frozen(head: HeadHistory) -> Judgment | None:
-    """Attention that moved and then stopped: `results/snap.py`, as for text."""
+    """Attention that moved and then stopped: `results/metrics.py`, as for text."""
     snap = find_snap(head.steps, head["moved"])
     return None if snap.step is None else Judgment(int(snap.step), str(snap))
 

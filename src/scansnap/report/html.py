@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scansnap.runtime.errors import InputError, StoreError, printable
 from scansnap.runtime.formulas import readable, typeset
-from scansnap.storage.files import replace_file
+from scansnap.storage.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,6 +76,6 @@ def write_page(page: Path, text: str) -> None:
     """Write a page atomically."""
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(page, text.encode())
+        atomic_write(page, text.encode())
     except OSError as error:
         raise StoreError(f"cannot write {page}: {error.strerror or error}.") from None

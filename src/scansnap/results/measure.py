@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scansnap.data import classes_file
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.results import metrics
-from scansnap.results.snap import find_snap, late_share
+from scansnap.results.metrics import find_snap, late_share
 from scansnap.runtime.errors import InputError
 from scansnap.validation.validate import validated
 

@@ -1,10 +1,36 @@
-"""Metrics of attention.
+"""Metrics of attention, and when a pattern of attention snaps.
 
 Pure functions of arrays whose last axis is the token; the labeled versions are in `results/measure.py`.
 Attention is c_n (Eq. 5): non-negative, summing to one over the tokens of a class.
+
+Between records i - 1 and i a share m_i of the attention moves; r_i = m_i/(steps between) is its rate.  A pattern has
+*slowed* at record i if it moved at a peak rate before and every rate after i is at most `FROZEN` of that peak, for at
+least `WATCHED` records that cover at least a fifth of the steps: one quiet record is not evidence.  A pattern that
+moved less than `MOVED` in all has hardly moved, so it has not slowed.
+
+Small rates add up in long runs, and a pattern that creeps, or slides back to where it came from, has not frozen.  So
+where the patterns c_j themselves are known, two distances are compared.  `until` is how far attention had got from its
+start up to the snap, and `since` how far it got from the snap afterwards:
+
+    until = max over j <= i of |c_j - c_0|/2,   since = max over j >= i of |c_j - c_i|/2   (|.| the l1 norm).
+
+It is *frozen*, or has snapped, if since <= `STAYED` until.  The limit lies between what stops and what does not.  A
+rate that declines exponentially from its peak leaves 0.1/0.9 = 0.11 of the movement for after it is at a tenth.  One
+that declines like 1/t never stops: with the peak at t = 1 the movement is 1 + ln 10 = 3.3 up to the snap at t = 10 and
+ln(T/10) from there to T, so it is beyond the limit before the run is twice as long as it took to slow.  Where only the
+m_i are known (text, and models that are watched), hops to and fro cannot be told from a way: the distances are NaN, and
+a pattern that has slowed is called frozen.
+
+`late_share` puts a number to the rate: the largest one over the last fifth of the steps as a share of the peak, which
+is at most `FROZEN` exactly for the patterns that have slowed, if they moved at all.
+
+Attention that hops moves as far in a few steps as in many, so its rate over a short interval seems high.  The last
+record is left out of the rates if it came early: if its interval is less than half of the interval before it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +38,8 @@ from numpy.typing import ArrayLike, NDArray
 from scansnap.runtime.errors import InputError
 from scansnap.validation.argument_types import Values
 from scansnap.validation.validate import formula
+
+Floats = NDArray[np.float64]
 
 
 @formula
@@ -57,3 +85,116 @@ def rate_of_change(attention: Values, times: ArrayLike) -> NDArray[np.float64]:
         raise InputError(f"times has shape {t.shape}: give one increasing time for each of {a.shape[-2]} records.")
     moved = 0.5 * np.abs(np.diff(a, axis=-2)).sum(-1) / np.diff(t)
     return np.concatenate([np.full((*moved.shape[:-1], 1), np.nan), moved], axis=-1)
+
+
+# --- when a pattern snaps --------------------------------------------------------------------------------------------
+
+FROZEN = 0.1
+WATCHED = 3
+COVERED = 0.2
+MOVED = 0.05
+STAYED = 0.2
+
+
+@dataclass(frozen=True)
+class Snap:
+    """When a pattern slowed, with the evidence; `step` is None if it has not."""
+
+    step: float | None
+    status: str  # "frozen", "slowed" (it did not stay), "not yet", "hardly moved" or "too short"
+    peak_rate: float  # share of attention moved per step
+    peak_step: float
+    later_rate: float  # the largest rate after `step`, or the last one
+    later_records: int  # quiet records: after `step`, or at the end
+    later_share: float = 0.0  # of the steps, that they cover
+    until: float = float("nan")  # share of attention that moved from the start to the snap
+    since: float = float("nan")  # and from the snap on
+
+    def __str__(self) -> str:
+        peak = f"at most {self.peak_rate:.2g} of attention moved per step, around step {self.peak_step:,.6g}"
+        share = self.later_rate / self.peak_rate if self.peak_rate else 0.0
+        if self.step is not None:
+            return (
+                f"{self.status} at step {self.step:,.6g}: {peak}; over the {self.later_records} records after it never "
+                f"more than {share:.0%} of that{self._moved()}"
+            )
+        if self.status == "not yet":
+            return f"not yet: {peak}; {self._missing(share)}"
+        return {
+            "hardly moved": f"hardly moved: less than {MOVED:.0%} of attention in all; {peak}",
+            "too short": f"too short to tell: changes seen: {self.later_records}, needed: {WATCHED + 1}",
+        }[self.status]
+
+    def _moved(self) -> str:
+        """How far attention moved up to the snap and from there."""
+        if np.isnan(self.since):
+            return ""
+        joined = "and" if self.status == "frozen" else "but"
+        return f", {joined} {self.since:.1%} of attention moved after it where {self.until:.1%} had before"
+
+    def _missing(self, share: float) -> str:
+        """The condition of a snap that is not met."""
+        if not self.later_records:
+            return f"at the end still {share:.0%} of that, where at most {FROZEN:.0%} is frozen"
+        if self.later_records < WATCHED:
+            last = "record" if self.later_records == 1 else f"{self.later_records} records"
+            return f"at most {FROZEN:.0%} of that for the last {last} only, needed: {WATCHED}"
+        covered = f"the last {self.later_share:.0%} of the steps only, needed: {COVERED:.0%}"
+        return f"at most {FROZEN:.0%} of that over {covered}"
+
+
+def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """What moved in each interval that counts, its length and its end."""
+    s, m = np.asarray(steps, np.float64), np.asarray(moved, np.float64)[1:]
+    gaps = np.diff(s)
+    known = np.isfinite(m)  # a diverged run has no more records
+    m, gaps, ends = m[known], gaps[known], s[1:][known]
+    if len(m) > 1 and gaps[-1] < gaps[-2] / 2:
+        m, gaps, ends = m[:-1], gaps[:-1], ends[:-1]
+    return m, gaps, ends
+
+
+def late_share(steps: ArrayLike, moved: ArrayLike) -> float:
+    """The largest rate over the last fifth of the steps, as a share of the peak; NaN for too few records."""
+    m, gaps, ends = _intervals(steps, moved)
+    if len(m) <= WATCHED:
+        return float("nan")
+    rates = m / gaps
+    start = float(np.asarray(steps, np.float64)[0])
+    late = ends > ends[-1] - COVERED * (ends[-1] - start)
+    late[-WATCHED:] = True
+    return float(rates[late].max() / rates.max()) if rates.max() else 0.0
+
+
+def find_snap(steps: ArrayLike, moved: ArrayLike, patterns: ArrayLike | None = None) -> Snap:
+    """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read.
+
+    `patterns` are the patterns at the steps (records x tokens), if they are known.
+    """
+    s = np.asarray(steps, np.float64)
+    m, gaps, ends = _intervals(steps, moved)
+    if len(m) <= WATCHED:
+        return Snap(None, "too short", float("nan"), 0, float("nan"), len(m))
+    rates = m / gaps
+    peak = int(rates.argmax())
+    top, last = float(rates[peak]), float(rates[-1])
+    if m.sum() < MOVED:
+        return Snap(None, "hardly moved", top, float(ends[peak]), last, 0)
+    fast = int(np.flatnonzero(rates > FROZEN * top)[-1])  # the last record that is not quiet
+    after = len(rates) - 1 - fast
+    covered = float((ends[-1] - ends[fast]) / (ends[-1] - s[0]))
+    if after < WATCHED or covered < COVERED:
+        return Snap(None, "not yet", top, float(ends[peak]), last, after, covered)
+    until = since = float("nan")
+    if patterns is not None:
+        until, since = _distances(np.asarray(patterns, np.float64), int(np.searchsorted(s, ends[fast])))
+    status = "slowed" if since > STAYED * until else "frozen"
+    later = float(rates[fast + 1 :].max())
+    return Snap(float(ends[fast]), status, top, float(ends[peak]), later, after, covered, until, since)
+
+
+def _distances(patterns: Floats, snap: int) -> tuple[float, float]:
+    """How far a pattern got from its start up to the snap, and from the snap afterwards."""
+    until = np.abs(patterns[: snap + 1] - patterns[0]).sum(-1)
+    since = np.abs(patterns[snap:] - patterns[snap]).sum(-1)
+    return float(until.max()) / 2, float(np.nanmax(since)) / 2  # a diverged run has no more patterns

@@ -3,7 +3,7 @@
 Common tokens *have lost* at the first record from which on their share of attention, averaged over classes, stays
 `LOST` below its start.  The *winner* of a class is the token it attends to most at the end; another token that has
 nearly as much is *close*.  A run has *snapped* when the last of its moving patterns has frozen, and only *slowed* if
-one of them did not stay where it was (`snap.py`).  Patterns are those of each class, layer and head.
+one of them did not stay where it was (`metrics.py`).  Patterns are those of each class, layer and head.
 
 Where classes share every token none is distinct, and to say that common tokens lose would say nothing.  There the story
 is told of the tokens that a class does not favor (`measure.favored`), and begins with the most distinct ones.
@@ -12,12 +12,13 @@ is told of the tokens that a class does not favor (`measure.favored`), and begin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.results.measure import distinctness, favored, record_dimension, snaps
+from scansnap.results.measure import distinctness, favored, favored_entropy, record_dimension, snaps, top_k_mass
 
 LOST = 0.01
 CLOSE = 0.9
@@ -206,3 +207,58 @@ def _winners(last: xr.Dataset, degrees: xr.DataArray | None) -> tuple[Winner, ..
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{', '.join(names[:NAMED])}{more}"
+
+
+def summarize(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """One entry per run: first and last loss, accuracy, entropy, where attention went, and when it scanned and snapped.
+
+    `story` says the last in words; it is there if attention was recorded at least twice.
+    """
+    axis = record_dimension(dataset)
+    ends = dataset.isel({axis: [0, -1]})
+    if "attention" in dataset and "classes" in dataset.attrs:
+        on_favored = ends["attention"].where(favored(ends), 0.0).sum("token", skipna=False)
+        ends = ends.assign(favored=on_favored, favored_entropy=favored_entropy(ends))
+    runs = [_run(ends.isel(run=r), axis) for r in range(dataset.sizes["run"])]
+    if "attention" in dataset and dataset.sizes[axis] > 1:
+        for facts, story in zip(runs, stories(dataset), strict=True):
+            facts |= _told(story) if facts["status"] == "ok" else {}
+    return runs
+
+
+def _told(story: Story) -> dict[str, Any]:
+    return {
+        "scan_step": story.scan_step,
+        "snap_step": story.snap_step,
+        "snap_status": story.status,
+        "moved_since": story.moved_since,
+        "winners": [vars(winner) for winner in story.winners],
+        "story": str(story),
+    }
+
+
+def _run(run: xr.Dataset, axis: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "run": int(run["run"]),
+        "lr_y": float(run["lr_y"]),
+        "lr_z": float(run["lr_z"]),
+        "seed": int(run["seed"]),
+        "status": str(run["status"].values),
+    }
+    if int(run.get("diverged_step", -1)) >= 0:
+        facts["diverged_step"] = int(run["diverged_step"])
+    for name in ("loss", "accuracy", "fresh_loss", "fresh_accuracy", "entropy", "favored_entropy", "favored"):
+        if name in run:
+            values = run[name].mean([d for d in run[name].dims if d != axis])
+            facts[f"{name}_first"], facts[f"{name}_last"] = _ends(values)
+    if "attention" in run:
+        common = run["attention"].where(run["token_kind"] == "common", 0.0).sum("token", skipna=False)
+        for name, values in (("common", common), ("top", top_k_mass(run, 1))):
+            means = values.mean([d for d in values.dims if d != axis], skipna=False)
+            facts[f"{name}_first"], facts[f"{name}_last"] = _ends(means)
+    return facts
+
+
+def _ends(values: xr.DataArray) -> tuple[float | None, float | None]:
+    """The first and the last record; None for values that are not finite."""
+    return tuple(float(v) if np.isfinite(v) else None for v in (values.values[0], values.values[-1]))  # type: ignore[return-value]

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,6 @@ def file_checksum(path: Path) -> Checksum:
             value = zlib.crc32(block, value)
             size += len(block)
     return [size, value]
-
-
-def list_files(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, Checksum]:
-    """The checksums of all files in a folder by relative path, without those whose first part is in `leave_out`."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = {path.relative_to(folder): path for path in paths}
-    return {name.as_posix(): file_checksum(path) for name, path in names.items() if name.parts[0] not in leave_out}
 
 
 def is_checksum_table(content: object) -> bool:
@@ -144,20 +137,4 @@ def _existing_parent(path: Path) -> Path:
     return next(parent for parent in path.absolute().parents if parent.exists())
 
 
-# Names that other packages still use.
-Sum = Checksum
-is_list_of_sums = is_checksum_table
-sealed = checksummed_json
-unsealed = read_checksummed_json
-replace_file = atomic_write
-
-
-def sync_tree(folder: Path) -> None:
-    """Sync a folder and everything in it."""
-    sync([folder, *folder.rglob("*")])
-
-
-def matches(data: bytes, written: Checksum) -> bool:
-    """Whether these are the bytes of a checksum, which may be that of their beginning."""
-    size, value, *used = written
-    return len(data) == size and zlib.crc32(data[: used[0]] if used else data) == value
+replace_file = atomic_write  # for compiled code
