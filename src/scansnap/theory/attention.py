@@ -46,7 +46,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.theory.decoder import backpropagated_gradient
-from scansnap.theory.overlap import Bounds, Form, class_weights, inverse_overlaps, overlaps, sum_by_query
+from scansnap.theory.overlap import (
+    Bounds,
+    Form,
+    class_weights,
+    inverse_overlaps,
+    logits_gradient,
+    overlaps,
+    sum_by_query,
+)
 from scansnap.theory.tokens import symmetry, token_kinds
 from scansnap.validation.argument_types import Ids
 from scansnap.validation.checks import FloatArray, matrix, numbers, square, vector
@@ -73,8 +81,7 @@ def logits_velocity(
     """
     f, b = matrix("direction", direction), square("beta", beta)
     push = b @ f  # (K, L) sum_{n'} beta_{nn'} f_n', the diagonal of beta being zero
-    along = (f * push).sum(axis=1, keepdims=True)
-    return sum_by_query(query, lr_z * speed * _weights(weights, len(f), form)[:, None] * f * (along * f - push))
+    return sum_by_query(query, -lr_z * speed * _weights(weights, len(f), form)[:, None] * logits_gradient(f, push))
 
 
 @formula
@@ -318,4 +325,4 @@ def residual_velocity(
     pull = beta @ v
     pull -= v * (v * pull).sum(axis=1, keepdims=True)
     share = class_weights(weights, len(f))[:, None]
-    return sum_by_query(index, -lr_z * speed * share / length * f * (pull - f * (f * pull).sum(axis=1, keepdims=True)))
+    return sum_by_query(index, -lr_z * speed * share / length * logits_gradient(f, pull))

@@ -44,6 +44,11 @@ def sum_by_query(query: Ids, values: FloatArray) -> FloatArray:
     return total
 
 
+def logits_gradient(direction: FloatArray, gradient: FloatArray) -> FloatArray:
+    """diag(f) (I - f f^T) g along the last axis: how z moves where g is sent back to the direction f (Lemma 1)."""
+    return direction * (gradient - direction * (direction * gradient).sum(axis=-1, keepdims=True))
+
+
 @formula
 def directions(probs: ArrayLike, logits: ArrayLike = 0.0) -> FloatArray:
     """f_n as the rows of a K x L matrix, from P(l|n) and z (a row for all classes, or one row per class).

@@ -76,7 +76,7 @@ from numpy.typing import ArrayLike
 
 from scansnap.runtime.errors import InputError
 from scansnap.theory.growth import growth_time
-from scansnap.theory.overlap import directions
+from scansnap.theory.overlap import directions, logits_gradient
 from scansnap.theory.tokens import token_kinds
 from scansnap.validation.argument_types import Ids, NumberType
 from scansnap.validation.checks import FloatArray, matrix, numbers, sizes, vector
@@ -236,7 +236,7 @@ class _System:
             own, other = x * own + y * common, x * other + y * common
             common *= x + count * y
         step = self.lr_y / count
-        turn = f * (g - f * (f @ g)) * self.lr_z / count
+        turn = logits_gradient(f, g) * self.lr_z / count
         return np.concatenate(
             [step * f[:d] * own, step * f[:d] * other, step * f[d:] * common, turn[:d], self.per_query * turn[d:]]
         )
@@ -300,7 +300,7 @@ def lagged_attention(tau: ArrayLike, *, probs: ArrayLike, query: Ids) -> LaggedA
 
     def velocity(now: float, state: FloatArray) -> FloatArray:
         _, f, past = parts(state)
-        turn = f * (past - f * (f * past).sum(axis=1, keepdims=True))
+        turn = logits_gradient(f, past)
         return np.concatenate([(in_row @ turn).ravel(), np.linalg.solve(f @ f.T, f).ravel()])
 
     start, advice = np.zeros((rows + count) * width), "give a smaller tau, or classes that overlap less"

@@ -49,7 +49,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scansnap.runtime.errors import InputError
-from scansnap.theory.overlap import class_weights, directions
+from scansnap.theory.overlap import class_weights, directions, logits_gradient
 from scansnap.validation.argument_types import Ids
 from scansnap.validation.checks import FloatArray, matrix, numbers, sizes
 from scansnap.validation.validate import formula
@@ -158,7 +158,7 @@ def early_drive(
     """
     f = directions(probs)
     other = _others(f, weights, next_token, vocab_size)
-    return f * (f * (f * other).sum(axis=1, keepdims=True) - other) + 0.0  # no -0 for absent tokens
+    return 0.0 - logits_gradient(f, other)  # no -0 for absent tokens
 
 
 @formula
