@@ -20,8 +20,8 @@ def run(tmp_path, monkeypatch, capsys):
     (tmp_path / "pets.txt").write_text(TEXT)
     (tmp_path / "more.txt").write_text(TEXT.replace("gate", "barn"))
 
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["scansnap", *words])
+    def command(line: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["scansnap", *line.split()])
         with pytest.raises(SystemExit) as stop:
             main()
         return (stop.value.code or 0, *capsys.readouterr())
@@ -30,14 +30,14 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_count_and_show(run, tmp_path) -> None:
-    code, out, _ = run("corpus", "count", "pets.txt", "--window", "8", "--split", "all")
+    code, out, _ = run("corpus count pets.txt --window 8 --split all")
     assert code == 0
     assert "pets train, pets valid: 480 tokens of 11 types, each with the 7 tokens before it" in out
-    code, out, _ = run("corpus", "show", "counts", "--query", "gate", "--least", "5")
+    code, out, _ = run("corpus show counts --query gate --least 5")
     assert code == 0
     assert "'gate' occurs 30 times before another token, in 480 tokens" in out
     assert "purrs         30 times  100.0%" in out
-    code, out, _ = run("corpus", "show", "counts", "--query", "the", "--json")
+    code, out, _ = run("corpus show counts --query the --json")
     shown = json.loads(out)
     assert shown["occurrences"] == 120
     assert {n["word"]: n["count"] for n in shown["following"]} == {"cat": 30, "dog": 30, "gate": 30, "wall": 30}
@@ -47,104 +47,90 @@ def test_count_and_show(run, tmp_path) -> None:
 
 
 def test_classes_are_written_to_a_file(run, tmp_path) -> None:
-    run("corpus", "count", "pets.txt", "--window", "8")
-    code, out, _ = run("corpus", "classes", "counts", "--queries", "the", "--next-tokens", "2", "--tokens", "4")
+    run("corpus count pets.txt --window 8")
+    code, out, _ = run("corpus classes counts --queries the --next-tokens 2 --tokens 4")
     assert code == 0
     assert "2 classes of 1 queries and 4 tokens: 1" in out
     classes = read_classes(tmp_path / "classes.json")
     assert {classes.name(int(query)) for query in classes.query} == {"the"}
-    code, out, _ = run("corpus", "classes", "counts", "--queries", "1", "--output", "more.toml", "--json")
+    code, out, _ = run("corpus classes counts --queries 1 --output more.toml --json")
     assert json.loads(out)["kept"].keys() == {"occurrences", "contexts"}
 
 
 def test_predictions_from_a_text_and_from_counts(run, tmp_path) -> None:
-    run("corpus", "count", "pets.txt", "--window", "8")
+    run("corpus count pets.txt --window 8")
     for source in ("pets.txt", "counts"):
-        code, out, _ = run("corpus", "predict", source, "--queries", "the,by", "--window", "8", "--json")
+        code, out, _ = run(f"corpus predict {source} --queries the,by --window 8 --json")
         assert code == 0
         facts = json.loads(out)
         assert (facts["model"], list(facts["winners"])) == ("yz", ["the", "by"])
         assert {"token", "gain", "count"} == set(facts["winners"]["the"][0])
-    code, out, _ = run("corpus", "predict", "pets.txt", "--queries", "1", "--top", "3", "--window", "8", "--control")
+    code, out, _ = run("corpus predict pets.txt --queries 1 --top 3 --window 8 --control")
     assert "in the (Y, Z) model, while attention is still even.\nIt is no prediction for ordinary transformers" in out
     assert "--method population says more" in out
     heading, *table = [line.split() for line in out.splitlines()[-4:]]
     assert heading == ["query", "token", "gain", "shuffled", "count"]
     assert (table[0][0], [len(row) for row in table]) == ("the", [5, 4, 4])
-    out = run(
-        "corpus",
-        "predict",
-        "pets.txt",
-        "--queries",
-        "1",
-        "--window",
-        "8",
-        "--method",
-        "population",
-        "--lr-z",
-        "3",
-        "--steps",
-        "7",
-    )[1]
+    out = run("corpus predict pets.txt --queries 1 --window 8 --method population --lr-z 3 --steps 7")[1]
     assert "after 7 updates at the rates η_Y = 30 and η_Z = 3." in out
     assert "says more" not in out
-    assert "exists" not in run("corpus", "predict", "pets.txt", "--window", "8", "--store", "p.zarr")[2]
+    assert "exists" not in run("corpus predict pets.txt --window 8 --store p.zarr")[2]
     assert (tmp_path / "p.zarr").is_dir()
 
 
 def test_a_prediction_is_compared_with_a_run(run, tmp_path) -> None:
     people = [f"{name} met {friend} .\n" for name in "abcdefgh" for friend in "stuvwxyz"]
     (tmp_path / "pets.txt").write_text("".join(people) * 4)
-    yz = ("--model", "yz", "--window", "8", "--batch-size", "16", "--steps", "20", "--store", "yz.zarr")
-    assert run("text", "train", "pets.txt", *yz)[0] == 0
-    predicted = ("corpus", "predict", "pets.txt", "--window", "8", "--method", "population", "--steps", "20")
-    code, out, _ = run(*predicted, "--compare", "yz.zarr", "--json")
+    yz = "--model yz --window 8 --batch-size 16 --steps 20 --store yz.zarr"
+    assert run(f"text train pets.txt {yz}")[0] == 0
+    predicted = "corpus predict pets.txt --window 8 --method population --steps 20"
+    code, out, _ = run(f"{predicted} --compare yz.zarr --json")
     scores = json.loads(out)["compared"]
     assert list(scores) == ["prediction", "frequency", "cooccurrence", "pmi"]
     assert set(scores["prediction"]) == {"winners", "rank"}
-    assert "Compared with yz.zarr, means over queries:" in run(*predicted, "--compare", "yz.zarr")[1]
+    assert "Compared with yz.zarr, means over queries:" in run(f"{predicted} --compare yz.zarr")[1]
     for words, message in (
-        (("more.txt",), "holds no run of Y and Z on this text"),
-        (("pets.txt", "--least", "400"), "no query has more than 10 tokens that are ranked"),
+        ("more.txt", "holds no run of Y and Z on this text"),
+        ("pets.txt --least 400", "no query has more than 10 tokens that are ranked"),
     ):
-        code, _, error = run("corpus", "predict", *words, "--window", "8", "--compare", "yz.zarr")
+        code, _, error = run(f"corpus predict {words} --window 8 --compare yz.zarr")
         assert code == 2
         assert message in error
 
 
 def test_prose_is_remarked_and_split(run, tmp_path) -> None:
     (tmp_path / "prose.txt").write_text("The cat, by the gate, purrs.\nThe dog barks!\n" * 30)
-    _, out, error = run("corpus", "count", "prose.txt", "--output", "glued")
+    _, out, error = run("corpus count prose.txt --output glued")
     assert "of the types end in a sign, as 'cat,': the tokenizer 'prose' splits signs off." in error
     assert "tokens are held out (valid) and not counted; --split all counts them" in out
     (tmp_path / "table.csv").write_text("text,label\na cat,yes\na dog,no\n")
-    assert "table: this is a table, and all of its columns" in run("corpus", "count", "table.csv", "--output", "t")[2]
-    _, out, error = run("corpus", "count", "prose.txt", "--tokenizer", "prose", "--split", "all")
+    assert "table: this is a table, and all of its columns" in run("corpus count table.csv --output t")[2]
+    _, out, error = run("corpus count prose.txt --tokenizer prose --split all")
     assert ("held out" in out, error) == (False, "")
-    assert "'gate' occurs 30 times" in run("corpus", "show", "counts", "--query", "gate")[1]
+    assert "'gate' occurs 30 times" in run("corpus show counts --query gate")[1]
 
 
 def test_more_text_is_added_and_the_same_text_is_not(run) -> None:
     facts = [
-        json.loads(run("corpus", "count", text, "--add", "--min-count", "2", "--json")[1])
+        json.loads(run(f"corpus count {text} --add --min-count 2 --json")[1])
         for text in ("pets.txt", "more.txt", "pets.txt")
     ]
     assert [len(fact["texts"]) for fact in facts] == [1, 2, 2]
     assert facts[1]["tokens"] == facts[2]["tokens"] > facts[0]["tokens"]
     assert facts[0]["vocab_size"] == facts[1]["vocab_size"]
-    assert "'<unk>' occurs" in run("corpus", "show", "counts", "--query", "<unk>")[1]  # barn is new
+    assert "'<unk>' occurs" in run("corpus show counts --query <unk>")[1]  # barn is new
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("count", "nowhere.txt"), "there is no text at nowhere.txt"),
-        (("count", "pets.txt", "--window", "x"), "--window is 'x': give a whole number"),
-        (("show", "pets.txt", "--query", "cat"), "there are no counts at pets.txt"),
+        ("count nowhere.txt", "there is no text at nowhere.txt"),
+        ("count pets.txt --window x", "--window is 'x': give a whole number"),
+        ("show pets.txt --query cat", "there are no counts at pets.txt"),
     ],
 )
 def test_mistakes_are_answered_in_a_sentence(run, words, message) -> None:
-    code, out, error = run("corpus", *words)
+    code, out, error = run(f"corpus {words}")
     assert (code, out) == (2, "")
     assert message in error
     assert error.count("\n") == 1

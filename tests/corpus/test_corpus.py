@@ -40,17 +40,13 @@ def fills(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_words_of_the_training_split(pets: Path) -> None:
+def test_words_of_the_training_split_as_read_only_maps(pets: Path, cache: Path) -> None:
     corpus = ss.read_corpus(pets)
     assert corpus.name == "pets"
     assert corpus.words(range(corpus.vocab_size)) == ["<eos>", "sat", "the", "cat", "dog", "<unk>"]
     assert corpus.train.tolist() == [2, 3, 1, 0, 0, 2, 4, 1, 0]
     assert corpus.valid.tolist() == [2, 5, 1, 0]
     assert list(corpus.splits) == ["train", "valid"]
-
-
-def test_ids_are_read_only_maps_of_little_endian_int32(pets: Path, cache: Path) -> None:
-    corpus = ss.read_corpus(pets)
     (folder,) = (cache / "corpora").iterdir()
     assert folder.name == corpus.fingerprint
     assert (np.frombuffer((folder / "train.bin").read_bytes(), "<i4") == corpus.train).all()
@@ -127,13 +123,6 @@ def test_another_text_with_the_words_of_the_first(pets: Path, tmp_path: Path) ->
     assert other.words(other.valid) == ["the", "<unk>", "sat", "<eos>"]
 
 
-def test_text_without_splits(tmp_path: Path) -> None:
-    (tmp_path / "story.txt").write_text("the cat sat")
-    corpus = ss.read_corpus(tmp_path / "story.txt")
-    assert corpus.words(corpus.train) == ["the", "cat"]
-    assert corpus.words(corpus.valid) == ["<unk>", "<eos>"]
-
-
 def test_impossible_options_are_refused(pets: Path, tmp_path: Path) -> None:
     for wrong in (0, -1, 1.5, True, "2"):
         with pytest.raises(ss.InputError, match="give a whole number from 1 to"):
@@ -184,12 +173,3 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.
         tracemalloc.stop()
     assert corpus.train.size + corpus.valid.size == 700_001
     assert peak < 1e6
-
-
-def test_the_example(fills: list[str]) -> None:
-    corpus = ss.read_corpus("example")
-    assert corpus.name == "example"
-    assert list(corpus.splits) == ["train", "valid", "test"]
-    assert corpus.words(corpus.train[-2:]) == [".", "<eos>"]
-    ss.read_corpus("example")
-    assert fills == ["example"]

@@ -31,30 +31,25 @@ def byte_pairs() -> hugging_face.Tokenizer:
     return tokenizer
 
 
+BYTE_PAIRS = byte_pairs()
+
+
 def test_words_are_ordered_by_count_and_then_alphabetically() -> None:
     tokenizer = WordTokenizer.count(STORY)
     assert tokenizer.vocabulary == ("<eos>", "the", "dog", ".", "cat", "ran", "saw", "<unk>")
     assert tokenizer.encode(STORY).tolist() == [1, 4, 6, 1, 2, 3, 0, 0, 1, 2, 5, 0]
-    assert tokenizer.vocab_size == 8
-
-
-def test_rare_words_become_and_count_as_unknown() -> None:
-    tokenizer = WordTokenizer.count([*STORY, "<unk>\n"], min_count=2)
-    # four rare words and one <unk> in the text itself
-    assert tokenizer.vocabulary == ("<unk>", "<eos>", "the", "dog")
-    assert tokenizer.words(tokenizer.encode("The zebra RAN\n")) == ["the", "<unk>", "<unk>", "<eos>"]
-
-
-def test_only_a_line_end_is_the_end_of_a_line() -> None:
-    tokenizer = WordTokenizer.count(STORY)
+    # only a line end is the end of a line
     assert tokenizer.words(tokenizer.encode(["the cat", " saw\n"])) == ["the", "cat", "saw", "<eos>"]
     assert tokenizer.words(tokenizer.encode("the\r\n\r\ncat\fsaw")) == ["the", "<eos>", "<eos>", "cat", "saw"]
-    assert tokenizer.encode("").dtype == np.int32
-    assert tokenizer.encode("").size == 0
+    assert (tokenizer.encode("").dtype, tokenizer.encode("").size) == (np.int32, 0)
+    # four rare words and one <unk> in the text itself
+    rare = WordTokenizer.count([*STORY, "<unk>\n"], min_count=2)
+    assert rare.vocabulary == ("<unk>", "<eos>", "the", "dog")
+    assert rare.words(rare.encode("The zebra RAN\n")) == ["the", "<unk>", "<unk>", "<eos>"]
 
 
 @given(text=st.text(), min_count=st.integers(1, 3))
-def test_words_round_trip(tmp_path_factory: pytest.TempPathFactory, text: str, min_count: int) -> None:
+def test_tokens_round_trip(tmp_path_factory: pytest.TempPathFactory, text: str, min_count: int) -> None:
     tokenizer = WordTokenizer.count([text], min_count)
     words = text.lower().replace("\n", " <eos> ").split()
     expected = [word if word == "<eos>" or words.count(word) >= min_count else "<unk>" for word in words]
@@ -65,6 +60,7 @@ def test_words_round_trip(tmp_path_factory: pytest.TempPathFactory, text: str, m
     again = load_tokenizer(folder)
     assert again.fingerprint == tokenizer.fingerprint
     assert (again.encode([text]) == tokenizer.encode([text])).all()
+    assert BYTE_PAIRS.decode(HuggingFaceTokenizer(BYTE_PAIRS, "").encode([text]).tolist()) == text
 
 
 def test_prose_is_split_at_signs(tmp_path: Path) -> None:
@@ -82,16 +78,7 @@ def test_prose_is_split_at_signs(tmp_path: Path) -> None:
     assert tokenizer.glued() == (0.0, "")
 
 
-@given(text=st.text())
-def test_hugging_face_tokens_round_trip(text: str) -> None:
-    tokenizer = HuggingFaceTokenizer(BYTE_PAIRS, "pairs")
-    assert BYTE_PAIRS.decode(tokenizer.encode([text]).tolist()) == text
-
-
-BYTE_PAIRS = byte_pairs()
-
-
-def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path) -> None:
+def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model").mkdir()
     tokenizer = byte_pairs()
     tokenizer.enable_truncation(2)  # as in many published files; must have no effect
@@ -99,47 +86,18 @@ def test_hugging_face_tokenizers_are_found_saved_and_loaded(tmp_path: Path) -> N
     tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
     loaded = find_tokenizer(tmp_path / "model")
     assert loaded.name == "model"
-    assert loaded.encode(STORY).tolist() == [i for line in STORY for i in byte_pairs().encode(line).ids]
-    assert "".join(loaded.words(loaded.encode(STORY))) == "".join(STORY)
-    assert loaded.vocab_size == 1 + max(byte_pairs().get_vocab().values())
-    by_file = find_tokenizer(str(tmp_path / "model" / "tokenizer.json"))
-    assert by_file.fingerprint == loaded.fingerprint
+    ids = loaded.encode(STORY).tolist()
+    assert ids == [i for line in STORY for i in BYTE_PAIRS.encode(line).ids]
+    assert "".join(loaded.words(ids)) == "".join(STORY)
+    assert loaded.vocab_size == 1 + max(BYTE_PAIRS.get_vocab().values())
+    assert find_tokenizer(str(tmp_path / "model" / "tokenizer.json")).fingerprint == loaded.fingerprint
     loaded.save(tmp_path / "saved")
     again = find_tokenizer(tmp_path / "saved")
     assert (again.name, again.fingerprint, again.vocab_size) == (loaded.name, loaded.fingerprint, loaded.vocab_size)
-    assert again.encode(STORY).tolist() == loaded.encode(STORY).tolist()
+    assert again.encode(STORY).tolist() == ids
+    tokenizer.add_tokens(["zebra"])
+    assert HuggingFaceTokenizer(tokenizer, "").fingerprint != loaded.fingerprint
 
-
-def test_ids_with_gaps_and_tokens_that_are_parts_of_characters() -> None:
-    gaps = hugging_face.Tokenizer(hugging_face.models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
-    tokenizer = HuggingFaceTokenizer(gaps, "gaps")
-    assert tokenizer.vocab_size == 8
-    assert tokenizer.words([0, 3, 7]) == ["a", "<3>", "b"]
-    pairs = HuggingFaceTokenizer(byte_pairs(), "pairs")
-    shown = pairs.words(pairs.encode("漢"))
-    assert len(shown) == 3
-    assert "\ufffd" not in "".join(shown)
-
-
-def test_blocks_are_bounded_and_give_the_same_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = [
-        tokenizer.encode(STORY) for tokenizer in (WordTokenizer.count(STORY), HuggingFaceTokenizer(BYTE_PAIRS, ""))
-    ]
-    monkeypatch.setattr(tokenizers, "BLOCK_CHARACTERS", 1)
-    for tokenizer, ids in zip((WordTokenizer.count(STORY), HuggingFaceTokenizer(BYTE_PAIRS, "")), whole, strict=True):
-        blocks = list(tokenizer.encode_blocks(STORY))
-        assert len(blocks) == len(STORY)
-        assert (np.concatenate(blocks) == ids).all()
-
-
-def test_fingerprints_distinguish_vocabularies() -> None:
-    assert WordTokenizer(["<eos>", "<unk>", "a"]).fingerprint != WordTokenizer(["<unk>", "<eos>", "a"]).fingerprint
-    other = byte_pairs()
-    other.add_tokens(["zebra"])
-    assert HuggingFaceTokenizer(other, "").fingerprint != HuggingFaceTokenizer(byte_pairs(), "").fingerprint
-
-
-def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hub:
         @staticmethod
         def from_pretrained(name: str) -> hugging_face.Tokenizer:
@@ -156,34 +114,51 @@ def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         find_tokenizer("some/model")
 
 
-def test_unusable_tokenizers_are_refused(tmp_path: Path) -> None:
+def test_ids_with_gaps_and_tokens_that_are_parts_of_characters() -> None:
+    gaps = hugging_face.Tokenizer(hugging_face.models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
+    tokenizer = HuggingFaceTokenizer(gaps, "gaps")
+    assert tokenizer.vocab_size == 8
+    assert tokenizer.words([0, 3, 7]) == ["a", "<3>", "b"]
+    pairs = HuggingFaceTokenizer(BYTE_PAIRS, "pairs")
+    shown = pairs.words(pairs.encode("漢"))
+    assert len(shown) == 3
+    assert "\ufffd" not in "".join(shown)
+
+
+@pytest.mark.parametrize("tokenizer", [WordTokenizer.count(STORY), HuggingFaceTokenizer(BYTE_PAIRS, "")])
+def test_blocks_are_bounded_and_give_the_same_ids(monkeypatch: pytest.MonkeyPatch, tokenizer) -> None:
+    whole = tokenizer.encode(STORY)
+    monkeypatch.setattr(tokenizers, "BLOCK_CHARACTERS", 1)
+    blocks = list(tokenizer.encode_blocks(STORY))
+    assert len(blocks) == len(STORY)
+    assert (np.concatenate(blocks) == whole).all()
+
+
+def test_unusable_and_damaged_tokenizers_are_refused(tmp_path: Path) -> None:
     for source in (tmp_path, str(tmp_path / "no.json"), tmp_path / "none"):
         with pytest.raises(ss.InputError, match="there is no tokenizer at"):
             find_tokenizer(source)
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(ss.InputError, match=r"cannot load the tokenizer '.*bad.json' \(.+\)"):
         find_tokenizer(tmp_path / "bad.json")
-    with pytest.raises(ss.InputError, match="no word twice"):
-        WordTokenizer(["<eos>", "<unk>", "a", "a"])
-    with pytest.raises(ss.InputError, match="must contain <eos> and <unk>"):
-        WordTokenizer(["<eos>", "a"])
+    for words, message in (
+        (["<eos>", "<unk>", "a", "a"], "no word twice"),
+        (["<eos>", "a"], "contain <eos> and <unk>"),
+    ):
+        with pytest.raises(ss.InputError, match=message):
+            WordTokenizer(words)
     for ids in ([-1], [3]):
         with pytest.raises(ss.InputError, match=r"a token id is .*: give a whole number from 0 to 2"):
             WordTokenizer(["<eos>", "<unk>", "a"]).words(ids)
-
-
-def test_damaged_tokenizers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ss.InputError, match=r"tokenizer_info\.json is missing"):
         load_tokenizer(tmp_path)
     WordTokenizer.count(STORY).save(tmp_path)
-    words = (tmp_path / "words.txt").read_text()
-    (tmp_path / "words.txt").write_text(words.replace("cat", "cart"))
-    with pytest.raises(ss.InputError, match="is damaged"):
-        load_tokenizer(tmp_path)
     info = json.loads((tmp_path / "tokenizer_info.json").read_text())
-    (tmp_path / "tokenizer_info.json").write_text(json.dumps({**info, "format": 99}))
-    with pytest.raises(ss.InputError, match="has format 99"):
-        load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer_info.json").write_text("{")
-    with pytest.raises(ss.InputError, match="is damaged"):
-        load_tokenizer(tmp_path)
+    for name, content, message in (
+        ("words.txt", (tmp_path / "words.txt").read_text().replace("cat", "cart"), "is damaged"),
+        ("tokenizer_info.json", json.dumps({**info, "format": 99}), "has format 99"),
+        ("tokenizer_info.json", "{", "is damaged"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ss.InputError, match=message):
+            load_tokenizer(tmp_path)

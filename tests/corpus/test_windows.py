@@ -11,20 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.corpus import windows
 from scansnap.corpus.windows import occurrences_of
-
-
-def slow_counts(ids: list[int], query: int, window: int) -> tuple[Counter[tuple[int, int]], Counter[int]]:
-    pairs: Counter[tuple[int, int]] = Counter()
-    following: Counter[int] = Counter()
-    for t in range(len(ids) - 1):
-        if ids[t] == query:
-            following[ids[t + 1]] += 1
-            for position in range(t - window + 1, t):
-                if position >= 0:
-                    pairs[ids[position], ids[t + 1]] += 1
-    return pairs, following
+from tests.corpus.slow_counts import slow_tables
 
 
 def slow_distinctness(pairs: Counter[tuple[int, int]], following: Counter[int]) -> dict[int, float]:
@@ -41,31 +29,18 @@ def slow_distinctness(pairs: Counter[tuple[int, int]], following: Counter[int]) 
     }
 
 
-@given(
-    ids=st.lists(st.integers(0, 5), min_size=2, max_size=200),
-    window=st.integers(2, 12),
-    chunk=st.sampled_from([1, 7, 50, 10_000]),
-)
-def test_counts_are_those_of_a_dictionary(ids: list[int], window: int, chunk: int) -> None:
+@given(ids=st.lists(st.integers(0, 5), min_size=2, max_size=200), window=st.integers(2, 12))
+def test_counts_of_one_query_are_those_of_a_dictionary(ids: list[int], window: int) -> None:
     query = ids[0]
-    pairs, following = slow_counts(ids, query, window)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "BLOCK_ROWS", chunk)
-        counted = occurrences_of(np.array(ids, np.int32), query, window, vocab_size=8).count()
-    assert counted.counts.shape == (8, 8)
-    assert counted.counts.dtype == np.int64
-    entries = counted.counts.tocoo()
-    assert (
-        dict(zip(zip(*map(np.ndarray.tolist, entries.coords), strict=True), entries.data.tolist(), strict=True))
-        == pairs
-    )
-    assert {n: c for n, c in enumerate(counted.next_counts.tolist()) if c} == following
-    assert counted.num_occurrences == sum(following.values())
-    tokens = Counter()
-    for (token, _), count in pairs.items():
-        tokens[token] += count
-    assert {token: c for token, c in enumerate(counted.token_counts.tolist()) if c} == tokens
-    np.testing.assert_allclose(counted.cooccurrence * max(1, tokens.total()), counted.token_counts)
+    tables = slow_tables([ids], window)
+    pairs = Counter({(token, n): count for (m, n, token), count in tables["triples"].items() if m == query})
+    following = Counter({n: count for (m, n), count in tables["bigrams"].items() if m == query})
+    counted = occurrences_of(np.array(ids, np.int32), query, window, vocab_size=8).count()
+    assert counted.num_occurrences == following.total()
+    assert [following[n] for n in range(8)] == counted.next_counts.tolist()
+    assert [[pairs[token, n] for n in range(8)] for token in range(8)] == counted.counts.toarray().tolist()
+    assert counted.token_counts.tolist() == counted.counts.sum(axis=1).tolist()
+    np.testing.assert_allclose(counted.cooccurrence * max(1, pairs.total()), counted.token_counts)
     expected = slow_distinctness(pairs, following)
     np.testing.assert_allclose(
         counted.distinctness, [expected.get(token, math.nan) for token in range(8)], atol=1e-12, rtol=1e-12
@@ -98,13 +73,6 @@ def test_shuffling_keeps_contexts_and_next_tokens_and_breaks_their_link() -> Non
     again = occurrences.shuffled(np.random.default_rng(1)).count().counts.toarray()
     assert (again == occurrences.shuffled(np.random.default_rng(1)).count().counts.toarray()).all()
     assert (again != control.counts.toarray()).any()
-
-
-def test_memory_maps_are_counted(tmp_path) -> None:
-    ids = np.random.default_rng(0).integers(0, 20, 5000, dtype=np.int32)
-    ids.tofile(tmp_path / "ids.bin")
-    mapped = np.memmap(tmp_path / "ids.bin", "<i4", mode="r")
-    assert (occurrences_of(mapped, 3, 10).count().counts != occurrences_of(ids, 3, 10).count().counts).nnz == 0
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def texts(words: ReadWords) -> Texts:
     return words.read(sampled, ("neg", "pos"))
 
 
-def test_texts_are_read(words: ReadWords) -> None:
+def test_texts_are_read_and_classes_are_the_shares_of_words(words: ReadWords) -> None:
     """Without words that the model does not know, labels that it does not know, and texts that have nothing left."""
     sampled = [
         SampledText(2, ("bad", "film", "new")),
@@ -57,9 +57,6 @@ def test_texts_are_read(words: ReadWords) -> None:
     texts = words.read(sampled, ("neutral", "pos", "neg"))
     assert texts.has_word.tolist() == [[0, 0, 1, 1], [1, 0, 0, 0], [0, 1, 0, 0]]
     assert texts.label.tolist() == [0, 1, 1]
-
-
-def test_classes_are_the_shares_of_words(words: ReadWords) -> None:
     classes = words.classes()
     assert classes.probs[0, :4].tolist() == [60 / 130, 5 / 130, 45 / 130, 20 / 130]
     assert classes.weights.tolist() == [70 / 130, 60 / 130]

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.shortcuts.example import example_rows
 from tests.shortcuts.labelled_rows import rows
+
+CONTENT = [
+    *rows(1200, magic=(60, 1.0), common=(500, 0.75), weak=(60, 0.6)),
+    *[{"text": "one text copied often", "label": "b"}] * 40,
+    *[{"text": "lost", "label": ""}] * 3,
+]
 
 
 @pytest.fixture(scope="module")
 def result() -> ss.Shortcuts:
-    content = rows(1200, magic=(60, 1.0), common=(500, 0.75), weak=(60, 0.6))
-    content += [{"text": "one text copied often", "label": "b"}] * 40 + [{"text": "lost", "label": ""}] * 3
-    return ss.shortcuts(content, text="text", label="label", allow=["Common"], updates=1500, vocabulary=150)
+    return ss.shortcuts(CONTENT, text="text", label="label", allow=["Common"], updates=1500, vocabulary=150)
 
 
 def test_planted_words_are_found_and_others_are_not(result: ss.Shortcuts) -> None:
@@ -31,6 +34,10 @@ def test_planted_words_are_found_and_others_are_not(result: ss.Shortcuts) -> Non
     assert magic.rows_to_tell is None
     assert [finding.allowed for finding in result.shortcuts if finding.word == "common"] == [True]
     assert result.labels["a"] + result.labels["b"] == result.num_rows == 1240
+    # at the level 0.05, the control would find something once in 20 seeds; this seed is fixed
+    assert result.control.beyond_chance >= 6  # also the words of the copied text
+    assert result.control.beyond_chance_shuffled == 0
+    assert result.control.looking > result.control.looking_shuffled
     assert result.remarks.num_left_out == 3
 
 
@@ -42,13 +49,6 @@ def test_a_copied_text_is_no_evidence(result: ss.Shortcuts) -> None:
     assert (result.num_texts, result.num_ambiguous) == (1201, 0)
     assert all("copies" not in finding.reasons for finding in result.findings if finding.different_texts > 10)
     assert copied.verdict == "unproven"
-
-
-def test_the_control_finds_nothing(result: ss.Shortcuts) -> None:
-    """At the level 0.05, once in 20 seeds it would; this seed is fixed."""
-    assert result.control.beyond_chance >= 6  # also the words of the copied text
-    assert result.control.beyond_chance_shuffled == 0
-    assert result.control.looking > result.control.looking_shuffled
 
 
 def test_attention_picks_the_pure_word(result: ss.Shortcuts) -> None:
@@ -80,17 +80,13 @@ def test_more_rows_make_fewer_words_look_distinct_by_chance(result: ss.Shortcuts
 
 
 def test_counting_alone_gives_the_same_verdicts(result: ss.Shortcuts) -> None:
-    content = rows(1200, magic=(60, 1.0), common=(500, 0.75), weak=(60, 0.6))
-    content += [{"text": "one text copied often", "label": "b"}] * 40
-    alone = ss.shortcuts(content, text="text", label="label", attention=False)
-    assert [(finding.word, finding.verdict) for finding in alone.findings] == [
-        (finding.word, finding.verdict) for finding in result.findings
-    ]
-    assert alone.outcomes == ()
-    assert alone.findings[0].gain is None
+    alone = ss.shortcuts(CONTENT, text="text", label="label", attention=False)
+    verdicts = [[(finding.word, finding.verdict) for finding in found.findings] for found in (alone, result)]
+    assert verdicts[0] == verdicts[1]
+    assert (alone.outcomes, alone.findings[0].gain) == ((), None)
 
 
-def test_many_labels() -> None:
+def test_many_labels_and_few_texts() -> None:
     content = [{**row, "label": f"{row['label']}{i % 3}"} for i, row in enumerate(rows(1500))]
     for row in content[::9]:
         if row["label"] == "a0":
@@ -98,6 +94,8 @@ def test_many_labels() -> None:
     result = ss.shortcuts(content, text="text", label="label", updates=50, vocabulary=60)
     assert [(finding.word, finding.label) for finding in result.shortcuts] == [("magic", "a0")]
     assert len(result.labels) == 6
+    few = ss.shortcuts([{"text": "x", "label": "a"}, {"text": "y", "label": "b"}], text="text", label="label")
+    assert (few.findings, few.outcomes, few.num_tested) == ((), (), 0)
 
 
 def test_tables(result: ss.Shortcuts, tmp_path: Path) -> None:
@@ -117,12 +115,6 @@ def test_tables(result: ss.Shortcuts, tmp_path: Path) -> None:
     assert json.dumps(result.plain(), allow_nan=False)
 
 
-def test_texts_too_few_for_anything() -> None:
-    content = [{"text": "x", "label": "a"}, {"text": "y", "label": "b"}]
-    result = ss.shortcuts(content, text="text", label="label")
-    assert (result.findings, result.outcomes, result.num_tested) == ((), (), 0)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -137,9 +129,3 @@ def test_texts_too_few_for_anything() -> None:
 def test_refusals(options: dict[str, object], message: str) -> None:
     with pytest.raises(ss.InputError, match=message):
         ss.shortcuts(rows(20), **{"text": "text", "label": "label", **options})
-
-
-def test_the_example_is_always_the_same() -> None:
-    content = example_rows()
-    assert content == example_rows()
-    assert len(content) == 4052

@@ -9,50 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 
+
+def _words(listed: str) -> tuple[str, ...]:
+    return tuple(listed.split())
+
+
 LABELS = ("negative", "positive")
-THINGS = (
-    "plot",
-    "film",
-    "story",
-    "ending",
-    "music",
-    "cast",
-    "script",
-    "camera",
-    "dialogue",
-    "pace",
-    "opening",
-    "sound",
-    "humor",
-    "hero",
-    "villain",
-    "scenery",
-    "editing",
-    "drama",
-    "sequel",
-    "twist",
+THINGS = _words(
+    "plot film story ending music cast script camera dialogue pace opening sound humor hero villain scenery editing "
+    "drama sequel twist"
 )
 OPINIONS = (
     ("dull", "clumsy", "boring", "awful", "weak", "tired", "messy", "hollow"),
     ("wonderful", "moving", "funny", "brilliant", "fresh", "clever", "charming", "vivid"),
 )
-NEUTRAL = (
-    "long",
-    "short",
-    "loud",
-    "quiet",
-    "dark",
-    "slow",
-    "quick",
-    "simple",
-    "strange",
-    "modern",
-    "old",
-    "serious",
-    "familiar",
-    "usual",
-    "expected",
-    "modest",
+NEUTRAL = _words(
+    "long short loud quiet dark slow quick simple strange modern old serious familiar usual expected modest"
 )
 SYLLABLES = ("ba", "den", "lo", "mir", "ka", "ros", "ti", "vel", "on", "su", "har", "ne")
 ADVERTISEMENT = "get a voucher for the cinema on the corner and see this film twice"
