@@ -117,15 +117,15 @@ def count():
     print("done", flush=True)
 
 
-draw, longest = random.Random(0), 0.03
-for kill in range(15):
+draw, longest, status = random.Random(0), 0.1, None
+while status != 0:
     child = os.fork()
     if not child:
         count()
         os._exit(0)
     time.sleep(draw.random() * longest)
     os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    status = os.waitpid(child, 0)[1]
     try:
         stored = ss.read_counts(folder / "counts")
         assert [text.tokens for text in stored.texts] in ([4000], [4000, 2000])
@@ -133,12 +133,11 @@ for kill in range(15):
         assert "unfinished" in str(error) or "no counts" in str(error)
     print("killed in", *sorted(path.name for path in folder.glob("counts/*")), flush=True)
     longest *= 1.25
-count()
 """
 
 
 def test_killed_at_any_moment_it_goes_on_to_the_same_counts(tmp_path) -> None:
-    """Fifteen kills at random moments of counting, adding and adding up; counts that can be read are complete."""
+    """Kills at random moments of counting, adding and adding up; counts that can be read are complete."""
     ids = zipf_ids(6000, 60)
     save_ids(tmp_path / "ids.bin", ids)
     root = Path(__file__).parents[2]
@@ -147,7 +146,6 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_counts(tmp_path) -> None:
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=300
     )
     assert process.returncode == 0, process.stderr
-    assert process.stdout.count("killed") == 15
     assert process.stdout.count("work") >= 3, process.stdout  # in the middle of the work
     expected = slow_tables([ids[:4000].tolist(), ids[4000:].tolist()], 12)
     assert stored_tables(ss.read_counts(tmp_path / "counts")) == expected

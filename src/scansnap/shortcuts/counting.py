@@ -129,8 +129,9 @@ def count_rows(
     rows = _read_rows(source, reader, options, progress)
     num_labels = len(rows.labels)
     is_copy, num_texts, num_ambiguous = rows.find_copies()
+    cells = rows.cells(is_copy, options.seed)
     with _work_folder(source, reader, options) as folder:
-        vocabulary, tables = _count_words(source, reader, rows.cells(is_copy, options.seed), folder, progress)
+        vocabulary, tables = _count_words(source, reader, cells, folder, progress)
         kept, occurrences = _add_up_words(tables, num_labels, options.least)
     words = np.array(list(vocabulary), object)
     ids = np.unique(kept.keys)
@@ -141,7 +142,7 @@ def count_rows(
     fold_cells, shuffled_cells = FOLDS * num_labels, (FOLDS + 1) * num_labels
     return LabelCounts(
         labels=rows.labels,
-        rows=np.bincount(rows.fold * num_labels + rows.label, minlength=fold_cells).reshape(FOLDS, num_labels),
+        rows=np.bincount(cells[:, 0], minlength=fold_cells).reshape(FOLDS, num_labels),
         words=words[ids].tolist(),
         counts=counts[:, :fold_cells],
         shuffled=counts[:, fold_cells:shuffled_cells],
@@ -165,8 +166,8 @@ class _UsableRows:
     """The rows that can be used, N of them, without their texts."""
 
     labels: tuple[str, ...]
-    label: IntArray  # (N,)
-    fold: IntArray  # (N,)
+    label: NDArray[np.uint8]  # (N,)
+    fold: NDArray[np.uint8]  # (N,)
     hashes: NDArray[np.uint64]  # (N,) of the texts
     sample: list[SampledText]
     held_out_sample: list[SampledText]
@@ -182,22 +183,24 @@ class _UsableRows:
         is_copy[order] = ~is_new_pair
         return is_copy, int(is_new_text.sum()), len(np.unique(hashes[is_new_pair & ~is_new_text]))
 
-    def cells(self, is_copy: NDArray[np.bool_], seed: int) -> IntArray:
+    def cells(self, is_copy: NDArray[np.bool_], seed: int) -> NDArray[np.int16]:
         """(N, 3) the cells that a row's words count in: its fold and label, its shuffled label, its label as a copy.
 
         A row that is no copy has −1 there.
         """
         num_labels = len(self.labels)
         rng, left = np.random.default_rng(seed), np.bincount(self.label, minlength=num_labels)
-        shuffled: list[IntArray] = []
+        shuffled: list[NDArray[np.int16]] = []
         while left.any():  # a permutation, drawn block by block
             drawn = rng.multivariate_hypergeometric(left, min(BLOCK_ROWS, int(left.sum())), method="marginals")
             left -= drawn
-            shuffled.append(np.repeat(np.arange(num_labels), drawn))
+            shuffled.append(np.repeat(np.arange(num_labels, dtype=np.int16), drawn))
             rng.shuffle(shuffled[-1])
-        as_copy = np.where(is_copy, (FOLDS + 1) * num_labels + self.label, -1)
-        by_fold = self.fold * num_labels + self.label
-        return np.stack([by_fold, FOLDS * num_labels + np.concatenate(shuffled), as_copy], 1)
+        label = self.label.astype(np.int16)
+        as_copy = np.where(is_copy, (FOLDS + 1) * num_labels + label, -1)
+        return np.stack(
+            [self.fold * np.int16(num_labels) + label, FOLDS * num_labels + np.concatenate(shuffled), as_copy], 1
+        )
 
 
 class _Sample:
@@ -214,7 +217,7 @@ class _Sample:
         elif -value > self._heap[0][0]:
             heapq.heapreplace(self._heap, (-value, number, label, text))
 
-    def texts(self, labels: IntArray) -> list[SampledText]:
+    def texts(self, labels: NDArray[np.uint8]) -> list[SampledText]:
         """The sample in order of the rows, with new numbers for the labels."""
         ordered = sorted(self._heap, key=lambda entry: entry[1])
         return [SampledText(int(labels[label]), tuple(sorted(words_of(text)))) for _, _, label, text in ordered]
@@ -261,11 +264,11 @@ def _read_rows(source: RowSource, reader: RowReader, options: ShortcutOptions, p
             f"'{next(iter(numbers))}': give rows with at least two labels.{f' {sentences}' if remarks.left_out else ''}"
         )
     labels = tuple(sorted(numbers))
-    rank = np.array([labels.index(name) for name in numbers])
+    rank = np.array([labels.index(name) for name in numbers], np.uint8)
     return _UsableRows(
         labels,
         rank[np.frombuffer(label, np.uint8)],
-        np.frombuffer(fold, np.uint8).astype(np.int64),
+        np.frombuffer(fold, np.uint8),
         np.frombuffer(hashes, np.uint64),
         sample.texts(rank),
         held_out.texts(rank),
@@ -285,7 +288,7 @@ class _Vocabulary(dict[str, int]):
 
 
 def _count_words(
-    source: RowSource, reader: RowReader, cells: IntArray, folder: CheckedFolder | None, progress: bool | None
+    source: RowSource, reader: RowReader, cells: NDArray[np.int16], folder: CheckedFolder | None, progress: bool | None
 ) -> tuple[_Vocabulary, list[Iterator[CountRows]]]:
     """All words with their numbers, and a table (word, cell) of each piece."""
     vocabulary = _Vocabulary()
@@ -324,7 +327,7 @@ def _shown(texts: Iterable[str], first: int, show: Callable[[float], None]) -> I
         yield text
 
 
-def _count_piece(texts: Iterable[str], cells: IntArray, vocabulary: _Vocabulary) -> CountRows:
+def _count_piece(texts: Iterable[str], cells: NDArray[np.int16], vocabulary: _Vocabulary) -> CountRows:
     """How many of these texts have each word, by cell."""
     num_cells = int(cells.max()) + 1
     texts, waiting, size = iter(texts), [], 0
