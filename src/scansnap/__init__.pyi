@@ -55,7 +55,7 @@ from .dynamics.update_rules import SGD as SGD
 from .dynamics.update_rules import Adam as Adam
 from .dynamics.update_rules import Update as Update
 from .dynamics.update_rules import UpdateRule as UpdateRule
-from .explorer.explore import explore as explore
+from .explorer.page import explore as explore
 from .figures import plot as plot
 from .figures.catalog import FigureResult as FigureResult
 from .figures.catalog import figure as figure

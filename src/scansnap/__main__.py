@@ -1,10 +1,10 @@
 """The program as the console starts it: `scansnap`, or `python -m scansnap` for launchers that start modules.
 
-Around `main`, which answers signals with a sentence, are two stretches in which nobody does.  While its modules are
-imported there is nothing to say yet, and a signal ends the process in silence.  When its work is done, Python takes
-threads and modules apart, and a signal there could only spoil the end: it is ignored.
+`main` answers signals with a sentence.  Before it, while modules are imported, a signal ends the process silently.
+After it, while Python shuts down, signals are ignored.
 
-What the output cannot show is written out, and what it would not take is not tried again.
+Characters that the output cannot encode are written as escapes, and output that a closed pipe or a full disk did not
+take is dropped.
 
 The garbage collector inspects all objects whenever their number has grown by a quarter.  Those of imported modules stay
 anyway, and inspecting them took a tenth of the time of a short command.
@@ -26,7 +26,7 @@ def run() -> None:
     """Run `main`, and let no signal show a traceback before or after it."""
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, FULL_COLLECTION)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell lets what it starts with & ignore it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell makes background jobs ignore it
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from scansnap.cli.app import main
 
@@ -41,8 +41,8 @@ def run() -> None:
 
 
 def _drop_unprinted() -> None:
-    """Drop what a full disk or a closed pipe would not take: Python would complain of it at its end."""
-    if sys.stdout is None:  # it was closed before the start
+    """Drop output that a full disk or a closed pipe did not take: Python would report an error at exit."""
+    if sys.stdout is None:  # closed by the parent process
         return
     try:
         sys.stdout.flush()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import scansnap as ss
-from scansnap.explorer.explore import SCRIPT
+from scansnap.explorer.page import SCRIPT
 
 NOTEBOOK = """<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}"><body><script type="module">
 const traits = {traits};

@@ -118,9 +118,9 @@ def test_the_widget_holds_the_page() -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from scansnap.explorer import explore
+    from scansnap.explorer import page
 
-    explore._widget.cache_clear()
+    page._widget.cache_clear()
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(ss.ScanSnapError, match=r"install scansnap\[notebook\]"):
         ss.explore()

@@ -224,6 +224,8 @@ def result_calls(folder: Path) -> dict[str, Call]:
         "metrics.sparsity": call(metrics.sparsity, attention=[0.5, 0.5]),
         "metrics.rate_of_change": call(metrics.rate_of_change, attention=np.ones((2, 3)), times=[0, 1]),
         "phase_diagram": call(ss.phase_diagram, result=grid, x="lr_y", y="lr_z", color="loss"),
+        "figure": call(ss.figure, name="8"),
+        "reproduce": call(ss.reproduce, folder=folder / "page", figures=[], claims=["lemma_6"], progress=False),
         "load": call(ss.load, path=store),
         "check_store": call(ss.check_store, path=store),
         "save": call(ss.save, dataset=result, path=folder / "saved.zarr", overwrite=True),
@@ -318,5 +320,5 @@ def stop_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduced_dynamics, "MOST_EVALUATIONS", 2000)
     monkeypatch.setattr(sweep, "physical_memory", lambda: 2**24)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for whole in ("scansnap.report.reproduce.reproduce", "scansnap.monitor.demo.train_demo"):
-        monkeypatch.setattr(whole, _never)
+    for whole in ("report.reproduce.reproduce", "report.reproduce.verify", "monitor.demo.train_demo"):
+        monkeypatch.setattr(f"scansnap.{whole}", _never)

@@ -51,6 +51,7 @@ HOLDERS = {
     "Draw",
     "Experiment",
     "FigureRecipe",
+    "FigureResult",
     "Finding",
     "HeadHistory",
     "HeadVerdict",

@@ -91,6 +91,17 @@ def test_a_user_s_figure_is_made_like_one_of_the_package(tmp_path) -> None:
     assert recipe.trends(dataset)[0].holds
 
 
+def test_a_figure_from_python() -> None:
+    result = ss.figure("fig_9")
+    assert result.recipe is catalog.recipe("9")
+    assert result.trends == result.recipe.trends(result.dataset)
+    assert result.picture.get_suptitle().startswith("Figure 9")
+    own = ss.figure(catalog.recipe_from(OWN, "own"), num_seeds=3)
+    assert own.dataset.sizes["seed"] == 3
+    with pytest.raises(ss.InputError, match="figure 9 does not use num_seeds: leave it out"):
+        ss.figure("9", num_seeds=3)
+
+
 def test_refusals(tmp_path) -> None:
     with pytest.raises(ss.InputError, match="unknown figure '99': "):
         catalog.recipe("99")

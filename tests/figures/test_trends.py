@@ -100,7 +100,7 @@ CASES: list[tuple[str, dict[str, Change], list[str]]] = [
     ("9", {"growth_bound": flip(1)}, [LARGER.format(form) for form in ("published", "exact")]),
     ("9", {"at_snap": spread_rate}, [SAME.format(form) for form in ("published", "exact")]),
     ("layers", {"lost": negate, "moment": negate, "leads": fill(0)}, [COMMON_LOSE, FAVORS]),
-    ("normalization", {"apart": fill(0.1)}, ["What LayerNorm changes falls like 1/M."]),
+    ("normalization", {"difference": fill(0.1)}, ["What LayerNorm changes falls like 1/M."]),
     (
         "optimizers",
         {"winner": lambda values: np.broadcast_to(np.arange(6), values.shape)},

@@ -31,12 +31,12 @@ def with_flags(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def run(**words: Any) -> None:
-            command(**words)
+        def run(**kwargs: Any) -> None:
+            command(**kwargs)
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
         first = [p for p in own if p.name in ("preset", "config", "classes", "text")]
-        stated = [
+        derived = [
             _parameter(
                 cls,
                 name,
@@ -48,7 +48,7 @@ def with_flags(
             for name, option in options_of(cls).items()
             if name not in leave_out
         ]
-        ordered = [*first, *stated, *(p for p in own if p not in first)]
+        ordered = [*first, *derived, *(p for p in own if p not in first)]
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -73,8 +73,10 @@ def _parameter(cls: type[Options], name: str, option: Option, *, several: bool, 
         show_default=False,
         rich_help_panel=_panel(cls, name),
     )
-    kind = bool | None if is_switch else str | None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, declared])
+    value_type = bool | None if is_switch else str | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, declared]
+    )
 
 
 def _default(cls: type[Options], name: str, option: Option, variants: Mapping[str, type[Options]]) -> str:
@@ -97,10 +99,11 @@ def _default(cls: type[Options], name: str, option: Option, variants: Mapping[st
 
 
 def _metavar(option: Option, *, several: bool) -> str:
-    kind = option.type.inner if isinstance(option.type, OptionalType) else option.type
-    words = {IntegerType: "<int>", NumberType: "<float>", FlagType: "yes|no"}
-    word = "|".join(kind.names) if isinstance(kind, ChoiceType) else words.get(type(kind), "<str>")
-    return f"{word}{option.separator}..." if several and option.separator else word
+    """The form of a value in help, as `<int>,...`."""
+    expected = option.type.inner if isinstance(option.type, OptionalType) else option.type
+    forms = {IntegerType: "<int>", NumberType: "<float>", FlagType: "yes|no"}
+    form = "|".join(expected.names) if isinstance(expected, ChoiceType) else forms.get(type(expected), "<str>")
+    return f"{form}{option.separator}..." if several and option.separator else form
 
 
 def _panel(cls: type[Options], name: str) -> str:
@@ -111,7 +114,7 @@ def _panel(cls: type[Options], name: str) -> str:
 
 def read_flags(flags: Mapping[str, Flag], *classes: type[Options], several: bool = False) -> dict[str, Any]:
     """The options set by flags, not yet checked."""
-    words: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for cls in classes:
         for name, option in options_of(cls).items():
             value = flags.get(name)
@@ -119,10 +122,10 @@ def read_flags(flags: Mapping[str, Flag], *classes: type[Options], several: bool
                 continue
             flag = "--" + name.replace("_", "-")
             if isinstance(value, bool):
-                words[name] = value
+                given[name] = value
             elif several and option.axis and option.separator:
                 values = [option.type.read(flag, part.strip()) for part in value.split(option.separator)]
-                words[name] = values[0] if len(values) == 1 else values
+                given[name] = values[0] if len(values) == 1 else values
             else:
-                words[name] = option.type.read(flag, value.strip())
-    return words
+                given[name] = option.type.read(flag, value.strip())
+    return given

@@ -1,1 +1,1 @@
-"""The explorer: a page that trains while one watches.  `web/` holds its sources, and builds `explorer.html`."""
+"""The explorer: a page that trains while you watch.  `web/` holds its sources, and builds `explorer.html`."""

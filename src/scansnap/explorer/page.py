@@ -1,4 +1,4 @@
-"""The explorer's page with an experiment in it.
+"""The explorer's page with an experiment in it, as a file or as a widget in a notebook.
 
 The page keeps its whole state in its address, after #, under the library's own names:
 
@@ -14,8 +14,9 @@ import html
 import json
 import math
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 from scansnap.data.classes_file import classes_to_mapping
@@ -23,8 +24,10 @@ from scansnap.data.named_classes import as_source
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import TrainOptions
-from scansnap.runtime.errors import InputError, short_repr
+from scansnap.runtime.errors import InputError, ScanSnapError, short_repr
+from scansnap.validation import checks
 from scansnap.validation.options import from_names, options_of
+from scansnap.validation.validate import validated
 
 PAGE = Path(__file__).with_name("explorer.html")
 
@@ -44,14 +47,96 @@ OPTIONS = (
 )
 """The options of `train` that the explorer has."""
 
-UNSEEN = ("record", "record_every", "dtype", "device")
-"""Options that change no number of a run but its rounding: the page records what it shows, in float64."""
+IGNORED = ("record", "record_every", "dtype", "device")
+"""Options that affect rounding only: the page records what it shows, in float64."""
 
 NAMES = ("syn-small", "syn-medium-1", "syn-medium-3", "syn-medium-5", "syn-medium-10", "single-common")
 """The classes that the page knows by name."""
 
 USUAL = {"lr_y": 1.0, "lr_z": 1.0, "steps": 100}
 """What the page begins with where `train` has no default."""
+
+
+SCRIPT = """
+export default {
+  render({ model, el }) {
+    const frame = document.createElement("iframe");
+    frame.title = "scansnap explorer";
+    frame.style = `width: 100%; height: ${model.get("height")}px; border: 0;`;
+    frame.srcdoc = model.get("page");
+    const hear = ({ source, data }) => {
+      if (source !== frame.contentWindow || typeof data?.scansnapAddress !== "string") return;
+      model.set("address", data.scansnapAddress);
+      model.save_changes();
+    };
+    window.addEventListener("message", hear);
+    el.append(frame);
+    return () => window.removeEventListener("message", hear);
+  },
+};
+"""
+
+
+class Explorer(Protocol):
+    """The explorer in a notebook."""
+
+    address: str  # where the controls are, as after # in the page's own address
+    height: int  # in pixels
+
+
+@validated
+def explore(
+    classes: DataSource | str = "syn-small",
+    options: TrainOptions | None = None,
+    /,
+    *,
+    height: int = 900,
+    **kwargs: object,
+) -> Explorer:
+    """Show the explorer in a notebook (Jupyter, marimo, or any that shows anywidget): the page of `scansnap explore`.
+
+    Parameters
+    ----------
+    classes : SequenceClasses or a name
+        What to learn from; also the path of a classes file.
+    options : TrainOptions, or options of `train` by name
+        Where the controls begin.
+    height : int
+        In pixels.
+
+    Examples
+    --------
+    >>> widget = ss.explore("syn-small", lr_y=2)
+    >>> widget.address
+    '#classes=syn-small&lr_y=2'
+    """
+    if options is not None and kwargs:
+        raise InputError(f"{', '.join(kwargs)} is given beside options: change the options with dataclasses.replace.")
+    address = address_of(classes, kwargs if options is None else options)
+    checks.integer("height", height, least=200, most=10_000)
+    return _widget()(page=page_of(address, "embedded"), address=address, height=height)
+
+
+@cache
+def _widget() -> Any:
+    """The class of the widget, which needs a package that is not always there."""
+    try:
+        import anywidget
+        import traitlets
+    except ImportError:
+        raise ScanSnapError(
+            "explore needs anywidget: install scansnap[notebook], or use the command scansnap explore."
+        ) from None
+
+    class ExplorerWidget(anywidget.AnyWidget):
+        """An `Explorer`."""
+
+        _esm = SCRIPT
+        page = traitlets.Unicode().tag(sync=True)
+        address = traitlets.Unicode().tag(sync=True)
+        height = traitlets.Int().tag(sync=True)
+
+    return ExplorerWidget
 
 
 def page_of(address: str, view: Literal["", "embedded"] = "") -> str:
@@ -64,12 +149,12 @@ def page_of(address: str, view: Literal["", "embedded"] = "") -> str:
 
 
 def address_of(classes: DataSource | str, options: TrainOptions | Mapping[str, Any]) -> str:
-    """The address of an experiment; options that are not given are the page's."""
+    """The address of an experiment; options that are not given are those of the page."""
     named = isinstance(classes, str) and classes in NAMES
-    words = {"classes": classes if named else _written(_shown(as_source(classes)))}
+    fields = {"classes": classes if named else _written(_shown(as_source(classes)))}
     for name, value in _checked(options).items():
-        words[name] = _word(value)
-    return "#" + "&".join(f"{name}={quote(str(word), safe=',:')}" for name, word in words.items())
+        fields[name] = _text(value)
+    return "#" + "&".join(f"{name}={quote(str(word), safe=',:')}" for name, word in fields.items())
 
 
 def _shown(source: DataSource) -> SequenceClasses:
@@ -100,7 +185,7 @@ def _checked(options: TrainOptions | Mapping[str, Any]) -> dict[str, Any]:
         every, stated = from_names(TrainOptions, {**USUAL, **options}), set(options)
     usual = from_names(TrainOptions, USUAL)
     for name in options_of(TrainOptions):
-        if name not in OPTIONS and name not in UNSEEN and getattr(every, name) != getattr(usual, name):
+        if name not in OPTIONS and name not in IGNORED and getattr(every, name) != getattr(usual, name):
             raise InputError(f"{name} is given, which the explorer has not: it has {', '.join(OPTIONS)}.")
     values = {name: _single(name, getattr(every, name)) for name in OPTIONS if name in stated}
     return {name: value for name, value in values.items() if (name, value) != ("momentum", None)}
@@ -115,7 +200,7 @@ def _single(name: str, value: Any) -> str | float | None:
     return value
 
 
-def _word(value: str | float | bool | None) -> str:
+def _text(value: str | float | bool | None) -> str:
     """A value as the command line writes it."""
     if value is None:
         return "none"

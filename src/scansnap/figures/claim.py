@@ -1,7 +1,7 @@
 """The picture of a claim: what it predicts, and what exact dynamics give.
 
-Most claims have lines over an axis.  Where two lie upon each other, a panel below shows by how much they differ.  For
-the others the picture shows how far each comparison is from failing.
+Most claims have lines over an axis.  Where two overlap, a panel below shows their relative difference.  For the others
+the picture shows how far each comparison is from failing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_USED = 1e12
 """The largest ratio of a deviation to the allowed one that is drawn to scale; where none is allowed it is infinite."""
 
 CLOSE = 0.01
-"""Lines nearer to each other than this share of the axis cannot be told apart."""
+"""Two lines whose distance is at most this share of the axis look like one."""
 
 ROUNDING = 1e-12
 
@@ -58,7 +58,7 @@ def _lines(curve: Curve) -> xr.Dataset:
 
 
 def _differences(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
-    """The relative difference of each line from the first that it cannot be told from; NaN where there is none."""
+    """The relative difference of each line from the first line that it overlaps; NaN where it overlaps none."""
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = np.where(values > 0, np.log(values), np.nan) if log else values
     span = np.nanmax(drawn) - np.nanmin(drawn) if np.isfinite(drawn).any() else 0.0
@@ -68,9 +68,9 @@ def _differences(values: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
             both = np.isfinite(drawn[i]) & np.isfinite(drawn[j])
             if both.any() and np.abs(drawn[i] - drawn[j])[both].max() <= CLOSE * span:
                 size = np.maximum(np.abs(values[i]), np.abs(values[j]))
-                apart = np.abs(values[i] - values[j])
+                difference = np.abs(values[i] - values[j])
                 counts = size > ROUNDING * size[both].max()  # beside a zero every difference is large
-                differences[i] = np.divide(apart, size, out=np.zeros_like(size), where=counts)
+                differences[i] = np.divide(difference, size, out=np.zeros_like(size), where=counts)
                 break
     return differences
 
@@ -153,7 +153,7 @@ def _draw_lines(axes: Axes, dataset: xr.Dataset) -> None:
 
 
 def _draw_differences(axes: Axes, dataset: xr.Dataset) -> None:
-    """By how much lines that lie upon each other differ, each in its own color."""
+    """The relative difference between overlapping lines, each in its own color."""
     for i, difference in enumerate(dataset["difference"].values):
         if np.isfinite(difference).any():
             shown = np.where(difference > 0, difference, np.nan)
@@ -167,7 +167,7 @@ def _draw_differences(axes: Axes, dataset: xr.Dataset) -> None:
         low = int(np.floor(exponents.min()))
         axes.set_ylim(10.0**low, 10.0 ** max(low + 1, int(np.ceil(exponents.max()))))
         axes.yaxis.set_minor_formatter("")
-    label(axes, y="relative\ndifference", title="by how much lines that lie upon each other differ, in their colors")
+    label(axes, y="relative\ndifference", title="relative difference between overlapping lines")
 
 
 def _draw_comparisons(axes: Axes, dataset: xr.Dataset) -> None:

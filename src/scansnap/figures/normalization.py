@@ -34,7 +34,7 @@ GAIN = 0.1
 
 
 def prepare(*, num_seeds: int = 40) -> xr.Dataset:
-    """`entropy` and `common` (normalization, seed, step), `apart` (vocab_size), and `learned` (rarer, member)."""
+    """`entropy` and `common` (normalization, seed, step), `difference` (vocab_size), and `learned` (rarer, member)."""
     num_seeds = enough_seeds(num_seeds)
     runs = sweep_setting(
         syn_small(), SETTING, normalization=NORMALIZATIONS, seeds=range(num_seeds), record=("entropy", "attention")
@@ -44,7 +44,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
         {
             "entropy": runs["entropy"].mean("class").assign_attrs(units="nats"),
             "common": common.assign_attrs(units="1"),
-            "apart": ("vocab_size", [_apart(size) for size in SIZES], {"units": "1"}),
+            "difference": ("vocab_size", [_difference(size) for size in SIZES], {"units": "1"}),
             "learned": (("rarer", "member"), np.array([_learned(p) for p in RARER]), {"units": "steps"}),
         },
         coords={"vocab_size": list(SIZES), "rarer": list(RARER), "member": ["rarer class", "other class"]},
@@ -53,7 +53,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
     return attach_options(dataset, read_options(runs))
 
 
-def _apart(vocab_size: int) -> float:
+def _difference(vocab_size: int) -> float:
     """The largest difference of Z after 1,000 steps between the two normalizations, relative to the largest entry."""
     classes = synthetic(num_query=2, next_per_query=1, vocab_size=vocab_size)
     z = [
@@ -99,9 +99,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     left.set_ylim(0, 0.7)
     label(left, x="updates", y="attention on common tokens (share)", title="Syn-Small, M = 34")
     legend(left, loc="lower left")
-    sizes, apart = dataset["vocab_size"].values, dataset["apart"].values
-    middle.loglog(sizes, apart, marker="o", **line(0), label="measured")
-    middle.loglog(sizes, apart[-1] * sizes[-1] / sizes, **line(1), label="in proportion to 1/M")
+    sizes, difference = dataset["vocab_size"].values, dataset["difference"].values
+    middle.loglog(sizes, difference, marker="o", **line(0), label="measured")
+    middle.loglog(sizes, difference[-1] * sizes[-1] / sizes, **line(1), label="in proportion to 1/M")
     label(middle, x="vocabulary M (tokens)", y="|z, layer less l2| / |z|, largest", title="population, 1,000 steps")
     legend(middle)
     probs = np.stack([dataset["rarer"].values, 1 - dataset["rarer"].values], 1)
@@ -123,7 +123,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     """What LayerNorm changes at M = 34, how the change vanishes with M, and the clocks of classes."""
     common, entropy = dataset["common"], dataset["entropy"]
     last = common.isel(step=-1)
-    slope = stats.linregress(np.log(dataset["vocab_size"].values[2:]), np.log(dataset["apart"].values[2:])).slope
+    slope = stats.linregress(np.log(dataset["vocab_size"].values[2:]), np.log(dataset["difference"].values[2:])).slope
     rarer, learned = dataset["rarer"].values, dataset["learned"].sel(member="rarer class").values
     clock = stats.linregress(np.log(rarer), np.log(learned)).slope
     lead = dataset["learned"].sel(member="other class").values / learned
