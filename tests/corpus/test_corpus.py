@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tracemalloc
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -82,25 +79,6 @@ def test_changed_text_and_other_settings_are_read_again(pets: Path, fills: list[
     assert first.words(first.train)[2] == "sat"
 
 
-def test_a_truncated_entry_is_read_again(pets: Path, cache: Path, fills: list[str]) -> None:
-    first = ss.read_corpus(pets)
-    file = cache / "corpora" / first.fingerprint / "train.bin"
-    content = file.read_bytes()
-    file.unlink()
-    file.write_bytes(content[:-4])
-    assert ss.read_corpus(pets).train.tolist() == first.train.tolist()
-    assert file.read_bytes() == content
-    assert len(fills) == 2
-
-
-def test_several_processes_at_once(pets: Path, cache: Path) -> None:
-    code = f"import scansnap; print(scansnap.read_corpus({str(pets)!r}).train.tolist())"
-    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = {process.communicate(timeout=60)[0] for process in running}
-    assert answers == {"[2, 3, 1, 0, 0, 2, 4, 1, 0]\n"}
-    assert len(list((cache / "corpora").iterdir())) == 1
-
-
 def test_hugging_face_tokens(pets: Path, tmp_path: Path, fills: list[str]) -> None:
     tokenizer = hugging_face.Tokenizer(hugging_face.models.WordLevel({"sat": 0, "the": 1, "?": 2}, unk_token="?"))
     tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.Whitespace()
@@ -139,23 +117,6 @@ def test_a_tokenizer_that_finds_nothing_is_refused(pets: Path, tmp_path: Path, c
     with pytest.raises(ss.InputError, match="'nothing' finds no tokens in the train text of pets"):
         ss.read_corpus(pets, tokenizer=tmp_path / "nothing.json")
     assert not [path for path in (cache / "corpora").rglob("*") if path.is_file() and path.name[0] != "."]
-
-
-def test_progress_reaches_the_end(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bars, shown = [], []
-
-    @contextmanager
-    def progress_bar(*args):
-        bars.append(args)
-        yield shown.append
-
-    monkeypatch.setattr(module, "progress_bar", progress_bar)
-    (pets / "train.txt").write_text("é 漢\n" * 100)
-    ss.read_corpus(pets, progress=False)
-    total = 2 * 700 + len("the zebra sat\n")  # the training text is read twice, first to count words
-    assert bars == [("reading pets", total, False)]
-    assert shown == sorted(shown)
-    assert shown[-1] == total
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sys
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -212,22 +211,3 @@ def test_a_folder_with_the_name_of_a_text_is_found_by_its_path(tmp_path: Path, m
     write(tmp_path / "example", train="local\n", valid="too\n")
     assert splits_of("./example") == splits_of(Path("example")) == {"train": "local\n", "valid": "too\n"}
     assert len(splits_of("example")) == 3
-
-
-@pytest.mark.parametrize("line_end", ["\n", " "], ids=["lines", "one enormous line"])
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, line_end: str) -> None:
-    block = "".join(f"w{i % 97} " + line_end * (i % 500 == 0) for i in range(25_000))
-    path = tmp_path / "large.txt"
-    with path.open("w") as file:
-        for _ in range(50_000_000 // len(block)):
-            file.write(block)
-    tracemalloc.start()
-    try:
-        found = find_text(path)
-        words = sum(piece.count(" ") for split in found.splits for piece in found.pieces(split))
-        found.digest()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert words >= 25_000 * (50_000_000 // len(block))
-    assert peak < 10_000_000

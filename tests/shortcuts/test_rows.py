@@ -175,7 +175,7 @@ def test_a_compressed_file_that_breaks_off(tmp_path: Path) -> None:
         ("rows.csv", "txt,label\nx,a\n", "unknown column of .*'text': did you mean 'txt'"),
         ("rows.json", '[{"text": "x"}]', "one list of objects: give JSON lines"),
         ("rows.parquet", "no", r"cannot read .*rows\.parquet as Parquet"),
-        ("rows.doc", "text", "of no kind that can be read"),
+        ("rows.doc", "text", "has a format that cannot be read"),
         ("rows.csv.gz", "not compressed", "cannot be decompressed"),
     ],
 )

@@ -30,7 +30,7 @@ from scansnap.validation.checks import integer
 
 LITTLE = 0.05
 LEAST, LEAST_SHARE = 10, 0.02
-"""How often a token must precede the query to be shown: so often, and so often for each occurrence of the query."""
+"""A token is shown that precedes the query this many times, and this many times per occurrence of the query."""
 
 LARGE = 1e3
 """Beyond this mean E[log(1 + X)] of a Poisson variable is log λ + 1/(2λ) to six digits."""
@@ -90,7 +90,7 @@ class Evidence:
     common: list[ContextToken]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The evidence as a dictionary for JSON."""
         return asdict(self)
 
 
@@ -164,7 +164,7 @@ def evidence(counts: Counts, query: str | int, *, top: int = 10, least: int | No
 
 
 def chance_distinctness(next_probs: NDArray[np.float64], occurrences: NDArray[np.int64]) -> NDArray[np.float64]:
-    """E[D] of tokens that occur so often and say nothing about the next token."""
+    """E[D] of tokens with these numbers of occurrences that say nothing about the next token."""
     if not len(occurrences):
         return np.empty(0)
     probs = next_probs[next_probs > 0]

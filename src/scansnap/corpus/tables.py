@@ -161,7 +161,7 @@ def _schema(table: Table) -> pa.Schema:
     import pyarrow as pa
 
     types = {name: pa.int64() if name == "count" else pa.int32() for name in table.names}
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
+    return pa.schema([pa.field(name, column_type, nullable=False) for name, column_type in types.items()])
 
 
 def _to_arrow(rows: CountRows, table: Table) -> pa.Table:

@@ -56,7 +56,7 @@ FOREIGN = {
     b"PK\x03": ("compressed, or a document of an office program", "unpack it, or save it as plain text"),
     **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("text in UTF-16", "save it in UTF-8 (iconv -f utf-16 -t utf-8)")),
 }
-"""What files of other kinds begin with, what they are, and what to do."""
+"""The first bytes of files in other formats, what these are, and what to do."""
 
 SPACES = b" \t\n\r\v\f"
 
@@ -149,7 +149,7 @@ def _fetch_wikitext(name: str, folder: Path) -> None:
         ) from None
     try:
         content = load_dataset(WIKITEXT_REPOSITORY, WIKITEXT[name])
-    except Exception as error:  # of many kinds: no network, no such dataset, no space
+    except Exception as error:  # of many types: no network, no such dataset, no space
         raise InputError(f"{name} cannot be downloaded ({brief(error)}): give the path of a folder with it.") from None
     for split, name_here in WIKITEXT_SPLITS.items():
         with (folder / f"{name_here}.txt").open("w", encoding="utf-8", newline="\n") as file:
@@ -193,9 +193,9 @@ def _whole_file(path: Path) -> Section:
     try:
         with path.open("rb") as file:
             first = file.read(len(BYTE_ORDER_MARK))
-            for mark, (kind, remedy) in FOREIGN.items():
+            for mark, (what, remedy) in FOREIGN.items():
                 if first.startswith(mark):
-                    raise InputError(f"{path} is {kind}, not text in UTF-8: {remedy}.")
+                    raise InputError(f"{path} is {what}, not text in UTF-8: {remedy}.")
             return Section(path, len(first) if first == BYTE_ORDER_MARK else 0, file.seek(0, 2))
     except OSError as error:
         raise _unreadable(path, error) from None

@@ -5,7 +5,7 @@ its words; *prose* splits signs off.  A word is then a run of letters, digits an
 any other sign that is not white space is a word by itself.  So "Good," is good and a comma, with the quotation marks
 around them.
 
-A tokenizer is saved as plain files in a folder: its kind and name in `tokenizer_info.json`, and its vocabulary in
+A tokenizer is saved as plain files in a folder: its type and name in `tokenizer_info.json`, and its vocabulary in
 `words.txt` (one word per line, in order of ids) or in Hugging Face's own `tokenizer.json`.
 """
 
@@ -69,7 +69,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _write(self, folder: Path) -> str:
-        """Write the vocabulary and return the kind of tokenizer."""
+        """Write the vocabulary and return the type of tokenizer."""
 
     @final
     def encode(self, text: str | Iterable[str]) -> NDArray[np.int32]:
@@ -82,8 +82,8 @@ class Tokenizer(ABC):
         """Write the tokenizer to a folder, from which `load_tokenizer` reads it."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        kind = self._write(folder)
-        description = {"format": FORMAT, "kind": kind, "name": self.name, "fingerprint": self.fingerprint}
+        tokenizer_type = self._write(folder)
+        description = {"format": FORMAT, "kind": tokenizer_type, "name": self.name, "fingerprint": self.fingerprint}
         (folder / INFO).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
 
@@ -168,7 +168,7 @@ class HuggingFaceTokenizer(Tokenizer):
             if file.is_file():
                 return cls(Fast.from_file(str(file)), path.name if path.is_dir() else path.stem)
             return cls(Fast.from_pretrained(str(source)), str(source))
-        except Exception as error:  # the package raises plain Exceptions, and the hub many kinds
+        except Exception as error:  # the package raises plain Exceptions, and the hub many types
             raise InputError(f"cannot load the tokenizer '{source}' ({brief(error)}): {allowed}.") from None
 
     @property

@@ -212,11 +212,11 @@ class Trained:
     logits: FloatArray  # (S,) z in the end, with the prior
     columns: FloatArray  # (S, K + 1) Y's columns of the labels and of a word
 
-    def outcome(self, name: str, num_texts: int, held_out: Texts, kinds: dict[str, NDArray[np.bool_]]) -> Outcome:
+    def outcome(self, name: str, num_texts: int, held_out: Texts, groups: dict[str, NDArray[np.bool_]]) -> Outcome:
         """What it does on held-out texts."""
         loss, accuracy = held_out.measure(self.logits, self.columns, len(self.logits))
         attention = held_out.attention(self.logits).mean(axis=0)
-        on = {kind: float(attention[chosen].sum()) for kind, chosen in kinds.items()}
+        on = {group: float(attention[chosen].sum()) for group, chosen in groups.items()}
         error = math.sqrt(accuracy * (1 - accuracy) / len(held_out))
         return Outcome(name, num_texts, loss, accuracy, error, on["shortcut"], on["unproven"])
 
@@ -305,13 +305,13 @@ def attend(counts: LabelCounts, judged: Judged, options: ShortcutOptions, progre
         return None
     place = {int(word): i for i, word in enumerate(chosen)}
     is_shortcut = dict(zip(judged.word.tolist(), judged.is_shortcut.tolist(), strict=True))
-    kinds = {
-        kind: np.array([is_shortcut.get(int(i)) is wanted for i in chosen])
-        for kind, wanted in (("shortcut", True), ("unproven", False))
+    groups = {
+        group: np.array([is_shortcut.get(int(i)) is wanted for i in chosen])
+        for group, wanted in (("shortcut", True), ("unproven", False))
     }
     settings: list[tuple[str, int, str | None]] = [("as it is", len(texts), None)]
     settings += [
-        (f"a prior of {options.prior:g} on {kind} words", len(texts), kind) for kind in kinds if kinds[kind].any()
+        (f"a prior of {options.prior:g} on {group} words", len(texts), group) for group in groups if groups[group].any()
     ]
     settings += [
         (f"{name} of the texts", max(1, len(texts) // part), None) for name, part in (("half", 2), ("a quarter", 4))
@@ -320,11 +320,11 @@ def attend(counts: LabelCounts, judged: Judged, options: ShortcutOptions, progre
         show(0, "(endless texts)")
         population = population_course(words, options)
         runs = []
-        for i, (name, size, kind) in enumerate(settings):
+        for i, (name, size, group) in enumerate(settings):
             show(i + 1, f"({name})")
-            prior = None if kind is None else options.prior * kinds[kind]
+            prior = None if group is None else options.prior * groups[group]
             trained = train_on(words, texts[slice(size)], options, options.seed, prior)
-            runs.append((trained, trained.outcome(name, size, held_out, kinds)))
+            runs.append((trained, trained.outcome(name, size, held_out, groups)))
     trained = runs[0][0]
     return Attention(
         place=place,

@@ -30,7 +30,7 @@ class EvidenceOptions(Options):
             most=0.5,
         ),
     )
-    least: int = field(default=5, metadata=option("In how many texts a word must be to be looked at.", least=2))
+    least: int = field(default=5, metadata=option("In how many texts a word must be to be tested.", least=2))
     seed: int = field(default=0, metadata=option("Seed of the split, the shuffle and the resampling.", least=0))
 
 

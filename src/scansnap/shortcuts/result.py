@@ -148,7 +148,7 @@ class Shortcuts:
     num_words: int
     """Different words."""
     num_tested: int
-    """Those in enough texts to be looked at."""
+    """Those in enough texts to be tested."""
     num_tests: int
     """Pairs of word and label that could be beyond chance: what p is corrected for."""
     control: Control
@@ -166,7 +166,7 @@ class Shortcuts:
     chance_share: dict[int, float]
     """By number of rows: the share of a text's words that look distinct by chance alone (`theory.spurious_share`)."""
     options: ShortcutOptions
-    """How they were looked for."""
+    """The options of the call."""
 
     @property
     def num_rows(self) -> int:
@@ -184,7 +184,7 @@ class Shortcuts:
         return tuple(finding for finding in self.findings if finding.verdict == "unproven")
 
     def plain(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The result as a dictionary for JSON."""
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         more = {"remarks": self.remarks.plain(), "num_rows": self.num_rows, "options": self.options.to_dict()}
         return _plain({**content, **more})
@@ -192,15 +192,15 @@ class Shortcuts:
     def write_table(self, path: str | Path) -> None:
         """Write the findings as CSV, Parquet or JSON."""
         path = Path(path)
-        kind = path.suffix.lower()
+        suffix = path.suffix.lower()
         check_table(path)
         rows = [{**_plain(finding), "reasons": " ".join(finding.reasons)} for finding in self.findings]
         names = [field.name for field in fields(Finding)]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if kind == ".json":
+            if suffix == ".json":
                 path.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-            elif kind == ".csv":
+            elif suffix == ".csv":
                 with path.open("w", newline="", encoding="utf-8") as file:
                     table = csv.DictWriter(file, names)
                     table.writeheader()
@@ -237,7 +237,7 @@ def _write_parquet(path: Path, rows: list[dict[str, Any]], names: list[str]) -> 
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON holds it: no numbers that are none."""
+    """The value with NaN and infinity replaced by null, for JSON."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

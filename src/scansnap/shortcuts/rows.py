@@ -101,8 +101,8 @@ class Remarks:
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         remarks = {
-            kind: {reason: {"rows": places.count, "first": places.first} for reason, places in remarks.items()}
-            for kind, remarks in (("left_out", self.left_out), ("noted", self.noted))
+            name: {reason: {"rows": places.count, "first": places.first} for reason, places in remarks.items()}
+            for name, remarks in (("left_out", self.left_out), ("noted", self.noted))
         }
         return {**remarks, "unit": self.unit}
 
@@ -242,16 +242,16 @@ def open_rows(
     if split is not None:
         raise InputError(f"split is '{split}' but {path} is a file, which has no splits: leave it out.")
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    kind = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
-    if kind in PARQUET:
+    suffix = suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
+    if suffix in PARQUET:
         return ParquetRows(path, columns)
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty: give a file with rows of text and label.")
-    if kind in JSON_LINES:
+    if suffix in JSON_LINES:
         return JsonRows(path, encoding)
-    if kind in CSV:
+    if suffix in CSV:
         return CsvRows(path, columns, encoding)
-    raise InputError(f"{path} is of no kind that can be read: give {FORMATS}.")
+    raise InputError(f"{path} has a format that cannot be read: give {FORMATS}.")
 
 
 class FileRows(RowSource):
@@ -421,7 +421,7 @@ class ParquetRows(RowSource):
         self.name = path.name
         try:
             self._file = parquet.ParquetFile(path)
-        except Exception as error:  # pyarrow raises many kinds
+        except Exception as error:  # pyarrow raises many types
             raise InputError(f"cannot read {path} as Parquet ({brief(error)}): give {FORMATS}.") from None
         state = path.stat()
         self.fingerprint = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
@@ -479,17 +479,17 @@ def check_columns(where: object, names: list[str], columns: tuple[str, str]) -> 
 
 
 def _in_memory(source: Any, columns: tuple[str, str], split: str | None) -> RowSource:
-    kind = type(source).__name__
+    name = type(source).__name__
     if isinstance(source, Mapping):  # a DatasetDict
-        source = _choose_split(source, split, kind)
+        source = _choose_split(source, split, name)
     elif split is not None:
         raise InputError(f"split is '{split}' but the rows have no splits: leave it out.")
     if getattr(source, "column_names", None) or hasattr(source, "columns"):
-        return Columns(source, columns, f"a {kind}", None)
+        return Columns(source, columns, f"a {name}", None)
     if isinstance(source, Iterator | bytes | range | np.ndarray) or not isinstance(source, Iterable):
         why = ", which cannot be read twice" if isinstance(source, Iterator) else ""
-        raise InputError(f"the rows are {kind}{why}: give a list of mappings, a table, or a file ({FORMATS}).")
-    return Mappings(source, f"a {kind}")
+        raise InputError(f"the rows are {name}{why}: give a list of mappings, a table, or a file ({FORMATS}).")
+    return Mappings(source, f"a {name}")
 
 
 def _saved_data_set(folder: Path, columns: tuple[str, str], split: str | None) -> RowSource:
@@ -502,7 +502,7 @@ def _saved_data_set(folder: Path, columns: tuple[str, str], split: str | None) -
         ) from None
     try:
         loaded = datasets.load_from_disk(str(folder))
-    except Exception as error:  # the package raises many kinds
+    except Exception as error:  # the package raises many types
         raise InputError(
             f"cannot read {folder} as a Hugging Face data set ({brief(error)}): give a folder that save_to_disk wrote."
         ) from None
