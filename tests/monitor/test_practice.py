@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import itertools
 import pickle
 import warnings
 from collections import UserDict, namedtuple
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 import scansnap as ss
-from scansnap.monitor import store
 from scansnap.runtime.errors import InputError
 from tests.monitor.small_models import GPT, ByHand, ids
 
@@ -109,16 +107,6 @@ def test_several_watches_follow_one_model() -> None:
     assert same(first.dataset.isel(step=1), watched)
     assert same(second.dataset.isel(step=1), watched, ids(seed=2))
     assert part.seen == ("attn",)
-
-
-def test_steps_that_are_left_out_or_told_again() -> None:
-    """Batches of which several make one step, and loops that tell only some of their steps."""
-    watch = ss.watch(model(), probe=ids(), every=10, errors="raise")
-    looks = []
-    watch.snapshot = lambda: looks.append(watch._step)  # type: ignore[method-assign]
-    for step in (0, 0, 9, 10, 10, 16, 24, 31, 39, 60, 61):
-        watch.step(step)
-    assert looks == [10, 24, 31, 60]
 
 
 Batch = namedtuple("Batch", ["input_ids", "attention_mask"])
@@ -261,12 +249,6 @@ def test_a_model_without_values_is_a_sentence() -> None:
         ss.watch(empty, probe=ids())
 
 
-def test_tokens_without_words_are_a_sentence() -> None:
-    """When the watch is made, not when the dataset is read."""
-    with pytest.raises(ss.InputError, match=r"tokens has no word for the token \d+ \(.* index out of range\)"):
-        ss.watch(model(), probe=ids(), tokens=["a", "b"])
-
-
 def test_a_module_that_holds_its_watch_can_be_copied(tmp_path: Path) -> None:
     watched = model()
     watched.watch = ss.watch(watched, probe=ids(), every=1, store=tmp_path / "a.zarr", errors="raise")
@@ -279,28 +261,6 @@ def test_a_module_that_holds_its_watch_can_be_copied(tmp_path: Path) -> None:
         ss.watch(watched, probe=ids(), store=tmp_path / "a.zarr")
     with pytest.raises(ss.InputError, match="a watch cannot be pickled: keep it outside of the model"):
         pickle.dumps(watched)
-
-
-def test_a_watch_that_was_refused_or_closed_leaves_the_store_to_others(tmp_path: Path) -> None:
-    store = tmp_path / "a.zarr"
-    with pytest.raises(ss.InputError) as refused:  # keeps what was refused alive, as a notebook does
-        ss.watch(model(), probe=(ids(), 1, 2), store=store)
-    with ss.watch(model(), probe=ids(), every=1, store=store) as watch:
-        pass
-    with pytest.raises(ss.InputError, match="the watch is closed"):
-        watch.step()
-    with ss.watch(model(), probe=ids(), every=1, store=store) as watch:
-        watch.step()
-        assert watch.dataset["step"].values.tolist() == [0, 1]
-    assert "cannot be run on the probe" in str(refused.value)
-
-
-def test_a_block_that_is_used_twice_shows_its_projections_twice() -> None:
-    shared = model()
-    shared.blocks[1] = shared.blocks[0]
-    values = ss.watch(shared, probe=ids(), errors="raise").dataset["qk_singular_value"].values[0]
-    assert np.isfinite(values).all()
-    np.testing.assert_array_equal(values[0], values[1])
 
 
 def test_a_function_may_show_other_windows_at_each_look() -> None:
@@ -331,11 +291,6 @@ class Routed(nn.Module):
         return torch.softmax(input=logits, dim=-1)
 
 
-def test_a_softmax_by_name_is_no_obstacle() -> None:
-    watch = ss.watch(Routed(), probe={"input_ids": ids()}, every=1, errors="raise")
-    assert watch.seen == ("gpt.blocks.0.attn", "gpt.blocks.1.attn")
-
-
 def test_ids_that_are_their_own_labels_are_repeated_as_ids() -> None:
     """Labels are shifted; which of the two comes first does not matter."""
     tokens = ids()
@@ -344,23 +299,6 @@ def test_ids_that_are_their_own_labels_are_repeated_as_ids() -> None:
         for probe in ({"labels": tokens, "input_ids": tokens}, {"input_ids": tokens, "labels": tokens.clone()})
     ]
     np.testing.assert_array_equal(*values)
-
-
-def test_an_interrupted_look_leaves_the_store_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = ss.watch(model(), probe=ids(), every=1, store=tmp_path / "looks.zarr")
-    watch.step()
-    append, calls = store._Array.append, itertools.count()
-
-    def interrupted(array: store._Array, values: Any) -> Path:
-        if next(calls) == 3:
-            raise KeyboardInterrupt
-        return append(array, values)
-
-    monkeypatch.setattr(store._Array, "append", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        watch.step()
-    watch.close()
-    assert ss.load(tmp_path / "looks.zarr")["step"].values.tolist() == [0, 1]
 
 
 def test_names_of_what_every_watch_records_are_taken() -> None:

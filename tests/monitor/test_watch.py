@@ -6,7 +6,6 @@ import gc
 import math
 import subprocess
 import sys
-import timeit
 import warnings
 import weakref
 from collections.abc import Callable
@@ -37,22 +36,6 @@ def walk(watch: Watch, *steps: int) -> None:
         watch.step(step)
 
 
-def test_it_looks_every_so_many_steps() -> None:
-    watch = ss.watch(model(), probe=ids(), every=3)
-    for _ in range(7):
-        watch.step()
-    assert watch.dataset["step"].values.tolist() == [0, 3, 6]
-    watch.step(12)
-    watch.look()
-    assert watch.dataset["step"].values.tolist() == [0, 3, 6, 12]
-
-
-def test_it_looks_where_a_multiple_is_passed() -> None:
-    watch = ss.watch(model(), probe=ids(), every=10)
-    walk(watch, *range(0, 32, 3))
-    assert watch.dataset["step"].values.tolist() == [0, 12, 21, 30]
-
-
 def test_steps_only_grow() -> None:
     watch = ss.watch(model(), probe=ids(), every=10)
     watch.step(25)
@@ -69,31 +52,6 @@ def test_steps_only_grow() -> None:
         walk(strict, 9, 3)
 
 
-def test_a_closed_watch_refuses_steps() -> None:
-    with ss.watch(model(), probe=ids()) as watch:
-        watch.step()
-    for use in (watch.step, watch.look):
-        with pytest.raises(InputError, match="the watch is closed: make another"):
-            use()
-    watch.close()
-    assert watch.dataset.sizes["step"] == 1
-    assert watch.seen
-    assert repr(watch) == "<watch of GPT at step 1: 1 snapshot every 50 steps, attention layers: 2>"
-
-
-def test_a_step_without_a_look_costs_nothing() -> None:
-    """At most 2 microseconds, the best of 5 repetitions of 10,000 steps: it is about 0.1 on an idle machine."""
-    watch = ss.watch(model(), probe=ids(), every=10**9)
-    assert min(timeit.repeat(watch.step, number=10_000, repeat=5)) / 10_000 < 2e-6
-
-
-def test_what_is_seen_has_the_names_of_the_model() -> None:
-    watch = ss.watch(model(), probe=ids())
-    assert watch.seen == ("blocks.0.attn", "blocks.1.attn")
-    assert watch.dataset["module"].values.tolist() == list(watch.seen)
-    assert watch.dataset.attrs["check"].startswith("the weights give the model's own outputs up to")
-
-
 class Handmade(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -105,11 +63,11 @@ class Handmade(nn.Module):
         return x
 
 
-def test_a_model_in_which_nothing_is_seen_is_refused_until_it_is_announced() -> None:
+def test_a_model_of_which_nothing_is_captured_is_refused_until_it_is_announced() -> None:
     handmade = Handmade()
     watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
     watch.every = 50
-    for use in (watch.step, watch.look, lambda: watch.seen, watch.close):
+    for use in (watch.step, watch.snapshot, lambda: watch.seen, watch.close):
         with pytest.raises(InputError, match=r"no attention was seen in Handmade.*watch.attention\(module\)"):
             use()
     watch = ss.watch(handmade, probe=torch.randn(2, 7, 12), every=1)
@@ -139,9 +97,6 @@ def test_probes_of_every_form_are_the_same() -> None:
     both = ss.watch(named, probe=torch.cat([ids(), ids(seed=2)]), rows=None, errors="raise").dataset
     np.testing.assert_allclose(looks[3]["entropy"], both["entropy"], rtol=1e-6)
     assert looks[0].attrs["probe"] == f"a tensor of 3 x {LENGTH}"
-    for wrong in ([], "text", 3):
-        with pytest.raises(InputError, match="probe"):
-            ss.watch(named, probe=wrong)
 
 
 class Keyword(nn.Module):
@@ -166,22 +121,6 @@ def test_a_model_with_time_first_is_seen_by_windows() -> None:
     watch = ss.watch(TimeFirst(), probe=ids().T.contiguous(), rows=None, errors="raise")
     assert np.isfinite(watch.dataset["prefix_matching"].values).all()
     assert watch.dataset["token"].values.tolist() == [str(token) for token in ids()[0].tolist()]
-
-
-def test_mistakes_are_answered_in_a_sentence() -> None:
-    for wrong, words in [
-        ({"every": -1}, "every is -1: give a whole number from 1"),
-        ({"rows": 0}, "rows is 0: give .* number from 1"),
-        ({"errors": "ignore"}, "unknown errors"),
-    ]:
-        with pytest.raises(InputError, match=words):
-            ss.watch(model(), **{"probe": ids(), **wrong})
-    with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):
-        ss.watch("model", probe=ids())  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"GPT cannot be run on the probe \(.*\): give what it is called with"):
-        ss.watch(model(), probe=(ids(), 1, 2))
-    with pytest.raises(InputError, match=r"GPT cannot be run on the probe \("):
-        ss.watch(model(), probe=[ids(), torch.zeros(3)])  # as a loader's inputs and targets
 
 
 class Faulty(GPT):
@@ -213,36 +152,6 @@ def test_a_look_without_memory_is_taken_in_smaller_pieces() -> None:
         whole.step(150)
 
 
-@pytest.mark.filterwarnings("ignore:the snapshot at step 1 is missing")
-def test_a_look_that_fails_is_recorded_as_missing() -> None:
-    torch.manual_seed(3)
-    faulty = Faulty()
-    watch = ss.watch(faulty, probe=ids(4), every=1)
-    faulty.most = 0
-    watch.step()
-    faulty.most = 100
-    watch.step()
-    with torch.no_grad():
-        kept = faulty.blocks[1].attn.c_attn.weight.clone()  # type: ignore[union-attr, operator]
-        faulty.blocks[1].attn.c_attn.weight.fill_(math.nan)  # type: ignore[union-attr, operator]
-        watch.step()
-        faulty.blocks[1].attn.c_attn.weight.copy_(kept)  # type: ignore[union-attr, operator]
-    watch.step()
-    looks = watch.dataset
-    assert looks["status"].values.tolist() == ["ok", "missing", "ok", "partial", "ok"]
-    assert looks["reason"].values.tolist() == [
-        "",
-        "no memory for so many windows",
-        "",
-        "the attention logits of blocks.1.attn are not finite",
-        "",
-    ]
-    assert np.isnan(looks["entropy"].values[1]).all()
-    assert np.isnan(looks["entropy"].values[3, 1]).all()
-    assert np.isfinite(looks["entropy"].values[3, 0]).all()
-    assert np.isfinite(looks["entropy"].values[[0, 2, 4]]).all()
-
-
 def break_attention(gpt: GPT, block: int = 0) -> None:
     gpt.blocks[block].attn.c_attn.weight.data.fill_(math.nan)  # type: ignore[union-attr, operator]
 
@@ -267,34 +176,13 @@ def test_attention_that_is_not_finite_is_an_alarm() -> None:
     assert {(v.name, v.severity, v.module, v.since) for v in watch.verdicts} == {
         ("not-finite", "alarm", "blocks.1.attn", 10)
     }
-    assert told[5]["looks/missing"] == 0
+    assert told[5]["snapshots/missing"] == 0
     assert told[5]["heads/not-finite"] == 0
-    assert told[15]["looks/missing"] == told[15]["heads/not-finite"] == 2
+    assert told[15]["snapshots/missing"] == told[15]["heads/not-finite"] == 2
     assert "entropy/layer_00" in told[10]
     assert "entropy/layer_01" not in told[10]
     with pytest.raises(ScanSnapError, match="not finite"):
         ss.watch(gpt, probe=ids(), errors="raise")
-
-
-def test_scores_by_hand_that_are_not_finite_are_no_padding() -> None:
-    handmade = Handmade()
-    handmade.layers[0].c_attn.weight.data.fill_(math.nan)
-    watch = ss.watch(handmade, probe=torch.randn(2, 7, 12))
-    with pytest.warns(UserWarning, match="layers.0 are not finite"):
-        watch.attention(*handmade.layers)
-    assert {verdict.name for verdict in watch.verdicts} == {"not-finite"}
-
-
-def test_a_missing_look_is_said_once() -> None:
-    faulty = Faulty()
-    told: dict[int, dict[str, float]] = {}
-    watch = ss.watch(faulty, probe=ids(), every=1, sinks=[lambda step, numbers: told.update({step: dict(numbers)})])
-    faulty.most = 0
-    with pytest.warns(UserWarning, match=r"the snapshot at step 1 is missing \(no memory for so many") as said:
-        walk(watch, 1, 2)
-    assert len(said) == 1
-    assert told[2] == {"looks/missing": 2}
-    assert "3 snapshots, 2 missing" in repr(watch)
 
 
 def test_a_quantity_of_ones_own_that_fails_is_named() -> None:
@@ -362,18 +250,6 @@ def test_a_look_leaves_no_tensors_to_the_collector_of_cycles(fails: str) -> None
     assert not any(weights() is not None for weights in looked_at)
 
 
-def test_a_refusal_that_is_said_twice_is_not_the_same_object() -> None:
-    """It would gather the frames of all who were told it, and keep what they hold."""
-    watch = ss.watch(nn.Linear(4, 4), probe=torch.randn(2, 7, 4))
-    refusals = []
-    for _ in range(2):
-        with pytest.raises(InputError, match="no attention was seen") as refused:
-            watch.step()
-        refusals.append(refused.value)
-    assert refusals[0] is not refusals[1]
-    assert len(refused.traceback) == 3
-
-
 def test_attention_by_hand_beside_seen_attention_is_said() -> None:
     """Whatever else softmax is taken of in the same module."""
     mixed = nn.Sequential(Handmade(), nn.TransformerEncoderLayer(12, 2, 16, batch_first=True))
@@ -389,41 +265,6 @@ def test_attention_by_hand_beside_seen_attention_is_said() -> None:
         warnings.simplefilter("error")
         announced.step()
     assert len(announced.seen) == 3
-
-
-def test_one_token_is_no_probe() -> None:
-    with pytest.raises(InputError, match="the probe has one token"):
-        ss.watch(model(), probe=ids(3, 1))
-
-
-def test_attention_that_is_not_what_it_seems_is_said() -> None:
-    class Deceiving(nn.Module):
-        """Announces queries that it does not attend with."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.sign = nn.Parameter(torch.ones(()))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return _Sharper.apply(x * self.sign)
-
-    with pytest.warns(UserWarning, match="does not give what the model computed"):
-        ss.watch(Deceiving(), probe=3 * torch.randn(2, 2, 6, 4))
-
-
-class _Sharper:
-    """A tensor subclass whose fused attention is another than the function says."""
-
-    @staticmethod
-    def apply(x: Tensor) -> Tensor:
-        return nn.functional.scaled_dot_product_attention(x, x, x.as_subclass(_Twice))
-
-
-class _Twice(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = super().__torch_function__(func, types, args, kwargs or {})
-        return result * 2 if func is nn.functional.scaled_dot_product_attention else result
 
 
 def test_pieces_of_rows_and_fewer_followed_rows_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,3 +385,69 @@ def test_a_look_that_is_not_read_is_recorded_when_the_program_ends(tmp_path: Pat
     )
     assert finished.stderr == ""
     assert ss.load(tmp_path / "looks.zarr")["step"].values.tolist() == [0, 1]
+
+
+def test_snapshots_are_taken_where_a_multiple_is_reached_or_passed() -> None:
+    """Of steps that are counted, told, told again, or told only now and then."""
+    watch = ss.watch(model(), probe=ids(), every=3)
+    for _ in range(7):
+        watch.step()
+    walk(watch, 12, 12)
+    watch.snapshot()
+    assert watch.dataset["step"].values.tolist() == [0, 3, 6, 12]
+    assert watch.seen == tuple(watch.dataset["module"].values) == ("blocks.0.attn", "blocks.1.attn")
+    assert watch.dataset.attrs["check"].startswith("the weights give the model's own outputs up to")
+    some = ss.watch(model(), probe=ids(), every=10)
+    walk(some, 0, 0, 9, 10, 10, 16, 24, 31, 39, 60, 61)
+    assert some.dataset["step"].values.tolist() == [0, 10, 24, 31, 60]
+
+
+def test_a_closed_watch_refuses_steps() -> None:
+    with ss.watch(model(), probe=ids()) as watch:
+        watch.step()
+    for use in (watch.step, watch.snapshot):
+        with pytest.raises(InputError, match="the watch is closed: make another"):
+            use()
+    watch.close()
+    assert repr(watch) == "<watch of GPT at step 1: 1 snapshot every 50 steps, attention layers: 2>"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"every": -1}, "every is -1: give a whole number from 1"),
+        ({"rows": 0}, "rows is 0: give .* number from 1"),
+        ({"errors": "ignore"}, "unknown errors"),
+        ({"model": "model"}, r"give a torch\.nn\.Module"),
+        ({"probe": (ids(), 1, 2)}, r"GPT cannot be run on the probe \(.*\): give what it is called with"),
+        ({"probe": [ids(), torch.zeros(3)]}, r"GPT cannot be run on the probe \("),  # a loader's inputs and targets
+        ({"probe": []}, "probe"),
+        ({"probe": "text"}, "probe"),
+        ({"probe": ids(3, 1)}, "the probe has one token"),
+        ({"record": ("entropi",)}, "did you mean 'entropy'"),
+        ({"record": ("entropy", "entropy")}, "twice"),
+        ({"tokens": ["a", "b"]}, r"tokens has no word for the token \d+ \(.* index out of range\)"),
+    ],
+)
+def test_mistakes_are_answered_in_a_sentence(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        ss.watch(**{"model": model(), "probe": ids(), **wrong})
+
+
+def test_a_snapshot_that_fails_is_recorded_as_missing() -> None:
+    """With one warning, and sinks are told; the training goes on."""
+    torch.manual_seed(3)
+    faulty, told = Faulty(), dict[int, dict[str, float]]()
+    watch = ss.watch(faulty, probe=ids(4), every=1, sinks=[lambda step, numbers: told.update({step: dict(numbers)})])
+    faulty.most = 0
+    with pytest.warns(UserWarning, match=r"the snapshot at step 1 is missing \(no memory for so many") as said:
+        walk(watch, 1, 2)
+    assert len(said) == 1
+    assert told[2] == {"snapshots/missing": 2}
+    assert "3 snapshots, 2 missing" in repr(watch)
+    faulty.most = 100
+    watch.step()
+    looks = watch.dataset
+    assert looks["status"].values.tolist() == ["ok", "missing", "missing", "ok"]
+    assert looks["reason"].values.tolist() == ["", *["no memory for so many windows"] * 2, ""]
+    assert np.isfinite(looks["entropy"].values).all((1, 2)).tolist() == [True, False, False, True]

@@ -95,8 +95,9 @@ def test_a_model_that_begins_anew_is_not_the_one_in_the_store(tmp_path) -> None:
 def test_another_model_or_probe_is_refused_at_once(tmp_path) -> None:
     """And leaves the store to others."""
     path = tmp_path / "a.zarr"
-    with pytest.raises(ss.InputError, match="cannot be run on the probe"):
+    with pytest.raises(ss.InputError, match="cannot be run on the probe") as refused:  # keeps what was refused alive
         ss.watch(GPT(), probe=(PROBE, 1, 2), store=path)
+    assert refused.value
     first = ss.watch(GPT(), probe=PROBE, store=path)
     with pytest.raises(ss.StoreError, match=r"is writing .* close what this process opened"):
         ss.watch(GPT(), probe=PROBE, store=path)

@@ -63,7 +63,7 @@ class Rows:
     @cached_property
     def largest(self) -> Tensor:
         """The five largest weights of each row (B, H, r, 5), largest first."""
-        return _largest(self.weights, min(5, self.weights.shape[-1]))
+        return self.weights.topk(min(5, self.weights.shape[-1]), -1).values
 
     def of_more_than(self, count: int, values: Tensor) -> Tensor:
         """The values of rows with more than `count` keys, NaN for the others."""
@@ -100,26 +100,6 @@ class Rows:
     def on(self, keys: Tensor) -> Tensor:
         """The weight on one key of each row; `keys` (B, r)."""
         return self.weights.take_along_dim(keys[:, None, :, None], 3)[..., 0]
-
-
-IN_BLOCKS = {"cpu": math.inf, "cuda": 512}
-"""Keys from which on the largest weights are first searched for in blocks; a CPU finds them sooner in the whole row."""
-
-
-def _largest(weights: Tensor, count: int) -> Tensor:
-    """The largest weights of each row, largest first.
-
-    Let a long row of S keys be cut into W blocks, each of every W-th key.  A block that `count` others exceed in their
-    largest weights holds none of them, so they are searched for in the `count` blocks with the largest: among W weights
-    and then among count · S / W, fewest for W = sqrt(count · S).
-    """
-    keys = weights.shape[-1]
-    blocks = 1 << round(math.log2(math.sqrt(count * keys)))
-    if keys % blocks == 0 and keys >= IN_BLOCKS.get(weights.device.type, IN_BLOCKS["cuda"]):
-        in_blocks = weights.unflatten(-1, (-1, blocks))
-        best = in_blocks.amax(-2).topk(count, -1).indices
-        weights = in_blocks.take_along_dim(best[..., None, :], -1).flatten(-2)
-    return weights.topk(count, -1).values
 
 
 class QuantityError(InputError):
