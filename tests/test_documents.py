@@ -149,7 +149,7 @@ def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
         with pytest.raises(SystemExit) as stop:
             main()
         assert stop.value.code in (0, None), command
-    assert {path.name for path in tmp_path.glob("*.html")} == {"demo.html", "looks.html", "run.html"}
+    assert {path.name for path in tmp_path.glob("*.html")} == {"demo.html", "snapshots.html", "run.html"}
 
 
 def test_the_limits_of_verdicts_are_those_of_the_code() -> None:

@@ -84,8 +84,8 @@ def story(snapshots: xr.Dataset, losses: dict[int, float]) -> str:
     where = f"layer {layer}, head {head}"
     if score[-1] < MOST or not losses:
         return (
-            f"no induction head has formed by step {steps[-1]:,}: {where} attends to what followed the same word before "
-            f"with {score[-1]:.0%} of its attention; train for longer"
+            f"no induction head has formed by step {steps[-1]:,}: {where} has {score[-1]:.0%} of its attention on "
+            "what followed the same word before; train for longer"
         )
     last_below = {limit: steps[int(np.flatnonzero(score < limit)[-1])] for limit in (0.1, MOST)}
     loss = {limit: losses.get(step, math.nan) for limit, step in last_below.items()}

@@ -106,7 +106,7 @@ class QuantityError(InputError):
     """A quantity that cannot be computed as its function says."""
 
     def without_frames(self) -> QuantityError:
-        """This, to be kept: the frames it came through would keep the tensors of a snapshot; their lines stay as a note."""
+        """This error without its frames, which would keep the tensors of a snapshot; their lines stay as a note."""
         if self.__cause__ is not None:
             self.add_note("".join(traceback.format_exception(self.__cause__)))
         self.__cause__ = self.__context__ = None
@@ -185,9 +185,9 @@ def head_quantity(
     """A decorator that turns a function of `Rows` into a quantity with the function's name.
 
     The function returns a number for each row (B, H, r), NaN for those that do not count.  `sample` says which rows it
-    is given: those of the probe; those that are followed from one snapshot to the next,
-    with the weights `before`; or those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections"
-    is given the `Projections` of layers instead.
+    is given: those of the probe; those that are followed from one snapshot to the next, with the weights `before`; or
+    those of windows of repeated random tokens, with their `tokens`.  A quantity of "projections" is given the
+    `Projections` of layers instead.
 
     >>> @ss.head_quantity(long_name="largest weight")
     ... def largest_weight(rows):
@@ -271,8 +271,8 @@ def previous_token(rows: Rows) -> Tensor:
 def prefix_matching(rows: Rows) -> Tensor:
     """Σ_s p_ts over 0 < s <= t with x_{s-1} = x_t, s - 1 < t, for rows whose token x_t has occurred before.
 
-    Measured on random tokens repeated once, where nothing but the repetition predicts anything: an induction head attends
-    one past where the token was seen before.
+    Measured on random tokens repeated once, where nothing but the repetition predicts anything: an induction head
+    attends one past where the token was seen before.
     """
     if rows.tokens is None or not rows.is_self:
         return torch.full_like(rows.weights[..., 0], math.nan)

@@ -5,8 +5,8 @@ A sink is a callable that takes the step and numbers by name; those below are ma
     watch = ss.watch(model, probe=batch, sinks=[lambda step, numbers: print(step, numbers["entropy/layer_00"])])
 
 It gets the mean over the heads of each layer of every quantity; of each verdict that can be judged the number of heads
-of which it holds: a mean hides one head, a count does not; and the number of snapshots that are missing, whole or in part,
-which is all that it gets of a snapshot that failed.  Numbers of single heads are in the dataset.
+of which it holds: a mean hides one head, a count does not; and the number of snapshots that are missing, whole or in
+part, which is all that it gets of a snapshot that failed.  Numbers of single heads are in the dataset.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def tensorboard(folder: str | Path, *, prefix: str = "attention/") -> Sink:
 def wandb(run: Any = None, *, prefix: str = "attention/") -> Sink:
     """The history of a run of Weights & Biases: the one given, or the one that is current at a snapshot.
 
-    A run's own step only grows, and the loop logs too.  So the step of a snapshot is an axis of its own, and its numbers go
-    into the row that is open, which the loop's next step closes: with a row for themselves they would shift the steps
-    that the run counts, and what the loop logs next with the same step would be dropped.  A row in which the last snapshot
-    is still alone is closed first.
+    A run's own step only grows, and the loop logs too.  So the step of a snapshot is an axis of its own, and its
+    numbers go into the row that is open, which the loop's next step closes.  In a row of their own they would shift the
+    steps that the run counts, and what the loop logs next with the same step would be dropped.  A row in which the last
+    snapshot is still alone is closed first.
     """
     package = _package("wandb")
     axis = f"{prefix}step"

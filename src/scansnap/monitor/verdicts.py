@@ -41,9 +41,9 @@ class HeadVerdict:
 def judge_heads(dataset: xr.Dataset, kinds: Iterable[str] | None = None) -> list[HeadVerdict]:
     """Every verdict that holds at the last snapshot, most pressing first.
 
-    `dataset` has the snapshots of a watch, those so far or all of them; `kinds` selects verdicts by name.  A verdict that
-    needs a quantity that cannot be measured on a head is not given; one that needs a quantity that was not recorded is
-    refused if it is named, and otherwise not given.
+    `dataset` has the snapshots of a watch; `kinds` selects verdicts by name.  A verdict that needs a quantity that
+    cannot be measured on a head is not given; one that needs a quantity that was not recorded is refused if it is
+    named, and otherwise not given.
 
     >>> import torch
     >>> model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
