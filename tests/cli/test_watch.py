@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scansnap.cli.app import main
-from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdict_rules import HEAD_VERDICTS
 from tests.monitor.looks import first, look, missing
 
@@ -29,7 +29,7 @@ def command(monkeypatch):
 
 @pytest.fixture
 def store(tmp_path):
-    looks = LookStore(tmp_path / "a.zarr")
+    looks = SnapshotStore(tmp_path / "a.zarr")
     for i in range(3):
         looks.append(look(50 * i, np.broadcast_to(first(12, 0.9), (2, 2, 12, 12))).assign_attrs(version_scansnap="0"))
     looks.close()
@@ -61,8 +61,8 @@ def test_show_json(command, store, capsys) -> None:
 
 
 def test_show_what_is_missing(command, store, capsys) -> None:
-    looks = LookStore(store)
-    looks.append(missing(read_looks(store).load(), 150, "out of memory"))
+    looks = SnapshotStore(store)
+    looks.append(missing(read_snapshots(store).load(), 150, "out of memory"))
     looks.close()
     assert command("watch", "show", store, "--json") == 0
     assert json.loads(capsys.readouterr().out)["missing"] == [{"step": 150, "reason": "out of memory"}]
@@ -143,6 +143,6 @@ def test_checkpoints(command, capsys, tmp_path) -> None:
     shown = capsys.readouterr().out
     assert shown.startswith("1 snapshot; heads by verdict: ")
     assert f"snapshots: {tmp_path / 'run-attention.zarr'}" in shown  # beside the folder of the series
-    assert read_looks(tmp_path / "run-attention.zarr")["step"].values.tolist() == [200]
+    assert read_snapshots(tmp_path / "run-attention.zarr")["step"].values.tolist() == [200]
     assert command("watch", "checkpoints", tmp_path / "run", "--probe", tmp_path / "none.txt") == 2
     assert "cannot be read" in capsys.readouterr().err

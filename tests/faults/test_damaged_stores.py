@@ -15,7 +15,7 @@ import pytest
 import scansnap as ss
 from scansnap.cli.app import main
 from scansnap.dynamics import train as training
-from scansnap.monitor.store import read_looks
+from scansnap.monitor.store import read_snapshots
 from scansnap.results.store import RunStore
 from scansnap.text.model_file import load_model, save_model
 from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
@@ -75,7 +75,11 @@ def cases(folder: Path) -> dict[str, tuple[Path, Callable[[Path], Any], Callable
             result[f"{name} half"] = paths[f"{name} half"], make, identical(whole)
     paths["looks"].parent.mkdir()
     write(paths["looks"], looks(5))
-    result["looks"] = paths["looks"], lambda path: read_looks(path).load(), identical(read_looks(paths["looks"]))
+    result["looks"] = (
+        paths["looks"],
+        lambda path: read_snapshots(path).load(),
+        identical(read_snapshots(paths["looks"])),
+    )
     counts = folder / "counts" / "c"
     ss.count_corpus(corpus_of(9, train=zipf_ids(300, 9)), output=counts, window=4)
     expected = stored_tables(ss.read_counts(counts))

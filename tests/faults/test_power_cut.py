@@ -17,7 +17,7 @@ import pytest
 import scansnap as ss
 from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
-from scansnap.monitor.store import read_looks
+from scansnap.monitor.store import read_snapshots
 from scansnap.storage.folder import is_new
 from scansnap.text.model_file import load_model, model_folder
 from tests.corpus.slow_counts import corpus_of, stored_tables, zipf_ids
@@ -64,9 +64,9 @@ def counts(root: Path) -> Numbers:
 def watch(root: Path) -> Numbers:
     """Four looks; those that are there are not written again."""
     path = root / "r.zarr"
-    steps = [] if is_new(path) else read_looks(path)["step"].values.tolist()
+    steps = [] if is_new(path) else read_snapshots(path)["step"].values.tolist()
     write(path, [look for look in looks(4) if look["step"].item() not in steps])
-    return numbers(read_looks(path))
+    return numbers(read_snapshots(path))
 
 
 WORKS: dict[str, Work] = {work.__name__: work for work in (train, sweep, flow, text, counts, watch)}

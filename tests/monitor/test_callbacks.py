@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import scansnap as ss
-from scansnap.monitor.store import read_looks
+from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.watch import WatchOptions
 from tests.monitor.small_models import GPT
 
@@ -57,7 +57,7 @@ def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
     plain.train()
     for name, weight in plain.model.state_dict().items():
         assert torch.equal(weight, watched.model.state_dict()[name]), name
-    looks = read_looks(tmp_path / "a.zarr")
+    looks = read_snapshots(tmp_path / "a.zarr")
     assert looks["step"].values.tolist() == [0, 2, 4, 6]
     assert looks["module"].values.tolist() == ["transformer.h.0.attn", "transformer.h.1.attn"]
     assert callback.watch is not None
@@ -67,7 +67,7 @@ def test_in_the_trainer_of_hugging_face(tmp_path) -> None:
     resumed = hugging_face_trainer(tmp_path / "watched", callback=again, steps=10)
     with pytest.warns(UserWarning, match="snapshots up to step 6, so the snapshot at step 6 was not added"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "watched" / "checkpoint-4"))
-    assert read_looks(tmp_path / "a.zarr")["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
+    assert read_snapshots(tmp_path / "a.zarr")["step"].values.tolist() == [0, 2, 4, 6, 8, 10]
 
 
 def test_tokens_are_called_what_the_trainers_tokenizer_calls_them() -> None:
@@ -124,7 +124,7 @@ def test_in_lightning(tmp_path) -> None:
     plain = lightning_fit(tmp_path)
     for name, weight in plain.state_dict().items():
         assert torch.equal(weight, watched.state_dict()[name]), name
-    looks = read_looks(tmp_path / "a.zarr")
+    looks = read_snapshots(tmp_path / "a.zarr")
     assert looks["step"].values.tolist() == [0, 2, 4, 6]
     assert looks["module"].values.tolist() == ["net.blocks.0.attn", "net.blocks.1.attn"]
 

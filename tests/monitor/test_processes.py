@@ -11,7 +11,7 @@ import torch
 from torch import distributed, multiprocessing, nn
 
 import scansnap as ss
-from scansnap.monitor.store import read_looks
+from scansnap.monitor.store import read_snapshots
 from tests.monitor.small_models import GPT, Block, ids, train
 
 STEPS = 3
@@ -93,6 +93,6 @@ def test_two_processes(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     multiprocessing.spawn(work, (port, str(tmp_path)), nprocs=2)
     for kind in KINDS:
-        looks = read_looks(tmp_path / f"{kind}.zarr")
+        looks = read_snapshots(tmp_path / f"{kind}.zarr")
         assert looks["step"].values.tolist() == [0, 1, 2, 3]
         assert set(looks["status"].values) == {"ok"}

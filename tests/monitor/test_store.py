@@ -18,7 +18,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.monitor import store
-from scansnap.monitor.store import BLOCK, LookStore, read_looks
+from scansnap.monitor.store import BLOCK, SnapshotStore, read_snapshots
 from scansnap.results.provenance import FORMAT
 from scansnap.storage.folder import CheckedFolder
 from tests.monitor.looks import look, missing, softmax
@@ -37,7 +37,7 @@ def together(parts: list[xr.Dataset]) -> xr.Dataset:
 
 
 def write(path: Path, parts: list[xr.Dataset]) -> None:
-    file = LookStore(path)
+    file = SnapshotStore(path)
     for part in parts:
         file.append(part)
     file.close()
@@ -48,12 +48,12 @@ def test_it_opens_with_plain_xarray(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(store, "APPEND_SECONDS", 1e9)
     parts = looks(BLOCK + 3)
     parts[5] = missing(parts[0], 50, "out of memory")
-    file = LookStore(tmp_path / "a.zarr")
+    file = SnapshotStore(tmp_path / "a.zarr")
     for part in parts:
         file.append(part)
     expected = together(parts)
     assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).load().equals(expected.isel(step=slice(BLOCK)))
-    assert read_looks(tmp_path / "a.zarr").load().equals(expected)
+    assert read_snapshots(tmp_path / "a.zarr").load().equals(expected)
     file.close()
     assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).load().equals(expected)
     assert xr.open_zarr(tmp_path / "a.zarr", chunks=None).attrs == {**expected.attrs, "format": FORMAT}
@@ -66,24 +66,24 @@ def test_it_goes_on_where_it_was(tmp_path, monkeypatch, stop: int) -> None:
     monkeypatch.setattr(store, "BLOCK", 4)
     parts = looks(7)
     write(tmp_path / "a.zarr", parts[:stop])
-    file = LookStore(tmp_path / "a.zarr")
+    file = SnapshotStore(tmp_path / "a.zarr")
     assert file.last_step == 10 * (stop - 1)
     for part in parts[stop:]:
         file.append(part)
-    assert read_looks(tmp_path / "a.zarr").load().equals(together(parts))
+    assert read_snapshots(tmp_path / "a.zarr").load().equals(together(parts))
 
 
 def test_nothing_is_replaced(tmp_path) -> None:
     parts = looks(4)
     write(tmp_path / "a.zarr", parts)
-    file = LookStore(tmp_path / "a.zarr")
+    file = SnapshotStore(tmp_path / "a.zarr")
     for part in parts[2:]:
         with pytest.raises(
             ss.StoreError, match=r"snapshots up to step 30, so the snapshot at step \d0 was not added: count on"
         ):
             file.append(part)
     file.close()
-    assert read_looks(tmp_path / "a.zarr").load().equals(together(parts))
+    assert read_snapshots(tmp_path / "a.zarr").load().equals(together(parts))
 
 
 def test_another_model_is_refused(tmp_path) -> None:
@@ -97,29 +97,29 @@ def test_another_model_is_refused(tmp_path) -> None:
         (parts[1].assign_coords(step=[50]).drop_vars("top_1"), "was begun with 'top_1'"),
         (parts[1].assign_coords(step=[50]).assign(mine=parts[1]["top_1"]), "was begun without 'mine'"),
     ):
-        file = LookStore(tmp_path / "a.zarr")
+        file = SnapshotStore(tmp_path / "a.zarr")
         with pytest.raises(ss.StoreError, match=sentence) as refusal:
             file.append(other)
         assert str(refusal.value).count(". ") == 0
         file.close()
-    assert read_looks(tmp_path / "a.zarr").load().equals(together(parts))
+    assert read_snapshots(tmp_path / "a.zarr").load().equals(together(parts))
 
 
 def test_what_is_not_a_store_of_looks_is_refused(tmp_path) -> None:
     with pytest.raises(ss.StoreError, match="does not exist"):
-        read_looks(tmp_path / "none.zarr")
+        read_snapshots(tmp_path / "none.zarr")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
     with pytest.raises(ss.StoreError, match="not a store of snapshots"):
-        LookStore(tmp_path / "thesis")
+        SnapshotStore(tmp_path / "thesis")
     xr.Dataset({"a": 1}, attrs={"kind": "train"}).to_zarr(tmp_path / "run.zarr", zarr_format=2)
     with pytest.raises(ss.StoreError, match="something else than snapshots"):
-        LookStore(tmp_path / "run.zarr")
+        SnapshotStore(tmp_path / "run.zarr")
 
 
 def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
     parts = looks(3)
-    file = LookStore(tmp_path / "a.zarr")
+    file = SnapshotStore(tmp_path / "a.zarr")
     file.append(parts[0])
     write_with = CheckedFolder.write_with
 
@@ -131,21 +131,21 @@ def test_a_full_disk_keeps_the_looks_before(tmp_path, monkeypatch) -> None:
     with pytest.raises(ss.StoreError, match="No space left on device; the snapshots before step 10 are kept"):
         file.append(parts[1])
     monkeypatch.undo()
-    assert read_looks(tmp_path / "a.zarr").load().equals(parts[0])
+    assert read_snapshots(tmp_path / "a.zarr").load().equals(parts[0])
     file.append(parts[1])  # there is room again
     file.append(parts[2])
-    assert read_looks(tmp_path / "a.zarr").load().equals(together(parts))
+    assert read_snapshots(tmp_path / "a.zarr").load().equals(together(parts))
 
 
 def test_one_process_writes(tmp_path) -> None:
     """A writer keeps others out."""
     path = tmp_path / "a.zarr"
     write(path, looks(1))
-    file = LookStore(path)
+    file = SnapshotStore(path)
     with pytest.raises(ss.StoreError, match="this process is writing"):
-        LookStore(path)
+        SnapshotStore(path)
     file.close()
-    LookStore(path).close()
+    SnapshotStore(path).close()
 
 
 class Killed(BaseException):
@@ -195,7 +195,7 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
     cuts, finished = 0, False
     while not finished:
         path = shutil.copytree(tmp_path / "a.zarr", tmp_path / f"{cuts}.zarr")
-        file = LookStore(path)
+        file = SnapshotStore(path)
         monkeypatch.setattr(store, "BLOCK", block - 1)
         Cut(monkeypatch, cuts)
         try:
@@ -205,12 +205,12 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
             pass
         monkeypatch.undo()
         file._folder._lock.release()  # as the system does
-        seen = read_looks(path).load()
+        seen = read_snapshots(path).load()
         assert seen.equals(together(parts[: seen.sizes["step"]]))
-        again = LookStore(path)
+        again = SnapshotStore(path)
         for part in parts[seen.sizes["step"] :]:
             again.append(part)
-        assert read_looks(path).load().equals(together(parts))
+        assert read_snapshots(path).load().equals(together(parts))
         cuts += 1
     assert cuts > (20 if block == 2 else 4)
 
@@ -218,8 +218,8 @@ def test_killed_at_any_moment(tmp_path, monkeypatch, block: int) -> None:
 WRITER = """
 import sys
 from tests.monitor.test_store import looks
-from scansnap.monitor.store import LookStore
-file = LookStore(sys.argv[1])
+from scansnap.monitor.store import SnapshotStore
+file = SnapshotStore(sys.argv[1])
 parts = looks(400)
 for part in parts[0 if file.last_step is None else file.last_step // 10 + 1 :]:
     file.append(part)
@@ -240,13 +240,13 @@ def test_killed_while_it_is_read(tmp_path) -> None:
         assert writer.stdout.readline()  # it has begun
         sizes = []
         while len(sizes) < 3 or sizes[-1] < sizes[0] + 10:
-            seen = read_looks(path).load()
+            seen = read_snapshots(path).load()
             assert seen.equals(expected.isel(step=slice(seen.sizes["step"])))
             sizes.append(seen.sizes["step"])
         writer.send_signal(signal.SIGKILL)
         writer.wait()
         writer.stdout.close()
-    seen = read_looks(path).load()
+    seen = read_snapshots(path).load()
     assert seen.sizes["step"] >= sizes[-1] > 20
     assert seen.equals(expected.isel(step=slice(seen.sizes["step"])))
 
@@ -255,7 +255,7 @@ def test_an_append_is_quick(tmp_path) -> None:
     """On GPT-2's 12 by 12 heads, below 20 ms of processor time: a hundredth of a second is a lot beside a step."""
     weights = softmax(np.random.default_rng(0).normal(size=(12, 12, 48, 48)))
     parts = [look(i, weights) for i in range(12)]
-    file = LookStore(tmp_path / "a.zarr")
+    file = SnapshotStore(tmp_path / "a.zarr")
     file.append(parts[0])
     began = time.process_time()
     for part in parts[1:]:

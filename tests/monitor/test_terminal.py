@@ -12,7 +12,7 @@ import xarray as xr
 from rich.console import Console
 
 import scansnap as ss
-from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.terminal import follow, heading, short, view
 from tests.monitor.looks import anywhere, even, first, look, missing
 
@@ -27,8 +27,8 @@ def parts() -> list[xr.Dataset]:
     return [*looks, missing(looks[0], 150, "out of memory")]
 
 
-def write(path: Path, parts: list[xr.Dataset]) -> LookStore:
-    store = LookStore(path)
+def write(path: Path, parts: list[xr.Dataset]) -> SnapshotStore:
+    store = SnapshotStore(path)
     for part in parts:
         store.append(part)
     return store
@@ -36,7 +36,7 @@ def write(path: Path, parts: list[xr.Dataset]) -> LookStore:
 
 def printed(path: Path, quantity: str = "normalized_entropy") -> str:
     console = Console(file=io.StringIO(), width=120)
-    looks = read_looks(path)
+    looks = read_snapshots(path)
     console.print(view(looks, quantity, heading(looks, path)))
     return console.file.getvalue()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
+import subprocess
+import sys
 import zlib
 from typing import Any
 
@@ -187,3 +189,19 @@ def test_refusals(watched: xr.Dataset, tmp_path) -> None:
         write_watch_page(tmp_path / "page.html", watched.isel(step=slice(0)))
     write_watch_page(tmp_path / "page.html", watched)
     write_watch_page(tmp_path / "page.html", watched.drop_vars("pattern"))
+
+
+WRITE = """
+import sys
+import numpy as np
+import scansnap as ss
+from tests.monitor.looks import even, series
+
+ss.write_watch_page(sys.argv[1], series([np.stack([even(8)])[None]]).assign_attrs(version_scansnap="0"))
+print([name for name in sys.modules if name.startswith(("scansnap.claims", "scansnap.figures", "scansnap.dynamics"))])
+"""
+
+
+def test_a_page_loads_neither_claims_nor_figures(tmp_path) -> None:
+    command = [sys.executable, "-c", WRITE, str(tmp_path / "page.html")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

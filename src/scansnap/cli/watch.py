@@ -41,13 +41,13 @@ def show(
     """Show what a watch has recorded: live in the terminal while training goes on, until interrupted, or as a page."""
     from rich.console import Console
 
-    from scansnap.monitor.store import read_looks
+    from scansnap.monitor.store import read_snapshots
     from scansnap.monitor.terminal import follow, heading, view
 
     if not refresh > 0:
         raise InputError(f"--refresh is {refresh:g}: give a number of seconds above 0.")
     common.run_parts(verdicts)
-    snapshots = read_looks(store)
+    snapshots = read_snapshots(store)
     if page is not None or json:
         _report(snapshots, page, json)
     elif once:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import xarray as xr
 
-from scansnap.monitor.store import read_looks
+from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.watch import watch
 from scansnap.runtime.errors import InputError, brief
 from scansnap.storage.folder import is_new
@@ -56,7 +56,7 @@ def watch_checkpoints(
     series = find_checkpoints(folder)
     steps = list(series)
     if store is not None and not is_new(Path(store)):
-        done = max(read_looks(store)["step"].values.tolist(), default=-1)
+        done = max(read_snapshots(store)["step"].values.tolist(), default=-1)
         steps = [step for step in steps if step > done] or steps[-1:]
     with _quiet():
         model = _load(series[steps[0]], allow_pickles).to(device)

@@ -111,7 +111,7 @@ def head_variables(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
     return {str(name): values for name, values in dataset.data_vars.items() if values.dims == HEADS}
 
 
-def read_snapshots(dataset: xr.Dataset) -> list[Snapshot]:
+def list_snapshots(dataset: xr.Dataset) -> list[Snapshot]:
     """The snapshots that a Dataset holds, without their patterns."""
     arrays = {name: values.values for name, values in head_variables(dataset).items()}
     texts = [dataset[name].values.tolist() for name in ("step", "status", "reason")]

@@ -3,8 +3,8 @@
 An append through zarr takes 40 ms of processor time, whether it adds one snapshot or many.  So a snapshot is first
 written to a file of its own, in a millisecond or two, and several are appended to the arrays together: `BLOCK` of them,
 or fewer if the last append was `APPEND_SECONDS` ago.  Both are commits of a checked folder (`storage/folder.py`): a
-snapshot that was added survives a kill or a power cut, and one that was cut short was never there.  `read_looks` also
-reads those that are not in the arrays yet; `close` appends them, so that any zarr reader finds them.
+snapshot that was added survives a kill or a power cut, and one that was cut short was never there.  `read_snapshots`
+also reads those that are not in the arrays yet; `close` appends them, so that any zarr reader finds them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SAME = ("model", "probe", "rows")
 
 
 @validated
-def read_looks(path: str | Path) -> xr.Dataset:
+def read_snapshots(path: str | Path) -> xr.Dataset:
     """The snapshots that a store holds so far; arrays stay on disk until they are used."""
     path = Path(path)
     if not path.exists():
@@ -96,7 +96,7 @@ def _stack(snapshots: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     return {name: np.stack([snapshot[name] for snapshot in snapshots]) for name in snapshots[0]}
 
 
-class LookStore:
+class SnapshotStore:
     """A store that one process appends snapshots to; an existing one is continued.
 
     `last_step` is that of the last snapshot, or None if there is none.
@@ -105,13 +105,13 @@ class LookStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not is_new(self.path) and not CheckedFolder(self.path).committed:
-            read_looks(self.path)  # refuses what is not a store of snapshots
+            read_snapshots(self.path)  # refuses what is not a store of snapshots
             raise StoreError(f"{self.path} was begun by an earlier version: give another store.")
         self._folder = CheckedFolder(self.path)
         self._folder.lock()
         try:
             self._folder.refuse_damage()
-            steps = read_looks(self.path)["step"].values.tolist() if self._folder.files else []
+            steps = read_snapshots(self.path)["step"].values.tolist() if self._folder.files else []
         except BaseException:
             self._folder.unlock()
             raise
@@ -165,8 +165,8 @@ class LookStore:
         self.last_step, self._is_checked = None, False
 
     def check(self, snapshot: xr.Dataset) -> None:
-        """Refuse a snapshot at another model, at another probe or with other quantities than those that are there."""
-        stored = read_looks(self.path)
+        """Refuse a snapshot of another model, on another probe or with other quantities than those that are there."""
+        stored = read_snapshots(self.path)
         for name in SAME:
             if stored.attrs.get(name) != snapshot.attrs.get(name):
                 raise StoreError(

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scansnap.monitor.dataset import recorded_quantities, split_missing
-from scansnap.monitor.store import read_looks
+from scansnap.monitor.store import read_snapshots
 from scansnap.monitor.verdict_rules import Severity
 from scansnap.monitor.verdicts import LayerVerdict, by_kind, in_words, unjudged_verdicts
 from scansnap.runtime.errors import InputError, printable, unknown
@@ -45,7 +45,7 @@ def follow(
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         try:
             while True:
-                snapshots = read_looks(store)
+                snapshots = read_snapshots(store)
                 live.update(view(snapshots, quantity, heading(snapshots, store)), refresh=True)
                 sleep(refresh)
         except KeyboardInterrupt:

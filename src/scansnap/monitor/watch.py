@@ -25,8 +25,8 @@ from scansnap.monitor.dataset import (
     Snapshot,
     describe,
     is_other_model,
+    list_snapshots,
     make_dataset,
-    read_snapshots,
 )
 from scansnap.monitor.isolation import from_first_process, is_first_process
 from scansnap.monitor.probe import Probe
@@ -40,7 +40,7 @@ from scansnap.monitor.snapshot import (
     most_heads,
     pattern_shape,
 )
-from scansnap.monitor.store import LookStore, read_looks
+from scansnap.monitor.store import SnapshotStore, read_snapshots
 from scansnap.monitor.verdicts import HeadVerdict, judge_heads
 from scansnap.runtime.errors import InputError, ScanSnapError, brief, short_repr
 from scansnap.validation.argument_types import InstanceType, IntegerType, OptionalType
@@ -154,10 +154,10 @@ class Watch:
         self._is_idle = not is_first_process() and not self._taker.is_sharded
         self._notice: InputError | str | None = None  # at the next step: a refusal, or once a warning
         self._warned: set[str] = set()
-        self._store = None if store is None or not is_first_process() else LookStore(store)
+        self._store = None if store is None or not is_first_process() else SnapshotStore(store)
         try:
             self._snapshots = (
-                [] if self._store is None or self._store.last_step is None else read_snapshots(self.dataset)
+                [] if self._store is None or self._store.last_step is None else list_snapshots(self.dataset)
             )
             self.continues_from = last = self._snapshots[-1].step if self._snapshots else None
             if start is None and self._taker.is_sharded:  # all take snapshots at the same steps
@@ -255,7 +255,7 @@ class Watch:
         """All snapshots so far; with a store, those that it holds."""
         self._record()
         if self._store is not None and self._store.last_step is not None:
-            return read_looks(self._store.path)
+            return read_snapshots(self._store.path)
         return make_dataset(self._labels, self._taker.record, self._snapshots)
 
     @property
@@ -349,7 +349,7 @@ class Watch:
         snapshot = self._first_snapshot()  # what moves until the next one is measured from here
         if self._store is not None and self._store.last_step is not None:
             self._store.check(make_dataset(labels, self._taker.record, [snapshot]))
-            if is_other_model(read_looks(self._store.path), snapshot):
+            if is_other_model(read_snapshots(self._store.path), snapshot):
                 _warn(
                     f"the model is not the one that {self._store.path} had at step {self._store.last_step:,}: load its "
                     "checkpoint, or give another store."
