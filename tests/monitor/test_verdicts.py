@@ -220,5 +220,5 @@ def test_a_verdict_of_ones_own() -> None:
         head_verdict("panic", needs="moved")(lambda head: None)  # type: ignore[arg-type]
     with pytest.raises(ss.InputError, match="unknown verdict 'sunk'"):
         judge_heads(hops, ["sunk"])
-    with pytest.raises(ss.InputError, match="give looks of a watch"):
+    with pytest.raises(ss.InputError, match="give snapshots of a watch"):
         judge_heads(xr.Dataset({"a": ("x", [1.0])}))
