@@ -25,7 +25,7 @@ from scansnap.dynamics import sweep as sweeping
 from scansnap.dynamics import train as training
 from scansnap.figures import catalog
 from scansnap.figures.recipe import FigureRecipe
-from scansnap.report import page
+from scansnap.report import reproduce as page
 from scansnap.text.train import TextTraining
 from tests.small_text import small_corpus
 
@@ -131,7 +131,7 @@ def test_counting_says_which_parts_are_done(capsys, monkeypatch) -> None:
 
 def test_reproduce_goes_on(capsys, monkeypatch) -> None:
     """The figures that are done are not made again, and the pictures are not taken for somebody else's."""
-    monkeypatch.setattr(page, "select", lambda: select("lemma_6"))
+    monkeypatch.setattr(page, "select", lambda *claims: select("lemma_6"))
     blank = page.html.png(Figure(figsize=(1, 1)))
     monkeypatch.setattr(page.html, "png", lambda figure: blank)
     monkeypatch.setattr(catalog, "save", lambda figure, stem: stem.with_suffix(".png").touch())
