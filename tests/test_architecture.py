@@ -84,7 +84,6 @@ def test_claims_are_not_imported_by(importer: str) -> None:
 
 PRIVATE = re.compile(r"numba\.core|llvmlite|numba\.extending\.(intrinsic|models|lower|infer)")
 STILL_PRIVATE = {
-    "corpus/counts/accumulator.py",
     "data/compiled_draws.py",
     "dynamics/compiled/__init__.py",
     "dynamics/compiled/flow.py",

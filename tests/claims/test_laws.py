@@ -68,29 +68,6 @@ def test_velocities_are_in_proportion_to_their_rates(classes, lr_y, lr_z, factor
         assert np.abs(plain).max() > 0
 
 
-def test_euler_steps_approach_the_same_law() -> None:
-    """Whole runs: a tenth of the rates in ten times the steps."""
-    classes = ss.syn_small()
-    runs = [
-        ss.train(
-            classes,
-            lr_y=rate,
-            lr_z=rate,
-            steps=steps,
-            batch_size=None,
-            seq_len=np.inf,
-            dtype="float64",
-            record_every=steps,
-            record=("attention_logits",),
-            progress=False,
-        )["attention_logits"].values
-        for rate, steps in ((0.1, 100), (0.01, 1000), (0.001, 10_000))
-    ]
-    first, second, third = (run[0, -1] for run in runs)
-    assert np.abs(second - third).max() < 0.2 * np.abs(first - third).max()
-    np.testing.assert_allclose(second, third, atol=0.02 * np.abs(third).max())
-
-
 @settings(max_examples=200, deadline=None)
 @given(drawn_classes(), st.floats(0.1, 1.0), st.floats(1.0, 300.0))
 def test_attention_moves_by_eq_10_with_the_chance_of_each_class(classes, lr_y, updates) -> None:

@@ -22,33 +22,6 @@ def state(classes: ss.SequenceClasses, scale: float, seed: int = 0) -> tuple[np.
     return z, f, theory.decoder(f, w)
 
 
-@pytest.mark.parametrize("classes", [ss.syn_medium(num_query=3), ss.single_common(num_classes=4, vocab_size=60)])
-def test_eq_10_is_the_engine_s_gradient(classes: ss.SequenceClasses) -> None:
-    z, f, y = state(classes, 0.3)
-    order = np.argsort(np.argsort(classes.queries))
-    _, dz = population_gradients(classes, y, z[order])
-    iota, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=classes.vocab_size)
-    del iota  # its term is projected away
-    gamma = theory.speed(20.0, vocab_size=classes.vocab_size, num_classes=1, lr_y=0.5)
-    velocity = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=classes.weights)
-    np.testing.assert_allclose(velocity, dz[np.argsort(classes.queries)], atol=1e-10 * np.abs(dz).max())
-    published = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, form="published")
-    np.testing.assert_allclose(published, classes.num_classes * velocity, rtol=1e-9)  # the missing P(n) = 1/K
-
-    xi = theory.drive(theory.overlaps(f), beta, speed=gamma)
-    rows = theory.distinct_velocity(f, xi, lr_z=1.0)
-    for n in range(classes.num_classes):
-        ids = classes.distinct_tokens(n)
-        of_class = velocity[np.searchsorted(np.sort(classes.queries), classes.query[n]), ids]
-        np.testing.assert_allclose(of_class, rows[n, ids], rtol=1e-8)  # Eq. 98
-        assert (of_class > 0).all()
-    if len(classes.common_tokens) == 1:
-        token = int(classes.common_tokens[0])
-        single = theory.single_common_velocity(f, xi, token, query=classes.query, lr_z=1.0)
-        np.testing.assert_allclose(single, velocity[:, token], rtol=1e-8)  # Eq. 100
-        assert (single < 0).all()
-
-
 def test_theorem_3_follows_from_eq_98() -> None:
     """dz_l = c~_l^2 ds integrated numerically: gains and companions as stated, for an arbitrary drive."""
     p = np.array([0.1, 0.2, 0.3])

@@ -62,18 +62,6 @@ def test_the_printed_eq_88_is_the_published_form() -> None:
             assert n == m or published[n, m] == pytest.approx(printed, rel=1e-12)
 
 
-def test_the_printed_sign_of_q_0_is_wrong() -> None:
-    f = random_directions(1, 4, 15, 0.3)
-    counts = np.full(4, 10.0)
-    _, g = by_hand(f, counts, 40, 0.5)
-    gamma = theory.speed(10.0, vocab_size=40, num_classes=1, lr_y=0.5)
-    iota, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=40, form="published")
-    error = np.abs(gamma * (iota[:, None] * f - beta @ f) - g).max() / np.abs(g).max()
-    assert error > 0.005
-    _, apart = theory.backpropagated_gradient(np.zeros((2, 2)), vocab_size=40, form="published")
-    assert apart[0, 1] < 0 < theory.backpropagated_gradient(np.zeros((2, 2)), vocab_size=40).beta[0, 1]
-
-
 def test_centered_one_hots_have_the_stated_products() -> None:
     zeta = theory.centered_one_hot(np.arange(3), vocab_size=7)
     q_1, q_0 = theory.centered_products(vocab_size=7)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
-from scansnap.theory import growth
 
 
 def h_to_many_digits(t: float, size: int, rate: float) -> mpmath.mpf:
@@ -49,17 +48,6 @@ def test_growth_time_inverts_growth(t: float, size: int, rate: float) -> None:
     h = theory.decoder_growth(t, vocab_size=size, lr_y=rate)
     back = theory.growth_time(h, vocab_size=size, lr_y=rate)
     assert back == pytest.approx(t, rel=1e-11 * max(1.0, size * h))
-
-
-def test_h_solves_its_differential_equation() -> None:
-    t = np.geomspace(1e-3, 1e6, 40)
-    step = 1e-4 * t
-    slope = (
-        theory.decoder_growth(t + step, vocab_size=50, lr_y=0.7)
-        - theory.decoder_growth(t - step, vocab_size=50, lr_y=0.7)
-    ) / (2 * step)
-    h = theory.decoder_growth(t, vocab_size=50, lr_y=0.7)
-    np.testing.assert_allclose(slope, growth.growth_rate(h, vocab_size=50, lr_y=0.7), rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [2, 10, 1000])

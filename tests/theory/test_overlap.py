@@ -76,12 +76,6 @@ def test_the_bounds_are_tight_to_a_factor_of_two() -> None:
     assert broken.all()
 
 
-def test_the_published_definition_has_the_other_sign() -> None:
-    e = np.array([[0.0, 0.3], [0.3, 0.0]])
-    np.testing.assert_array_equal(theory.inverse_overlaps(e, form="published"), -theory.inverse_overlaps(e))
-    np.testing.assert_allclose(theory.inverse_overlaps(e), np.eye(2) - np.linalg.inv(np.eye(2) + e))
-
-
 def test_huge_logits_do_not_overflow() -> None:
     f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [700.0, -700.0, 700.0])
     np.testing.assert_allclose(f, [[1, 0, 0], [0, 0, 1]])

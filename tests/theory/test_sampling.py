@@ -14,32 +14,6 @@ import scansnap as ss
 from scansnap import theory
 
 
-def test_class_counts_stay_within_the_radius() -> None:
-    """20,000 binomial counts at delta = 0.1: Hoeffding is conservative, so no more than 10% may fall outside; by chance
-    a share of 10% would be exceeded by 1% with probability under 1e-5."""
-    rng = np.random.default_rng(0)
-    for steps, classes in ((100, 2), (1000, 10)):
-        counts = rng.binomial(steps, 1 / classes, size=20_000)
-        outside = np.abs(counts - np.ceil(steps / classes)) > theory.count_radius(steps, failure=0.1)
-        assert outside.mean() <= 0.11
-
-
-def test_the_second_bound_of_lemma_10_needs_enough_steps() -> None:
-    few, many = 5, 50
-    assert theory.count_radius(few, failure=0.5, form="loose") < theory.count_radius(few, failure=0.5)
-    assert theory.count_radius(many, failure=0.5, form="loose") > theory.count_radius(many, failure=0.5)
-    assert theory.count_radius(1000, failure=0.999, form="remark") <= 2  # vanishes as delta -> 1
-
-
-def test_growth_deviation_bounds_h() -> None:
-    mean, radius = 100.0, 30.0
-    for size, rate in ((10, 0.1), (1000, 0.5), (1000, 5.0)):
-        h = theory.decoder_growth([mean - radius, mean, mean + radius], vocab_size=size, lr_y=rate)
-        assert np.abs(h / h[1] - 1).max() <= theory.growth_deviation(mean, radius)
-        nearly_linear = theory.decoder_growth([1.0, 2.0], vocab_size=10**6, lr_y=1e-3)
-        assert nearly_linear[1] / nearly_linear[0] - 1 > 0.99 * theory.growth_deviation(1.0, 1.0)  # and it is sharp
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     size=st.integers(4, 10**6),
@@ -80,14 +54,6 @@ def test_two_is_the_best_constant_in_lemma_11(size: int) -> None:
     assert (1 - residual[1] / residual[0]) / 1e-6 == pytest.approx(
         2 / (1 + 1 / (size * h[0])) ** 2, rel=1e-5 + 1 / size
     )
-
-
-def test_frequencies_stay_within_the_radius() -> None:
-    """20,000 sequences of 127 tokens; coverage of the 5% bound, which Hoeffding makes conservative."""
-    rng = np.random.default_rng(1)
-    frequency = rng.binomial(127, 0.3, size=20_000) / 127
-    assert (np.abs(frequency - 0.3) > theory.frequency_radius(128, failure=0.05)).mean() <= 0.055
-    assert theory.frequency_radius(128, failure=0.05) == pytest.approx(np.sqrt(np.log(40) / 254))
 
 
 def test_published_deviation_of_the_residual_changes_once() -> None:
