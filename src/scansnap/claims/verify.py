@@ -63,6 +63,7 @@ STATEMENTS = (
     "section",
     "appendix",
 )
+"""Kinds of numbered statements, in the order in which they are listed."""
 
 
 def paper_claims() -> list[Claim]:
@@ -188,9 +189,9 @@ def _verdict(
     try:
         setting = _setting(claim, classes, lr_y, lr_z)
         verdict = claim.run(setting)
-        stated = {"lr_y": lr_y, "lr_z": lr_z}
-        if unused := [name for name in verdict.unread if stated[name] is not None]:
-            if alone and classes is None and len(unused) == sum(rate is not None for rate in stated.values()):
+        user_rates = {"lr_y": lr_y, "lr_z": lr_z}
+        if unused := [name for name in verdict.unread if user_rates[name] is not None]:
+            if alone and classes is None and len(unused) == sum(rate is not None for rate in user_rates.values()):
                 raise InputError(
                     f"{claim.id} does not use {' and '.join(unused)}: its check goes through rates of its "
                     "own; leave it out."
