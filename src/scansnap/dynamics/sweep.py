@@ -41,6 +41,7 @@ from scansnap.runtime.errors import InputError, ScanSnapError
 from scansnap.runtime.machine import physical_memory
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
+from scansnap.storage.folder import is_new
 from scansnap.validation.calls import CALL_DOCUMENTATION, describe_options
 from scansnap.validation.options import from_names, options_of, values_of
 from scansnap.validation.user_code import describe_error
@@ -168,8 +169,8 @@ def _attempt(shard: Shard, run: Callable[[Shard], Arrays], retries: int) -> Arra
 
 @validated
 def runs_in_store(path: str | Path) -> int:
-    """How many runs of a sweep are in its store, which a new start will not run again."""
-    return runs_done(Path(path)) if Path(path).exists() else 0
+    """How many runs of a sweep are in its store; started again, the sweep runs only the others."""
+    return 0 if is_new(Path(path)) else runs_done(Path(path))
 
 
 def _template(grid: Grid) -> xr.Dataset:
