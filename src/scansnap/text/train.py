@@ -48,14 +48,14 @@ from scansnap.validation.validate import validated
 CHECKPOINT_SECONDS = 60.0
 """Time between checkpoints of a stored run, if they are quick."""
 
-QUICK = CHECKPOINT_SECONDS / 10
-"""How long a checkpoint may take; after one that takes longer, the time to the next grows in proportion."""
+QUICK_CHECKPOINT = CHECKPOINT_SECONDS / 10
+"""The seconds that a checkpoint may take; after one that takes longer, the time to the next grows in proportion."""
 
 PROGRESS_SECONDS = 0.5
 """Time between updates of the progress bar."""
 
-SMALL = 1e9
-"""An update of fewer operations is done by one thread."""
+ONE_THREAD_OPERATIONS = 1e9
+"""An update of fewer operations runs on one thread."""
 
 LOGITS_AT_ONCE = {"cpu": 30_000_000, "cuda": 500_000_000}
 """Logits in memory at once while the validation loss is measured."""
@@ -192,7 +192,7 @@ class TextTraining:
         self._diverged = -1
 
     def _make_learner(self, shape: Shape) -> tuple[TextModel, Learner]:
-        """The model at its start, and how it learns."""
+        """The model at its start, and its updates."""
         if isinstance(self.options, YZTextOptions):
             assert isinstance(shape, YZShape)
             if self.options.device == "cpu":
@@ -234,16 +234,16 @@ class TextTraining:
         return load(store.path)
 
     def _is_small(self) -> bool:
-        """Whether several threads would wait for each other longer than they work."""
+        """Whether synchronizing several threads would take longer than the work."""
         shape = self.model.shape
-        return self.options.batch_size * shape.window * shape.training_operations < SMALL
+        return self.options.batch_size * shape.window * shape.training_operations < ONE_THREAD_OPERATIONS
 
     def _train(self, show: Callable[..., None]) -> None:
         steps, store = self.record_schedule.record_steps, self._recorder.store
         rate_share = rate_shares(self.options.schedule, self.record_schedule.steps)
         step, record, losses = self._resume()
         if not step and store is not None:
-            shutil.rmtree(model_folder(store.path), ignore_errors=True)  # of an earlier run
+            shutil.rmtree(model_folder(store.path), ignore_errors=True)  # left by an earlier run
         note = ""
         shown = saved = time.monotonic()
         interval = CHECKPOINT_SECONDS
@@ -269,7 +269,7 @@ class TextTraining:
             if store is not None and now - saved > interval:
                 self._checkpoint(store, step, record, losses)
                 saved = time.monotonic()
-                interval = CHECKPOINT_SECONDS * max(1.0, (saved - now) / QUICK)
+                interval = CHECKPOINT_SECONDS * max(1.0, (saved - now) / QUICK_CHECKPOINT)
 
     def _measure(self, record: int, step: int, losses: list[torch.Tensor]) -> dict[str, NDArray[np.floating]] | None:
         """The variables of a record; None if the run has diverged by then."""
@@ -351,7 +351,7 @@ class TextTraining:
 
 
 def _note(measured: dict[str, NDArray[np.floating]]) -> str:
-    """What the progress bar says of a record."""
+    """The text of the progress bar after a record."""
     entropy = float(measured["entropy"].mean()) if "entropy" in measured else math.nan
     if "loss" not in measured:
         return f"(entropy {entropy:.3f})"
@@ -360,7 +360,7 @@ def _note(measured: dict[str, NDArray[np.floating]]) -> str:
 
 
 def _check_memory(shape: YZShape) -> None:
-    """Refuse a Y and Z that this machine cannot hold, which it would find out only while it fills them."""
+    """Raise an `InputError` if Y and Z do not fit into memory, which would fail only while they fill it."""
     if shape.parameter_bytes > physical_memory():
         raise InputError(
             f"Y and Z of {shape.vocab_size:,} token types need {gibibytes(shape.parameter_bytes)}, more than this "
@@ -370,7 +370,7 @@ def _check_memory(shape: YZShape) -> None:
 
 @contextmanager
 def _within_memory(shape: Shape, options: RunOptions) -> Iterator[None]:
-    """Turn running out of memory into one sentence."""
+    """Raise an `InputError` when memory runs out."""
     try:
         yield
     except RuntimeError as error:
