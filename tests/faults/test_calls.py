@@ -43,40 +43,15 @@ GROUPS: Mapping[str, Callable[[Path], dict[str, Call]]] = {
     "text": text_calls,
 }
 
-HOLDERS = {
-    "Check",
-    "Claim",
-    "Counts",
-    "Curve",
-    "Draw",
-    "Experiment",
-    "FigureRecipe",
-    "FigureResult",
-    "Finding",
-    "HeadHistory",
-    "HeadVerdict",
-    "Rows",
-    "Setting",
-    "Shortcuts",
-    "Snapshot",
-    "TokenRows",
-    "Trend",
-    "Update",
-    "Verdict",
-    "Watch",
-}
+HOLDERS = """
+    Check Claim Counts Curve Draw Experiment FigureRecipe FigureResult Finding HeadHistory HeadVerdict Rows Setting Shortcuts
+    Snapshot TokenRows Trend Update Verdict Watch
+"""
 """Classes that hold what the package itself computes."""
 
-TO_IMPLEMENT = {
-    "Addition",
-    "AttentionMap",
-    "DataSource",
-    "Normalization",
-    "Predictor",
-    "Reading",
-    "Schedule",
-    "UpdateRule",
-}
+TO_IMPLEMENT = """
+    Addition AttentionMap DataSource Normalization Predictor Reading Schedule UpdateRule
+"""
 """Classes that users subclass or imitate."""
 
 SAME_AS = {
@@ -166,4 +141,4 @@ def test_every_public_name_is_called(folder: Path) -> None:
     errors = {"InputError", "ScanSnapError", "StoreError"}
     takes_nothing = {"assumed_setting", "syn_small"}
     public = {name for name in set(ss.__all__) - set(SAME_AS) if callable(getattr(ss, name))}
-    assert public - called - HOLDERS - TO_IMPLEMENT - errors - takes_nothing == set()
+    assert public - called - {*HOLDERS.split(), *TO_IMPLEMENT.split()} - errors - takes_nothing == set()

@@ -196,7 +196,7 @@ def send_twice(*words):
         time.sleep(0.02)
         os.kill(os.getpid(), number)
         time.sleep(0.02)
-check._condition = send_twice
+check.check_store = send_twice
 """
 
 
