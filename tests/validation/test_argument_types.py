@@ -1,4 +1,4 @@
-"""The kind of an argument follows from its annotation."""
+"""The type of an argument follows from its annotation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_array_like_is_a_union_of_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hint", "kind"),
+    ("hint", "expected"),
     [
         (ArrayLike, ArrayType()),
         (ArrayLike | None, OptionalType(ArrayType())),
@@ -41,5 +41,5 @@ def test_array_like_is_a_union_of_types() -> None:
         (object, None),
     ],
 )
-def test_the_kind_of_an_annotation(hint: Any, kind: ArgumentType | None) -> None:
-    assert argument_type_of(hint) == kind
+def test_the_argument_type_of_an_annotation(hint: Any, expected: ArgumentType | None) -> None:
+    assert argument_type_of(hint) == expected

@@ -1,4 +1,4 @@
-"""Options that are stated once: kinds, defaults, limits, and everything that is derived from them."""
+"""Options that are stated once: types, defaults, limits, and everything that is derived from them."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Dish(Heat):
             raise InputError("fan is True but rack is low: give rack='high'.")
 
 
-def test_kinds_follow_from_types() -> None:
-    kinds = {name: stated.type for name, stated in options_of(Dish).items()}
-    assert kinds == {
+def test_argument_types_follow_from_annotations() -> None:
+    types = {name: stated.type for name, stated in options_of(Dish).items()}
+    assert types == {
         "degrees": IntegerType({"least": 50, "most": 300}),
         "fan": FlagType(),
         "minutes": OptionalType(NumberType({"least": 0, "below": 60})),

@@ -1,4 +1,4 @@
-"""Open lists: a member by name or as an object, and one sentence for anything else."""
+"""Registries: a member by name or as an object, and one sentence for anything else."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ EAGER_BYTES = 2 * 2**30
 CHECKPOINT = ".checkpoint.npz"
 """The file of an unfinished run's last checkpoint, in its store."""
 
-LOOKS = "watch"
+WATCH = "watch"
 """The attribute `kind` of a store of snapshots."""
 
 NOTHING = "nothing yet"
@@ -377,7 +377,7 @@ def _attributes(folder: CheckedFolder, *, looks: bool = False) -> dict[str, Any]
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a run was written to.")
     attrs = _metadata(folder).get("attributes", {}) if folder.committed else _plain_attributes(path)
-    if looks and attrs.get("kind") == LOOKS:
+    if looks and attrs.get("kind") == WATCH:
         return attrs
     if not {"kind", "format", "options"} <= set(attrs):
         raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")

@@ -310,8 +310,8 @@ def argument_type_of(hint: Any, limits: Mapping[str, Any] = NO_LIMITS) -> Argume
         return next(part for part in hint.__metadata__ if isinstance(part, ArgumentType))
     if origin in (Union, types.UnionType):
         parts = tuple(_union_parts(hint))
-        kind = _either([part for part in parts if part is not type(None)], limits)
-        return OptionalType(kind) if kind is not None and type(None) in parts else kind
+        inner = _either([part for part in parts if part is not type(None)], limits)
+        return OptionalType(inner) if inner is not None and type(None) in parts else inner
     if origin is Literal:
         return ChoiceType(parts)
     if origin in (Sequence, Collection, Iterable, list) or (origin is tuple and parts[1:] == (...,)):
@@ -340,8 +340,8 @@ def _either(parts: list[Any], limits: Mapping[str, Any]) -> ArgumentType | None:
         return ArrayType()
     if {str, Path} <= set(parts):
         parts = [part for part in parts if part is not str]
-    kinds = [argument_type_of(part, limits) for part in parts]
-    return kinds[0] if len(kinds) == 1 else None if None in kinds else EitherType(tuple(filter(None, kinds)))
+    found = [argument_type_of(part, limits) for part in parts]
+    return found[0] if len(found) == 1 else None if None in found else EitherType(tuple(filter(None, found)))
 
 
 def read_number(name: str, text: str, number: Callable[[str], Number], wanted: str) -> Number:

@@ -29,10 +29,10 @@ LONGEST_NAME = 255
 """Bytes in the name of a file, which most file systems limit to this."""
 
 MOST_ENTRIES = 10**7
-"""Entries of a list that is gone through one by one."""
+"""The most entries of a list that is iterated over."""
 
 DEEPEST = 32
-"""How deep lists may be nested; arrays of more dimensions are no arrays of numbers."""
+"""How deep lists may be nested, and the most dimensions of an array."""
 
 
 # --- one value ----------------------------------------------------------------------------------------------------
@@ -235,10 +235,10 @@ def float_array(values: object) -> FloatArray | None:
 
 def _may_be_numbers(values: list[Any] | tuple[Any, ...], depth: int) -> bool:
     """Whether nested lists are free of booleans, which NumPy takes for numbers, and not nested without end."""
-    kinds = set(map(type, values))
-    if bool in kinds or np.bool_ in kinds or not depth:
+    types = set(map(type, values))
+    if bool in types or np.bool_ in types or not depth:
         return False
-    if not kinds & {list, tuple}:
+    if not types & {list, tuple}:
         return True
     return all(_may_be_numbers(inner, depth - 1) for inner in values if isinstance(inner, list | tuple))
 
@@ -259,7 +259,7 @@ def seeds(values: Any) -> tuple[int, ...]:
 
 
 def is_iterable(value: object) -> bool:
-    """Whether a value can be gone through, and not for ever."""
+    """Whether a value is a finite iterable."""
     if isinstance(value, np.ndarray) and not value.ndim:
         return False
     try:
@@ -277,7 +277,7 @@ def is_list(value: object) -> bool:
 
 
 def type_name(value: object) -> str:
-    """A value by what it is: the name of its class."""
+    """The name of a value's class."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return "None" if value is None else type(value).__name__

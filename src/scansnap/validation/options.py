@@ -169,8 +169,8 @@ def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
 
 def _option(field: Field[Any], hint: Any) -> Option:
     stated = field.metadata
-    kind = stated["type"] or argument_type_of(hint, stated["limits"])
-    if kind is None or isinstance(kind, InstanceType):
+    argument_type = stated["type"] or argument_type_of(hint, stated["limits"])
+    if argument_type is None or isinstance(argument_type, InstanceType):
         raise TypeError(
             f"the type of the option {field.name} does not say how it is checked: give option(..., type=...)"
         )
@@ -178,8 +178,8 @@ def _option(field: Field[Any], hint: Any) -> Option:
     if stated["none"]:
         meaning = f"{meaning.removesuffix('.')}; <none|None> {stated['none']}."
     if stated["type"] and types.NoneType in get_args(hint):
-        kind = OptionalType(kind)
-    return Option(meaning, kind, stated["axis"], stated["separator"], stated["listed"])
+        argument_type = OptionalType(argument_type)
+    return Option(meaning, argument_type, stated["axis"], stated["separator"], stated["listed"])
 
 
 def plain(value: Any) -> Any:

@@ -25,14 +25,14 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
 
     Parameters
     ----------
-    kind : str
+    what : str
         What a member is, in the words of an error: "optimizer".
     methods : tuple of str
         The methods that every member must have; an object without them is refused.
     """
 
-    def __init__(self, kind: str, *methods: str) -> None:
-        self._kind = kind
+    def __init__(self, what: str, *methods: str) -> None:
+        self._what = what
         self._methods = methods
         self._makers: dict[str, Callable[[], Member]] = {}
 
@@ -42,13 +42,13 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
         The same definition, run again, replaces what it added before, as it must in a notebook.
         """
         if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
-            raise InputError(f"the name of the {self._kind} is {short_repr(name)}: use letters, digits, _ and -.")
+            raise InputError(f"the name of the {self._what} is {short_repr(name)}: use letters, digits, _ and -.")
 
         def add(defined: Defined) -> Defined:
             maker = self._maker(name, defined)
             known = self._makers.get(name, maker)
             if known is not maker and _definition(known) != _definition(maker):
-                raise InputError(f"the {self._kind} '{name}' exists already: give yours another name.")
+                raise InputError(f"the {self._what} '{name}' exists already: give yours another name.")
             self._makers[name] = maker
             return defined
 
@@ -63,7 +63,7 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
             pass  # Python does not know the signature
         except TypeError as error:
             raise InputError(
-                f"the {self._kind} '{name}' cannot be made from {short_repr(defined)} ({error}): register an object, "
+                f"the {self._what} '{name}' cannot be made from {short_repr(defined)} ({error}): register an object, "
                 "or a class whose settings all have defaults."
             ) from None
         return cast(Callable[[], Member], defined)
@@ -73,11 +73,11 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
         if isinstance(value, str):
             if value not in self._makers:
                 own = [f"or give an object with {self._wanted()}"] if self._methods else []
-                raise unknown(self._kind, value, [*self._makers, *own])
+                raise unknown(self._what, value, [*self._makers, *own])
             value = self._makers[value]()
         if self._missing(value) or isinstance(value, type):
             raise InputError(
-                f"{self._kind} is {short_repr(value)}: give one of {', '.join(self._makers)}, or an object with "
+                f"{self._what} is {short_repr(value)}: give one of {', '.join(self._makers)}, or an object with "
                 f"{self._wanted()}."
             )
         return value
@@ -99,7 +99,7 @@ class Registry(Mapping[str, Callable[[], Member]], Generic[Member]):
     def code(self, value: str | Member) -> dict[str, str]:
         """What a member is, with the digest of its code, if it is a user's own."""
         member = self.member(value)
-        return {f"{self._kind} {self.label(value)}": code_digest(member)} if is_own(member) else {}
+        return {f"{self._what} {self.label(value)}": code_digest(member)} if is_own(member) else {}
 
     def _wanted(self) -> str:
         return " and ".join(f"{method}(...)" for method in self._methods)

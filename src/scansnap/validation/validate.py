@@ -80,7 +80,7 @@ class Validator:
             for parameter in self._parameters
             if isinstance(parameter.annotation, str)
         }
-        return {name: kind for name, hint in hints.items() if (kind := argument_type_of(hint)) is not None}
+        return {name: found for name, hint in hints.items() if (found := argument_type_of(hint)) is not None}
 
     @functools.cached_property
     def _positional(self) -> list[tuple[str, ArgumentType | None]]:
@@ -102,12 +102,12 @@ class Validator:
         if arguments:
             expected = self._positional + [self._rest] * (len(arguments) - len(self._positional))
             arguments = tuple(
-                value if kind is None else kind.check(name, value)
-                for (name, kind), value in zip(expected, arguments, strict=False)
+                value if expected_type is None else expected_type.check(name, value)
+                for (name, expected_type), value in zip(expected, arguments, strict=False)
             )
         for name, value in kwargs.items():
-            if (kind := self.types.get(name)) is not None:
-                kwargs[name] = kind.check(name, value)
+            if (expected_type := self.types.get(name)) is not None:
+                kwargs[name] = expected_type.check(name, value)
         return arguments, kwargs
 
     def shapes(self, arguments: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
