@@ -19,7 +19,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.results.provenance import FORMAT
-from scansnap.results.store import LOOKS, open_folder
+from scansnap.results.store import WATCH, open_folder
 from scansnap.runtime.errors import StoreError, brief, short_repr
 from scansnap.storage.folder import CheckedFolder, is_new
 from scansnap.validation.validate import validated
@@ -57,7 +57,7 @@ def read_snapshots(path: str | Path) -> xr.Dataset:
         raise StoreError(
             f"{path} is not a store of snapshots: it cannot be opened with zarr ({brief(error)})."
         ) from None
-    if snapshots.attrs.get("kind") != LOOKS:
+    if snapshots.attrs.get("kind") != WATCH:
         raise StoreError(f"{path} holds something else than snapshots: give what ss.watch(..., store=...) wrote.")
     return snapshots
 
@@ -210,7 +210,7 @@ class SnapshotStore:
         if self._folder.files:
             self.check(snapshot)
             return
-        empty = snapshot.isel(step=slice(0)).assign_attrs(kind=LOOKS, format=FORMAT)
+        empty = snapshot.isel(step=slice(0)).assign_attrs(kind=WATCH, format=FORMAT)
         chunks = {}
         for name, values in empty.variables.items():
             if values.dims[:1] == ("step",):

@@ -148,7 +148,7 @@ def check_store(path: str | Path) -> Condition:
     """
     folder = CheckedFolder(Path(path))
     is_array_store = METADATA in folder.files or not folder.committed
-    complete = bool(_attributes(folder, looks=True).get("complete", 1)) if is_array_store else True
+    complete = bool(_attributes(folder, snapshots=True).get("complete", 1)) if is_array_store else True
     return replace(folder.condition(), has_checksums=folder.committed, complete=complete)
 
 
@@ -371,13 +371,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _attributes(folder: CheckedFolder, *, looks: bool = False) -> dict[str, Any]:
+def _attributes(folder: CheckedFolder, *, snapshots: bool = False) -> dict[str, Any]:
     """The attributes of a result, or of snapshots if they are allowed; refuses anything else."""
     path = folder.root
     if not path.exists():
         raise StoreError(f"{path} does not exist: give the folder that a run was written to.")
     attrs = _metadata(folder).get("attributes", {}) if folder.committed else _plain_attributes(path)
-    if looks and attrs.get("kind") == WATCH:
+    if snapshots and attrs.get("kind") == WATCH:
         return attrs
     if not {"kind", "format", "options"} <= set(attrs):
         raise StoreError(f"{path} is a zarr store, but not a result of scansnap: open it with xarray.open_zarr.")
