@@ -254,7 +254,7 @@ def text_calls(folder: Path) -> dict[str, Call]:
     labelled = [{"text": f"{word} film", "mood": mood} for word, mood in (("great", "good"), ("dull", "bad"))] * 30
     model, probe = GPT(layers=1), torch.zeros((1, 5), dtype=torch.int64)
     watch = ss.watch(model, probe=probe)
-    watch.look()
+    watch.snapshot()
     options = ss.TextOptions(steps=1, **SMALL)
     quantity: dict[str, Any] = {"long_name": "x", "units": "1", "reduction": "mean", "sample": "probe"}
     return {

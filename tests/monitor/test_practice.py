@@ -148,24 +148,6 @@ def test_batches_that_hold_their_tensors(batch: Any, read: Callable[[Any], Tenso
         assert same(watch.dataset.isel(step=look), model())
 
 
-def test_a_padding_mask_in_a_batch_counts() -> None:
-    class Padded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-        def forward(self, batch: dict[str, Tensor]) -> Tensor:
-            x = batch["x"]
-            return self.attention(x, x, x, key_padding_mask=batch["key_padding_mask"])[0]
-
-    torch.manual_seed(0)
-    padded, x = Padded(), torch.randn(1, 6, 8)
-    padding = torch.tensor([[False] * 4 + [True] * 2])
-    looks = ss.watch(padded, probe=({"x": x, "key_padding_mask": padding},), rows=None, errors="raise").dataset
-    short = ss.watch(padded, probe=({"x": x[:, :4], "key_padding_mask": padding[:, :4]},), rows=None).dataset
-    np.testing.assert_allclose(looks["entropy"], short["entropy"], rtol=1e-6)
-
-
 def test_one_tensor_for_several_arguments_is_self_attention() -> None:
     attention, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 5, 8)
     assert ss.watch(attention, probe=(x, x, x)).dataset["attention_kind"].values.tolist() == ["self"]

@@ -80,7 +80,7 @@ def check_between(kind: str) -> None:
         for step in range(2):
             model(ids(seed=step)).square().sum().backward()
             if watch is not None:
-                watch.look()
+                watch.snapshot()
             optimizer.step()
         return local(list(model.parameters()))
 

@@ -100,20 +100,6 @@ def test_it_follows_a_store_that_grows(tmp_path, parts) -> None:
     assert "snapshot 4 at step 150" in console.file.getvalue()
 
 
-def test_numbers_are_short() -> None:
-    assert [short(x) for x in (0.0, 0.034, 0.994, 0.996, 1.0, 9.96, 42.0, 1234.5, -0.5)] == [
-        ".00",
-        ".03",
-        ".99",
-        "1.0",
-        "1.0",
-        " 10",
-        " 42",
-        "1234",
-        "-.50",
-    ]
-
-
 def test_refusals(tmp_path, parts) -> None:
     write(tmp_path / "a.zarr", parts)
     with pytest.raises(ss.InputError, match="unknown quantity 'entrophy': did you mean 'entropy'"):
