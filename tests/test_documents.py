@@ -21,6 +21,21 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+def commands(page: str) -> list[str]:
+    """The commands of a page of docs/."""
+    return "".join(blocks((ROOT / "docs" / page).read_text(), "bash")).splitlines()
+
+
+def status(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The status of a command that runs in this process."""
+    from scansnap.cli.app import main
+
+    monkeypatch.setattr(sys, "argv", shlex.split(command))
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
 def run_command(programs: Programs, command: str, folder: Path) -> None:
     program, *words = shlex.split(command)
     assert program == "scansnap"
@@ -102,31 +117,20 @@ def test_sweep_commands_run(tmp_path, programs: Programs) -> None:
 )
 def test_commands_that_train_run(page: Path, tmp_path, monkeypatch) -> None:
     """Claims and figures have tests of their own."""
-    from scansnap.cli.app import main
-
     monkeypatch.chdir(tmp_path)
     for command in "".join(blocks(page.read_text(), "bash")).splitlines():
         words = shlex.split(command)
         assert words[1] in ("train", "sweep", "verify", "figure")
         if words[1] in ("train", "sweep"):
-            monkeypatch.setattr(sys, "argv", words)
-            with pytest.raises(SystemExit) as stop:
-                main()
-            assert stop.value.code in (0, None), command
+            assert status(command, monkeypatch) == 0, command
 
 
 def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
     """The commands of docs/text.md, as they stand there."""
-    from scansnap.cli.app import main
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    commands = "".join(blocks((ROOT / "docs" / "text.md").read_text(), "bash"))
-    for command in commands.splitlines():
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code in (0, None), command
+    for command in commands("text.md"):
+        assert status(command, monkeypatch) == 0, command
     assert (tmp_path / "words.png").exists()
     assert (tmp_path / "mine.png").exists()
     assert (tmp_path / "yz.png").exists()
@@ -135,8 +139,6 @@ def test_commands_on_text_run(tmp_path, monkeypatch) -> None:
 def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
     """The commands of docs/watch.md, as they stand there, on two checkpoints of a small model."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    from scansnap.cli.app import main
-
     monkeypatch.chdir(tmp_path)
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(vocab_size=256, n_positions=16, n_embd=8, n_layer=1, n_head=2)
@@ -144,11 +146,8 @@ def test_commands_that_watch_run(tmp_path, monkeypatch) -> None:
     for step in (5, 10):
         model.save_pretrained(tmp_path / "run" / f"checkpoint-{step}")
     (tmp_path / "text.txt").write_text((ROOT / "README.md").read_text())
-    for command in "".join(blocks((ROOT / "docs" / "watch.md").read_text(), "bash")).splitlines():
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code in (0, None), command
+    for command in commands("watch.md"):
+        assert status(command, monkeypatch) == 0, command
     assert {path.name for path in tmp_path.glob("*.html")} == {"demo.html", "snapshots.html", "run.html"}
 
 
@@ -176,16 +175,11 @@ def test_the_limits_of_verdicts_are_those_of_the_code() -> None:
 
 def test_commands_on_counts_run(tmp_path, monkeypatch, capsys) -> None:
     """The commands of docs/corpus.md, which print what stands there; and its question to the tables."""
-    from scansnap.cli.app import main
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     page = (ROOT / "docs" / "corpus.md").read_text()
     for command in "".join(blocks(page, "bash")).splitlines():
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code in (0, None), command
+        assert status(command, monkeypatch) == 0, command
         printed = capsys.readouterr().out
         if "--top" in command:
             assert printed in page
@@ -199,17 +193,12 @@ def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> 
 
     What they count stands there to the last digit; training may round otherwise on another machine.
     """
-    from scansnap.cli.app import main
-
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "shortcuts.md").read_text()
     (allowed,) = blocks(page, "text")
     (tmp_path / "allowed.txt").write_text(allowed)
     for command in "".join(blocks(page, "bash")).splitlines():
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert (stop.value.code or 0) == ("--fail-on" in command), command
+        assert status(command, monkeypatch) == ("--fail-on" in command), command
         printed, error = capsys.readouterr()
         if "--fail-on" in command:
             assert error == "scansnap: --fail-on: 2 shortcuts that are not allowed: imported, stars\n"
@@ -224,17 +213,12 @@ def test_commands_that_look_for_shortcuts_run(tmp_path, monkeypatch, capsys) -> 
 
 def test_commands_that_predict_run(tmp_path, monkeypatch, capsys) -> None:
     """The commands of docs/prediction.md, the first of which prints what stands there."""
-    from scansnap.cli.app import main
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     page = (ROOT / "docs" / "prediction.md").read_text()
     printed = []
     for command in "".join(blocks(page, "bash")).splitlines():
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code in (0, None), command
+        assert status(command, monkeypatch) == 0, command
         printed.append(capsys.readouterr().out)
     assert printed[0] in page
     scores = [re.findall(r"^  prediction +(\S+) +(\S+)$", text, re.MULTILINE) for text in printed if "Compared" in text]

@@ -36,8 +36,7 @@ def enough_seeds(num_seeds: int, *, least: int = 2) -> int:
 
 def standard_error(values: ArrayLike) -> NDArray[np.float64]:
     """The standard error of the mean over the last axis."""
-    array = np.asarray(values, np.float64)
-    return array.std(-1, ddof=1) / np.sqrt(array.shape[-1])
+    return stats.sem(np.asarray(values, np.float64), axis=-1)
 
 
 def band(values: xr.DataArray) -> xr.DataArray:
