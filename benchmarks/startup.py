@@ -51,7 +51,7 @@ finally:
 PARTS = {
     "Python and the command": "import scansnap.cli.app, scansnap.cli.train",
     "pandas and xarray": "import pandas, xarray",
-    "the loader": "import scansnap.dynamics.train, scansnap.dynamics.compiled.training_engine, llvmlite.binding",
+    "numba and the kernel": "import scansnap.dynamics.train, scansnap.dynamics.kernel_engine",
     "zarr": "import zarr, scansnap.results.store",
     "training and storing": "import scansnap as ss; setting = ss.PUBLISHED['syn-small']; "
     "result = ss.train(setting.classes, setting.options, store='run.zarr', progress=False)",

@@ -65,25 +65,6 @@ def test_saying_what_a_command_does_imports_nothing_large(words: str, tmp_path: 
     assert ("Usage:" if words else "--layers") in said
 
 
-def test_training_imports_no_compiler_where_it_was_compiled_before(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "train", "--preset", "syn-small", "--steps"]
-    for steps in "56":
-        done = subprocess.run([*command, steps], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert not {"torch", "numba", "scipy", "rich"} & set(done.stdout.rpartition("imported:")[2].split())
-
-
-def test_compiled_code_of_another_version_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    import scansnap as ss
-    from scansnap.dynamics.compiled import compiled_before
-    from scansnap.dynamics.compiled.flow import solve
-
-    ss.flow("single-common", lr_y=0.5, lr_z=0.05, times=[1, 10])
-    assert compiled_before("flow")
-    signature, machine, _ = solve._cache._index_key(None, solve.targetctx.codegen())
-    monkeypatch.setattr(solve._cache, "_index_key", lambda *_: (signature, machine, "of another version"))
-    assert not compiled_before("flow")
-
-
 def without_torch(*commands: str, cwd: Path) -> list[tuple[str, int]]:
     """What each command says, and its status, in a process in which torch cannot be imported."""
     done = subprocess.run(

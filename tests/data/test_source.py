@@ -148,8 +148,6 @@ def test_classes_that_draw_otherwise_are_asked_to_draw() -> None:
 
     plain = ss.syn_small()
     classes = Constant(probs=plain.probs, query=plain.query, next_token=plain.next_token, vocab_size=plain.vocab_size)
-    assert plain.independent
-    assert not classes.independent
     assert classes.fingerprint != plain.fingerprint  # in a store they are not the same
     result = ss.train(classes, **{**OPTIONS, "lr_y": 0.0, "lr_z": 0.0}, init="uniform", record="loss")["loss"].values[0]
     assert (result == result[0]).all()  # the same batch at every step

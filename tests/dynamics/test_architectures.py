@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.compiled.training_engine import KernelEngine
+from scansnap.data.sampling import CHOICE_STREAM, choose
 from scansnap.dynamics.engine import Engine, engine_for
 from scansnap.dynamics.gradients import directions, population_batch, token_weights
-from scansnap.dynamics.random_entries import CHOICE_STREAM, choose
+from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.tensor_engine import TensorEngine
 from scansnap.dynamics.update_rules import SGD
 from scansnap.systems.yz.attention import Softmax
@@ -80,7 +80,7 @@ def test_against_autograd(kind: type[Engine], switches: dict[str, Any], classes:
         sequences, owner = ss.sample_sequences(classes, num=batch, seq_len=length, seed=seed)
     else:  # the set is the first nine sequences of the seed, the batch a choice of six
         selected = np.empty((1, batch), np.int64)
-        choose(np.array([seed], np.uint64), CHOICE_STREAM, count, selected)
+        choose(np.uint64(seed), CHOICE_STREAM, count, selected)
         sequences, owner = ss.sample_sequences(classes, num=count, seq_len=length, seed=seed)
         sequences, owner = sequences[selected[0]], owner[selected[0]]
     layer = {name: options[name] for name in ("normalization", "residual", "heads") if name in options}
@@ -199,9 +199,9 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
         decoder_gradient="modified",
         **architecture,
     )
-    tensors, before = engine._layout, decoder_of(engine)
+    tensors, before = engine._model._layout, decoder_of(engine)
     batch = population_batch(tensors, 1)
-    value = directions(tensors, engine.parameters["attention_logits"], batch, token_weights(batch)).value
+    value = directions(tensors, engine._model.parameters["attention_logits"], batch, token_weights(batch)).value
     v = tensors.readout.rows.weigh(value).flatten(2)
     engine.advance(1)
     moved = (torch.from_numpy((decoder_of(engine) - before) / RATE))[0]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.compiled.training_engine import KernelEngine
+from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.tensor_engine import TensorEngine
 from tests.dynamics.reference import decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 from tests.strategies import sequence_classes

@@ -11,10 +11,8 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from scansnap.data.named_classes import as_source
-from scansnap.dynamics.compiled.flow_engine import KernelFlow
-from scansnap.dynamics.compiled.layer_flow import KernelLayerFlow
-from scansnap.dynamics.flow_engine import FlowWork, flow_engine_for
-from scansnap.dynamics.flow_tensors import FlowOnTensors
+from scansnap.dynamics import flow_engine
+from scansnap.dynamics.flow_engine import FlowWork, StateLayout, solve, state_gradient
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.options import FlowOptions
 
@@ -163,33 +161,31 @@ def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
         alone = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y[r], lr_z=lr_z[r], seeds=r, **words)
         for name in PARTS:
             assert np.array_equal(together[name].values[r], alone[name].values[0])
-    monkeypatch.setattr("scansnap.dynamics.flow.PIECE", {"cpu": 1})
+    monkeypatch.setattr("scansnap.dynamics.flow.PIECE", 1)
     assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words).equals(together)
 
 
-BASIC = ({}, {"init": "uniform"}, {"attention_prior": {"common": -1.0}})
-LAYERS = (
-    {"decoder_gradient": "modified"},
-    {"heads": 2, "init": "uniform", "residual": True, "normalization": "layer"},
-)
-
-
 @pytest.mark.parametrize(
-    ("more", "engine"), [*((more, KernelFlow) for more in BASIC), *((more, KernelLayerFlow) for more in LAYERS)]
+    "more",
+    [
+        {},
+        {"init": "uniform"},
+        {"attention_prior": {"common": -1.0}},
+        {"decoder_gradient": "modified"},
+        {"heads": 2, "init": "uniform", "residual": True, "normalization": "layer"},
+    ],
 )
-def test_the_engines_agree(more: dict, engine: type) -> None:
-    """Compiled code and tensors, at tolerances far below the difference allowed."""
-    words = {"lr_y": 1.0, "lr_z": 20.0, "times": (1.0, 1e3, 1e6), "rtol": 1e-10, "atol": 1e-12, **more}
-    options = FlowOptions(**words, record="decoder")
+def test_compiled_code_and_tensors_agree(more: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At tolerances far below the difference allowed."""
+    settings = {"lr_y": 1.0, "lr_z": 20.0, "times": (1.0, 1e3, 1e6), "rtol": 1e-10, "atol": 1e-12, **more}
+    options = FlowOptions(**settings, record="decoder")
     work = FlowWork.checked(as_source(ss.syn_small()), options)
-    assert flow_engine_for(work) is engine
-    compiled, tensors = (
-        each(work, work.start(options.runs)).solve(options.runs, 10**6, lambda done: None)
-        for each in (engine, FlowOnTensors)
-    )
-    columns = compiled.decoder.shape[-1]
+    start = work.start(options.runs)
+    compiled = solve(work, start, options.runs, 10**6, lambda done: None)
+    monkeypatch.setattr(flow_engine, "has_kernel", lambda layer: False)
+    tensors = solve(work, start, options.runs, 10**6, lambda done: None)
     assert np.abs(compiled.attention_logits - tensors.attention_logits).max() < 1e-8
-    assert np.abs(compiled.decoder - tensors.decoder[..., :columns]).max() < 1e-8
+    assert np.abs(compiled.decoder - tensors.decoder).max() < 1e-8
     assert np.allclose(compiled.loss, tensors.loss, rtol=1e-8)
     assert np.array_equal(compiled.accuracy, tensors.accuracy)
 
@@ -266,10 +262,10 @@ def test_rounding_leaves_nothing_of_the_sum_of_each_class(more: dict) -> None:
     classes = ss.SequenceClasses(probs=probs, query=[6, 6], next_token=[0, 3], vocab_size=7)
     work = FlowWork(as_source(classes), FlowOptions(lr_y=1.0, lr_z=1.0, times=[1.0], init="uniform", **more))
     start = work.start(work.options.runs)
-    field = KernelLayerFlow(work, start)._field()
-    z = start.attention_logits.copy()
-    z[0, :, :6] += [34.0, 0.0, 0.0, 9.0, 43.0, 9.0]  # the second class's winner stands far above the first's
-    _, slope, _ = field.movement(start.decoder, z, np.empty((1, 0)))
+    start.attention_logits[0, :, :6] += [34.0, 0.0, 0.0, 9.0, 43.0, 9.0]  # the second class's winner is far above
+    layout = StateLayout.of(start, learned=False)
+    slopes, _ = state_gradient(work, layout, 0)(layout.first_state(0)[None])
+    slope = layout.split(0, slopes)[1]
     for own in (slope[0, :, :3], slope[0, :, 3:6]):
         assert 1e-18 < np.abs(own).max(axis=1).min() < np.abs(own).max() < 1e-12
         assert (np.abs(own.sum(axis=1)) < 1e-9 * np.abs(own).max(axis=1)).all()

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.compiled.training_engine import KernelEngine
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.tensor_engine import TensorEngine
 from tests.dynamics.reference import (
     autograd,

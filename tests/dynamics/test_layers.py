@@ -12,27 +12,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.compiled.layers_engine import LayeredKernelEngine
-from scansnap.dynamics.layered_engine import LayeredEngine, feature_tokens
-from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.gradients import batch_of
+from scansnap.dynamics.tensor_engine import LayersModel, TensorEngine, feature_tokens
 from scansnap.dynamics.update_rules import Adam
 from scansnap.systems.yz.compact import CompactLayout
 from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import engine_of, logits_of, relative, work_of
 from tests.strategies import sequence_classes
 
-ENGINES = pytest.mark.parametrize("kind", [LayeredEngine, LayeredKernelEngine])
+
+def layers_of(classes: ss.SequenceClasses, **options: Any) -> tuple[TensorEngine, LayersModel]:
+    """The engine and its model of layers, even if there is one layer."""
+    work = work_of(classes, **options)
+    runs = work.options.runs
+    engine = TensorEngine(work, work.start(runs), runs)
+    engine._model = LayersModel(work, work.start(runs), runs)
+    engine._memory = {
+        block: {name: torch.zeros_like(matrix) for name in work.options.rule.memory}
+        for block, matrix in engine._model.parameters.items()
+    }
+    return engine, engine._model
 
 
-@ENGINES
 @pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam", "lr_y": 0.1, "lr_z": 0.1}], ids=str)
-def test_one_layer_is_the_basic_setting(kind: Any, options: dict[str, Any]) -> None:
-    """Twenty steps from zero, where output columns are merged, by either engine for layers and by Lemma 1."""
+def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
+    """Twenty steps from zero, where output columns are merged, by the model of layers and by Lemma 1."""
     classes = ss.syn_medium(num_query=3)
-    layered, basic = (engine_of(each, classes, steps=20, **options) for each in (kind, TensorEngine))
+    basic = engine_of(TensorEngine, classes, steps=20, **options)
+    layered, model = layers_of(classes, steps=20, **options)
     np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
     size = len(classes.contextual_tokens)
-    result = layered.parameters["attention_logits_0"].numpy()[:, layered._query.unique().numpy(), :size]
+    result = model.parameters["attention_logits_0"].numpy()[:, model._query.unique().numpy(), :size]
     order = np.argsort(classes.queries)
     assert relative(result, logits_of(basic)[:, order]) < 1e-9
 
@@ -67,7 +77,7 @@ what has a gradient can be compared, after one update."""
 
 
 def plainly(
-    engine: LayeredEngine,
+    model: LayersModel,
     classes: ss.SequenceClasses,
     seed: int,
     *,
@@ -81,7 +91,7 @@ def plainly(
     """Train the first run on whole sequences with autograd, whose every output token has a column of its own.
 
     The losses, the matrices, and the mean attention of each layer to each token as the output sees it (L, N)."""
-    layout = engine_layout(classes, engine)
+    layout = model_layout(classes, model)
     tokens = feature_tokens(layout)
     coordinate = {int(token): i for i, token in enumerate(tokens)}
     sequences, owner = ss.sample_sequences(classes, num=num, seq_len=seq_len, seed=seed)
@@ -90,9 +100,9 @@ def plainly(
     last = f"decoder_{layers - 1}"
     parameters = {
         name: (tensor[0][:, layout.column_of_token] if name == last else tensor[0]).clone().requires_grad_()
-        for name, tensor in engine.parameters.items()
+        for name, tensor in model.parameters.items()
     }
-    rate = {name: engine._rates[name].item() for name in parameters}
+    rate = {name: model.rates[name].item() for name in parameters}
     step = OPTIMIZERS.get(optimizer)
     rule = step([{"params": [p], "lr": rate[name]} for name, p in parameters.items()]) if step else None
     act, losses = torch.tanh if nonlinearity == "tanh" else torch.relu, []
@@ -120,12 +130,11 @@ def plainly(
     return losses, {name: p.detach() for name, p in parameters.items()}, np.stack(seen)
 
 
-def engine_layout(classes: ss.SequenceClasses, engine: LayeredEngine) -> CompactLayout:
-    work = work_of(classes, init=engine._options.init, layers=engine._options.layers)
+def model_layout(classes: ss.SequenceClasses, model: LayersModel) -> CompactLayout:
+    work = work_of(classes, init=model._options.init, layers=model._options.layers)
     return work.start_layout
 
 
-@ENGINES
 @settings(max_examples=60, deadline=None)
 @given(
     classes=sequence_classes(),
@@ -137,7 +146,6 @@ def engine_layout(classes: ss.SequenceClasses, engine: LayeredEngine) -> Compact
     seed=st.integers(0, 10**6),
 )
 def test_the_engine_does_what_whole_sequences_do(
-    kind: Any,
     classes: ss.SequenceClasses,
     layers: int,
     start: tuple[str, str],
@@ -152,8 +160,7 @@ def test_the_engine_does_what_whole_sequences_do(
         optimizer, {"optimizer": optimizer}
     )
     steps = 1 if optimizer in SCALE_FREE else 4
-    engine = engine_of(
-        kind,
+    engine, model = layers_of(
         classes,
         layers=layers,
         init=init,
@@ -168,58 +175,20 @@ def test_the_engine_does_what_whole_sequences_do(
         **rule,
     )
     setting = {"num": num, "seq_len": seq_len, "layers": layers, "nonlinearity": nonlinearity, "steps": steps}
-    losses, expected, attention = plainly(engine, classes, seed, optimizer=optimizer, **setting)
+    losses, expected, attention = plainly(model, classes, seed, optimizer=optimizer, **setting)
     np.testing.assert_allclose(engine.advance(steps)[0][0], losses, rtol=1e-12, atol=1e-12)
-    last, column = f"decoder_{layers - 1}", engine_layout(classes, engine).column_of_token
-    for name, tensor in engine.parameters.items():
+    last, column = f"decoder_{layers - 1}", model_layout(classes, model).column_of_token
+    for name, tensor in model.parameters.items():
         result = tensor[0][:, column] if name == last else tensor[0]
         known = ~expected[name].isnan()
         np.testing.assert_allclose(result[known], expected[name][known], rtol=1e-12, atol=1e-12, err_msg=name)
     if optimizer in SCALE_FREE:
         return
-    batch = engine._sampler.draw(steps, engine.step_tensor)
+    batch = batch_of(model._layout, model._batches, model._seeds, steps)
     mean = np.zeros((layers, attention.shape[1] + 1))
-    for sequence, n in zip(engine._measures(batch)[2][0], batch.class_index[0], strict=True):
-        np.add.at(mean, (slice(None), engine._layout.support[n].numpy()), sequence.numpy() / num)
+    for sequence, n in zip(model._forward(model.parameters, batch)[1][0], batch.class_index[0], strict=True):
+        np.add.at(mean, (slice(None), model._layout.support[n].numpy()), sequence.numpy() / num)
     np.testing.assert_allclose(mean[:, :-1], attention, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"seq_len": math.inf, "batch_size": 7},  # sequences of a class are alike
-        {"seq_len": math.inf, "batch_size": None},
-        {"seq_len": 9, "batch_size": None, "momentum": 0.9},
-        {"seq_len": 3000, "batch_size": 3, "layers": 3},
-        {"num_sequences": 30, "nonlinearity": "relu"},
-        {"layers": 4, "optimizer": "adam"},
-        {"init_scale_z": 3000.0, "seq_len": 4},  # tokens that are present are negligible beside absent ones
-        {"init_scale_z": 300.0, "seq_len": 4, "layers": 3},
-    ],
-    ids=str,
-)
-def test_compiled_code_and_autograd_agree(options: dict[str, Any]) -> None:
-    """Six updates of three runs in classes of different sizes, to 1e-12."""
-    rng = np.random.default_rng(0)
-    sizes = [1, 3, 8, 17, 24]
-    classes = ss.SequenceClasses.from_supports(
-        tokens=[rng.choice(40, size, replace=False) for size in sizes],
-        probs=[np.full(n, 1 / n) for n in sizes],
-        query=np.array([1, 2, 41, 41, 2]),
-        next_token=np.arange(5),
-        vocab_size=42,
-        weights=np.arange(1, 6) / 15,
-    )
-    setting = {"layers": 2, "init": "uniform", "steps": 6, "seeds": [3, 4, 5], "lr_y": 0.3, "lr_z": 0.4, **options}
-    compiled, autograd = (engine_of(kind, classes, **setting) for kind in (LayeredKernelEngine, LayeredEngine))
-    np.testing.assert_allclose(compiled.advance(6), autograd.advance(6), rtol=1e-12, atol=1e-12)
-    for name in autograd.parameters:
-        size = autograd.parameters[name].abs().max()
-        np.testing.assert_allclose(compiled.parameters[name], autograd.parameters[name], rtol=0, atol=1e-12 * size)
-    attention = [engine.show(("attention",)).attention for engine in (compiled, autograd)]
-    np.testing.assert_allclose(*attention, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(attention[0].sum(-1), 1, rtol=1e-12)
-    np.testing.assert_allclose(compiled.evaluate(), autograd.evaluate(), rtol=1e-12, atol=1e-12)
 
 
 def test_a_sequence_of_one_token_moves_no_attention() -> None:
@@ -231,22 +200,12 @@ def test_a_sequence_of_one_token_moves_no_attention() -> None:
         next_token=np.array([0, 1]),
         vocab_size=3,
     )
-    for kind in (LayeredKernelEngine, LayeredEngine):
-        engine = engine_of(
-            kind,
-            classes,
-            layers=3,
-            init="uniform",
-            optimizer="sign_sgd",
-            steps=5,
-            seeds=range(5),
-            batch_size=50,
-            seq_len=50,
-        )
-        before = {name: tensor.clone() for name, tensor in engine.parameters.items()}
-        engine.advance(5)
-        for name, tensor in engine.parameters.items():
-            assert torch.equal(tensor, before[name]) == name.startswith("attention"), name
+    options = {"init": "uniform", "optimizer": "sign_sgd", "steps": 5, "seeds": range(5), "batch_size": 50}
+    engine, model = layers_of(classes, layers=3, seq_len=50, **options)
+    before = {name: tensor.clone() for name, tensor in model.parameters.items()}
+    engine.advance(5)
+    for name, tensor in model.parameters.items():
+        assert torch.equal(tensor, before[name]) == name.startswith("attention"), name
 
 
 def test_a_run_of_layers_is_recorded_swept_and_goes_on(tmp_path) -> None:

@@ -13,7 +13,7 @@ import torch
 import scansnap as ss
 from scansnap import theory
 from scansnap.claims.extensions import weighed
-from scansnap.dynamics.compiled.training_engine import KernelEngine
+from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.tensor_engine import TensorEngine
 from tests.dynamics.reference import decoder_of, engine_of, logits_of, relative, start_of
 

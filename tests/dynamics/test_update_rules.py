@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.dynamics.compiled.training_engine import KernelEngine
+from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.update_rules import check_rule
 from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import population_gradients, relative, work_of

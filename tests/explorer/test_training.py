@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.data.random_stream import sequence_key, uniform, word
+from scansnap.data.sampling import sequence_key, uniform, word
 from tests.explorer.engine import ask, draw_classes, for_engine, needs_node, plain
 
 STEPS, EVERY = 1000, 250

@@ -19,8 +19,8 @@ from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray, State, trajectory
 from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.synthetic import single_common, syn_medium
-from scansnap.dynamics.compiled.gradient_at import first_gradient
 from scansnap.dynamics.engine import Work
+from scansnap.dynamics.kernel_engine import first_gradient
 from scansnap.dynamics.options import TrainOptions
 from scansnap.runtime.errors import InputError
 

@@ -15,9 +15,9 @@ from scipy.integrate import cumulative_simpson
 from scansnap import theory
 from scansnap.claims.check import Setting
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.compiled.gradient_at import first_gradient
 from scansnap.dynamics.engine import Work
 from scansnap.dynamics.flow import flow
+from scansnap.dynamics.kernel_engine import first_gradient
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.train import train

@@ -12,7 +12,6 @@ import typer
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.text import TEXT_HELP
-from scansnap.cli.train import warn_of_compilation
 from scansnap.figures import catalog
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
@@ -128,8 +127,6 @@ def reproduce(
     select(*claim_ids)  # an unknown one is refused before the work
     if names is None and not has_torch():
         echo("without PyTorch the figure of several layers is left out: pip install 'scansnap[torch]'", error=True)
-    warn_of_compilation("training")
-    warn_of_compilation("flow")
     began = time.perf_counter()
     page = make_page(
         output,

@@ -91,7 +91,6 @@ def train(
 
     from scansnap.dynamics.train import train as run_training
 
-    warn_of_compilation("training" if options.layers == 1 else "layers")
     began = time.perf_counter()
     dataset = run_training(source, options, store=path, progress=False if json else None)
     _show(dataset, path, picture, time.perf_counter() - began, json)
@@ -128,7 +127,6 @@ def flow(
 
     from scansnap.dynamics.flow import flow as integrate
 
-    warn_of_compilation("flow")
     began = time.perf_counter()
     dataset = integrate(source, options, store=path, progress=False if json else None)
     _show(dataset, path, picture, time.perf_counter() - began, json)
@@ -200,18 +198,9 @@ def _check_required(command: str, classes: str | None, cls: type[Options], value
         )
 
 
-def warn_of_compilation(module: str) -> None:
-    """Tell the user to wait if a module has not been compiled on this machine."""
-    from scansnap.dynamics.compiled import compiled_before
-
-    if not compiled_before(module):
-        echo(f"compiling {module}, once on this machine: ten to twenty seconds", error=True)
-
-
 def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
     """Draw the picture, and print what happened and where the result is."""
-    from scansnap.results.story import of_all_runs
-    from scansnap.results.story import summarize
+    from scansnap.results.story import of_all_runs, summarize
 
     runs = summarize(dataset)
     drawn = _draw(dataset, path, picture)

@@ -42,8 +42,6 @@ class PositionedClasses(SequenceClasses):
     position_counts: IntArray  # (G,) positions in each bucket, nearest the query first
     part_probs: FloatArray  # (entries of `tokens`, G) P_g(l|n)
 
-    independent = False
-
     @classmethod
     @validated
     def from_parts(cls, *, sizes: Ids, parts: Sequence[SequenceClasses]) -> PositionedClasses:
@@ -104,15 +102,15 @@ class PositionedClasses(SequenceClasses):
         """P_g(l|n) of the tokens of a class (W, G)."""
         return self.part_probs[self.offsets[index] : self.offsets[index + 1]]
 
-    def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
+    def _counted(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
         """Token counts by bucket of positions."""
-        from scansnap.data.position_sampling import draw_positioned
+        from scansnap.data.sampling import draw_positioned
 
         if num_sequences is None:
             raise InputError(
                 "batch_size is None and tokens depend on their position: give a batch size, or seq_len=math.inf."
             )
-        return draw_positioned(self, seeds, step, num_sequences)
+        return draw_positioned(self, seed, first_step, num_steps, num_sequences)
 
     def check_length(self, seq_len: float) -> None:
         own = int(self.sizes.sum()) + 1
@@ -122,7 +120,7 @@ class PositionedClasses(SequenceClasses):
             )
 
     def sample_sequences(self, *, num: int, length: int, seed: int) -> tuple[IntArray, IntArray]:
-        from scansnap.data.position_sampling import positioned_sequences
+        from scansnap.data.sampling import positioned_sequences
 
         self.check_length(length + 1)
         return positioned_sequences(self, num, seed)

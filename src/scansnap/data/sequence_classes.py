@@ -186,23 +186,29 @@ class SequenceClasses(DataSource):
 
     # --- drawing sequences --------------------------------------------------------------------------------------------
 
-    independent = True
-
     @property
     def classes(self) -> SequenceClasses:
         """The classes themselves."""
         return self
 
     def draw(self, *, seeds: NDArray[np.uint64], step: int, num_sequences: int | None, length: int) -> Draw:
+        """Token counts of the sequences of an update, for the run of each seed."""
+        return Draw.stacked([self._counted(int(seed), step, 1, num_sequences, length) for seed in seeds])
+
+    def draw_steps(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
+        """Token counts of the sequences of several updates of one seed."""
+        return self._counted(seed, first_step, num_steps, num_sequences, length)
+
+    def _counted(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
         """Token counts of sequences whose contextual tokens are drawn independently from P(l|n)."""
         from scansnap.data.sampling import draw_independent
 
-        return draw_independent(self, seeds, step, num_sequences, length)
+        return draw_independent(self, seed, first_step, num_steps, num_sequences, length)
 
     def sample_sequences(self, *, num: int, length: int, seed: int) -> tuple[IntArray, IntArray]:
-        from scansnap.data.sampling import sequences_of_seed
+        from scansnap.data.sampling import independent_sequences
 
-        return sequences_of_seed(self, num, length, seed)
+        return independent_sequences(self, num, length, seed)
 
     # --- sizes and rows ---------------------------------------------------------------------------------------------
 

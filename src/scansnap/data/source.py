@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -36,6 +37,11 @@ class Draw:
     class_index: NDArray[np.int64]  # (R, B) the class of each sequence
     counts: NDArray[np.integer]  # (R, B, W), or (R, B, G, W) by bucket of positions: how often each token occurs, in
     # the order of `classes.support`, 0 from the class's last token on; W is the size of the largest class
+
+    @classmethod
+    def stacked(cls, draws: Sequence[Draw]) -> Draw:
+        """Draws one after another along the first axis."""
+        return cls(*(np.concatenate([getattr(draw, name) for draw in draws]) for name in ("class_index", "counts")))
 
 
 def check_draw(draw: object, source: DataSource, *, runs: int, num_sequences: int | None, length: int) -> Draw:
@@ -75,13 +81,10 @@ class DataSource(ABC):
 
     in_a_sentence: ClassVar[str] = "classes or other data"
 
-    independent: bool = False
-    """Whether tokens are drawn independently from P(l|n), so that compiled engines may draw them themselves."""
-
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "draw" in vars(cls) and "independent" not in vars(cls):
-            cls.independent = False  # a subclass with its own `draw` must be called for its sequences
+        if "draw" in vars(cls) and "draw_steps" not in vars(cls):
+            cls.draw_steps = DataSource.draw_steps  # type: ignore[method-assign]  # else the new `draw` is not called
 
     @property
     @abstractmethod
@@ -96,6 +99,21 @@ class DataSource(ABC):
         contextual tokens; if `length` is 0, counts are not read.  Updates are numbered from 0; sequences that no
         update sees have a negative step.
         """
+
+    def draw_steps(self, seed: int, first_step: int, num_steps: int, num_sequences: int | None, length: int) -> Draw:
+        """The sequences of several updates of one seed, along the first axis: one checked `draw` for each."""
+        seeds = np.array([seed], np.uint64)
+        draws = [
+            check_draw(
+                self.draw(seeds=seeds, step=step, num_sequences=num_sequences, length=length),
+                self,
+                runs=1,
+                num_sequences=num_sequences,
+                length=length,
+            )
+            for step in range(first_step, first_step + num_steps)
+        ]
+        return Draw.stacked(draws)
 
     def check_length(self, seq_len: float) -> None:  # noqa: B027  (most sources take any)
         """Refuse a sequence length T that the source cannot give; by default any length is accepted."""

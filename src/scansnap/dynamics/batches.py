@@ -1,111 +1,89 @@
-"""The sequences of an update, as tensors.
+"""The sequences of updates: fresh ones, those of a fixed set, or every class with its probability.
 
-On a GPU with Triton, sequences of built-in classes are drawn there (`device_sampling.py`); otherwise the data source
-draws them on the CPU and they are copied.  Both give the same sequences for the same seed.
+Sequences depend on the seed and the number of the update alone.  Both engines take them from here, so they learn from
+the same sequences.
+
+Finite data (Section 9): a run's fixed set is the first N sequences of its seed.  A batch takes sequences from it at
+random, with replacement; without a batch size every update uses the whole set.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from scansnap.data.source import DataSource, check_draw
-from scansnap.dynamics.gradients import Batch, LayoutTensors, population_batch
-from scansnap.dynamics.options import Runs, TrainOptions
+from scansnap.data.sampling import CHOICE_STREAM, choose
+from scansnap.data.source import DataSource, Draw
 from scansnap.systems.yz.compact import CompactLayout
 
+FRESH_STREAM = -3
+"""A step number that no update has: the random stream of sequences to test on."""
 
-class Sampler(Protocol):
-    """Gives the batch of an update."""
-
-    capturable: bool
-    """Whether `draw` reads the step only from a tensor, never from the host, so that a CUDA graph can capture it."""
-
-    in_class_order: bool
-    """Whether the sequences of a batch are in the order of their classes."""
-
-    def draw(self, t: int, step: Tensor) -> Batch:
-        """The batch of update t; `step` holds t on the device."""
+NUM_FRESH = 1024
+"""Sequences that a run is tested on."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is drawn at each update, for every seed: how many sequences (or one of each class), and how long."""
+class Batches:
+    """What is drawn at each update."""
 
-    seeds: NDArray[np.uint64]
-    num_sequences: int | None  # None: one of each class
-    length: int  # 0: P(l|n) replaces the counts
+    source: DataSource
+    batch_size: int | None  # None: one sequence of each class, or the whole fixed set
+    length: int  # contextual tokens; 0: P(l|n) replaces the counts
+    num_sequences: int | None = None  # the size of a fixed set
+    stream: int = 0  # the update whose sequences a fixed set has
+    _fixed: dict[int, Draw] = field(default_factory=dict)
+
+    @property
+    def is_population(self) -> bool:
+        """Whether every update uses the exact expectation."""
+        return self.batch_size is None and self.length == 0 and self.num_sequences is None
+
+    @property
+    def size(self) -> int:
+        """Sequences in an update."""
+        return self.batch_size or self.num_sequences or self.source.classes.num_classes
+
+    @property
+    def class_weights(self) -> NDArray[np.float64]:
+        """The weight (K,) of a sequence of each class in the loss."""
+        classes = self.source.classes
+        if self.batch_size is None and self.num_sequences is None:
+            return np.array(classes.weights)
+        return np.full(classes.num_classes, 1.0 / self.size)
+
+    def draw(self, seed: int, first_step: int, num_steps: int) -> Draw:
+        """The sequences of several updates of a seed: classes (n, B), and counts (n, B, W) or (n, B, G, W).
+
+        Where counts are not used (`length` is 0) they are not filled.
+        """
+        source = self.source
+        if self.num_sequences is not None:
+            return self._from_fixed_set(seed, first_step, num_steps)
+        if self.is_population:
+            index = np.broadcast_to(np.arange(self.size), (num_steps, self.size))
+            return Draw(index, np.empty((num_steps, self.size, 0), np.int32))
+        return source.draw_steps(seed, first_step, num_steps, self.batch_size, self.length)
+
+    def _from_fixed_set(self, seed: int, first_step: int, num_steps: int) -> Draw:
+        if seed not in self._fixed:
+            self._fixed[seed] = self.source.draw_steps(seed, self.stream, 1, self.num_sequences, self.length)
+        whole = self._fixed[seed]
+        if self.batch_size is None:
+            chosen = np.broadcast_to(np.arange(self.size), (num_steps, self.size))
+        else:
+            chosen = np.empty((num_steps, self.batch_size), np.int64)
+            choose(np.uint64(seed), CHOICE_STREAM + first_step, whole.class_index.shape[1], chosen)
+        return Draw(whole.class_index[0, chosen], whole.counts[0, chosen])
 
 
-def make_sampler(
-    source: DataSource, layout: CompactLayout, tensors: LayoutTensors, options: TrainOptions, runs: Runs
-) -> Sampler:
-    """The sampler for these options."""
-    if options.num_sequences is not None:
-        from scansnap.dynamics.fixed_data import FixedSampler
-
-        return FixedSampler(source, tensors, options, runs)
-    if options.batch_size is None and options.length == 0:
-        return PopulationSampler(tensors, len(runs))
-    if options.device == "cuda":
-        from scansnap.dynamics import device_sampling
-
-        if device_sampling.suits(source, layout, options):
-            return device_sampling.DeviceSampler(layout, tensors, options, runs)
-    return HostSampler(source, tensors, Request(runs.seed, options.batch_size, options.length))
-
-
-class PopulationSampler:
-    """Every class with its probability, and P(l|n) as its counts: the same batch at every update."""
-
-    capturable, in_class_order = True, True
-
-    def __init__(self, tensors: LayoutTensors, runs: int) -> None:
-        self._batch = population_batch(tensors, runs)
-
-    def draw(self, t: int, step: Tensor) -> Batch:
-        return self._batch
-
-
-class HostSampler:
-    """Batches drawn by the data source on the CPU and copied to the device."""
-
-    capturable, in_class_order = False, False
-
-    def __init__(self, source: DataSource, tensors: LayoutTensors, request: Request) -> None:
-        self._source = source
-        self._tensors = tensors
-        self._request = request
-        count = request.num_sequences
-        weights = np.full(count, 1.0 / count) if count else source.classes.weights
-        self._weights = torch.tensor(weights, dtype=tensors.probs.dtype, device=tensors.probs.device).expand(
-            len(request.seeds), -1
-        )
-
-    def draw(self, t: int, step: Tensor) -> Batch:
-        request, tensors, probs = self._request, self._tensors, self._tensors.probs
-        draw = self._source.draw(
-            seeds=request.seeds, step=t, num_sequences=request.num_sequences, length=request.length
-        )
-        if not self._source.independent:
-            draw = check_draw(
-                draw, self._source, runs=len(request.seeds), num_sequences=request.num_sequences, length=request.length
-            )
-        class_index = torch.tensor(draw.class_index, device=probs.device)
-        if request.length == 0:
-            buckets = tensors.bucket_probs
-            parts = None if buckets is None else buckets[class_index]
-            return Batch(class_index, probs[class_index], self._weights, parts)
-        counts = torch.from_numpy(draw.counts).to(probs.device, probs.dtype)
-        rows = tensors.support[class_index]  # (R, B, W); padding points one past the last row
-        if counts.ndim == 3:
-            dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1).scatter_(2, rows, counts)
-            return Batch(class_index, dense[..., :-1], self._weights)
-        rows = rows.clamp(max=probs.shape[1] - 1)[:, :, None].expand_as(counts)  # padding adds nothing to any row
-        by_bucket = probs.new_zeros(*counts.shape[:3], probs.shape[1]).scatter_add_(3, rows, counts)
-        return Batch(class_index, by_bucket.sum(2), self._weights, by_bucket)
+def probs_by_bucket(layout: CompactLayout) -> NDArray[np.float64]:
+    """P_g(l|n) times the share of bucket g (K, G, W) at each class's own tokens; P(l|n) if there are no positions."""
+    classes = layout.classes
+    if not classes.num_buckets:
+        return layout.support_probs[:, None]
+    inside = np.arange(layout.support.shape[1]) < layout.size[:, None]
+    index = np.broadcast_to(layout.support[:, None], (len(inside), classes.num_buckets, inside.shape[1]))
+    return np.take_along_axis(classes.bucket_probs, index, axis=2) * inside[:, None]

@@ -167,9 +167,7 @@ class Engine(Protocol):
 
 
 ENGINES = {
-    "compiled.training_engine": "KernelEngine",
-    "compiled.layers_engine": "LayeredKernelEngine",
-    "layered_engine": "LayeredEngine",
+    "kernel_engine": "KernelEngine",
     "tensor_engine": "TensorEngine",
 }
 """Modules and classes in order of preference; each is imported only when asked."""

@@ -7,8 +7,8 @@ unit steps, so one unit of time is one expected batch-1 step.  Once the loss is 
 change is steady in log t: with t = s (e^u - 1) the equation dY/du = (t + s) dY/dt has bounded rates, and 10^12 steps
 cost about as much as 10^3.  s = 1 / max(eta_Y, eta_Z) is the time in which anything first moves.
 
-`collocation.py` integrates it with any rates: where the attention logits are fast they follow Y stiffly, which
-`compiled/flow.py` derives.  The tolerance sets the error of a step, and so its length.
+`integrator.py` integrates it with any rates: where the attention logits are fast they follow Y stiffly, which
+`flow_engine.py` derives.  The tolerance sets the error of a step, and so its length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from scansnap.data.named_classes import Data, as_source
-from scansnap.dynamics.flow_engine import FlowWork, Solution, flow_engine_for
+from scansnap.dynamics.flow_engine import FlowWork, Solution, solve
 from scansnap.dynamics.options import FlowOptions, Runs
 from scansnap.dynamics.start import Start
 from scansnap.results.dataset import (
@@ -43,7 +43,7 @@ TITLE = "population dynamics of a 1-layer (Y, Z) transformer"
 MOST_EVALUATIONS = 300_000
 """A run fails after this many evaluations of the gradient: about a hundred times what most runs need."""
 
-PIECE = {"cpu": 2**25, "cuda": 2**28}
+PIECE = 2**25
 """Runs are integrated so many at a time that their states have about this many numbers."""
 
 
@@ -82,7 +82,7 @@ def flow(classes: Data, options: FlowOptions, store: str | Path | None, progress
 def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progress: bool | None = None) -> xr.Dataset:
     """`flow`, for options that were already checked."""
     options = work.options
-    times, record, engine = np.array(options.times), options.quantities, flow_engine_for(work)
+    times, record = np.array(options.times), options.quantities
     start = work.start(runs)
     template = run_dataset(
         {**runs.coordinates(), "status": np.full(len(runs), "running", "U8")},
@@ -98,12 +98,14 @@ def flow_runs(work: FlowWork, runs: Runs, store: str | Path | None = None, progr
         return finished
     words = f"integrating {len(runs)} run{'s' * (len(runs) > 1)}"
     reached = np.zeros(len(runs))
-    piece = max(1, int(PIECE[options.device] // work.numbers_per_run))
+    piece = max(1, int(PIECE // work.numbers_per_run))
     with recorder, progress_bar(words, len(runs), progress) as show:
         for first in range(0, len(runs), piece):
             part = slice(first, first + piece)
             own = start[part]
-            solution = engine(work, own).solve(
+            solution = solve(
+                work,
+                own,
                 runs[part],
                 MOST_EVALUATIONS,
                 lambda done, first=first: show(first + done),  # type: ignore[misc]

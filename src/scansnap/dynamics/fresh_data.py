@@ -2,56 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
-from scansnap.dynamics.compiled.gradient_at import GradientAt
-from scansnap.dynamics.compiled.training_engine import KernelEngine
+from scansnap.dynamics.batches import FRESH_STREAM, NUM_FRESH, Batches
 from scansnap.dynamics.engine import Work
+from scansnap.dynamics.kernel_engine import KernelGradient, has_kernel
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.machine import needs_torch
 
-NUM_FRESH = 1024
-"""Fresh sequences that a run is tested on."""
 
-FRESH_STREAM = -3
-"""A step number that no update has: the random stream of fresh sequences."""
-
-
-class FreshData(Protocol):
+class FreshData:
     """Sequences that no update sees."""
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+        self._work, self._start, self._runs = work, start, runs
+        self._batches = Batches(work.source, None, work.options.length, NUM_FRESH, FRESH_STREAM)
+        self._learned = work.options.learn_position_bias
+        self._gradients: dict[int, KernelGradient] = {}
 
     def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
         """Loss and accuracy (R,) of runs in an engine's present state."""
-
-
-def fresh_data(work: Work, start: Start, runs: Runs) -> FreshData:
-    """The fresh sequences of these runs."""
-    if KernelEngine.serves(work):
-        return KernelFreshData(work, start, runs)
-    with needs_torch("the loss of your own parts, or on a GPU, on fresh sequences"):
-        from scansnap.dynamics.fixed_data import FreshTensors
-    return FreshTensors(work, start.layout, runs)
-
-
-class KernelFreshData:
-    """Measured by the CPU kernel."""
-
-    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
-        self._is_learned = work.options.learn_position_bias
-        self._engine = GradientAt(
-            work, start, runs, stream=FRESH_STREAM, num_sequences=NUM_FRESH, batch_size=None, decoder_gradient="true"
-        )
-
-    def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
-        decoder, logits, bias = parts.decoder, parts.attention_logits, parts.position_bias
-        assert decoder is not None
-        assert logits is not None
-        none = np.empty((len(logits), 0))
-        self._engine.place(decoder, logits, bias if bias is not None and self._is_learned else none)
-        loss, accuracy = self._engine.measures()
+        loss, accuracy = (self._compiled if has_kernel(self._work.layer) else self._tensors)(parts)
         return {"fresh_loss": loss, "fresh_accuracy": accuracy}
+
+    def _compiled(self, parts: Parts) -> NDArray[np.float64]:
+        assert parts.decoder is not None
+        assert parts.attention_logits is not None
+        results = []
+        for r, seed in enumerate(self._runs.seed):
+            if int(seed) not in self._gradients:
+                self._gradients[int(seed)] = KernelGradient(
+                    self._start, self._batches, int(seed), learned=self._learned
+                )
+            state = [parts.decoder[r].ravel(), parts.attention_logits[r].ravel()]
+            if self._learned and parts.position_bias is not None:
+                state.append(parts.position_bias[r])
+            results.append(self._gradients[int(seed)].measures(np.concatenate(state, dtype=np.float64)[None]))
+        return np.array(results)[:, :, 0].T
+
+    def _tensors(self, parts: Parts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        with needs_torch("the loss of your own parts on fresh sequences"):
+            import torch
+
+            from scansnap.dynamics.gradients import LayoutTensors, batch_of, measures
+        layout = LayoutTensors.of(self._start.layout, dtype=torch.float64)
+        batch = batch_of(layout, self._batches, self._runs.seed, FRESH_STREAM)
+        assert parts.decoder is not None
+        assert parts.attention_logits is not None
+        y, z = (torch.from_numpy(array).double() for array in (parts.decoder, parts.attention_logits))
+        bias = None if parts.position_bias is None else torch.from_numpy(parts.position_bias).double()[:, None]
+        loss, accuracy = measures(layout, y, z, batch, bias)
+        return loss.numpy(), accuracy.numpy()

@@ -20,20 +20,22 @@ are the directions by which Y is read, so it holds for v too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.dynamics.biased_counts import bias_gradient, biased_counts
+from scansnap.data.source import Draw
+from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.engine import SINGULAR
-from scansnap.dynamics.products import DenseProducts, Products
+from scansnap.dynamics.flow_engine import StateLayout
 from scansnap.dynamics.readout import Directions, Readout
 from scansnap.runtime.errors import InputError
 from scansnap.systems.yz.compact import CompactLayout
+
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,15 @@ class LayoutTensors:
     query_one_hot: Tensor  # (K, Q)
     next_column: Tensor  # (K,)
     class_weights: Tensor  # (K,) P(n)
-    log_multiplicity: Tensor  # (C,) ln mu, -inf for padding
+    log_multiplicity: Tensor  # (C,) ln mu
     entry_rate: Tensor  # (C,) or (H D, C): 1 / (mu nu), the share of a group's gradient that moves each entry of Y
-    num_columns: int  # C without padding
     readout: Readout
     bucket_probs: Tensor | None = None  # (K, G, S) P_g(l|n) by bucket of positions, times its share
-    products: Products = field(default_factory=DenseProducts)
 
     @classmethod
     def of(cls, layout: CompactLayout, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> LayoutTensors:
         inside = np.arange(layout.support.shape[1]) < layout.size[:, None]
         heads, classes = layout.layer.heads, layout.classes
-        with np.errstate(divide="ignore"):
-            log_multiplicity = np.log(layout.multiplicity)
 
         def put(array: NDArray[np.generic], kind: torch.dtype) -> Tensor:
             return torch.tensor(array, dtype=kind, device=device)
@@ -70,9 +68,8 @@ class LayoutTensors:
             query_one_hot=put(np.eye(layout.num_queries)[layout.query_index], dtype),
             next_column=put(layout.next_column, torch.int64),
             class_weights=put(classes.weights, dtype),
-            log_multiplicity=put(log_multiplicity, dtype),
+            log_multiplicity=put(np.log(layout.multiplicity), dtype),
             entry_rate=put(layout.entry_rate, dtype),
-            num_columns=layout.num_columns,
             readout=Readout.of(layout, dtype=dtype, device=device),
             bucket_probs=put(classes.bucket_probs, dtype) if classes.num_buckets else None,
         )
@@ -80,33 +77,12 @@ class LayoutTensors:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences of one update, for every run; or for every one of U seeds that runs share."""
+    """Sequences of one update, for every run."""
 
     class_index: Tensor  # (R, B)
     token_weights: Tensor  # (R, B, S) counts or probabilities of all contextual tokens
     sample_weights: Tensor  # (R, B) sums to one over the batch
     buckets: Tensor | None = None  # (R, B, G, S) the same by bucket of positions, where tokens depend on it
-    log_weights: Tensor | None = None  # (R, B, S) ln of token_weights, if it is used more than once
-    seed_of_run: Tensor | None = None  # (R,) which of the seeds is each run's, where all else is (U, ...)
-
-    def of_runs(self) -> Batch:
-        """The sequences of every run."""
-        return self if self.seed_of_run is None else self._indexed(lambda tensor: tensor[self.seed_of_run])
-
-    def in_class_order(self) -> Batch:
-        """The same sequences, in the order of their classes."""
-        order = self.class_index.argsort(dim=1, stable=True)
-        first = torch.arange(len(order), device=order.device)[:, None]
-        return self._indexed(lambda tensor: tensor[first, order])
-
-    def _indexed(self, index: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(
-            class_index=index(self.class_index),
-            token_weights=index(self.token_weights),
-            sample_weights=index(self.sample_weights),
-            buckets=None if self.buckets is None else index(self.buckets),
-            log_weights=None if self.log_weights is None else index(self.log_weights),
-        )
 
 
 def population_batch(layout: LayoutTensors, runs: int) -> Batch:
@@ -117,8 +93,29 @@ def population_batch(layout: LayoutTensors, runs: int) -> Batch:
         token_weights=layout.probs.expand(runs, -1, -1),
         sample_weights=layout.class_weights.expand(runs, -1),
         buckets=None if layout.bucket_probs is None else layout.bucket_probs.expand(runs, -1, -1, -1),
-        log_weights=torch.log(layout.probs).expand(runs, -1, -1),
     )
+
+
+def batch_of(layout: LayoutTensors, batches: Batches, seeds: NDArray[np.uint64], step: int) -> Batch:
+    """The batch of an update; runs of one seed share its sequences."""
+    if batches.is_population:
+        return population_batch(layout, len(seeds))
+    probs, device = layout.probs, layout.probs.device
+    different, of_run = np.unique(seeds, return_inverse=True)
+    draw = Draw.stacked([batches.draw(int(seed), step, 1) for seed in different])
+    class_index = torch.as_tensor(draw.class_index[of_run], device=device)
+    weights = torch.as_tensor(batches.class_weights, dtype=probs.dtype, device=device)[class_index]
+    if batches.length == 0:
+        buckets = None if layout.bucket_probs is None else layout.bucket_probs[class_index]
+        return Batch(class_index, probs[class_index], weights, buckets)
+    counts = torch.as_tensor(draw.counts[of_run], dtype=probs.dtype, device=device)
+    rows = layout.support[class_index]  # (R, B, W); padding points one past the last row
+    if counts.ndim == 3:
+        dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1).scatter_(2, rows, counts)
+        return Batch(class_index, dense[..., :-1], weights)
+    rows = rows.clamp(max=probs.shape[1] - 1)[:, :, None].expand_as(counts)  # padding adds nothing to any row
+    by_bucket = probs.new_zeros(*counts.shape[:3], probs.shape[1]).scatter_add_(3, rows, counts)
+    return Batch(class_index, by_bucket.sum(2), weights, by_bucket)
 
 
 @dataclass(frozen=True)
@@ -146,17 +143,16 @@ def gradients(
 
     `bias` (R, 1, G) is added to z by bucket of positions (`position_bias.py`), for batches that have them.  The dz of a
     sequence under the softmax sums to zero; if `balanced`, what rounding leaves of the sum is taken out, which a stiff
-    flow would add up (`compiled/flow.py`).
+    flow would add up (`flow_engine.py`).
     """
-    batch, products = batch.of_runs(), layout.products
     counts = token_weights(batch, bias)
     direction = directions(layout, attention_logits, batch, counts)
     weighed = layout.readout.rows.weigh(direction.value).flatten(2)  # (R, B, H D)
-    logits = products.read(weighed, decoder, batch.class_index)  # (R, B, C)
+    logits = weighed @ decoder  # (R, B, C)
     residual, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
     residual = residual * batch.sample_weights[..., None]
 
-    g = products.back(residual, decoder, batch.class_index).unflatten(2, direction.value.shape[2:])  # (R, B, H, D)
+    g = (residual @ decoder.mT).unflatten(2, direction.value.shape[2:])  # (R, B, H, D)
     dz, dlog_a = direction.backward(g)  # (R, B, H, S)
     if balanced and layout.readout.is_softmax:
         dz = dz - dz.sum(-1, keepdim=True) * (2 * (direction.z + direction.log_a)).softmax(-1)  # as f_l^2
@@ -164,9 +160,8 @@ def gradients(
         modification = _modification(layout, attention_logits, bias)
         every = torch.arange(len(weighed), device=weighed.device)[:, None]
         weighed = weighed + modification[every, batch.class_index]
-        products = DenseProducts()  # F E' e_n has entries at the tokens of all classes
     return Gradients(
-        decoder=products.outer(weighed, residual, batch.class_index),
+        decoder=weighed.mT @ residual,
         attention_logits=(layout.query_one_hot[batch.class_index].mT @ dz.flatten(2)).reshape(attention_logits.shape),
         loss=(loss * batch.sample_weights).sum(1),
         accuracy=(correct * batch.sample_weights).sum(1),
@@ -197,9 +192,7 @@ def directions(layout: LayoutTensors, attention_logits: Tensor, batch: Batch, co
         layout.attention_row[batch.class_index].flatten(1)[..., None].expand(-1, -1, attention_logits.shape[2])
     )  # (R, B H, S)
     z = attention_logits.gather(1, rows).unflatten(1, (batch.class_index.shape[1], -1))  # (R, B, H, S)
-    known = batch.log_weights if counts is batch.token_weights else None
-    log_a = torch.log(counts) if known is None else known
-    return layout.readout.forward(z, log_a[:, :, None], batch.class_index)
+    return layout.readout.forward(z, torch.log(counts)[:, :, None], batch.class_index)
 
 
 def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -209,7 +202,7 @@ def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor)
     rounding of p_n.
     """
     index = next_column[..., None]
-    is_own = torch.arange(logits.shape[2], device=logits.device) == index  # masks fuse into one compiled pass
+    is_own = torch.arange(logits.shape[2], device=logits.device) == index
     grouped = logits + layout.log_multiplicity
     top = grouped.amax(2, keepdim=True)
     weights = torch.exp(grouped - top)
@@ -218,8 +211,7 @@ def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor)
     rest = others.sum(2, keepdim=True)
     log_own = grouped.gather(2, index) - top - torch.log(total)
     loss = torch.where(rest < 0.5, -torch.log1p(-rest), -log_own)
-    in_use = slice(layout.num_columns)
-    largest = logits[..., in_use].masked_fill(is_own[..., in_use], -torch.inf).amax(2, keepdim=True)
+    largest = logits.masked_fill(is_own, -torch.inf).amax(2, keepdim=True)
     correct = (logits.gather(2, index) > largest).to(logits.dtype)
     return torch.where(is_own, rest, -others), loss.squeeze(2), correct.squeeze(2)
 
@@ -245,3 +237,52 @@ def _class_directions(layout: LayoutTensors, attention_logits: Tensor, bias: Ten
     batch = population_batch(layout, len(attention_logits))
     value = directions(layout, attention_logits, batch, token_weights(batch, bias)).value  # (R, K, H, D)
     return value.flatten(2), layout.readout.rows.weigh(value).flatten(2)
+
+
+def biased_counts(buckets: Tensor, bias: Tensor) -> Tensor:
+    """a (R, B, S) from the buckets' counts (R, B, G, S) and the bias (R, 1, G), up to a factor of each run."""
+    return (buckets * _bucket_weights(bias)[:, None, :, None]).sum(2)
+
+
+def bias_gradient(buckets: Tensor, bias: Tensor, counts: Tensor, dlog_a: Tensor) -> Tensor:
+    """dJ/db (R, 1, G) from a and dJ/d ln a (R, B, S) of each sequence, summed over heads (`position_bias.py`)."""
+    per_count = torch.where(counts > 0, dlog_a / counts, 0.0)  # an absent token has no share and no gradient
+    return (_bucket_weights(bias) * (buckets * per_count[:, :, None]).sum((1, 3)))[:, None]
+
+
+def _bucket_weights(bias: Tensor) -> Tensor:
+    """exp(b) (R, G) without overflow: the largest is one."""
+    return torch.exp(bias - bias.amax(2, keepdim=True))[:, 0]
+
+
+class PopulationGradient:
+    """The gradient at T -> infinity for states of a run, in float64."""
+
+    def __init__(self, states: StateLayout, run: int, *, modified: bool = False) -> None:
+        self._states, self._run, self._modified = states, run, modified
+        self._layout = LayoutTensors.of(states.start.layout, dtype=torch.float64)
+
+    def __call__(self, states: FloatArray) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """The gradient of J (n, N) at states (n, N), and whether it exists: Lemma 3's may not."""
+        y, z, bias = self._tensors(states)
+        batch = population_batch(self._layout, len(y))
+        gradient = gradients(self._layout, y, z, batch, modified=self._modified, bias=bias, balanced=True)
+        parts = [
+            (self._layout.entry_rate * gradient.decoder).flatten(1),
+            gradient.attention_logits.flatten(1)[:, self._states.entries],
+        ]
+        if self._states.learned and gradient.position_bias is not None:
+            parts.append(gradient.position_bias[:, 0])
+        slopes = torch.cat(parts, 1).detach().numpy()
+        return slopes, ~np.isnan(slopes).any(1)
+
+    def measures(self, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Loss and accuracy (n,)."""
+        y, z, bias = self._tensors(states)
+        loss, accuracy = measures(self._layout, y, z, population_batch(self._layout, len(y)), bias)
+        return loss.numpy(), accuracy.numpy()
+
+    def _tensors(self, states: FloatArray) -> tuple[Tensor, Tensor, Tensor | None]:
+        """y (n, H D, C), z (n, Q H, S), and the bias (n, 1, G) or None where there are no positions."""
+        y, z, bias = (torch.from_numpy(np.ascontiguousarray(part)) for part in self._states.split(self._run, states))
+        return y, z, bias[:, None] if bias.shape[1] else None

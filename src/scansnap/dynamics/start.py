@@ -70,7 +70,7 @@ def start_layout(classes: SequenceClasses, options: StartOptions, layer: Layer) 
 def _uniform(
     layout: CompactLayout, seeds: NDArray[np.uint64], options: StartOptions, dtype: str
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    from scansnap.dynamics.random_entries import uniform_entries, uniform_means
+    from scansnap.data.sampling import uniform_entries, uniform_means
 
     decoder, attention_logits = _zeros(layout, len(seeds), dtype)
     vocab_size, heads = layout.classes.vocab_size, layout.layer.heads

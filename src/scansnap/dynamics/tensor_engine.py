@@ -1,170 +1,316 @@
 """The tensor engine: all runs on one tensor axis, on any device.
 
-Every step is the closed form of `gradients.py` in batched matrix products.  On a GPU its kernels take less time
-than launching them and passing their results through memory.  So `torch.compile` fuses them (a few seconds for each new
-shape), and the step is captured once as a CUDA graph and replayed.
+It serves what compiled code does not: GPUs, several layers, and parts of the user's own.  A model has named parameter
+blocks and gives their gradient; the engine moves them by an update rule.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection
-from dataclasses import replace
-from functools import cache
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.dynamics import support_products
-from scansnap.dynamics.batches import make_sampler
-from scansnap.dynamics.engine import Work, matrix_entries, needs_decoder
-from scansnap.dynamics.gradients import Batch, LayoutTensors, check_independent, gradients, measures
-from scansnap.dynamics.options import Runs
+from scansnap.data.sampling import uniform_entries
+from scansnap.dynamics.batches import Batches
+from scansnap.dynamics.engine import Array, Work, matrix_entries, needs_decoder
+from scansnap.dynamics.gradients import (
+    Batch,
+    LayoutTensors,
+    batch_of,
+    check_independent,
+    gradients,
+    measures,
+    population_batch,
+    softmax_residual,
+)
+from scansnap.dynamics.options import Runs, TrainOptions
 from scansnap.dynamics.start import Start
-from scansnap.dynamics.tensor_state import TensorState
-from scansnap.dynamics.update_rules import memory_of
+from scansnap.dynamics.update_rules import Update, memory_of
 from scansnap.results.snapshot import Parts
-from scansnap.runtime.cuda_graph import capture
-from scansnap.runtime.machine import find_device, has_triton
+from scansnap.runtime.machine import find_device
+from scansnap.systems.yz.compact import CompactLayout
+from scansnap.systems.yz.layered import layered_logits
 
-SETTINGS = 256
-"""How many shapes and settings a process compiles the step for; beyond that, PyTorch runs it uncompiled."""
+LAYER_STREAM = 2**61
+"""Step numbers that no update has: the random streams of the layers' starts, one for each matrix."""
 
-
-def take_step(
-    layout: LayoutTensors, state: TensorState, batch: Batch, measures: Tensor, bias: Tensor | None, modified: bool
-) -> None:
-    """One update, and the loss and accuracy of its batch in `measures` (2, R, steps + 1)."""
-    parameters = state.parameters
-    gradient = gradients(
-        layout, parameters["decoder"], parameters["attention_logits"], batch, modified=modified, bias=bias
-    )
-    measures.index_copy_(2, state.step_tensor.reshape(1), torch.stack([gradient.loss, gradient.accuracy])[..., None])
-    for name in parameters:
-        state.move(name, getattr(gradient, name))
-    state.step_tensor.add_(1)
+Measured = tuple[Tensor, Tensor]
+"""Loss and accuracy (R,)."""
 
 
-@cache
-def _compiled_step() -> Callable[..., None]:
-    """`take_step`, fused; unchanged if there is no Triton to compile it."""
-    if not has_triton():
-        return take_step
-    compiled = torch.compile(take_step, dynamic=False)
+class TensorModel(ABC):
+    """What the engine trains: named parameter blocks with a leading axis of runs, and their gradient."""
 
-    def quietly(*arguments: object) -> None:
-        with warnings.catch_warnings(), torch._dynamo.config.patch(recompile_limit=SETTINGS):
-            # Inductor advises TF32, whose ten bits of mantissa fall short of float32.
-            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-            compiled(*arguments)  # type: ignore[arg-type]
+    parameters: dict[str, Tensor]
+    rates: dict[str, Tensor]  # (R, 1, 1) of each block
+    shares: dict[str, Tensor]  # of blocks with merged entries: the part of a group's gradient that each entry receives
 
-    return quietly
+    @abstractmethod
+    def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
+        """The gradient of J by each block for the batch of update `step`, and the loss and accuracy before it."""
+
+    @abstractmethod
+    def measure(self, step: int) -> Measured:
+        """Loss and accuracy of the batch of update `step`."""
+
+    @abstractmethod
+    def show(self, needs: Collection[str]) -> Parts:
+        """Copies of the parts of the state that these needs are computed from."""
 
 
-class TensorEngine(TensorState):
-    """Batched tensors; the whole state lives on the device."""
+class TensorEngine:
+    """Advances a model; the whole state lives on the device."""
+
+    spins = True
 
     @staticmethod
     def serves(work: Work) -> bool:
-        """Any setting of one layer."""
-        return work.options.layers == 1
+        """Every setting that options allow."""
+        return True
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
         """The matrices, the rule's memory of them, their gradients, the intermediates of a batch, and a fixed set."""
         layout, options = work.start_layout, work.options
-        rows, columns = layout.layer.heads * layout.num_decoder_rows, len(layout.multiplicity)
+        memory = 3 + max(len(memory_of(options.rule)), 1)
+        if options.layers > 1:
+            rows, features = layout.support.shape[1] + 1, len(feature_tokens(layout))
+            return memory * _entries(work) + 12 * options.layers * work.batch * rows * features
+        rows, columns = layout.layer.heads * layout.num_decoder_rows, layout.num_columns
         batch = work.batch * ((4 + 3 * layout.classes.num_buckets) * rows + 3 * columns)
-        fixed = (options.num_sequences or 0) * layout.num_rows
-        return (3 + max(len(memory_of(options.rule)), 1)) * matrix_entries(layout) + batch + fixed
+        return memory * _entries(work) + batch + (options.num_sequences or 0) * layout.num_rows
 
     @staticmethod
     def numbers_kept(work: Work) -> float:
-        """Y and Z, and the rule's memory of them."""
-        return (1 + len(memory_of(work.options.rule))) * matrix_entries(work.start_layout)
+        """The matrices, and the rule's memory of them."""
+        return (1 + len(memory_of(work.options.rule))) * _entries(work)
+
+    @staticmethod
+    def numbers_at_once(work: Work) -> float:
+        """None: each run has its own batch."""
+        return 0.0
 
     def __init__(self, work: Work, start: Start, runs: Runs) -> None:
-        self._options = options = work.options
-        device = find_device(options.device)
+        self.step = 0
+        self._rule = work.options.rule
+        self._model: TensorModel = (LayersModel if work.options.layers > 1 else LayerModel)(work, start, runs)
+        names = memory_of(self._rule)
+        self._memory = {
+            block: {name: torch.zeros_like(matrix) for name in names}
+            for block, matrix in self._model.parameters.items()
+        }
+        self._diverged = np.full(len(runs), -1, np.int64)
+
+    def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        results = []
+        for step in range(self.step, stop):
+            gradient, measured = self._model.gradient(step)
+            for block, value in gradient.items():
+                self._move(block, value)
+            results.append(self._checked(measured))
+            self.step = step + 1
+        return tuple(np.stack(values, 1) for values in zip(*results, strict=True))  # type: ignore[return-value]
+
+    def _move(self, block: str, gradient: Tensor) -> None:
+        """One step of the rule for a block, from the gradient of its groups of merged entries."""
+        model = self._model
+        self._rule.move(
+            Update(
+                matrix=model.parameters[block],
+                group_gradient=gradient,
+                share=model.shares.get(block),
+                rate=model.rates[block],
+                step=torch.tensor(self.step),
+                memory=self._memory[block],
+            )
+        )
+
+    def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self._checked(self._model.measure(self.step))
+
+    def _checked(self, measured: Measured) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Loss and accuracy on the host; NaN from the step at which a run's loss was first not finite."""
+        loss, accuracy = (values.double().cpu().numpy() for values in measured)
+        self._diverged = np.where((self._diverged < 0) & ~np.isfinite(loss), self.step, self._diverged)
+        failed = self._diverged >= 0
+        return np.where(failed, np.nan, loss), np.where(failed, np.nan, accuracy)
+
+    def show(self, needs: Collection[str]) -> Parts:
+        return self._model.show(needs)
+
+    def diverged(self) -> NDArray[np.int64]:
+        return self._diverged
+
+    @property
+    def _tensors(self) -> dict[str, Tensor]:
+        """The blocks, and the rule's memory of them."""
+        remembered = {
+            f"{block}_{name}": array for block, arrays in self._memory.items() for name, array in arrays.items()
+        }
+        return {**self._model.parameters, **remembered}
+
+    def state(self) -> dict[str, Array]:
+        return {"diverged": self._diverged, **{name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}}
+
+    def restore(self, step: int, state: Mapping[str, Array]) -> None:
+        self.step = step
+        self._diverged = np.asarray(state["diverged"], np.int64)
+        for name, tensor in self._tensors.items():
+            tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+
+
+class LayerModel(TensorModel):
+    """One layer, by the closed form of `gradients.py` or, for parts without one, by autograd."""
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+        options, device = work.options, find_device(work.options.device)
         dtype = getattr(torch, options.dtype)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        closed_form = self._layout.readout.has_closed_form
-        if options.device == "cuda" and closed_form and support_products.suits(start.layout, options):
-            products = support_products.SupportProducts.of(start.layout, device)
-            self._layout = replace(self._layout, products=products)
-        self._sampler = make_sampler(work.source, start.layout, self._layout, options, runs)
-        # Autograd's graph cannot be fused with the rest.
-        capturable = self._sampler.capturable and getattr(options.rule, "capturable", False)
-        self._fused = options.device == "cuda" and capturable and closed_form
-        self._modified = options.decoder_gradient == "modified"
+        self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
+        self._seeds, self._modified = runs.seed, options.decoder_gradient == "modified"
 
         def put(array: NDArray[np.generic]) -> Tensor:
             return torch.as_tensor(array, dtype=dtype, device=device).clone()
 
-        count = len(runs)
-        parameters = {"decoder": put(start.decoder), "attention_logits": put(start.attention_logits)}
-        rates = {"decoder": put(runs.lr_y).reshape(-1, 1, 1), "attention_logits": put(runs.lr_z).reshape(-1, 1, 1)}
+        rate_y, rate_z = (put(rates).reshape(-1, 1, 1) for rates in (runs.lr_y, runs.lr_z))
+        self.parameters = {"decoder": put(start.decoder), "attention_logits": put(start.attention_logits)}
+        self.rates = {"decoder": rate_y, "attention_logits": rate_z, "position_bias": rate_z}
+        self.shares = {"decoder": self._layout.entry_rate}
         self._bias: Tensor | None = None
         if start.position_bias is not None:
-            self._bias = put(start.position_bias).expand(count, 1, -1).clone()
+            self._bias = put(start.position_bias).expand(len(runs), 1, -1).clone()
             if options.learn_position_bias:
-                parameters["position_bias"], rates["position_bias"] = self._bias, rates["attention_logits"]
-        super().__init__(parameters, rates, {"decoder": self._layout.entry_rate}, options.rule, count, device)
-        # Loss and accuracy of each step; a power of two of them, because each shape is compiled for.
-        room = 1 << max(10, options.steps.bit_length())
-        self._measures = torch.zeros((2, count, room), dtype=dtype, device=device)
-        self._graph: torch.cuda.CUDAGraph | None = None
+                self.parameters["position_bias"] = self._bias
         if self._modified:
             check_independent(self._layout, self.parameters["attention_logits"], self._bias)
 
-    def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        begin = self.step
-        if self._fused and stop > begin and self._graph is None:
-            state = [*self.tensors.values(), self.step_tensor, self._measures]
-            self._graph = capture(lambda: self._update(0), state)
-        for t in range(begin, stop):
-            if self._graph is not None:
-                self._graph.replay()
-            else:
-                self._update(t)
-        return self._checked(self._measures[..., begin:stop], begin)
+    def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
+        y, z = self.parameters["decoder"], self.parameters["attention_logits"]
+        result = gradients(self._layout, y, z, self._batch(step), modified=self._modified, bias=self._bias)
+        return {block: getattr(result, block) for block in self.parameters}, (result.loss, result.accuracy)
 
-    def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        batch, parameters = self._draw(self.step), self.parameters
-        values = measures(
-            self._layout, parameters["decoder"], parameters["attention_logits"], batch.of_runs(), self._bias
-        )
-        loss, accuracy = self._checked(torch.stack(values)[..., None], self.step)
-        return loss[:, 0], accuracy[:, 0]
+    def measure(self, step: int) -> Measured:
+        y, z = self.parameters["decoder"], self.parameters["attention_logits"]
+        return measures(self._layout, y, z, self._batch(step), self._bias)
 
-    def _checked(self, measures: Tensor, begin: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Loss and accuracy on the host; NaN from the step at which a run's loss was first not finite."""
-        loss, accuracy = measures.double().cpu().numpy()
-        bad = ~np.isfinite(loss)
-        first = np.where(bad.any(1), begin + bad.argmax(1), -1)
-        self._diverged = np.where(self._diverged < 0, first, self._diverged)
-        steps = begin + np.arange(loss.shape[1])
-        failed = (self._diverged >= 0)[:, None] & (steps >= self._diverged[:, None])
-        return np.where(failed, np.nan, loss), np.where(failed, np.nan, accuracy)
-
-    def _draw(self, t: int) -> Batch:
-        batch = self._sampler.draw(t, self.step_tensor)
-        ordered = self._sampler.in_class_order or not self._layout.products.in_class_order
-        return batch if ordered else batch.in_class_order()
-
-    def _update(self, t: int) -> None:
-        """One update; `t` is the step where the sampler runs on the host, and is not read inside a graph."""
-        step = _compiled_step() if self._fused else take_step
-        step(self._layout, self, self._draw(t), self._measures, self._bias, self._modified)
+    def _batch(self, step: int) -> Batch:
+        return batch_of(self._layout, self._batches, self._seeds, step)
 
     def show(self, needs: Collection[str]) -> Parts:
-        def copied(name: str) -> NDArray[np.floating]:
-            return self.parameters[name].cpu().numpy().copy()
+        def copied(block: str) -> NDArray[np.floating]:
+            return self.parameters[block].cpu().numpy().copy()
 
         return Parts(
             attention_logits=copied("attention_logits"),
             decoder=copied("decoder") if needs_decoder(needs) else None,
             position_bias=None if self._bias is None else self._bias[:, 0].cpu().numpy().copy(),
         )
+
+
+class LayersModel(TensorModel):
+    """Several layers (`systems/yz/layered.py`): the residual in closed form, the rest by autograd."""
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+        self._options = options = work.options
+        dtype, device = getattr(torch, options.dtype), find_device(options.device)
+        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
+        self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
+        self._seeds = runs.seed
+        self._population = population_batch(self._layout, len(runs))
+        self._query = torch.as_tensor(_query_features(start.layout), device=device)
+        self.parameters = {
+            name: torch.as_tensor(values, dtype=dtype, device=device)
+            for name, values in _layers_start(start.layout, options, runs).items()
+        }
+        by_matrix = {"decoder": runs.lr_y, "attention": runs.lr_z}
+        self.rates = {
+            name: torch.as_tensor(by_matrix[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
+            for name in self.parameters
+        }
+        # For merged output columns the gradient is that of the group.
+        self.shares = {f"decoder_{options.layers - 1}": self._layout.entry_rate}
+
+    def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
+        batch = batch_of(self._layout, self._batches, self._seeds, step)
+        parameters = {name: tensor.detach().requires_grad_() for name, tensor in self.parameters.items()}
+        logits, _ = self._forward(parameters, batch)
+        residual, measured = self._residual(logits.detach(), batch)
+        # dJ/dlogits is the residual, without the cancellation that autograd of log_softmax would have.
+        gradients = torch.autograd.grad(logits, list(parameters.values()), residual)
+        return dict(zip(parameters, gradients, strict=True)), measured
+
+    def measure(self, step: int) -> Measured:
+        batch = batch_of(self._layout, self._batches, self._seeds, step)
+        with torch.no_grad():
+            return self._residual(self._forward(self.parameters, batch)[0], batch)[1]
+
+    def _residual(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Measured]:
+        weights = batch.sample_weights
+        residual, loss, correct = softmax_residual(self._layout, logits, self._layout.next_column[batch.class_index])
+        return residual * weights[..., None], ((loss * weights).sum(1), (correct * weights).sum(1))
+
+    def _forward(self, parameters: dict[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits (R, B, C), and the attention of every layer at each sequence's tokens (R, B, L, W)."""
+        layers, support = self._options.layers, self._layout.support[batch.class_index]  # (R, B, W)
+        counts = torch.nn.functional.pad(batch.token_weights, (0, 1)).gather(2, support)  # padding occurs 0 times
+        logits, seen = layered_logits(
+            [parameters[f"decoder_{j}"] for j in range(layers)],
+            [parameters[f"attention_logits_{j}"] for j in range(layers)],
+            torch.log(counts),
+            support.clamp(max=self._layout.probs.shape[1] - 1),
+            self._query[batch.class_index],
+            self._options.nonlinearity,
+        )
+        return logits, torch.stack(seen, 2)
+
+    def show(self, needs: Collection[str]) -> Parts:
+        """Attention of every layer (R, L, 1, K, S), from the exact P(l|n)."""
+        with torch.no_grad():
+            seen = self._forward(self.parameters, self._population)[1].transpose(1, 2)  # (R, L, K, W)
+        support, size = self._layout.support, self._layout.probs.shape[1]
+        attention = seen.new_zeros(*seen.shape[:3], size + 1).scatter_(3, support.expand_as(seen), seen)
+        return Parts(attention=attention[:, :, None, :, :size].double().cpu().numpy())
+
+
+def feature_tokens(layout: CompactLayout) -> NDArray[np.int64]:
+    """(N,) the token of each coordinate of features: contextual tokens, then the other queries."""
+    return np.concatenate([layout.rows, np.setdiff1d(layout.classes.queries, layout.rows)])
+
+
+def _query_features(layout: CompactLayout) -> NDArray[np.int64]:
+    """(K,) the coordinate of each class's query."""
+    tokens = feature_tokens(layout)
+    order = np.argsort(tokens)
+    return order[np.searchsorted(tokens, layout.classes.query, sorter=order)]
+
+
+def _entries(work: Work) -> int:
+    """The number of entries of all matrices of a run."""
+    layout, layers = work.start_layout, work.options.layers
+    if layers == 1:
+        return matrix_entries(layout)
+    size = len(feature_tokens(layout))
+    return (2 * layers - 1) * size**2 + size * layout.num_columns
+
+
+def _layers_start(layout: CompactLayout, options: TrainOptions, runs: Runs) -> dict[str, NDArray[np.floating]]:
+    """Y and Z of every layer, the last layer's Y (R, N, C) last: zeros, or each entry uniform in +-1/sqrt(M)."""
+    layers = options.layers
+    size, columns = len(feature_tokens(layout)), layout.num_columns
+    names = [f"attention_logits_{j}" for j in range(layers)] + [f"decoder_{j}" for j in range(layers)]
+    parameters = {}
+    for i, name in enumerate(names):
+        last = name == names[-1]
+        values = np.zeros((len(runs), size, columns if last else size), options.dtype)
+        if options.init == "uniform":
+            scale = options.init_scale_z if name.startswith("attention") else 1.0
+            places = layout.column_of_token if last else np.arange(size)
+            uniform_entries(
+                runs.seed, np.uint64(LAYER_STREAM + i), 0, scale * layout.classes.vocab_size**-0.5, places, values
+            )
+        parameters[name] = values
+    return parameters

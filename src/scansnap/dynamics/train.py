@@ -130,9 +130,9 @@ class View:
         self.needs = frozenset(need for quantity in record for need in quantity.needs)
         self._fresh = None
         if self.needs & {"fresh_loss", "fresh_accuracy"}:
-            from scansnap.dynamics.fresh_data import fresh_data
+            from scansnap.dynamics.fresh_data import FreshData
 
-            self._fresh = fresh_data(work, start, runs)
+            self._fresh = FreshData(work, start, runs)
 
     def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
         """The measures on fresh sequences, if requested."""

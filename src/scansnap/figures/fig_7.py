@@ -1,8 +1,8 @@
 """Figure 7: attention of the first layer on a window of text, as a 1-layer and a 3-layer transformer train.
 
 Sparsity and freezing are measured separately: by the entropy of attention as a share of the largest possible in its
-row, mean over the validation split, and by the share of attention that moves per step.  `results/metrics.py` defines when
-a pattern counts as frozen.
+row, mean over the validation split, and by the share of attention that moves per step.  `results/metrics.py` defines
+when a pattern counts as frozen.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 
 from scansnap.data.sequence_classes import FloatArray, IntArray, SequenceClasses
 from scansnap.systems.yz.architecture import BASIC, Layer
-from scansnap.systems.yz.lanes import LANES
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class CompactLayout:
     size: NDArray[np.int32]  # (K,) tokens in each class
     query_index: IntArray  # (K,) row of Z of each class
     start_groups: IntArray | None  # (M,) equal where columns of Y start equal; None where all do
-    multiplicity: FloatArray  # (C,) mu, 0 for padding
+    multiplicity: FloatArray  # (C,) mu
     next_column: IntArray  # (K,) column of each class's next token
 
     @classmethod
@@ -132,13 +131,13 @@ class CompactLayout:
 
     @property
     def num_columns(self) -> int:
-        """Columns in use; the rest of `multiplicity` is padding."""
-        return int(np.count_nonzero(self.multiplicity))
+        """C."""
+        return len(self.multiplicity)
 
     @property
     def column_rate(self) -> FloatArray:
-        """1/mu, the share of a group's gradient that each of its columns receives; 0 for padding."""
-        return np.divide(1.0, self.multiplicity, out=np.zeros_like(self.multiplicity), where=self.multiplicity > 0)
+        """1/mu, the share of a group's gradient that each of its columns receives."""
+        return 1.0 / self.multiplicity
 
     @property
     def entry_rate(self) -> FloatArray:
@@ -175,7 +174,7 @@ class CompactLayout:
 
 
 def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[IntArray, FloatArray]:
-    """The column of each class's next token, and the padded multiplicities."""
+    """The column of each class's next token, and the multiplicities of columns."""
     next_tokens = _next_tokens(classes)
     if start_groups is not None:
         column_of_token = _column_of_token(classes, start_groups)
@@ -185,8 +184,7 @@ def _columns(classes: SequenceClasses, start_groups: IntArray | None) -> tuple[I
         counts = np.append(np.ones(len(next_tokens)), classes.vocab_size - len(next_tokens))
         order = np.argsort(next_tokens)
         next_column = order[np.searchsorted(next_tokens, classes.next_token, sorter=order)]
-    padded = -(-np.count_nonzero(counts) // LANES) * LANES
-    return next_column, np.append(counts[counts > 0], np.zeros(padded - np.count_nonzero(counts)))
+    return next_column, counts[counts > 0].astype(np.float64)
 
 
 def _column_of_token(classes: SequenceClasses, start_groups: IntArray | None) -> IntArray:

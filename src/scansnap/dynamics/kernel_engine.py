@@ -1,0 +1,323 @@
+"""The engine that trains (Y, Z) in compiled code on a CPU, and the gradient that its kernel gives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from scansnap.dynamics import kernel
+from scansnap.dynamics.batches import Batches, probs_by_bucket
+from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
+from scansnap.dynamics.kernel_data import (
+    RULES,
+    KernelBatches,
+    KernelScratch,
+    KernelSwitches,
+    bucket_scale,
+    kernel_layer,
+    kernel_rule,
+    kernel_scratch,
+    kernel_state,
+    kernel_switches,
+)
+from scansnap.dynamics.options import Runs
+from scansnap.dynamics.start import Start
+from scansnap.dynamics.update_rules import SGD, memory_of
+from scansnap.results.snapshot import Parts
+from scansnap.runtime.errors import InputError
+from scansnap.runtime.machine import available_threads
+from scansnap.systems.yz.architecture import ADD_QUERY, Layer
+from scansnap.systems.yz.attention import SOFTMAX
+from scansnap.systems.yz.normalization import L2Normalization, LayerNormalization
+
+DRAWN_AT_ONCE = 2**16
+"""Numbers drawn ahead for the runs of a seed: a run stays in the cache for many steps, and so do its batches."""
+
+
+class KernelEngine:
+    """Runs side by side on the cores, each computed independently: its numbers cannot depend on the others."""
+
+    spins = False
+
+    @staticmethod
+    def serves(work: Work) -> bool:
+        """One layer on a CPU, made of built-in parts."""
+        options = work.options
+        return (
+            options.device == "cpu" and options.layers == 1 and has_kernel(work.layer) and type(options.rule) in RULES
+        )
+
+    @staticmethod
+    def numbers_per_run(work: Work) -> float:
+        """What is kept, and a fixed set."""
+        fixed = (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
+        return KernelEngine.numbers_kept(work) + fixed
+
+    @staticmethod
+    def numbers_kept(work: Work) -> float:
+        """Y and Z, and the rule's memory of them."""
+        return (1 + len(memory_of(work.options.rule))) * matrix_entries(work.start_layout)
+
+    @staticmethod
+    def numbers_at_once(work: Work) -> float:
+        """A batch and a gradient for each thread."""
+        batch = 3.0 * work.batch * work.start_layout.support.shape[1] * max(work.source.classes.num_buckets, 1)
+        return available_threads() * (batch + matrix_entries(work.start_layout))
+
+    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+        self.step = 0
+        self._runs, options = runs, work.options
+        self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
+        self._kernel = Kernel(
+            start,
+            self._batches,
+            np.dtype(options.dtype),
+            rule=options.rule,
+            modified=options.decoder_gradient == "modified",
+            learned=options.learn_position_bias,
+        )
+        self._rule = kernel_rule(options.rule)
+        self._state = kernel_state(
+            start, len(runs), memory_of(options.rule), self._kernel.dtype, learned=self._kernel.learned
+        )
+        width = start.layout.support.shape[1] * max(start.layout.classes.num_buckets, 1)
+        self._window = max(1, DRAWN_AT_ONCE // (self._batches.size * width))
+        threads = available_threads()
+        self._pool = ThreadPoolExecutor(threads)
+        self._memory: SimpleQueue[tuple[KernelScratch, KernelSwitches | None]] = SimpleQueue()
+        for _ in range(threads):
+            self._memory.put(self._kernel.memory())
+        self._groups = _groups(runs.seed, threads)
+
+    def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        result = self._call(stop, update=True)
+        singular = self._state.singular
+        if (singular >= 0).all() and (singular == singular[0]).all():
+            raise InputError(SINGULAR)
+        self.step = stop
+        return result
+
+    def evaluate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        loss, accuracy = self._call(self.step + 1, update=False)
+        return loss[:, 0], accuracy[:, 0]
+
+    def _call(self, stop: int, *, update: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        losses, accuracies = np.empty((2, len(self._runs), stop - self.step))
+
+        def take(group: NDArray[np.int64]) -> None:
+            memory = self._memory.get()
+            try:
+                for begin in range(self.step, stop, self._window):
+                    part = slice(begin - self.step, min(begin + self._window, stop) - self.step)
+                    batches = self._kernel.batches(int(self._runs.seed[group[0]]), begin, part.stop - part.start)
+                    for r in group:
+                        self._advance(r, batches, begin, update, losses[r, part], accuracies[r, part], memory)
+            finally:
+                self._memory.put(memory)
+
+        list(self._pool.map(take, self._groups))
+        return losses, accuracies
+
+    def _advance(
+        self,
+        r: int,
+        batches: KernelBatches,
+        begin: int,
+        update: bool,
+        losses: NDArray[np.float64],
+        accuracies: NDArray[np.float64],
+        memory: tuple[KernelScratch, KernelSwitches | None],
+    ) -> None:
+        """Advance one run, without the GIL."""
+        scratch, general = memory
+        rates = self._runs.lr_y[r], self._runs.lr_z[r]
+        layer, rule, state = self._kernel.layer, self._rule, self._state
+        kernel.advance(layer, general, rule, state, r, batches, begin, *rates, update, losses, accuracies, scratch)
+
+    def show(self, needs: Collection[str]) -> Parts:
+        state = self._state
+        bias = state.position_bias[:, 0].copy() if self._kernel.learned else None
+        if bias is None and self._kernel.bias is not None:
+            bias = np.tile(self._kernel.bias.astype(state.decoder.dtype), (len(self._runs), 1))
+        return Parts(
+            attention_logits=state.attention_logits.copy(),
+            decoder=state.decoder.copy() if needs_decoder(needs) else None,
+            position_bias=bias,
+        )
+
+    def diverged(self) -> NDArray[np.int64]:
+        return self._state.diverged
+
+    def state(self) -> dict[str, Array]:
+        return self._state._asdict()
+
+    def restore(self, step: int, state: Mapping[str, Array]) -> None:
+        self.step = step
+        for name, array in self._state._asdict().items():
+            array[...] = state[name]
+
+
+class Kernel:
+    """The compiled layer on its classes, for one precision, and its batches."""
+
+    def __init__(
+        self,
+        start: Start,
+        batches: Batches,
+        dtype: np.dtype[np.floating],
+        *,
+        rule: object = None,
+        modified: bool = False,
+        learned: bool = False,
+    ) -> None:
+        self._start, self._batches, self._modified = start, batches, modified
+        self.layer = kernel_layer(start.layout, dtype)
+        self.dtype, self.learned, self.bias = dtype, learned, start.position_bias
+        self._is_sgd = isinstance(rule, SGD | None)
+        by_bucket = probs_by_bucket(start.layout)
+        self._bucket_probs = by_bucket.astype(dtype)  # (K, G, W)
+        self._scale = bucket_scale(start.position_bias).astype(dtype)
+
+    @property
+    def is_basic(self) -> bool:
+        """Whether the kernel needs none of its switches: one head, Eq. 5 alone, SGD."""
+        layer = self._start.layout.layer
+        is_plain = layer.heads == 1 and layer.addition is None and not layer.spreads
+        return is_plain and self._is_sgd and not self._modified and not self.learned
+
+    def memory(self) -> tuple[KernelScratch, KernelSwitches | None]:
+        """What a thread works in."""
+        start, buckets = self._start, self._bucket_probs.shape[1] if self.learned else 0
+        shapes = start.decoder.shape[1:], start.attention_logits.shape[1:]
+        scratch = kernel_scratch(self.layer, start.layout.layer.heads, *shapes, buckets)
+        if self.is_basic:
+            return scratch, None
+        return scratch, kernel_switches(
+            start, self._batches.size, self.dtype, modified=self._modified, learned=self.learned
+        )
+
+    def batches(self, seed: int, first_step: int, num_steps: int) -> KernelBatches:
+        """The sequences of updates in order of class, weighed by a bias on positions if it is fixed."""
+        draw = self._batches.draw(seed, first_step, num_steps)
+        class_index = np.ascontiguousarray(draw.class_index, np.int64)
+        probs = self._bucket_probs
+        classes, buckets, width = probs.shape
+        counted = self._batches.length > 0
+        by_bucket = draw.counts if draw.counts.ndim == 4 else draw.counts[:, :, None]
+        counts = np.ascontiguousarray(by_bucket, np.int32) if counted else np.empty((1, 1, 0, width), np.int32)
+        first = np.zeros((num_steps, classes + 1), np.int64)
+        weights = np.empty((num_steps, 0 if self.learned else len(class_index[0]), width), self.dtype)
+        parts = np.empty((*class_index.shape, buckets if self.learned else 0, width), self.dtype)
+        _sort_by_class(class_index, counts, probs, self._scale, first, weights, parts)
+        return KernelBatches(first, weights, parts, self._batches.class_weights.astype(self.dtype))
+
+
+class KernelGradient:
+    """The gradient of one batch at any states, in float64.
+
+    A state is one vector: y, then the given entries of the flattened z, by default all, then a bias that is learned.
+    """
+
+    def __init__(
+        self,
+        start: Start,
+        batches: Batches,
+        seed: int = 0,
+        *,
+        entries: NDArray[np.int64] | None = None,
+        modified: bool = False,
+        learned: bool = False,
+    ) -> None:
+        self._kernel = Kernel(start, batches, np.dtype(np.float64), modified=modified, learned=learned)
+        self._batches = self._kernel.batches(seed, batches.stream, 1)
+        self._scratch, self._general = self._kernel.memory()
+        z = start.attention_logits[0].astype(np.float64)
+        self._entries = np.arange(z.size) if entries is None else entries
+        self._z, self._bias = z, np.zeros_like(self._scratch.db)
+
+    def __call__(self, states: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The gradient of J (n, N) at states (n, N), and whether it exists: Lemma 3's may not."""
+        slopes = np.empty_like(states)
+        return slopes, self._evaluate(states, slopes, update=True)[:, 2] > 0
+
+    def measures(self, states: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Loss and accuracy (n,) at states (n, N)."""
+        measures = self._evaluate(states, states, update=False)
+        return measures[:, 0], measures[:, 1]
+
+    def _evaluate(
+        self, states: NDArray[np.float64], slopes: NDArray[np.float64], *, update: bool
+    ) -> NDArray[np.float64]:
+        measures, kept = np.empty((len(states), 3)), (self._entries, self._z, self._bias)
+        kernel.gradients(
+            self._kernel.layer, self._general, self._batches, *kept, states, update, slopes, measures, self._scratch
+        )
+        return measures
+
+
+def has_kernel(layer: Layer) -> bool:
+    """Whether compiled code serves this layer: it is made of built-in parts."""
+    return (
+        layer.map == SOFTMAX
+        and type(layer.normalizer) in (L2Normalization, LayerNormalization)
+        and layer.addition in (None, ADD_QUERY)
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _sort_by_class(class_index, counts, probs, scale, first, weights, parts):
+    """Fill `first`, and `weights` or `parts`, with the sequences of each update in order of class.
+
+    Counts (n, B, G, W) without buckets are replaced by probs (K, G, W).
+    """
+    steps, batch = class_index.shape
+    counted = counts.shape[2] > 0
+    order = np.empty(batch, np.int64)
+    for s in range(steps):
+        for b in range(batch):
+            first[s, class_index[s, b] + 1] += 1
+        for n in range(1, first.shape[1]):
+            first[s, n] += first[s, n - 1]
+        for b in range(batch - 1, -1, -1):  # from behind, which leaves where each class begins in first[n + 1]
+            n = class_index[s, b]
+            first[s, n + 1] -= 1
+            order[first[s, n + 1]] = b
+        for n in range(first.shape[1] - 1):
+            first[s, n] = first[s, n + 1]
+        first[s, first.shape[1] - 1] = batch
+        for k in range(batch):
+            b, n = order[k], class_index[s, order[k]]
+            for i in range(probs.shape[2]):
+                if k < weights.shape[1]:
+                    weights[s, k, i] = 0
+                for g in range(probs.shape[1]):
+                    number = scale.dtype.type(counts[s, b, g, i]) if counted else probs[n, g, i]
+                    if k < weights.shape[1]:
+                        weights[s, k, i] += scale[g] * number
+                    else:
+                        parts[s, k, g, i] = number
+
+
+def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
+    """Group runs of one seed, whose sequences are drawn once for all; no group is so large that cores idle."""
+    most = max(1, len(seeds) // (2 * cores))
+    order = np.argsort(seeds, kind="stable")
+    same_seed = np.split(order, np.flatnonzero(np.diff(seeds[order])) + 1)
+    return [runs[k : k + most] for runs in same_seed for k in range(0, len(runs), most)]
+
+
+def first_gradient(work: Work, start: Start) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """dJ/dY (S x M) and dJ/dz (Q x S) of the first batch of a run, by entry, for the basic layer."""
+    options, (_, rows, columns) = work.options, start.decoder.shape
+    batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
+    modified = options.decoder_gradient == "modified"
+    gradient = KernelGradient(start, batches, int(options.runs.seed[0]), modified=modified)
+    state = np.concatenate([start.decoder[0].ravel(), start.attention_logits[0].ravel()], dtype=np.float64)
+    slopes = gradient(state[None])[0][0]
+    decoder = slopes[: rows * columns].reshape(rows, columns)
+    return start.layout.expand_decoder(decoder)[0], slopes[rows * columns :].reshape(start.attention_logits.shape[1:])

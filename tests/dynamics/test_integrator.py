@@ -1,0 +1,62 @@
+"""The integrator, on equations whose solution is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scansnap.dynamics.integrator import integrate, radau_tableau
+
+
+class Relaxation:
+    """dy/du = -y + 1, dz/du = -speed (z - sin u - y) + cos u + dy/du: from z = y = 0, z = sin u + y at any speed."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed = speed
+
+    def velocity(self, u: float, state: np.ndarray, out: np.ndarray) -> None:
+        y, z = state
+        out[1] = -self.speed * (z - np.sin(u) - y) + np.cos(u) + 1 - y
+        out[0] = 1 - y
+
+    def curvature(self, u: float, state: np.ndarray, out: np.ndarray) -> None:
+        out[0, 0, 0] = -self.speed
+
+
+def solved(speed: float, rtol: float) -> tuple[float, int]:
+    """The largest error at ten times, and the number of evaluations."""
+    times = np.linspace(0.5, 10.0, 10)
+    states = np.empty((10, 2))
+    reached, evaluations = integrate(Relaxation(speed), np.array([0, 1]), np.zeros(2), times, rtol, rtol, 10**5, states)
+    assert reached == times[-1]
+    exact = np.stack([1 - np.exp(-times), np.sin(times) + 1 - np.exp(-times)], axis=1)
+    return float(np.abs(states - exact).max()), evaluations
+
+
+@pytest.mark.parametrize("speed", [0.0, 1.0, 30.0, 1e3, 1e6, 1e10])
+def test_a_slow_manifold_at_any_speed(speed: float) -> None:
+    """The error is a few times the tolerance and the work is bounded, however fast z relaxes."""
+    for rtol in (1e-6, 1e-9, 1e-12):
+        error, evaluations = solved(speed, rtol)
+        assert error < 10 * rtol
+        assert evaluations < 30_000
+
+
+def test_the_tableau_integrates_polynomials() -> None:
+    """Two stages are the textbook's Radau IIA; s stages integrate degree s - 1 to every node and 2s - 2 to the end."""
+    assert np.allclose(radau_tableau(2).integrals, [[5 / 12, -1 / 12], [3 / 4, 1 / 4]])
+    for stages in (2, 3, 4, 5):
+        nodes, integrals = radau_tableau(stages).nodes, radau_tableau(stages).integrals
+        for degree in range(2 * stages - 1):
+            error = np.abs(integrals @ nodes**degree - nodes ** (degree + 1) / (degree + 1))
+            assert error[-1] < 1e-13
+            assert degree >= stages or error.max() < 1e-13
+        assert abs(integrals[-1] @ nodes ** (2 * stages - 1) - 1 / (2 * stages)) > 1e-6
+
+
+def test_very_stiff_errors_vanish_after_s_sweeps() -> None:
+    """1 - T^-1 A is nilpotent."""
+    for stages in (2, 3, 4, 5):
+        table = radau_tableau(stages)
+        iteration = np.eye(stages) - np.linalg.solve(table.triangle, table.integrals)
+        assert np.abs(np.linalg.matrix_power(iteration, stages)).max() < 1e-10
