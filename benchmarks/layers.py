@@ -112,9 +112,8 @@ def main() -> None:
             )
         plain, ours, shared = (1e3 * statistics.median(column) for column in zip(*times, strict=True))
         ratios = [statistics.median(row[0] / row[k] for row in times) for k in (1, 2)]
-        print(
-            f"{layers:6d} {queries:7d} {plain:9.1f} ms {ours:8.2f} ms {ratios[0]:6.0f} {shared:8.2f} ms {ratios[1]:6.0f}"
-        )
+        own = f"{ours:8.2f} ms {ratios[0]:6.0f} {shared:8.2f} ms {ratios[1]:6.0f}"
+        print(f"{layers:6d} {queries:7d} {plain:9.1f} ms {own}")
 
 
 if __name__ == "__main__":

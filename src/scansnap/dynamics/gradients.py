@@ -84,6 +84,10 @@ class Batch:
     sample_weights: Tensor  # (R, B) sums to one over the batch
     buckets: Tensor | None = None  # (R, B, G, S) the same by bucket of positions, where tokens depend on it
 
+    def __getitem__(self, runs: slice) -> Batch:
+        buckets = None if self.buckets is None else self.buckets[runs]
+        return Batch(self.class_index[runs], self.token_weights[runs], self.sample_weights[runs], buckets)
+
 
 def population_batch(layout: LayoutTensors, runs: int) -> Batch:
     """Every class once with its probability, at T -> infinity: the expected batch-1 step."""
