@@ -44,8 +44,8 @@ GROUPS: Mapping[str, Callable[[Path], dict[str, Call]]] = {
 }
 
 HOLDERS = """
-    Check Claim Counts Curve Draw Experiment FigureRecipe FigureResult Finding HeadHistory HeadVerdict Rows Setting Shortcuts
-    Snapshot TokenRows Trend Update Verdict Watch
+    Check Claim Counts Curve Draw Experiment FigureRecipe FigureResult Finding HeadHistory HeadVerdict Rows Setting
+    Shortcuts Snapshot TokenRows Trend Update Verdict Watch
 """
 """Classes that hold what the package itself computes."""
 
