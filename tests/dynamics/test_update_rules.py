@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import scansnap as ss
+from scansnap.dynamics import kernel_data
 from scansnap.dynamics.kernel_engine import KernelEngine
 from scansnap.dynamics.update_rules import check_rule
 from tests.dynamics.interruption import train_interrupted
@@ -190,6 +191,19 @@ def test_a_rule_can_have_a_name(monkeypatch) -> None:
     assert '"optimizer": "lion(beta=0.5)"' in ss.train(ss.syn_small(), **OPTIONS, optimizer=Lion(0.5)).attrs["options"]
     with pytest.raises(ss.InputError, match="the optimizer 'lion' exists already"):
         ss.OPTIMIZERS.register("lion")(Momentum)
+
+
+def test_compiled_code_refuses_settings_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule of the kernel with one more field is left to the tensor engine, not trained without it."""
+
+    @dataclass(frozen=True)
+    class Decaying:
+        momentum: float = 0.0
+        weight_decay: float = 0.1
+
+    monkeypatch.setitem(kernel_data.RULES, Decaying, kernel_data.SGD)
+    assert not kernel_data.has_kernel_rule(Decaying())
+    assert all(kernel_data.has_kernel_rule(ss.OPTIMIZERS.member(name)) for name in ss.OPTIMIZERS)
 
 
 def test_compiled_code_takes_no_rule_for_its_own() -> None:

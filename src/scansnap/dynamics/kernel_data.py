@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -260,15 +261,14 @@ def bucket_scale(bias: NDArray[np.float64] | None) -> NDArray[np.float64]:
     return np.ones(1) if bias is None else np.exp(bias - bias.max())
 
 
+def has_kernel_rule(rule: object) -> bool:
+    """Whether the kernel has this rule with all its settings."""
+    return type(rule) in RULES and {field.name for field in fields(rule)} <= set(KernelRule._fields)  # type: ignore[arg-type]
+
+
 def kernel_rule(rule: object) -> KernelRule:
-    adam = rule if isinstance(rule, update_rules.Adam) else update_rules.Adam()
-    return KernelRule(
-        kind=RULES[type(rule)],
-        momentum=rule.momentum if isinstance(rule, update_rules.SGD) else 0.0,
-        beta_1=adam.beta_1,
-        beta_2=adam.beta_2,
-        epsilon=adam.epsilon,
-    )
+    """A rule's settings as the kernel reads them; those that it does not have are 0."""
+    return KernelRule(RULES[type(rule)], *(float(getattr(rule, name, 0.0)) for name in KernelRule._fields[1:]))
 
 
 def kernel_state(

@@ -14,11 +14,11 @@ from scansnap.dynamics import kernel
 from scansnap.dynamics.batches import Batches, probs_by_bucket
 from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
 from scansnap.dynamics.kernel_data import (
-    RULES,
     KernelBatches,
     KernelScratch,
     KernelSwitches,
     bucket_scale,
+    has_kernel_rule,
     kernel_layer,
     kernel_rule,
     kernel_scratch,
@@ -49,7 +49,7 @@ class KernelEngine:
         """One layer on a CPU, made of built-in parts."""
         options = work.options
         return (
-            options.device == "cpu" and options.layers == 1 and has_kernel(work.layer) and type(options.rule) in RULES
+            options.device == "cpu" and options.layers == 1 and has_kernel(work.layer) and has_kernel_rule(options.rule)
         )
 
     @staticmethod
