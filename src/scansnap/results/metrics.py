@@ -154,7 +154,8 @@ def _intervals(steps: ArrayLike, moved: ArrayLike) -> tuple[Floats, Floats, Floa
     return m, gaps, ends
 
 
-def late_share(steps: ArrayLike, moved: ArrayLike) -> float:
+@formula
+def late_share(steps: Values, moved: Values) -> float:
     """The largest rate over the last fifth of the steps, as a share of the peak; NaN for too few records."""
     m, gaps, ends = _intervals(steps, moved)
     if len(m) <= WATCHED:
@@ -166,7 +167,8 @@ def late_share(steps: ArrayLike, moved: ArrayLike) -> float:
     return float(rates[late].max() / rates.max()) if rates.max() else 0.0
 
 
-def find_snap(steps: ArrayLike, moved: ArrayLike, patterns: ArrayLike | None = None) -> Snap:
+@formula
+def find_snap(steps: Values, moved: Values, patterns: Values | None = None) -> Snap:
     """The snap of a pattern whose share moved[i] moved between steps[i - 1] and steps[i]; moved[0] is not read.
 
     `patterns` are the patterns at the steps (records x tokens), if they are known.
