@@ -9,6 +9,7 @@ also reads those that are not in the arrays yet; `close` appends them, so that a
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from pathlib import Path
@@ -138,23 +139,26 @@ class SnapshotStore:
                     self._begin(snapshot)
                 values = {str(name): v.values[0] for name, v in snapshot.variables.items() if v.dims[:1] == ("step",)}
                 self._folder.write_with(f"{PENDING}{step:020}", lambda file: np.savez(file, **values))
-                if len(_pending(self._folder)) >= BLOCK or time.monotonic() > self._appended + APPEND_SECONDS:
-                    self._merge()
                 self._folder.commit()
+            self._is_checked, self.last_step = True, step
+            if len(_pending(self._folder)) >= BLOCK or time.monotonic() > self._appended + APPEND_SECONDS:
+                with contextlib.suppress(RuntimeError):  # zarr cannot write while the interpreter shuts down
+                    self._merge()
         except OSError as error:
             raise StoreError(
                 f"cannot write {self.path}: {error.strerror or error}; the snapshots before step {step:,} are kept."
             ) from None
-        self._is_checked, self.last_step = True, step
 
     def _merge(self) -> None:
         """Append the snapshots that are pending to the arrays."""
         from scansnap.storage.zarr_store import append
 
         pending = _pending(self._folder)
-        append(self._folder, _stack(_read_all(self._folder, pending)))
-        for name in pending:
-            self._folder.remove(name)
+        with self._folder.staging():
+            append(self._folder, _stack(_read_all(self._folder, pending)))
+            for name in pending:
+                self._folder.remove(name)
+            self._folder.commit()
         self._appended = time.monotonic()
 
     def clear(self) -> None:
@@ -197,9 +201,7 @@ class SnapshotStore:
         was_closed, self._is_closed = self._is_closed, True
         try:
             if not was_closed and _pending(self._folder):
-                with self._folder.staging():
-                    self._merge()
-                    self._folder.commit()
+                self._merge()
         finally:
             self._folder.unlock()
 
