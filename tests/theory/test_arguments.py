@@ -23,7 +23,7 @@ LIMITS: dict[str, tuple[Any, Any]] = {
     "growth": (1e-300, -TINY),
     "initial_direction": (TINY, 0.0),
     "initial_gain": (np.nextafter(-1, 0), -1.0),
-    "lr_y": (1e-3, 0.0),
+    "lr_y": (1e-300, 0.0),
     "lr_z": (0.0, -TINY),
     "mean_count": (1e-300, 0.0),
     "num_classes": (1, 0),
@@ -43,40 +43,43 @@ LIMITS: dict[str, tuple[Any, Any]] = {
 """What is just allowed and what is just refused, almost everywhere."""
 OTHER_LIMITS: dict[str, dict[str, tuple[Any, Any] | None]] = {
     "assumptions": dict.fromkeys(("lr_z", "seq_len", "steps")),
-    "layer_overlaps": {"vocab_size": (4, 1)},
-    "phase_constant": {"num_classes": (2, 1)},
-    "relative_gain_after": {"growth": (TINY, 0.0)},
+    "centered_one_hot": {"vocab_size": None},
     "companion_growth": {"growth": (1e-300, 0.0)},
+    "decoder_logits": {"vocab_size": None, "lr_y": (0.0, -TINY)},
+    "dominant": {"probs": ([1e-300], [0.0])},
+    "early_drive": {"vocab_size": None},
+    "early_logits": dict.fromkeys(("vocab_size", "lr_y", "lr_z")),
+    "favored": {"vocab_size": None},
+    "first_fall": {"lr_z": (1e-3, 0.0)},
+    "layer_overlaps": {"vocab_size": (4, 1)},
+    "phase_constant": {"overlap": (1e-100, 0.0), "num_classes": (2, 1)},
+    "relative_gain_after": {"growth": (TINY, 0.0)},
+    "sampling_factors": {"lr_y": None},
+    "shared_overlap_logits": {"vocab_size": (3, 1), "lr_y": (0.0, -TINY)},
+    "shared_overlap_rate": {"overlap": (0.0, -TINY)},
     "spurious_share": {"seq_len": None},
-    "symmetric_flow": {"num_classes": (2, 1), "vocab_size": (4, 2)},
-    **{name: {"lr_z": (1e-3, 0.0)} for name in ("growth_bound_late", "late_time")},
+    "symmetric_flow": {
+        "times": ([0.0], [-TINY]),
+        "distinct_probs": ([1e-100], [0.0]),
+        "common_probs": ([1e-100], [0.0]),
+        "num_classes": (2, 1),
+        "vocab_size": (4, 2),
+        "lr_y": (1e-100, 0.0),
+        "classes_per_query": (1, 0),
+    },
+    **{name: {"lr_z": (1e-300, 0.0)} for name in ("growth_bound_late", "late_time")},
     **{name: {"lr_y": (0.0, -TINY)} for name in ("decoder_growth", "decoder_growth_steps", "residual_norm", "speed")},
     "speed_scanning": {"lr_y": (0.0, -TINY)},
+    "shift_bounds": {"lr_y": (1e-3, 0.0)},
     **{name: {"vocab_size": (4, 3)} for name in ("growth_bound_phases", "growth_crossings", "residual_deviation")},
     **{name: {"vocab_size": (4, 3)} for name in ("shift_start", "snap_start")},
+    **{name: {"lr_z": None} for name in ("distinct_velocity", "energy_velocity", "logits_velocity")},
+    **{name: {"lr_z": None} for name in ("residual_velocity", "single_common_velocity")},
 }
 """Elsewhere; None where the argument is checked otherwise, or not at all."""
-FREE = {
-    "centered_one_hot",
-    "backpropagated_gradient",
-    "decoder_logits",
-    "distinct_velocity",
-    "early_drive",
-    "favored",
-    "first_fall",
-    "logits_velocity",
-    "residual_velocity",
-    "sampling_factors",
-    "shared_overlap_logits",
-    "single_common_velocity",
-    "early_logits",
-    "energy_velocity",
-}
-"""Functions of matrices, whose scalars the formulas inside them check."""
 CASES = [
     pytest.param(call, parameter, *edge, id=f"{name}-{parameter}")
     for name, call in CALLS.items()
-    if name not in FREE
     for parameter in call.arguments
     if (edge := OTHER_LIMITS.get(name, {}).get(parameter, LIMITS.get(parameter)))
     and parameter not in {p for p, e in OTHER_LIMITS.get(name, {}).items() if e is None}
@@ -102,9 +105,13 @@ def test_the_least_that_is_allowed_is_taken_and_no_less(call: Call, parameter: s
         ("decoder_growth", {"t": [1.0, 1e308], "lr_y": 10}, "overflows: give a smaller time"),
         ("layer_overlaps", {"attention": [[0.25] * 4, [1.0, 0, 0, 0]], "vocab_size": 4}, "LayerNorm leaves it no"),
         ("position_prior", {"bias": [0.1, 0.2, 0.3]}, r"^part_probs ends in .*: give one per bucket\.$"),
+        ("position_prior", {"bias": 0.1}, r"^part_probs ends in .*: give one per bucket\.$"),
+        ("position_prior", {"part_probs": [[0.2, 0.4, 0.1]]}, r"^part_probs ends in .*: give one per bucket\.$"),
         ("position_prior", {"sizes": [1, 2, 3]}, r"^part_probs ends in .*: give one per bucket\.$"),
         ("residual_directions", {"query": [0, 4, 1]}, r"give each of 3 classes an index below 4\.$"),
         ("residual_directions", {"query": [0]}, r"give each of 3 classes an index below 4\.$"),
+        ("residual_directions", {"query": [0, 1, 2, 3]}, r"give each of 3 classes an index below 4\.$"),
+        ("residual_directions", {"query": [[0], [1], [2]]}, r"give each of 3 classes an index below 4\.$"),
         ("residual_directions", {"query": [-1, 2, 1]}, r"^query is \[-1, 2, 1\]: give ids of tokens"),
         ("symmetric_flow", {"times": [1.0, 1.0]}, "times must be increasing numbers of steps"),
         ("symmetric_flow", {"times": [[1.0, 2.0]]}, r"times has shape \(1, 2\): give numbers in a row"),

@@ -76,8 +76,8 @@ def test_a_class_without_the_common_token_does_not_move_it() -> None:
     np.testing.assert_allclose(rates, wanted, rtol=1e-14)
 
 
-def test_velocities_weigh_classes_by_their_probability() -> None:
-    """Eqs. 10, 98 and 100 with unequal P(n) against autograd of the population loss."""
+def test_velocities_are_autograd_s() -> None:
+    """Eqs. 10, 98 and 100 with equal and unequal P(n) against autograd of the population loss."""
     plain = ss.single_common(num_classes=4, num_distinct=3, vocab_size=60)
     single = ss.SequenceClasses(
         probs=plain.probs,
@@ -86,7 +86,7 @@ def test_velocities_weigh_classes_by_their_probability() -> None:
         vocab_size=60,
         weights=[0.4, 0.3, 0.2, 0.1],
     )
-    for classes in (uneven_classes(), single):
+    for classes in (uneven_classes(), single, plain, ss.syn_medium(num_query=3)):
         size, weights = classes.vocab_size, classes.weights
         z, f, y = state(classes, 0.3)
         order = np.argsort(classes.queries)
@@ -95,17 +95,22 @@ def test_velocities_weigh_classes_by_their_probability() -> None:
         gamma = theory.speed(20.0, vocab_size=size, num_classes=1, lr_y=0.5)
         velocity = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, weights=weights)
         np.testing.assert_allclose(velocity, dz[order], atol=1e-10 * np.abs(dz).max())
+        if np.ptp(weights) < 1e-12:
+            published = theory.logits_velocity(f, beta, query=classes.query, speed=gamma, lr_z=1.0, form="published")
+            np.testing.assert_allclose(published, classes.num_classes * velocity, rtol=1e-9)  # the missing P(n) = 1/K
 
         xi = theory.drive(theory.overlaps(f), beta, speed=gamma)
         rows = theory.distinct_velocity(f, xi, lr_z=1.0, weights=weights)
         row_of = np.searchsorted(np.sort(classes.queries), classes.query)
-        for n in range(4):
+        for n in range(classes.num_classes):
             ids = classes.distinct_tokens(n)
             np.testing.assert_allclose(rows[n, ids], dz[order][row_of[n], ids], rtol=1e-8)
-        if classes is single:
+            assert (rows[n, ids] > 0).all()
+        if classes in (single, plain):
             token = int(classes.common_tokens[0])
             common = theory.single_common_velocity(f, xi, token, query=classes.query, lr_z=1.0, weights=weights)
             np.testing.assert_allclose(common, dz[order][:, token], rtol=1e-8)
+            assert (common < 0).all()
 
 
 def test_the_dominant_token_has_the_largest_weight() -> None:
@@ -159,3 +164,16 @@ def test_a_query_that_occurs_in_its_context_lengthens_the_residual() -> None:
         wanted[row] += 0.7 * weights[n] * f[n] * pull
     velocity = theory.residual_velocity(f, query, vocab_size=20, weights=weights, speed=1.0, lr_z=0.7)
     np.testing.assert_allclose(velocity, wanted, rtol=1e-12)
+
+
+def test_growth_factors_have_the_bounds_of_eq_12() -> None:
+    """exp(2 f^2 B) and exp(2 B) with B = P(n) times the bound."""
+    least, most = theory.growth_factor_bounds([0.4, 0.8], 0.3, weight=[0.5, 0.2])
+    np.testing.assert_allclose(least, np.exp(2 * 0.09 * np.array([0.2, 0.16])), rtol=1e-14)
+    np.testing.assert_allclose(most, np.exp(2 * np.array([0.2, 0.16])), rtol=1e-14)
+
+
+def test_a_companion_that_is_ahead_cannot_have_finished() -> None:
+    """r = -1/2: with chi = 2 the token ahead would have grown without bound; below that it has 1/chi' = 2/chi - 1."""
+    assert np.isnan(theory.companion_growth(-0.5, 2.0))
+    assert theory.companion_growth(-0.5, 1.6) == pytest.approx(4.0, rel=1e-14)

@@ -62,7 +62,30 @@ def test_the_printed_eq_88_is_the_published_form() -> None:
             assert n == m or published[n, m] == pytest.approx(printed, rel=1e-12)
 
 
+def test_the_printed_sign_of_q_0_is_wrong() -> None:
+    f = random_directions(1, 4, 15, 0.3)
+    counts = np.full(4, 10.0)
+    _, g = by_hand(f, counts, 40, 0.5)
+    gamma = theory.speed(10.0, vocab_size=40, num_classes=1, lr_y=0.5)
+    iota, beta = theory.backpropagated_gradient(theory.overlaps(f), vocab_size=40, form="published")
+    error = np.abs(gamma * (iota[:, None] * f - beta @ f) - g).max() / np.abs(g).max()
+    assert error > 0.005
+    _, apart = theory.backpropagated_gradient(np.zeros((2, 2)), vocab_size=40, form="published")
+    assert apart[0, 1] < 0 < theory.backpropagated_gradient(np.zeros((2, 2)), vocab_size=40).beta[0, 1]
+
+
+def test_centered_one_hots_lie_along_the_last_axis() -> None:
+    tokens = np.array([[0, 2, 1], [3, 3, 0]])
+    zeta = theory.centered_one_hot(tokens, vocab_size=4)
+    np.testing.assert_allclose(zeta, (np.eye(4)[tokens] - 1 / 4) * 4 / 3, rtol=1e-15)
+    np.testing.assert_array_equal(theory.centered_one_hot(2, vocab_size=4), zeta[0, 1])
+
+
 def test_centered_one_hots_have_the_stated_products() -> None:
+    """q_1 = M/(M-1) and q_0 = -M/(M-1)^2: 5/4 and -5/16 for five tokens."""
+    q_1, q_0 = theory.centered_products(vocab_size=[5, 2])
+    np.testing.assert_allclose(q_1, [1.25, 2.0], rtol=1e-15)
+    np.testing.assert_allclose(q_0, [-0.3125, -2.0], rtol=1e-15)
     zeta = theory.centered_one_hot(np.arange(3), vocab_size=7)
     q_1, q_0 = theory.centered_products(vocab_size=7)
     np.testing.assert_allclose(zeta @ zeta.T, q_0 + (q_1 - q_0) * np.eye(3))
@@ -130,3 +153,13 @@ def test_the_two_parts_of_the_energy_law_make_the_gradient(seed: int) -> None:
     dy, dz = population_gradients(classes, y, z)
     np.testing.assert_allclose(gained - shared, dz, atol=1e-12 * np.abs(dz).max())
     np.testing.assert_allclose(gained.sum(axis=0), (y * dy).sum(axis=1), atol=1e-12 * np.abs(dy).max())
+
+
+def test_remark_1_and_corollary_1_are_as_printed() -> None:
+    times = np.array([3.0, 60.0])
+    logits = theory.shared_overlap_logits(times, 0.2, next_token=[4, 1], vocab_size=7, num_classes=3, lr_y=0.5)
+    h = theory.decoder_growth(times / 3, vocab_size=7, lr_y=0.5)
+    zeta = theory.centered_one_hot([4, 1], vocab_size=7)
+    np.testing.assert_allclose(logits, 0.8 * 6 * h[:, None, None] * zeta, rtol=1e-14)
+    steps = theory.steps_to_reach(0.1, vocab_size=1000, num_classes=10, lr_y=0.5, form="published")
+    assert steps == pytest.approx(10 / (0.1 * 0.5) * np.log(1000 / 0.1), rel=1e-14)

@@ -1,4 +1,4 @@
-"""h and h* against high precision arithmetic and against their own differential equations."""
+"""h, h* and the speed against high precision arithmetic and against their own differential equations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scansnap import theory
+from scansnap.theory import growth
 
 
 def h_to_many_digits(t: float, size: int, rate: float) -> mpmath.mpf:
@@ -77,4 +78,44 @@ def test_crossings_are_where_the_two_terms_meet(size: int) -> None:
 def test_what_exp_cannot_reach_takes_forever() -> None:
     assert theory.growth_time(10.0, vocab_size=1000, lr_y=0.5) == np.inf
     assert theory.residual_size(10.0, vocab_size=1000) == 0
-    assert (theory.decoder_growth([[0.0], [1.0]], vocab_size=[10, 20, 30], lr_y=1.0)[0] == 0).all()
+    h = theory.decoder_growth([[0.0], [1.0]], vocab_size=[10, 20, 30], lr_y=1.0)
+    assert h.shape == (2, 3)
+    assert (h[0] == 0).all()
+
+
+def test_h_solves_its_differential_equation() -> None:
+    t = np.geomspace(1e-3, 1e6, 40)
+    step = 1e-4 * t
+    slope = (
+        theory.decoder_growth(t + step, vocab_size=50, lr_y=0.7)
+        - theory.decoder_growth(t - step, vocab_size=50, lr_y=0.7)
+    ) / (2 * step)
+    h = theory.decoder_growth(t, vocab_size=50, lr_y=0.7)
+    np.testing.assert_allclose(slope, growth.growth_rate(h, vocab_size=50, lr_y=0.7), rtol=1e-6)
+
+
+def test_the_speed_has_the_stated_bounds_in_both_stages_of_lemma_9() -> None:
+    """Scanning: x/4 and x, x = eta_Y t/K + 1/M.  Snapping: (M-1)^2/M ln(S/2)/(2S) and (M-1)^2/M 2 ln(S)/S."""
+    setting = {"vocab_size": 1000, "num_classes": 10, "lr_y": 0.5}
+    first, second = theory.scan_end(**setting), theory.snap_start(**setting)
+    assert first == pytest.approx(10 * np.log(1000) / 0.5)
+    early, late = np.geomspace(10, first, 50), np.geomspace(second, 1e12, 50)
+    x, total = 0.5 * early / 10 + 1 / 1000, 1000 * 0.5 * late / 10 + 1
+    snapping = 999**2 / 1000 * np.array([np.log(total / 2) / (2 * total), 2 * np.log(total) / total])
+    for times, bounds, stated in (
+        (early, theory.speed_scanning, (x / 4, x)),
+        (late, theory.speed_snapping, snapping),
+    ):
+        least, most = bounds(times, **setting)
+        np.testing.assert_allclose((least, most), stated, rtol=1e-13)
+        gamma = theory.speed(times, **setting)
+        assert ((least <= gamma) & (gamma <= most)).all()
+        assert not (gamma / 5 >= least).all()  # a missing factor would be noticed
+        assert not (gamma * 5 <= most).all()
+
+
+def test_the_shift_of_remark_2_starts_where_it_is_said_to() -> None:
+    omega_1 = theory.growth_crossings(vocab_size=1000).omega_1
+    assert theory.shift_start(vocab_size=1000, lr_y=0.5) == pytest.approx(4 * (1 + omega_1) * np.log(1000), rel=1e-14)
+    published = theory.shift_start(vocab_size=1000, lr_y=0.5, form="published")
+    assert published == pytest.approx(4 * np.log(1 + omega_1), rel=1e-14)

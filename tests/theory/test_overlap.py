@@ -76,6 +76,12 @@ def test_the_bounds_are_tight_to_a_factor_of_two() -> None:
     assert broken.all()
 
 
+def test_the_published_definition_has_the_other_sign() -> None:
+    e = np.array([[0.0, 0.3], [0.3, 0.0]])
+    np.testing.assert_array_equal(theory.inverse_overlaps(e, form="published"), -theory.inverse_overlaps(e))
+    np.testing.assert_allclose(theory.inverse_overlaps(e), np.eye(2) - np.linalg.inv(np.eye(2) + e))
+
+
 def test_huge_logits_do_not_overflow() -> None:
     f = theory.directions([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [700.0, -700.0, 700.0])
     np.testing.assert_allclose(f, [[1, 0, 0], [0, 0, 1]])
@@ -90,13 +96,25 @@ def test_the_largest_diagonal_is_that_of_the_least_overlapping_class() -> None:
     assert theory.overlap_bounds(alone).largest_diagonal == 0  # a class without overlap
 
 
-def test_bounds_of_the_diagonal_take_the_least_and_the_largest_eigenvalue() -> None:
-    """Eq. 93 for E with the eigenvalues 0.5, -0.3 and -0.2."""
+def test_bounds_of_the_overlaps_are_those_stated() -> None:
+    """Eq. 93 and Lemmas 13, 15 and 17 for E with the eigenvalues 0.5, -0.3 and -0.2; beyond one they say nothing."""
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     e = turn @ np.diag([-0.3, 0.5, -0.2]) @ turn.T
     np.testing.assert_allclose(theory.eigenvalues(e), [0.5, -0.3, -0.2], rtol=1e-12)
     assert theory.diagonal_bound(e) == pytest.approx(0.2**2 / 1.5, rel=1e-12)
     assert theory.diagonal_bound(e, form="published") == pytest.approx(0.2**2 / 0.5, rel=1e-12)
+    inverse = np.eye(3) - np.linalg.inv(np.eye(3) + e)
+    bounds = theory.overlap_bounds(e)
+    assert bounds.largest_overlap == pytest.approx(np.abs(e).max(), rel=1e-12)
+    assert bounds.largest_inverse == pytest.approx(0.3 / 0.7, rel=1e-12)  # of lambda/(1 + lambda)
+    assert bounds.largest_diagonal == pytest.approx(np.diag(inverse).max(), rel=1e-12)
+    assert bounds.largest_difference == pytest.approx(np.abs(inverse - e).max(), rel=1e-12)
+    most = bounds.largest_overlap_most, bounds.largest_inverse_most, bounds.largest_difference_most
+    np.testing.assert_allclose(most, [0.5, 1.0, 0.5], rtol=1e-12)
+    strong = theory.overlap_bounds([[0.0, 0.6, 0.6], [0.6, 0.0, 0.6], [0.6, 0.6, 0.0]])
+    assert strong.largest_overlap_most == pytest.approx(1.2, rel=1e-12)
+    assert (strong.largest_inverse_most, strong.largest_difference_most) == (np.inf, np.inf)
+    assert bounds.largest_diagonal_most == strong.largest_diagonal_most == 0
 
 
 def test_logits_of_tokens_that_a_class_does_not_have_change_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
+from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 
 from scansnap import theory
@@ -18,14 +18,41 @@ def test_accumulated_speed_is_the_integral_of_speed() -> None:
         assert theory.accumulated_speed(t, **SETTING, lr_z=0.05) == pytest.approx(wanted, rel=1e-8)
 
 
-def test_the_forms_of_the_bound_differ_by_what_they_leave_out() -> None:
-    times, more = np.array([10.0, 1e4]), {**SETTING, "lr_z": 0.05, "constant": 1.3}
+def test_growth_bound_solves_theorem_4() -> None:
+    """dz/dt = -eta_Z gamma e^(4z)/C_0 integrated numerically; B_n = -z, and B_n(0) = 0."""
+    times, more = np.array([10.0, 100.0, 1000.0, 10_000.0]), {**SETTING, "lr_z": 0.05, "constant": 1.3}
+    solution = solve_ivp(
+        lambda t, z: -0.05 * theory.speed(t, **SETTING) * np.exp(4 * z) / 1.3,
+        (0, times[-1]),
+        [0.0],
+        t_eval=times,
+        rtol=1e-10,
+        atol=1e-13,
+    )
     exact, published, poster = (
         theory.growth_bound(times, **more, form=form) for form in ("exact", "published", "poster")
     )
+    np.testing.assert_allclose(exact, -solution.y[0], rtol=1e-7)
+    assert theory.growth_bound(0.0, **more) == 0
     np.testing.assert_allclose(theory.common_logit(times, **more), -exact)
     np.testing.assert_allclose(published - exact, np.log(1.3) / 4)  # the lost constant
     np.testing.assert_allclose(poster, 4 * published)
+
+
+def test_the_two_phases_approach_the_whole() -> None:
+    more = {**SETTING, "lr_z": 0.5, "constant": 1.0}
+    for t in (20.0, 1e40):
+        assert theory.growth_bound_phases(t, **more) == pytest.approx(theory.growth_bound(t, **more), rel=0.02)
+
+
+def test_bound_at_the_snap_depends_on_the_ratio_alone() -> None:
+    """Appendix F (2): B_n(t_0) is a function of K, M and nu = eta_Y/eta_Z."""
+    sizes = {"vocab_size": 10_000, "num_classes": 10}
+    at_snap = [
+        theory.growth_bound(theory.snap_start(**sizes, lr_y=rate), **sizes, lr_y=rate, lr_z=rate, constant=1.0)
+        for rate in (1.0, 2.0, 8.0)
+    ]
+    np.testing.assert_allclose(at_snap, at_snap[0])
 
 
 @pytest.mark.parametrize("form", ["exact", "published"])

@@ -26,11 +26,41 @@ def test_the_proved_bound_of_lemma_11_holds_on_both_sides(size: int, rate: float
     mean = time * np.log(size) / rate
     arguments = {"vocab_size": size, "lr_y": rate}
     exact = theory.residual_deviation(mean, share * mean, **arguments)
-    assert exact <= theory.residual_deviation(mean, share * mean, **arguments, form="proved") * (1 + 1e-9)
+    proved = theory.residual_deviation(mean, share * mean, **arguments, form="proved")
+    assert exact <= proved * (1 + 1e-9)
+    assert proved <= rate * share * mean * (1 + 1e-9)
     residual = theory.residual_size(theory.decoder_growth([mean, mean * (1 + share)], **arguments), vocab_size=size)
     late = mean >= 2 * (1 + theory.growth_crossings(vocab_size=size).omega_1) * np.log(size) / rate
     bound = 2 * share / (1 + share) if late else rate * share * mean / 3
     assert 1 - residual[1] / residual[0] <= bound * (1 + 1e-9) + 1e-12  # above the mean
+
+
+def test_counts_and_frequencies_stay_within_the_radius() -> None:
+    """20,000 binomial counts: Hoeffding is conservative, so no more than delta may fall outside; by chance a share of
+    10% would be exceeded by 1% with probability under 1e-5."""
+    rng = np.random.default_rng(0)
+    for steps, classes in ((100, 2), (1000, 10)):
+        counts = rng.binomial(steps, 1 / classes, size=20_000)
+        outside = np.abs(counts - np.ceil(steps / classes)) > theory.count_radius(steps, failure=0.1)
+        assert outside.mean() <= 0.11
+    frequency = np.random.default_rng(1).binomial(127, 0.3, size=20_000) / 127
+    assert (np.abs(frequency - 0.3) > theory.frequency_radius(128, failure=0.05)).mean() <= 0.055
+
+
+def test_the_second_bound_of_lemma_10_needs_enough_steps() -> None:
+    for steps, enough in ((5, False), (50, True)):
+        loose = theory.count_radius(steps, failure=0.5, form="loose")
+        assert (loose > theory.count_radius(steps, failure=0.5)) == enough
+    assert theory.count_radius(1000, failure=0.999, form="remark") <= 2  # vanishes as delta -> 1
+
+
+def test_growth_deviation_bounds_h() -> None:
+    mean, radius = 100.0, 30.0
+    for size, rate in ((10, 0.1), (1000, 0.5), (1000, 5.0)):
+        h = theory.decoder_growth([mean - radius, mean, mean + radius], vocab_size=size, lr_y=rate)
+        assert np.abs(h / h[1] - 1).max() <= theory.growth_deviation(mean, radius)
+    nearly_linear = theory.decoder_growth([1.0, 2.0], vocab_size=10**6, lr_y=1e-3)
+    assert nearly_linear[1] / nearly_linear[0] - 1 > 0.99 * theory.growth_deviation(1.0, 1.0)  # and it is sharp
 
 
 @pytest.mark.parametrize(("rate", "steps", "ratio"), [(0.05, 1600, 1.27), (0.01, 7000, 1.42)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath
@@ -28,6 +29,26 @@ def test_each_condition_of_corollary_2_is_its_own(probs: list, query: list, want
     symmetry = theory.symmetry(probs, query=query)
     assert (symmetry.single_query, symmetry.matching_distinct, symmetry.shared_common) == wanted
     assert symmetry.holds == all(wanted)
+
+
+def test_common_tokens_lose_where_corollary_2_holds_and_nothing_is_said_where_it_does_not() -> None:
+    many = ss.synthetic(num_query=1, next_per_query=3)
+    assert theory.symmetry(many.probs, query=many.query).holds
+    assert set(theory.fates(many.probs, query=many.query)[0, many.common_tokens]) == {"loses"}
+    skewed = many.probs.copy()
+    skewed[0, 0] *= 2
+    skewed[0] /= skewed[0].sum()
+    symmetry = theory.symmetry(skewed, query=many.query)
+    assert not symmetry.shared_common
+    assert not symmetry.matching_distinct
+    assert set(theory.fates(skewed, query=many.query)[0, many.common_tokens]) == {"unsaid"}
+
+
+def test_tf_idf_gives_common_tokens_nothing() -> None:
+    weights = theory.tf_idf(ss.syn_small().probs)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert (weights[:, :10] == 0).all()
+    assert weights[0, 19] == pytest.approx(10 * weights[0, 10])
 
 
 def test_a_rare_common_token_has_no_tf_idf_weight() -> None:
@@ -150,6 +171,23 @@ def test_named_classes_favor_their_distinct_tokens_alone() -> None:
         favored = theory.favored(classes.probs, weights=classes.weights, next_token=classes.next_token)
         for n in range(classes.num_classes):
             assert np.flatnonzero(favored[n]).tolist() == classes.distinct_tokens(n).tolist()
+
+
+def test_spurious_share_by_exhaustion() -> None:
+    """All classes and tokens of two sequences of two contextual tokens, with their probabilities."""
+    probs = np.array([[0.5, 0.3, 0.2, 0.0], [0.6, 0.1, 0.0, 0.3]])
+    weights = np.array([0.7, 0.3])
+    expected = np.zeros(2)
+    for owners in itertools.product(range(2), repeat=2):
+        for tokens in itertools.product(range(4), repeat=4):
+            chance = np.prod([weights[k] for k in owners]) * np.prod(
+                [probs[owners[i // 2], token] for i, token in enumerate(tokens)]
+            )
+            stored = [{tokens[i] for i in range(4) if owners[i // 2] == k} for k in range(2)]
+            for n in range(2):
+                expected[n] += chance * sum(probs[n, token] for token in stored[n] - stored[1 - n] if token in (0, 1))
+    share = theory.spurious_share(probs, weights=weights, seq_len=3, num_sequences=2)
+    np.testing.assert_allclose(share, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rare", [1e-3, 1e-9, 1e-18])

@@ -11,7 +11,7 @@ from scansnap import theory
 from scansnap.claims.check import Check, Curve, Role, Setting
 from scansnap.claims.claim import claim
 from scansnap.claims.phases import section_6_setting
-from scansnap.claims.population import FloatArray, flow_logits, phase_constant, symmetric_flow, trained, trajectory
+from scansnap.claims.population import FloatArray, flow_logits, symmetric_flow, trained, trajectory
 from scansnap.data.synthetic import synthetic
 from scansnap.theory.reduced_dynamics import DecoderGradient
 
@@ -40,7 +40,7 @@ def symmetric_drive(check: Check) -> None:
         check.equal(f"z of common tokens, {ratio}", reduced.common_logits, z[:, common], tolerance=1e-4)
         check.equal(f"z of distinct tokens, {ratio}", reduced.distinct_logits, z[:, distinct], tolerance=1e-4)
         if lr_z == check.setting.lr_z and len(common) == 1:
-            constant = phase_constant(check.setting)
+            constant = theory.phase_constant(reduced.overlap[0], num_classes=classes.num_classes)  # at t = 1
             published = theory.common_logit(TIMES, **check.setting.sizes, **rates, constant=constant)
             check.equal(
                 "z of the common token by Theorem 4", published, z[:, common[0]], tolerance=0.05, role="contrast"
