@@ -135,6 +135,3 @@ def check_disk_space(path: Path, needed: float, what: str, advice: str) -> None:
 
 def _existing_parent(path: Path) -> Path:
     return next(parent for parent in path.absolute().parents if parent.exists())
-
-
-replace_file = atomic_write  # for compiled code
