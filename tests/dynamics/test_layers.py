@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.gradients import batch_of
 from scansnap.dynamics.tensor_engine import LayersModel, TensorEngine, feature_tokens
 from scansnap.dynamics.update_rules import Adam
 from scansnap.systems.yz.compact import CompactLayout
@@ -184,7 +183,7 @@ def test_the_engine_does_what_whole_sequences_do(
         np.testing.assert_allclose(result[known], expected[name][known], rtol=1e-12, atol=1e-12, err_msg=name)
     if optimizer in SCALE_FREE:
         return
-    batch = batch_of(model._layout, model._batches, model._seeds, steps)
+    batch = model._batches.at(steps)
     mean = np.zeros((layers, attention.shape[1] + 1))
     for sequence, n in zip(model._forward(model.parameters, batch)[1][0], batch.class_index[0], strict=True):
         np.add.at(mean, (slice(None), model._layout.support[n].numpy()), sequence.numpy() / num)

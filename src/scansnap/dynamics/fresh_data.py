@@ -47,9 +47,9 @@ class FreshData:
         with needs_torch("the loss of your own parts on fresh sequences"):
             import torch
 
-            from scansnap.dynamics.gradients import LayoutTensors, batch_of, measures
+            from scansnap.dynamics.gradients import LayoutTensors, TensorBatches, measures
         layout = LayoutTensors.of(self._start.layout, dtype=torch.float64)
-        batch = batch_of(layout, self._batches, self._runs.seed, FRESH_STREAM)
+        batch = TensorBatches(layout, self._batches, self._runs.seed).at(0)
         assert parts.decoder is not None
         assert parts.attention_logits is not None
         y, z = (torch.from_numpy(array).double() for array in (parts.decoder, parts.attention_logits))

@@ -37,6 +37,9 @@ from scansnap.systems.yz.compact import CompactLayout
 
 FloatArray = NDArray[np.float64]
 
+DRAWN_AT_ONCE = 2**22
+"""Numbers drawn ahead for all seeds."""
+
 
 @dataclass(frozen=True)
 class LayoutTensors:
@@ -100,26 +103,45 @@ def population_batch(layout: LayoutTensors, runs: int) -> Batch:
     )
 
 
-def batch_of(layout: LayoutTensors, batches: Batches, seeds: NDArray[np.uint64], step: int) -> Batch:
-    """The batch of an update; runs of one seed share its sequences."""
-    if batches.is_population:
-        return population_batch(layout, len(seeds))
-    probs, device = layout.probs, layout.probs.device
-    different, of_run = np.unique(seeds, return_inverse=True)
-    draw = Draw.stacked([batches.draw(int(seed), step, 1) for seed in different])
-    class_index = torch.as_tensor(draw.class_index[of_run], device=device)
-    weights = torch.as_tensor(batches.class_weights, dtype=probs.dtype, device=device)[class_index]
-    if batches.length == 0:
-        buckets = None if layout.bucket_probs is None else layout.bucket_probs[class_index]
-        return Batch(class_index, probs[class_index], weights, buckets)
-    counts = torch.as_tensor(draw.counts[of_run], dtype=probs.dtype, device=device)
-    rows = layout.support[class_index]  # (R, B, W); padding points one past the last row
-    if counts.ndim == 3:
-        dense = probs.new_zeros(*class_index.shape, probs.shape[1] + 1).scatter_(2, rows, counts)
-        return Batch(class_index, dense[..., :-1], weights)
-    rows = rows.clamp(max=probs.shape[1] - 1)[:, :, None].expand_as(counts)  # padding adds nothing to any row
-    by_bucket = probs.new_zeros(*counts.shape[:3], probs.shape[1]).scatter_add_(3, rows, counts)
-    return Batch(class_index, by_bucket.sum(2), weights, by_bucket)
+class TensorBatches:
+    """The batches of updates as tensors.  Runs of one seed share its sequences, which are drawn and copied once."""
+
+    def __init__(self, layout: LayoutTensors, batches: Batches, seeds: NDArray[np.uint64]) -> None:
+        self._layout, self._batches, self._runs = layout, batches, len(seeds)
+        self._seeds, of_run = np.unique(seeds, return_inverse=True)
+        self._of_run = torch.as_tensor(of_run, device=layout.probs.device)
+        numbers = len(self._seeds) * batches.size * layout.support.shape[1] * max(batches.source.classes.num_buckets, 1)
+        self._window = max(1, DRAWN_AT_ONCE // numbers)
+        self._drawn, self._first = Draw(np.empty((0, 0, 0), np.int64), np.empty(0, np.int64)), 0
+
+    def at(self, step: int) -> Batch:
+        """The batch of an update."""
+        layout, batches, probs = self._layout, self._batches, self._layout.probs
+        if batches.is_population:
+            return population_batch(layout, self._runs)
+        if not self._first <= step < self._first + self._drawn.class_index.shape[1]:
+            draws = [batches.draw(int(seed), step, self._window) for seed in self._seeds]
+            index, numbers = np.stack([d.class_index for d in draws]), np.stack([d.counts for d in draws])
+            self._drawn, self._first = Draw(index, numbers), step
+        place = step - self._first
+        class_index = torch.as_tensor(self._drawn.class_index[:, place], device=probs.device)  # (U, B)
+        weights = torch.as_tensor(batches.class_weights, dtype=probs.dtype, device=probs.device)[class_index]
+        buckets = None
+        if batches.length == 0:
+            tokens = probs[class_index]
+            if layout.bucket_probs is not None:
+                buckets = layout.bucket_probs[class_index]
+        else:
+            counts = torch.as_tensor(self._drawn.counts[:, place], device=probs.device).to(probs.dtype)
+            rows = layout.support[class_index]  # (U, B, W); padding points one past the last row
+            if counts.ndim == 3:
+                tokens = probs.new_zeros(*class_index.shape, probs.shape[1] + 1).scatter_(2, rows, counts)[..., :-1]
+            else:
+                rows = rows.clamp(max=probs.shape[1] - 1)[:, :, None].expand_as(counts)  # padding adds nothing
+                buckets = probs.new_zeros(*counts.shape[:3], probs.shape[1]).scatter_add_(3, rows, counts)
+                tokens = buckets.sum(2)
+        own = self._of_run
+        return Batch(class_index[own], tokens[own], weights[own], None if buckets is None else buckets[own])
 
 
 @dataclass(frozen=True)

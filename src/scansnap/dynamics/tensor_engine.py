@@ -20,7 +20,7 @@ from scansnap.dynamics.engine import Array, Work, matrix_entries, needs_decoder
 from scansnap.dynamics.gradients import (
     Batch,
     LayoutTensors,
-    batch_of,
+    TensorBatches,
     check_independent,
     gradients,
     measures,
@@ -173,8 +173,9 @@ class LayerModel(TensorModel):
         options, device = work.options, find_device(work.options.device)
         dtype = getattr(torch, options.dtype)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
-        self._seeds, self._modified = runs.seed, options.decoder_gradient == "modified"
+        drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
+        self._batches = TensorBatches(self._layout, drawn, runs.seed)
+        self._modified = options.decoder_gradient == "modified"
 
         def put(array: NDArray[np.generic]) -> Tensor:
             return torch.as_tensor(array, dtype=dtype, device=device).clone()
@@ -193,15 +194,12 @@ class LayerModel(TensorModel):
 
     def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
         y, z = self.parameters["decoder"], self.parameters["attention_logits"]
-        result = gradients(self._layout, y, z, self._batch(step), modified=self._modified, bias=self._bias)
+        result = gradients(self._layout, y, z, self._batches.at(step), modified=self._modified, bias=self._bias)
         return {block: getattr(result, block) for block in self.parameters}, (result.loss, result.accuracy)
 
     def measure(self, step: int) -> Measured:
         y, z = self.parameters["decoder"], self.parameters["attention_logits"]
-        return measures(self._layout, y, z, self._batch(step), self._bias)
-
-    def _batch(self, step: int) -> Batch:
-        return batch_of(self._layout, self._batches, self._seeds, step)
+        return measures(self._layout, y, z, self._batches.at(step), self._bias)
 
     def show(self, needs: Collection[str]) -> Parts:
         def copied(block: str) -> NDArray[np.floating]:
@@ -221,8 +219,8 @@ class LayersModel(TensorModel):
         self._options = options = work.options
         dtype, device = getattr(torch, options.dtype), find_device(options.device)
         self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
-        self._seeds = runs.seed
+        drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
+        self._batches = TensorBatches(self._layout, drawn, runs.seed)
         self._population = population_batch(self._layout, len(runs))
         self._query = torch.as_tensor(_query_features(start.layout), device=device)
         self.parameters = {
@@ -241,7 +239,7 @@ class LayersModel(TensorModel):
         self.shares = {f"decoder_{options.layers - 1}": self._layout.entry_rate}
 
     def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
-        batch = batch_of(self._layout, self._batches, self._seeds, step)
+        batch = self._batches.at(step)
         parts = [self._gradient_of(runs, batch[runs]) for runs in self._pieces]
         gradients, losses, accuracies = zip(*parts, strict=True)
         joined = {block: torch.cat([part[block] for part in gradients]) for block in self.parameters}
@@ -257,7 +255,7 @@ class LayersModel(TensorModel):
         return dict(zip(parameters, gradients, strict=True)), *measured
 
     def measure(self, step: int) -> Measured:
-        batch = batch_of(self._layout, self._batches, self._seeds, step)
+        batch = self._batches.at(step)
         with torch.no_grad():
             return self._residual(self._forward(self.parameters, batch)[0], batch)[1]
 
