@@ -38,6 +38,15 @@ def test_comparisons_judge_as_they_should(compare: Callable[[Check], None], hold
     assert measurement.deviation == pytest.approx(deviation, nan_ok=True)
 
 
+def test_a_measurement_shows_the_entry_that_is_furthest_off() -> None:
+    check = Check(Setting(ss.syn_small()))
+    check.equal("", [1.0, 2.0], [1.0, 2.1], tolerance=0.04)
+    check.at_most("", [1.0, 3.0], [2.0, 2.5])
+    check.at_least("", [1.0, 3.0], [2.0, 2.5])
+    shown = [(measurement.predicted, measurement.measured) for measurement in check.measurements]
+    assert shown == [(2.0, 2.1), (2.5, 3.0), (2.0, 1.0)]
+
+
 @pytest.mark.parametrize("measured", [-2.0, -1.0, 0.0, 1.0, 2.0, np.nan])
 @pytest.mark.parametrize("bound", [-1.5, -1.0, 0.0, 1.0, 1.5, np.nan])
 def test_bounds_of_any_sign_can_be_broken(measured: float, bound: float) -> None:

@@ -303,6 +303,7 @@ class Sizes:
 
 @pytest.mark.parametrize("claim", paper_claims(), ids=lambda claim: claim.id)
 def test_formulas_need_no_more_than_sizes_and_every_other_claim_does(claim: Claim) -> None:
+    assert (claim.depends_on == "nothing") == (claim.id == "equation_112")
     sizes: Any = None if claim.depends_on == "nothing" else Sizes()
     if claim.depends_on in ("K, M and the rates", "nothing"):
         assert claim.run(Setting(sizes, lr_y=0.3, lr_z=0.1)).measurements
