@@ -327,7 +327,10 @@ def draw_places(seed, first_step, bucket, size, thresholds, class_thresholds, cl
             class_index[s, b] = n
             for d in range(bucket.shape[0]):
                 bits = int32(uint32(word(key, d + 1)) ^ uint32(0x80000000))
-                places[s, b, d] = find(thresholds[n], bucket[d], size[n] - 1, bits)
+                place, g = int32(0), bucket[d]
+                for w in range(size[n] - 1):  # a count without branches, faster than a search
+                    place += int32(thresholds[n, g, w] <= bits)
+                places[s, b, d] = place
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -199,7 +199,7 @@ def add_gradient(layer, general, y, z, bias, batches, s, update, scratch):
         share = kind(1 / num_tokens) if centered else kind(0)
         if learned:
             weights = general.weights
-            weigh_buckets(bias, batches.buckets[s], weights)
+            weigh_buckets(bias, batches.buckets[s], general.scale, weights)
         if centered:
             mean_rows(y, general.row_multiplicity, num_tokens, mean_row)
             for h in range(heads):
@@ -347,7 +347,7 @@ def add_gradient(layer, general, y, z, bias, batches, s, update, scratch):
                     for j in range(columns):
                         general.residuals[n, j] += x[j]
                 if learned:
-                    add_bias_gradient(size, bias, batches.buckets[s], weights, b, slopes, scratch.db)
+                    add_bias_gradient(size, general.scale, batches.buckets[s], weights, b, slopes, scratch.db)
 
         if not update:
             continue
@@ -418,31 +418,32 @@ def mean_rows(y, row_multiplicity, num_tokens, out):
 
 
 @njit(error_model="numpy")
-def weigh_buckets(bias, buckets, weights):
-    """a_l = sum_g exp(b_g) a_gl of every sequence (`position_bias.py`); the largest exp(b) is one."""
+def weigh_buckets(bias, buckets, scale, weights):
+    """Fill scale with exp(b_g), the largest 1, and weights with a_l = sum_g exp(b_g) a_gl (`position_bias.py`)."""
     top = largest(bias[0])
+    for g in range(bias.shape[1]):
+        scale[g] = math.exp(bias[0, g] - top)
     for b in range(weights.shape[0]):
         for i in range(weights.shape[1]):
             weights[b, i] = 0
         for g in range(bias.shape[1]):
-            scale = weights.dtype.type(math.exp(bias[0, g] - top))
+            part = scale[g]
             for i in range(weights.shape[1]):
-                weights[b, i] += scale * buckets[b, g, i]
+                weights[b, i] += part * buckets[b, g, i]
 
 
-@njit(error_model="numpy")
-def add_bias_gradient(size, bias, buckets, weights, b, slopes, out):
+@njit(fastmath=FAST, error_model="numpy")
+def add_bias_gradient(size, scale, buckets, weights, b, slopes, out):
     """Add dJ/db_g = exp(b_g) sum_l a_gl (dJ/d ln a_l)/a_l of sequence b; a token alone has no gradient."""
     if is_alone(weights, b, size):
         return
-    top = largest(bias[0])
     for i in range(size):
         slopes[i] = slopes[i] / weights[b, i] if weights[b, i] > 0 else slopes.dtype.type(0)
-    for g in range(bias.shape[1]):
+    for g in range(len(scale)):
         total = slopes.dtype.type(0)
         for i in range(size):
             total += buckets[b, g, i] * slopes[i]
-        out[0, g] += math.exp(bias[0, g] - top) * total
+        out[0, g] += scale[g] * total
 
 
 # --- Lemma 3's decoder gradient ----------
@@ -474,7 +475,7 @@ def add_modification(layer, general, z, bias, scratch):
     probs = general.probs
     if bias.shape[1] > 0:
         probs = general.biased_probs
-        weigh_buckets(bias, general.bucket_probs, probs)
+        weigh_buckets(bias, general.bucket_probs, general.scale, probs)
     for n in range(num_classes):
         for row in range(len(dY)):
             v[n, row] = 0.0

@@ -54,6 +54,7 @@ class KernelSwitches(NamedTuple):
     shape: FloatArray  # (H, 4) of a sequence: sum of w, c^-mean, L, u_m
     parts: FloatArray  # (H, C) logits of the heads up to each
     slopes: FloatArray  # (W,) dJ/d ln a_l of a sequence
+    scale: FloatArray  # (G,) exp(b) of a bias on positions that is learned
     weights: FloatArray  # (B, W) a, with a bias on positions that is learned
     biased_probs: FloatArray  # (K, W) P(l|n) with that bias
     moves: NDArray[np.bool_]  # (W,) which of a class's tokens have a gradient
@@ -243,6 +244,7 @@ def kernel_switches(
         shape=floats(layer.heads, 4),
         parts=floats(layer.heads, columns),
         slopes=floats(width),
+        scale=floats(buckets),
         weights=floats(batch if learned else 0, width),
         biased_probs=floats(num_classes if learned else 0, width),
         moves=np.zeros(width, np.bool_),

@@ -292,15 +292,21 @@ def _sort_by_class(class_index, counts, probs, scale, first, weights, parts):
         first[s, first.shape[1] - 1] = batch
         for k in range(batch):
             b, n = order[k], class_index[s, order[k]]
-            for i in range(probs.shape[2]):
-                if k < weights.shape[1]:
-                    weights[s, k, i] = 0
+            if k >= weights.shape[1]:  # a bias on positions is learned: keep the buckets
                 for g in range(probs.shape[1]):
-                    number = scale.dtype.type(counts[s, b, g, i]) if counted else probs[n, g, i]
-                    if k < weights.shape[1]:
-                        weights[s, k, i] += scale[g] * number
-                    else:
-                        parts[s, k, g, i] = number
+                    for i in range(probs.shape[2]):
+                        parts[s, k, g, i] = counts[s, b, g, i] if counted else probs[n, g, i]
+                continue
+            for i in range(probs.shape[2]):
+                weights[s, k, i] = 0
+            for g in range(probs.shape[1]):
+                part = scale[g]
+                if counted:
+                    for i in range(probs.shape[2]):
+                        weights[s, k, i] += part * counts[s, b, g, i]
+                else:
+                    for i in range(probs.shape[2]):
+                        weights[s, k, i] += part * probs[n, g, i]
 
 
 def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
