@@ -1,14 +1,11 @@
 """The flow to 10^12 steps, against an explicit method; and a phase diagram of 1,000 runs.
 
-    python benchmarks/flow.py [--pairs 3] [--points 32] [--device cuda]
+    python benchmarks/flow.py [--pairs 3] [--points 32]
 
 The explicit method is scipy's DOP853 with the gradient of `dynamics/gradients.py`, at the same tolerances.  Both are
 timed in turn in one process, as processor time after a first call.  Errors are the largest in attention logits at 97
 times, against the collocation at tolerances a thousand times smaller.  The explicit method gives up after 100,000
 evaluations.
-
-With `--device cuda`, only the phase diagram, on the CPU and on the GPU: wall time, how far their numbers are apart, and
-whether runs alone have the same numbers as among the others.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 import torch
@@ -29,7 +25,7 @@ import scansnap as ss
 from scansnap.data.named_classes import as_source
 from scansnap.dynamics.flow_engine import FlowWork
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
-from scansnap.runtime.machine import available_threads, one_thread
+from scansnap.runtime.machine import one_thread
 
 TIMES = np.geomspace(1, 1e12, 97)
 MOST_EVALUATIONS = 100_000
@@ -46,7 +42,6 @@ SETTINGS = (
 )
 
 Array = NDArray[np.float64]
-Device = Literal["cpu", "cuda"]
 
 
 class _TooHardError(Exception):
@@ -116,59 +111,31 @@ def compare_methods(pairs: int) -> None:
         )
 
 
-def diagram(points: int, device: Device, name: str = "single-common", part: slice = slice(None)) -> xr.Dataset:
-    """Flows at all pairs of rates from 0.01 to 100, or at some."""
+def diagram(points: int, name: str = "single-common") -> xr.Dataset:
+    """Flows at all pairs of rates from 0.01 to 100."""
     rates = np.geomspace(1e-2, 1e2, points)
-    lr_y, lr_z = (axis.ravel()[part] for axis in np.meshgrid(rates, rates))
-    return ss.flow(name, lr_y=lr_y, lr_z=lr_z, times=TIMES, record=("loss", "entropy"), device=device)
+    lr_y, lr_z = (axis.ravel() for axis in np.meshgrid(rates, rates))
+    return ss.flow(name, lr_y=lr_y, lr_z=lr_z, times=TIMES, record=("loss", "entropy"))
 
 
-def print_diagram(points: int, device: Device, name: str = "single-common") -> xr.Dataset:
+def print_diagram(points: int, name: str = "single-common") -> None:
     began, cpu = time.perf_counter(), time.process_time()
-    runs = diagram(points, device, name)
+    runs = diagram(points, name)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     done = int((runs["status"] == "ok").sum())
     print(
-        f"{done} of {points**2} runs of {name}, rates from 0.01 to 100, {device}: {wall:.2f} s on "
-        f"{available_threads()} threads, {cpu:.2f} s of processor time",
+        f"{done} of {points**2} runs of {name}, rates from 0.01 to 100: {wall:.2f} s, {cpu:.2f} s of processor time",
         flush=True,
     )
-    return runs
-
-
-def compare_devices(points: int) -> None:
-    """The diagram on both devices, twice on the GPU: the first call compiles."""
-    for name in ("single-common", "syn-medium-3"):
-        diagram(1, "cpu", name)
-        began = time.perf_counter()
-        diagram(1, "cuda", name)
-        print(f"one run of {name} on the GPU, with compilation: {time.perf_counter() - began:.1f} s", flush=True)
-        on_gpu = [print_diagram(points, "cuda", name) for _ in range(2)]
-        on_cpu = print_diagram(points, "cpu", name)
-        for quantity in ("loss", "entropy"):
-            theirs, ours = on_cpu[quantity].values, on_gpu[0][quantity].values
-            gap = np.abs(ours - theirs) / (np.abs(theirs) if quantity == "loss" else 1)
-            print(f"  {quantity}: CPU and GPU differ by at most {gap.max():.1e}")
-        places = range(0, points**2, points**2 // 7)
-        alone = [diagram(points, "cuda", name, slice(r, r + 1)) for r in places]
-        same = sum(
-            run.isel(run=0, drop=True).equals(on_gpu[1].isel(run=r, drop=True))
-            for r, run in zip(places, alone, strict=True)
-        )
-        print(f"  identical: both calls {on_gpu[0].equals(on_gpu[1])}, alone {same} of {len(places)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--points", type=int, default=32, help="rates along each axis of the phase diagram")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     arguments = parser.parse_args()
-    if arguments.device == "cuda":
-        compare_devices(arguments.points)
-    else:
-        compare_methods(arguments.pairs)
-        print_diagram(arguments.points, "cpu")
+    compare_methods(arguments.pairs)
+    print_diagram(arguments.points)
 
 
 if __name__ == "__main__":

@@ -349,7 +349,7 @@ class TimeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, DeviceOptions, TimeOptions, RunOptions):
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptions, RunOptions):
     """The options of `flow`.
 
     >>> options = ss.FlowOptions(lr_y=0.5, lr_z=0.05, times=[1, 10])

@@ -132,7 +132,7 @@ def _run(
     if ray is None:
         outcomes = ((shard, _attempt(shard, run_shard, retries)) for shard in missing)
     else:
-        gpus = int(grid.options.device == "cuda")
+        gpus = int(getattr(grid.options, "device", "cpu") == "cuda")
         outcomes = run_on_ray(ray, _attempt, missing, run_shard, retries, retries=retries, gpus=gpus)
     done = len(grid) - sum(map(len, missing))
     failed: list[tuple[Shard, str]] = []
