@@ -114,7 +114,7 @@ class Counts:
         coords = {"token": columns.pop("token"), "word": ("token", columns.pop("word").astype(str))}
         return xr.Dataset({name: ("token", values) for name, values in columns.items()}, coords, self._attributes())
 
-    def columns(self, table: str) -> Iterator[tuple[NDArray[np.integer[Any]], ...]]:
+    def columns(self, table: str) -> Iterator[tuple[NDArray[np.integer], ...]]:
         """The columns of "triples", "pairs" or "bigrams", in order of the rows and in blocks."""
         self.files(table)  # refuses an unknown table
         columns = count_tables(self.vocab_size)[table]

@@ -123,9 +123,23 @@ CONSTANTS = {
 }
 
 
+PADDING = 512
+"""Entries left free before and after arrays that compiled loops write."""
+
+
+def padded_zeros(shape: tuple[int, ...], dtype: np.dtype[np.floating]) -> FloatArray:
+    """Zeros with unused memory around them.
+
+    Compiled loops check that their arrays are not too close to each other, and otherwise take one entry at a time,
+    which rounds differently.  Padding makes results independent of where memory is allocated.
+    """
+    size = int(np.prod(shape))
+    return np.zeros(size + 2 * PADDING, dtype)[PADDING : PADDING + size].reshape(shape)
+
+
 def exponential(columns: int, dtype: np.dtype[np.floating]) -> Exponential:
     """What `exponentials` needs for rows of this many numbers."""
-    powers = np.zeros(columns, dtype)
+    powers = padded_zeros((columns,), dtype)
     bits = powers.view(np.int32 if dtype == np.float32 else np.int64)
     shift = np.array([23 if dtype == np.float32 else 52], bits.dtype)
     return Exponential(
@@ -134,7 +148,7 @@ def exponential(columns: int, dtype: np.dtype[np.floating]) -> Exponential:
         shift,
         powers,
         bits,
-        np.zeros(columns, dtype),
+        padded_zeros((columns,), dtype),
     )
 
 
@@ -165,7 +179,7 @@ def kernel_scratch(
     dtype, width, columns = layer.multiplicity.dtype, layer.rows.shape[1], shape_y[1]
 
     def floats(*shape: int) -> FloatArray:
-        return np.zeros(shape, dtype)
+        return padded_zeros(shape, dtype)
 
     return KernelScratch(
         boost=floats(heads, width),
@@ -228,7 +242,7 @@ def kernel_switches(
     gram = num_classes * modified
 
     def floats(*shape: int) -> NDArray[np.floating]:
-        return np.zeros(shape, dtype)
+        return padded_zeros(shape, dtype)
 
     return KernelSwitches(
         heads=layer.heads,
