@@ -99,7 +99,7 @@ class Work(Task[TrainOptions]):
     @property
     def checkpoint_bytes(self) -> float:
         """The size of a checkpoint of all runs."""
-        return np.dtype(self.dtype).itemsize * engine_for(self).numbers_kept(self) * len(self.options.runs)
+        return np.dtype(self.dtype).itemsize * engine_for(self).numbers_in_checkpoint(self) * len(self.options.runs)
 
     def check_size(self) -> None:
         runs, engine = len(self.options.runs), engine_for(self)
@@ -140,7 +140,7 @@ class Engine(Protocol):
         return 0.0
 
     @staticmethod
-    def numbers_kept(work: Work) -> float:
+    def numbers_in_checkpoint(work: Work) -> float:
         """How many numbers of a run are in a checkpoint: the matrices, and what the rule remembers of them."""
 
     @property

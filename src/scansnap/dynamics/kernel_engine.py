@@ -54,12 +54,12 @@ class KernelEngine:
 
     @staticmethod
     def numbers_per_run(work: Work) -> float:
-        """What is kept, and a fixed set."""
+        """The checkpoint, and a fixed set."""
         fixed = (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
-        return KernelEngine.numbers_kept(work) + fixed
+        return KernelEngine.numbers_in_checkpoint(work) + fixed
 
     @staticmethod
-    def numbers_kept(work: Work) -> float:
+    def numbers_in_checkpoint(work: Work) -> float:
         """Y and Z, and the rule's memory of them."""
         return (1 + len(memory_of(work.options.rule))) * matrix_entries(work.start_layout)
 
@@ -253,9 +253,9 @@ class KernelGradient:
     def _evaluate(
         self, states: NDArray[np.float64], slopes: NDArray[np.float64], *, update: bool
     ) -> NDArray[np.float64]:
-        measures, kept = np.empty((len(states), 3)), (self._entries, self._z, self._bias)
+        measures, place = np.empty((len(states), 3)), (self._entries, self._z, self._bias)
         kernel.gradients(
-            self._kernel.layer, self._general, self._batches, *kept, states, update, slopes, measures, self._scratch
+            self._kernel.layer, self._general, self._batches, *place, states, update, slopes, measures, self._scratch
         )
         return measures
 

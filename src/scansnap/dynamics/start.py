@@ -51,8 +51,8 @@ def make_start(
         layout = start_layout(classes, options, layer)
         _check_memory(layout, len(seeds), dtype)
         if options.init == "uniform":
-            apart, of_run = np.unique(seeds, return_inverse=True)
-            decoder, attention_logits = (entries[of_run] for entries in _uniform(layout, apart, options, dtype))
+            different, of_run = np.unique(seeds, return_inverse=True)
+            decoder, attention_logits = (entries[of_run] for entries in _uniform(layout, different, options, dtype))
         else:
             decoder, attention_logits = _zeros(layout, len(seeds), dtype)
     prior = prior_logits(classes, options.attention_prior)  # type: ignore[arg-type]  # plain since it was checked
@@ -63,8 +63,8 @@ def make_start(
 
 def start_layout(classes: SequenceClasses, options: StartOptions, layer: Layer) -> CompactLayout:
     """The layout for a start given by name: output columns merge from zeros, and none merge from random entries."""
-    apart = np.arange(classes.vocab_size) if options.init == "uniform" else None
-    return CompactLayout.of(classes, apart, layer)
+    groups = np.arange(classes.vocab_size) if options.init == "uniform" else None
+    return CompactLayout.of(classes, groups, layer)
 
 
 def _uniform(

@@ -88,7 +88,7 @@ class TensorEngine:
         return memory * _entries(work) + batch + (options.num_sequences or 0) * layout.num_rows
 
     @staticmethod
-    def numbers_kept(work: Work) -> float:
+    def numbers_in_checkpoint(work: Work) -> float:
         """The matrices, and the rule's memory of them."""
         return (1 + len(memory_of(work.options.rule))) * _entries(work)
 
