@@ -194,7 +194,6 @@ def _verbs(folder: Path) -> dict[str, Callable[..., xr.Dataset]]:
     ("verb", "option", "other"),
     [
         ("train", "residual", True),
-        ("flow", "device", "cuda"),
         ("flow", "rtol", 1e-4),
         ("sweep", "optimizer", "adam"),
         ("sweep", "residual", [True, False]),
@@ -211,5 +210,5 @@ def test_an_option_that_a_store_of_before_lacks_has_its_default(
         first = run(store=tmp_path / "r.zarr")
     assert option not in json.loads(first.attrs["options"])
     assert run(store=tmp_path / "r.zarr").identical(first)
-    with pytest.raises(ss.ScanSnapError, match=rf"holds another run, with {option} = |no CUDA"):
+    with pytest.raises(ss.ScanSnapError, match=rf"holds another run, with {option} = "):
         run(store=tmp_path / "r.zarr", **{option: other})
