@@ -78,8 +78,7 @@ class Update:
 class UpdateRule(Protocol):
     """A rule by which a matrix moves; it holds only settings, and the engine holds its memory.
 
-    Settings that results should name are fields of a dataclass, or public attributes.  A rule whose `move` reads
-    nothing on the host may set `capturable = True`: then a GPU captures it once and replays it.
+    Settings that results should name are fields of a dataclass, or public attributes.
 
     >>> class SignSgd:
     ...     def move(self, update: ss.Update) -> None:
@@ -158,7 +157,6 @@ class SGD:
 
     momentum: float = 0.0
     memory = ("velocity",)
-    capturable = True
 
     def move(self, update: Update) -> None:
         import torch
@@ -182,7 +180,6 @@ class Adam:
     beta_2: float = 0.999
     epsilon: float = 1e-8
     memory = ("velocity", "square")
-    capturable = True
 
     def move(self, update: Update) -> None:
         import torch
@@ -202,7 +199,6 @@ class SignSGD:
     """Every entry that has a gradient moves by eta."""
 
     memory = ()
-    capturable = True
 
     def move(self, update: Update) -> None:
         update.matrix.addcmul_(update.group_gradient.sign(), update.rate)
@@ -214,7 +210,6 @@ class NormalizedSGD:
     """The whole M x M matrix moves by eta."""
 
     memory = ()
-    capturable = True
 
     def move(self, update: Update) -> None:
         import torch

@@ -134,11 +134,6 @@ def find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def has_triton() -> bool:
-    """Whether Triton can compile kernels for a GPU: on Linux it comes with PyTorch's GPU builds."""
-    return importlib.util.find_spec("triton") is not None
-
-
 def has_torch() -> bool:
     """Whether PyTorch is installed; it is not imported."""
     try:
