@@ -66,9 +66,7 @@ def asked_probability(
         return np.exp(log_time) * np.array([wrong + q, (M + 1) * r + wrong, M * r]) / 2
 
     begin = min(np.log(times[0]), 0.0) - 25  # before it, everything moves linearly in time
-    solution = solve_ivp(
-        slope, (begin, np.log(times[-1])), np.zeros(3), "LSODA", np.log(times), rtol=1e-10, atol=1e-13
-    )
+    solution = solve_ivp(slope, (begin, np.log(times[-1])), np.zeros(3), "LSODA", np.log(times), rtol=1e-10, atol=1e-13)
     q, r = _others(solution.y, n, M)
     return (n - 1) * q + (M - n) * r, 1 / (n * np.exp(solution.y[2]) + M - n)
 
