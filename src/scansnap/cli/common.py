@@ -27,6 +27,9 @@ PICTURE_OPTION = typer.Option(
 )
 JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
 
+SHOWN_RUNS = 12
+"""The number of runs that are described in text; all of them are with --json and in the result."""
+
 DRAWN = {"attention", "loss", "entropy"}
 """The quantities that the picture of a run shows."""
 
