@@ -59,7 +59,8 @@ class SequenceClasses(DataSource):
     vocab_size : int
         M, the number of token types.
     weights : K numbers, optional
-        P(n), the probability of drawing each class; uniform by default.
+        P(n), the probability of drawing each class; uniform by default.  A class of weight 0 is a probe: it is
+        evaluated and never trained.
     token_names : M strings, optional
         Used on axes and in files.
 
@@ -464,8 +465,8 @@ def _weights(weights: ArrayLike | None, count: int) -> FloatArray:
     array = _floats(weights, "weights")
     if array.shape != (count,):
         raise InputError(f"weights has shape {array.shape} for {count} classes: give one number per class.")
-    if not np.isfinite(array).all() or (array <= 0).any():
-        raise InputError("weights must be positive finite numbers: leave out a class that is never drawn.")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise InputError("weights must be finite numbers of at least 0: give 0 to a class that is never drawn.")
     if abs(array.sum() - 1) > SUM_TOLERANCE:
         raise InputError(f"weights sum to {array.sum():.9g}, not 1: divide them by their sum.")
     return array.copy()

@@ -1,0 +1,72 @@
+"""The reversal curse: gradients against autograd of a plain model, the laws of both models, and where they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scansnap.runtime.errors import InputError
+from scansnap.systems.reversal import Bilinear, FactoredReversal, Facts, Reversal
+
+SETTINGS: list[dict[str, Any]] = [
+    {"pairs": pairs, "both": both, "width": width, "task": task, "identity": identity}
+    for pairs, both, width, task, identity in (
+        (3, 1, 4, "reversal", "none"),
+        (5, 0, 64, "reversal", "A"),
+        (4, 3, None, "reversal", "B"),
+        (4, 2, 7, "chain", "all"),
+        (6, 0, 1000, "chain", "none"),
+    )
+]
+
+
+def plain_loss(theta: torch.Tensor, embedding: torch.Tensor, facts: np.ndarray) -> torch.Tensor:
+    """The mean loss (R,) of sentences, from torch's own cross-entropy, one run after another."""
+    losses = []
+    for run in range(len(theta)):
+        logits = torch.stack([embedding[run] @ (theta[run].T @ embedding[run, given]) for given in facts[:, 0]])
+        losses.append(torch.nn.functional.cross_entropy(logits, torch.as_tensor(facts[:, 2])))
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("kind", [Reversal, FactoredReversal])
+def test_the_gradient_is_that_of_autograd(kind: type[Bilinear], settings: dict[str, Any]) -> None:
+    system = kind(**settings)
+    seeds = np.arange(3, dtype=np.uint64)
+    rng = np.random.default_rng(5)
+    state = {
+        name: torch.tensor(value + rng.normal(size=value.shape), requires_grad=True)
+        for name, value in system.start(seeds).items()
+    }
+    data = {name: torch.tensor(value) for name, value in system.data(seeds, None).items()}
+    theta = state["theta"] if kind is Reversal else torch.einsum("rif,rof->rio", state["p"], state["q"])
+    loss = plain_loss(theta, data["embedding"], system.trained)
+    expected = dict(zip(state, torch.autograd.grad(-loss.sum(), list(state.values())), strict=True))
+    gradient, measured = system.gradient({name: value.detach() for name, value in state.items()}, data)
+    torch.testing.assert_close(measured, loss.detach(), rtol=1e-12, atol=1e-12)
+    for name, value in expected.items():
+        torch.testing.assert_close(gradient[name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_sentences_are_what_the_options_say() -> None:
+    facts = Facts(pairs=3, both=1, identity="B")
+    said = {" ".join(facts.names[token] for token in sentence) for sentence in facts.trained}
+    assert said == {"A0 → B0", "A1 → B1", "A2 → B2", "B0 ← A0", "B0 = B0", "B1 = B1", "B2 = B2"}
+    chain = Facts(pairs=2, both=1, task="chain")
+    assert [" ".join(chain.names[token] for token in sentence) for sentence in chain.asked] == ["A1 ⇝ C1"]
+    with pytest.raises(InputError, match="leave at least one pair"):
+        Facts(pairs=3, both=3)
+
+
+def test_coordinates_of_the_span_leave_the_distribution_of_inner_products() -> None:
+    """Mean and variance of E E' over 4,000 draws, against 1[i = j] and (1 + 1[i = j])/d; six standard errors."""
+    width, draws = 12, 4000
+    E = Reversal(pairs=3, both=0, width=width).data(np.arange(draws, dtype=np.uint64), None)["embedding"]
+    inner = E @ E.swapaxes(1, 2)
+    assert np.abs(inner.mean(0) - np.eye(6)).max() < 6 * (2 / width / draws) ** 0.5
+    variance = (1 + np.eye(6)) / width
+    assert np.abs(inner.var(0) / variance - 1).max() < 6 * (8 / draws) ** 0.5
