@@ -23,8 +23,8 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from scansnap.data.named_classes import as_source
-from scansnap.dynamics.flow_engine import FlowWork
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
+from scansnap.dynamics.yz_tasks import YZFlow
 from scansnap.runtime.machine import one_thread
 
 TIMES = np.geomspace(1, 1e12, 97)
@@ -51,7 +51,7 @@ class _TooHardError(Exception):
 def explicit(name: str, lr_y: float, lr_z: float) -> Array | None:
     """z at the times (n, Q, S), or None if it gives up."""
     options = ss.FlowOptions(lr_y=lr_y, lr_z=lr_z, times=TIMES)
-    start = FlowWork.checked(as_source(name), options).start(options.runs)
+    start = YZFlow.checked(as_source(name), options).start(options.runs)
     layout = LayoutTensors.of(start.layout, dtype=torch.float64)
     batch = population_batch(layout, 1)
     entries, scale = start.decoder[0].size, 1 / max(lr_y, lr_z)

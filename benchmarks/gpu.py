@@ -20,7 +20,7 @@ import torch
 
 import scansnap as ss
 from figure6_speed import PUBLISHED, QUERIES, train_panel
-from scansnap.dynamics.engine import Work, engine_for
+from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 
 ON_GPU = replace(PUBLISHED, device="cuda")
 
@@ -58,7 +58,7 @@ def time_calls(repeats: int = 5) -> None:
 
 def time_steps(num_query: int) -> tuple[float, float]:
     """Seconds to make an engine and take its first step, and for the steps of a ready one."""
-    work = Work.checked(ss.syn_medium(num_query=num_query), replace(ON_GPU, steps=202, record=("loss",)))
+    work = YZTraining.checked(ss.syn_medium(num_query=num_query), replace(ON_GPU, steps=202, record=("loss",)))
     runs = work.options.runs
     start = work.start(runs)
     began = time.perf_counter()

@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 import scansnap as ss
-from scansnap.dynamics.engine import Engine, Work, engine_for
+from scansnap.dynamics.task import Engine
+from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 
 BATCH, LENGTH, RATE, MOMENTUM = 128, 128, 1.0, 0.9
 SETTINGS = [(queries, layers) for layers in (2, 3) for queries in (1, 3, 10)]
@@ -77,7 +78,7 @@ def options(layers: int, steps: int, runs: int = 1) -> ss.TrainOptions:
 
 def engine_of(classes: ss.SequenceClasses, options: ss.TrainOptions) -> Engine:
     """The engine that `train` uses, after an update that warms it up."""
-    work = Work.checked(classes, options)
+    work = YZTraining.checked(classes, options)
     engine = engine_for(work)(work, work.start(options.runs), options.runs)
     engine.advance(1)
     return engine

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import scansnap as ss
-from scansnap.dynamics.engine import Work, engine_for
+from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 
 BASE: dict[str, Any] = {"vocab_size": 240, "num_classes": 20, "seq_len": 128, "heads": 1, "layers": 1, "runs": 16}
 VARIED: dict[str, tuple[int, ...]] = {
@@ -56,7 +56,7 @@ def microseconds(setting: dict[str, Any], init: str) -> float:
         heads=setting["heads"],
         layers=setting["layers"],
     )
-    work = Work.checked(classes, options)
+    work = YZTraining.checked(classes, options)
     engine = engine_for(work)(work, work.start(options.runs), options.runs)
     engine.advance(2)
     steps = max(20, 200 // setting["runs"])

@@ -79,8 +79,6 @@ from .report.reproduce import reproduce as reproduce
 from .report.watch_page import write_watch_page as write_watch_page
 from .results import measure as measure
 from .results.quantities import QUANTITIES as QUANTITIES
-from .results.quantities import Quantity as Quantity
-from .results.quantities import quantity as quantity
 from .results.snapshot import Snapshot as Snapshot
 from .results.store import check_store as check_store
 from .results.store import load as load
@@ -91,6 +89,13 @@ from .runtime.errors import StoreError as StoreError
 from .shortcuts.find import shortcuts as shortcuts
 from .shortcuts.result import Finding as Finding
 from .shortcuts.result import Shortcuts as Shortcuts
+from .systems.catalog import SYSTEMS as SYSTEMS
+from .systems.quantity import Quantity as Quantity
+from .systems.quantity import quantity as quantity
+from .systems.system import Block as Block
+from .systems.system import Preset as Preset
+from .systems.system import State as State
+from .systems.system import System as System
 from .systems.yz.architecture import ADDITIONS as ADDITIONS
 from .systems.yz.architecture import Addition as Addition
 from .systems.yz.attention import ATTENTION_MAPS as ATTENTION_MAPS

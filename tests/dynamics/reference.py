@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 import scansnap as ss
-from scansnap.dynamics.engine import Engine, Work
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.task import Engine
+from scansnap.dynamics.yz_tasks import YZTraining
 
 
 def random_matrices(classes: ss.SequenceClasses, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -56,8 +57,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def work_of(classes: ss.DataSource, **options: Any) -> Work:
-    return Work.checked(classes, TrainOptions(**{**OPTIONS, **options}))
+def work_of(classes: ss.DataSource, **options: Any) -> YZTraining:
+    return YZTraining.checked(classes, TrainOptions(**{**OPTIONS, **options}))
 
 
 def start_of(classes: ss.DataSource, **options: Any) -> Start:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.data.sampling import CHOICE_STREAM, choose
-from scansnap.dynamics.engine import Engine, engine_for
 from scansnap.dynamics.gradients import directions, population_batch, token_weights
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.task import Engine
 from scansnap.dynamics.update_rules import SGD
+from scansnap.dynamics.yz_tasks import engine_for
+from scansnap.dynamics.yz_tensors import YZTensorEngine
 from scansnap.systems.yz.attention import Softmax
 from scansnap.systems.yz.compact import CompactLayout
 from scansnap.systems.yz.normalization import L2Normalization
@@ -42,7 +43,7 @@ ARCHITECTURES = [
     {"normalization": n, "residual": r, "heads": h}
     for n, r, h in itertools.product(("l2", "layer"), (False, True), (1, 2))
 ]
-BOTH = pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+BOTH = pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 CASES = pytest.mark.parametrize("switches", [value for _, value in PAIRS], ids=[name for name, _ in PAIRS])
 
 
@@ -189,7 +190,7 @@ def test_modified_gradient_moves_one_row_of_w(architecture: dict[str, Any]) -> N
     classes = ss.syn_medium(num_query=2)
     y, z = matrices(classes, 1, architecture["heads"])
     engine = engine_of(
-        TensorEngine,
+        YZTensorEngine,
         classes,
         init=(y, z),
         lr_y=RATE,
@@ -217,7 +218,7 @@ def test_one_head_of_the_basic_layer_is_the_kernel_s(monkeypatch) -> None:
     classes = ss.syn_medium(num_query=3)
 
     def logits() -> np.ndarray:
-        engine = engine_of(TensorEngine, classes, steps=20, momentum=0.9)
+        engine = engine_of(YZTensorEngine, classes, steps=20, momentum=0.9)
         engine.advance(20)
         return logits_of(engine)
 
@@ -258,7 +259,7 @@ def test_the_kernel_takes_built_in_parts_alone() -> None:
     for part in ({"attention_map": Warm()}, {"normalization": Unchanged()}, {"optimizer": Still()}):
         work = work_of(ss.syn_small(), **part)
         assert not KernelEngine.serves(work)
-        assert engine_for(work) is TensorEngine
+        assert engine_for(work) is YZTensorEngine
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=str)

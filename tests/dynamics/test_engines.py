@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.yz_tensors import YZTensorEngine
 from tests.dynamics.reference import decoder_of, engine_of, logits_of, random_matrices, relative, start_of
 from tests.strategies import sequence_classes
 
@@ -47,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_engines_agree(options: dict[str, Any]) -> None:
     arguments = {"lr_y": [1.0, 0.5], "lr_z": [0.5, 1.0], "seeds": [3, 4], "steps": 30, **options}
     classes = ss.syn_medium(num_query=3)
-    kernel, tensor = (engine_of(kind, classes, **arguments) for kind in (KernelEngine, TensorEngine))
+    kernel, tensor = (engine_of(kind, classes, **arguments) for kind in (KernelEngine, YZTensorEngine))
     steps = arguments["steps"]
     (loss_k, accuracy_k), (loss_t, accuracy_t) = kernel.advance(steps), tensor.advance(steps)
     assert np.allclose(loss_k, loss_t, rtol=1e-10, atol=1e-13)
@@ -98,7 +98,7 @@ def test_tokens_that_are_sometimes_alone_move_with_the_others() -> None:
             steps=10,
             seeds=3,
         )
-        for kind in (KernelEngine, TensorEngine)
+        for kind in (KernelEngine, YZTensorEngine)
     )
     kernel.advance(10), tensor.advance(10)
     assert relative(logits_of(kernel), logits_of(tensor)) < 1e-12
@@ -108,7 +108,7 @@ def test_tokens_that_are_sometimes_alone_move_with_the_others() -> None:
 def test_float32_stays_near_float64(options: dict[str, Any]) -> None:
     """Twenty steps in float32 differ from float64 by accumulated rounding: 1e-4 is a hundred times what is seen."""
     arguments = {"lr_y": 1.0, "lr_z": 1.0, "steps": 20, "batch_size": 32, "init": "uniform", **options}
-    for kind in (KernelEngine, TensorEngine):
+    for kind in (KernelEngine, YZTensorEngine):
         single, double = (engine_of(kind, ss.syn_small(), dtype=d, **arguments) for d in ("float32", "float64"))
         single.advance(20), double.advance(20)
         assert np.abs(logits_of(single) - logits_of(double)).max() < 1e-4
@@ -125,7 +125,7 @@ def test_engines_agree_on_anything(classes: ss.SequenceClasses, data) -> None:
         "seeds": data.draw(st.integers(0, 2**63 - 1)),
         "steps": 12,
     }
-    kernel, tensor = (engine_of(kind, classes, **options) for kind in (KernelEngine, TensorEngine))
+    kernel, tensor = (engine_of(kind, classes, **options) for kind in (KernelEngine, YZTensorEngine))
     assert np.allclose(kernel.advance(12)[0], tensor.advance(12)[0], rtol=1e-9, atol=1e-12)
     # Where attention hardly moves its logits are rounding alone: an absolute tolerance, as for the loss.
     assert np.allclose(logits_of(kernel), logits_of(tensor), rtol=1e-9, atol=1e-12)
@@ -140,7 +140,7 @@ def test_engines_agree_on_anything(classes: ss.SequenceClasses, data) -> None:
     ],
     ids=["momentum", "sgd", "adam"],
 )
-@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+@pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 def test_optimizers_are_torch_s(kind, options: dict[str, Any], make) -> None:
     """Ten steps of the plain model under torch's optimizer, at T -> infinity where data are no matter."""
     classes = ss.syn_medium(num_query=2)
@@ -173,7 +173,7 @@ def test_optimizers_are_torch_s(kind, options: dict[str, Any], make) -> None:
     assert relative(layout.expand_decoder(decoder_of(engine))[0, 0], y.detach().numpy()[rows]) < 1e-10
 
 
-@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+@pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 def test_merged_columns_are_exact(kind) -> None:
     """A start whose idle columns are equal gives what the same start gives when they are kept apart."""
     classes = ss.syn_small()
@@ -197,7 +197,7 @@ def test_accuracy_counts_only_clear_winners() -> None:
     assert accuracy[0, -1] == 1
 
 
-@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+@pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 def test_evaluating_learns_nothing(kind) -> None:
     options = {"steps": 20, "batch_size": 1, "momentum": 0.9, "seeds": 2}
     quiet, watched = (engine_of(kind, ss.syn_medium(num_query=3), **options) for _ in range(2))

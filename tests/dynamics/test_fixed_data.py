@@ -12,9 +12,9 @@ import scansnap as ss
 from scansnap.data.sampling import choose
 from scansnap.dynamics import fresh_data
 from scansnap.dynamics.batches import NUM_FRESH
-from scansnap.dynamics.engine import Work, engine_for
 from scansnap.dynamics.fresh_data import FreshData
 from scansnap.dynamics.options import TrainOptions
+from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from tests.dynamics.interruption import train_interrupted
 
 OPTIONS: dict[str, Any] = {"lr_y": 1.0, "lr_z": 1.0, "steps": 20, "batch_size": 16, "seq_len": 9, "dtype": "float64"}
@@ -87,7 +87,7 @@ def test_compiled_code_and_tensors_measure_the_same_on_fresh_data(option: Any, m
     classes = ss.near_distinct() if option == "positions" else short()
     own = {"seq_len": 17, "learn_position_bias": True} if option == "positions" else option
     options = TrainOptions(**{**OPTIONS, **own, "seeds": (3, 4)})
-    work = Work.checked(classes, options)
+    work = YZTraining.checked(classes, options)
     start = work.start(options.runs)
     engine = engine_for(work)(work, start, options.runs)
     engine.advance(7)

@@ -11,10 +11,11 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from scansnap.data.named_classes import as_source
-from scansnap.dynamics import flow_engine
-from scansnap.dynamics.flow_engine import FlowWork, StateLayout, solve, state_gradient
+from scansnap.dynamics import yz_flow
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.options import FlowOptions
+from scansnap.dynamics.yz_flow import YZFlowRuns
+from scansnap.dynamics.yz_tasks import YZFlow
 
 
 class SquaredLogits:
@@ -84,10 +85,8 @@ def test_several_runs_and_a_frozen_attention() -> None:
 
 
 def test_what_cannot_be_integrated_is_given_up(monkeypatch) -> None:
-    from scansnap.dynamics import flow as flowing
-
-    monkeypatch.setattr(flowing, "MOST_EVALUATIONS", 50)
-    with pytest.warns(RuntimeWarning, match="came to t = .* in at most 50 evaluations"):
+    monkeypatch.setattr(yz_flow, "MOST_EVALUATIONS", 50)
+    with pytest.warns(RuntimeWarning, match="came to t = "):
         ds = ss.flow(ss.syn_small(), lr_y=1.0, lr_z=1.0, times=[1, 1e9])
     assert ds["status"].values.tolist() == ["failed"]
     assert np.isnan(ds["loss"]).all()
@@ -111,7 +110,7 @@ def test_against_an_explicit_method(rates: tuple[float, float], init: str) -> No
     """DOP853 at 1e-12, with the gradient of `gradients.py`: two independent integrators and two right-hand sides."""
     options = FlowOptions(lr_y=rates[0], lr_z=rates[1], times=(1.0, 1e2, 1e4), init=init, record=PARTS)
     classes = ss.synthetic(num_query=2, next_per_query=2, num_common=2, num_distinct=3)
-    start = FlowWork.checked(classes, options).start(options.runs)
+    start = YZFlow.checked(classes, options).start(options.runs)
     layout = LayoutTensors.of(start.layout, dtype=torch.float64)
     shapes = start.decoder[0].shape, start.attention_logits[0].shape
     entries = start.decoder[0].size
@@ -161,7 +160,7 @@ def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
         alone = ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y[r], lr_z=lr_z[r], seeds=r, **words)
         for name in PARTS:
             assert np.array_equal(together[name].values[r], alone[name].values[0])
-    monkeypatch.setattr("scansnap.dynamics.flow.PIECE", 1)
+    monkeypatch.setattr("scansnap.dynamics.flow.PIECE_BYTES", 1)
     assert ss.flow(ss.syn_medium(num_query=2), lr_y=lr_y, lr_z=lr_z, seeds=range(7), **words).equals(together)
 
 
@@ -178,16 +177,13 @@ def test_a_run_beside_others_is_the_run_alone(monkeypatch) -> None:
 def test_compiled_code_and_tensors_agree(more: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """At tolerances far below the difference allowed."""
     settings = {"lr_y": 1.0, "lr_z": 20.0, "times": (1.0, 1e3, 1e6), "rtol": 1e-10, "atol": 1e-12, **more}
-    options = FlowOptions(**settings, record="decoder")
-    work = FlowWork.checked(as_source(ss.syn_small()), options)
-    start = work.start(options.runs)
-    compiled = solve(work, start, options.runs, 10**6, lambda done: None)
-    monkeypatch.setattr(flow_engine, "has_kernel", lambda layer: False)
-    tensors = solve(work, start, options.runs, 10**6, lambda done: None)
-    assert np.abs(compiled.attention_logits - tensors.attention_logits).max() < 1e-8
-    assert np.abs(compiled.decoder - tensors.decoder).max() < 1e-8
-    assert np.allclose(compiled.loss, tensors.loss, rtol=1e-8)
-    assert np.array_equal(compiled.accuracy, tensors.accuracy)
+    compiled = ss.flow("syn-small", **settings, record=PARTS)
+    monkeypatch.setattr(yz_flow, "has_kernel", lambda layer: False)
+    tensors = ss.flow("syn-small", **settings, record=PARTS)
+    for name in ("attention_logits", "decoder"):
+        assert np.abs(compiled[name] - tensors[name]).max() < 1e-8
+    assert np.allclose(compiled["loss"], tensors["loss"], rtol=1e-8)
+    assert np.array_equal(compiled["accuracy"], tensors["accuracy"])
 
 
 @pytest.mark.parametrize(
@@ -260,12 +256,12 @@ def test_rounding_leaves_nothing_of_the_sum_of_each_class(more: dict) -> None:
     """
     probs = [[0.5, 0.3, 0.2, 0, 0, 0, 0], [0, 0, 0, 0.5, 0.3, 0.2, 0]]
     classes = ss.SequenceClasses(probs=probs, query=[6, 6], next_token=[0, 3], vocab_size=7)
-    work = FlowWork(as_source(classes), FlowOptions(lr_y=1.0, lr_z=1.0, times=[1.0], init="uniform", **more))
+    work = YZFlow(as_source(classes), FlowOptions(lr_y=1.0, lr_z=1.0, times=[1.0], init="uniform", **more))
     start = work.start(work.options.runs)
     start.attention_logits[0, :, :6] += [34.0, 0.0, 0.0, 9.0, 43.0, 9.0]  # the second class's winner is far above
-    layout = StateLayout.of(start, learned=False)
-    slopes, _ = state_gradient(work, layout, 0)(layout.first_state(0)[None])
-    slope = layout.split(0, slopes)[1]
+    runs = YZFlowRuns(work, start, work.options.runs)
+    slopes, _ = runs.gradient(0)(runs.layout.first_state(0)[None])
+    slope = runs.layout.split(0, slopes)[1]
     for own in (slope[0, :, :3], slope[0, :, 3:6]):
         assert 1e-18 < np.abs(own).max(axis=1).min() < np.abs(own).max() < 1e-12
         assert (np.abs(own.sum(axis=1)) < 1e-9 * np.abs(own).max(axis=1)).all()

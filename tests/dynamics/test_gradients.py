@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap.dynamics.gradients import LayoutTensors, gradients, population_batch
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.yz_tensors import YZTensorEngine
 from tests.dynamics.reference import (
     autograd,
     decoder_of,
@@ -29,7 +29,7 @@ from tests.dynamics.reference import (
 )
 from tests.strategies import sequence_classes
 
-ENGINES = pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+ENGINES = pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 RATE = 2.0**40  # a power of two: multiplying and dividing by it loses nothing
 
 

@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scansnap as ss
-from scansnap.dynamics.tensor_engine import LayersModel, TensorEngine, feature_tokens
 from scansnap.dynamics.update_rules import Adam
+from scansnap.dynamics.yz_tensors import LayersModel, YZTensorEngine, feature_tokens
 from scansnap.systems.yz.compact import CompactLayout
 from tests.dynamics.interruption import train_interrupted
 from tests.dynamics.reference import engine_of, logits_of, relative, work_of
 from tests.strategies import sequence_classes
 
 
-def layers_of(classes: ss.SequenceClasses, **options: Any) -> tuple[TensorEngine, LayersModel]:
+def layers_of(classes: ss.SequenceClasses, **options: Any) -> tuple[YZTensorEngine, LayersModel]:
     """The engine and its model of layers, even if there is one layer."""
     work = work_of(classes, **options)
     runs = work.options.runs
-    engine = TensorEngine(work, work.start(runs), runs)
+    engine = YZTensorEngine(work, work.start(runs), runs)
     engine._model = LayersModel(work, work.start(runs), runs)
     engine._memory = {
         block: {name: torch.zeros_like(matrix) for name in work.options.rule.memory}
@@ -37,7 +37,7 @@ def layers_of(classes: ss.SequenceClasses, **options: Any) -> tuple[TensorEngine
 def test_one_layer_is_the_basic_setting(options: dict[str, Any]) -> None:
     """Twenty steps from zero, where output columns are merged, by the model of layers and by Lemma 1."""
     classes = ss.syn_medium(num_query=3)
-    basic = engine_of(TensorEngine, classes, steps=20, **options)
+    basic = engine_of(YZTensorEngine, classes, steps=20, **options)
     layered, model = layers_of(classes, steps=20, **options)
     np.testing.assert_allclose(layered.advance(20), basic.advance(20), rtol=1e-9)
     size = len(classes.contextual_tokens)

@@ -14,7 +14,7 @@ import scansnap as ss
 from scansnap import theory
 from scansnap.claims.extensions import weighed
 from scansnap.dynamics.kernel_engine import KernelEngine
-from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.yz_tensors import YZTensorEngine
 from tests.dynamics.reference import decoder_of, engine_of, logits_of, relative, start_of
 
 RATE = 2.0**40
@@ -68,7 +68,7 @@ class Biased(ss.YZTransformer):
     ids=str,
 )
 @pytest.mark.parametrize("classes", [bucketed(), ss.near_distinct(num_positions=6)], ids=["buckets", "positions"])
-@pytest.mark.parametrize("kind", [KernelEngine, TensorEngine])
+@pytest.mark.parametrize("kind", [KernelEngine, YZTensorEngine])
 @pytest.mark.parametrize("seed", range(3))
 def test_against_autograd(kind: Any, classes: ss.PositionedClasses, architecture: dict[str, Any], seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -150,7 +150,7 @@ def test_the_kernel_agrees_with_tensors(classes: ss.PositionedClasses, learned: 
     for source, seq_len in ((classes, own), (Given(classes), own), (classes, math.inf)):
         kernel, tensor = (
             engine_of(kind, source, **{**options, "seq_len": seq_len, "seeds": [3, 4, 3]})
-            for kind in (KernelEngine, TensorEngine)
+            for kind in (KernelEngine, YZTensorEngine)
         )
         np.testing.assert_allclose(kernel.advance(12)[0], tensor.advance(12)[0], rtol=1e-10)
         assert relative(logits_of(kernel), logits_of(tensor)) < 1e-10

@@ -11,7 +11,7 @@ import pytest
 import scansnap as ss
 from scansnap.corpus import count_job
 from scansnap.data.named_classes import as_source
-from scansnap.dynamics.engine import Work, engine_for
+from scansnap.dynamics.yz_tasks import YZTraining, engine_for
 from tests.corpus.slow_counts import corpus_of, zipf_ids
 from tests.small_text import small_corpus
 
@@ -39,7 +39,7 @@ def room(monkeypatch) -> Any:
 )
 def test_the_size_of_a_checkpoint_is_known_before(words: dict[str, Any]) -> None:
     """Up to a few numbers for each run, and the padding of rows."""
-    work = Work.checked(as_source("syn-small"), ss.TrainOptions(**RATES, **words))
+    work = YZTraining.checked(as_source("syn-small"), ss.TrainOptions(**RATES, **words))
     runs = work.options.runs
     engine = engine_for(work)(work, work.start(runs), runs)
     size = sum(array.nbytes for array in engine.state().values())

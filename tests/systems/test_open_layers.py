@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.dynamics.tensor_engine import TensorEngine
+from scansnap.dynamics.yz_tensors import YZTensorEngine
 from scansnap.systems.yz.architecture import Layer
 from scansnap.systems.yz.normalization import L2Normalization
 from scansnap.systems.yz.own_parts import check_own_parts
@@ -112,7 +112,7 @@ def test_training_is_autograd_of_the_plain_model(layer: dict[str, Any]) -> None:
     sequences, owner = ss.sample_sequences(classes, num=8, seq_len=16, seed=2)
     dy, dz, loss = autograd(classes, decoder, attention, sequences, owner, **layer)
     start: dict[str, Any] = {"init": (decoder, attention), **layer}
-    engine = engine_of(TensorEngine, classes, lr_y=RATE, lr_z=RATE, seeds=2, **start)
+    engine = engine_of(YZTensorEngine, classes, lr_y=RATE, lr_z=RATE, seeds=2, **start)
     layout = start_of(classes, **start).layout
     before = logits_of(engine)[0], decoder_of(engine)[0]
     assert engine.advance(1)[0][0, 0] == pytest.approx(loss, rel=1e-12)

@@ -19,9 +19,9 @@ from scansnap.claims.claim import claim
 from scansnap.claims.population import FloatArray, State, trajectory
 from scansnap.data.sampling import sample_counts, sample_sequences
 from scansnap.data.synthetic import single_common, syn_medium
-from scansnap.dynamics.engine import Work
 from scansnap.dynamics.kernel_engine import first_gradient
 from scansnap.dynamics.options import TrainOptions
+from scansnap.dynamics.yz_tasks import YZTraining
 from scansnap.runtime.errors import InputError
 
 H = 1e-100
@@ -94,7 +94,7 @@ def lemma_1(check: Check) -> None:
     options = TrainOptions(
         lr_y=1.0, lr_z=1.0, steps=1, batch_size=64, seq_len=40, seeds=check.seed, init=(y, z), dtype="float64"
     )
-    work = Work.checked(classes, options)
+    work = YZTraining.checked(classes, options)
     start = work.start(options.runs)
     dy, dz = first_gradient(work, start)
     sequences, owner = sample_sequences(classes, num=64, seq_len=40, seed=check.seed)

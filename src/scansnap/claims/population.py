@@ -15,12 +15,12 @@ from scipy.integrate import cumulative_simpson
 from scansnap import theory
 from scansnap.claims.check import Setting
 from scansnap.data.sequence_classes import SequenceClasses
-from scansnap.dynamics.engine import Work
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.kernel_engine import first_gradient
 from scansnap.dynamics.options import TrainOptions
 from scansnap.dynamics.start import Start
 from scansnap.dynamics.train import train
+from scansnap.dynamics.yz_tasks import YZTraining
 from scansnap.results.measure import one_head
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import physical_memory
@@ -67,7 +67,7 @@ class State:
             seq_len=math.inf,
             decoder_gradient="modified" if modified else "true",
         )
-        return first_gradient(Work(self.classes, options), start)
+        return first_gradient(YZTraining(self.classes, options), start)
 
 
 def trajectory(

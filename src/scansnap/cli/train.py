@@ -20,7 +20,6 @@ from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
 from scansnap.dynamics.published import PUBLISHED, Experiment
 from scansnap.explorer.page import OPTIONS, address_of, page_of
-from scansnap.results.quantities import RecordType
 from scansnap.runtime.errors import InputError, StoreError, unknown
 from scansnap.validation.options import Options, from_names, options_of, required_of, values_of
 
@@ -86,7 +85,7 @@ def train(
     values.update(given)
     _check_required("train", classes, TrainOptions, values)
     options = from_names(TrainOptions, values)
-    common.check_picture(picture, RecordType().plain(options.record) if "record" in given else common.DRAWN)  # type: ignore[arg-type]
+    common.check_picture(picture, [q.name for q in options.quantities] if "record" in given else common.DRAWN)
     path = store or common.default_store(f"train-{name}", {**options.to_dict(), "classes": source.fingerprint})
 
     from scansnap.dynamics.train import train as run_training

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 
 from scansnap.data.named_classes import named_classes
 from scansnap.data.source import DataSource
-from scansnap.dynamics.grid import NEEDED, RATIO, SWEPT, method_of
+from scansnap.dynamics.grid import NEEDED, RATIO, SWEPT, YZ_OPTIONS, method_of
 from scansnap.dynamics.options import SweepExecution, TrainOptions
 from scansnap.runtime.errors import InputError, brief, short_repr, unknown
 from scansnap.storage.files import write_new_text
@@ -48,10 +48,10 @@ def read_sweep(path: str | Path) -> tuple[dict[str, DataSource], dict[str, objec
     """
     options = _read(Path(path))
     try:
-        method = method_of({name: value for name, value in options.items() if name in SWEPT})
+        method, _ = method_of({name: value for name, value in options.items() if name in SWEPT})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    for name in ("classes", *required_of(method.options)):
+    for name in ("classes", *required_of(YZ_OPTIONS[method.axis])):
         if name not in options and name != "lr_y":
             raise InputError(f"{path} has no {name}: a sweep needs {NEEDED}.")
     return options.pop("classes"), options

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.dynamics.batches import FRESH_STREAM, NUM_FRESH, Batches
-from scansnap.dynamics.engine import Work
 from scansnap.dynamics.kernel_engine import KernelGradient, has_kernel
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.yz_tasks import YZTraining
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.machine import needs_torch
 
@@ -17,7 +17,7 @@ from scansnap.runtime.machine import needs_torch
 class FreshData:
     """Sequences that no update sees."""
 
-    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+    def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         self._work, self._start, self._runs = work, start, runs
         self._batches = Batches(work.source, None, work.options.length, NUM_FRESH, FRESH_STREAM)
         self._learned = work.options.learn_position_bias

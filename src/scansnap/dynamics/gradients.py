@@ -29,10 +29,11 @@ from torch import Tensor
 
 from scansnap.data.source import Draw
 from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.engine import SINGULAR
-from scansnap.dynamics.flow_engine import StateLayout
 from scansnap.dynamics.readout import Directions, Readout
+from scansnap.dynamics.yz_flow import StateLayout
+from scansnap.dynamics.yz_tasks import SINGULAR
 from scansnap.runtime.errors import InputError
+from scansnap.systems.system import softmax_residual
 from scansnap.systems.yz.compact import CompactLayout
 
 FloatArray = NDArray[np.float64]
@@ -169,13 +170,13 @@ def gradients(
 
     `bias` (R, 1, G) is added to z by bucket of positions (`position_bias.py`), for batches that have them.  The dz of a
     sequence under the softmax sums to zero; if `balanced`, what rounding leaves of the sum is taken out, which a stiff
-    flow would add up (`flow_engine.py`).
+    flow would add up (`yz_flow.py`).
     """
     counts = token_weights(batch, bias)
     direction = directions(layout, attention_logits, batch, counts)
     weighed = layout.readout.rows.weigh(direction.value).flatten(2)  # (R, B, H D)
     logits = weighed @ decoder  # (R, B, C)
-    residual, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
+    residual, loss, correct = residual_of(layout, logits, layout.next_column[batch.class_index])
     residual = residual * batch.sample_weights[..., None]
 
     g = (residual @ decoder.mT).unflatten(2, direction.value.shape[2:])  # (R, B, H, D)
@@ -203,7 +204,7 @@ def measures(
     """Loss and accuracy (R,) alone."""
     value = directions(layout, attention_logits, batch, token_weights(batch, bias)).value
     logits = layout.readout.rows.weigh(value).flatten(2) @ decoder
-    _, loss, correct = softmax_residual(layout, logits, layout.next_column[batch.class_index])
+    _, loss, correct = residual_of(layout, logits, layout.next_column[batch.class_index])
     return (loss * batch.sample_weights).sum(1), (correct * batch.sample_weights).sum(1)
 
 
@@ -221,25 +222,13 @@ def directions(layout: LayoutTensors, attention_logits: Tensor, batch: Batch, co
     return layout.readout.forward(z, torch.log(counts)[:, :, None], batch.class_index)
 
 
-def softmax_residual(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """e_n - p, the loss, and whether n alone has the largest logit.
-
-    1 - p_n is the sum of the other probabilities, never a difference from one: late in training it is far below the
-    rounding of p_n.
-    """
+def residual_of(layout: LayoutTensors, logits: Tensor, next_column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """e_n - p by groups of columns, the loss, and whether n alone has the largest logit."""
+    residual, loss = softmax_residual(logits + layout.log_multiplicity, next_column)
     index = next_column[..., None]
     is_own = torch.arange(logits.shape[2], device=logits.device) == index
-    grouped = logits + layout.log_multiplicity
-    top = grouped.amax(2, keepdim=True)
-    weights = torch.exp(grouped - top)
-    total = weights.sum(2, keepdim=True)
-    others = weights.masked_fill(is_own, 0.0) / total
-    rest = others.sum(2, keepdim=True)
-    log_own = grouped.gather(2, index) - top - torch.log(total)
-    loss = torch.where(rest < 0.5, -torch.log1p(-rest), -log_own)
     largest = logits.masked_fill(is_own, -torch.inf).amax(2, keepdim=True)
-    correct = (logits.gather(2, index) > largest).to(logits.dtype)
-    return torch.where(is_own, rest, -others), loss.squeeze(2), correct.squeeze(2)
+    return residual, loss, (logits.gather(2, index) > largest).to(logits.dtype).squeeze(2)
 
 
 def check_independent(layout: LayoutTensors, attention_logits: Tensor, bias: Tensor | None) -> None:

@@ -1,4 +1,4 @@
-"""The grid of a sweep: every combination of classes, options, rates and seeds, validated before anything starts.
+"""The grid of a sweep: every combination of systems or classes, options, rates and seeds, validated before it starts.
 
 The grid has one axis for each option with several values.  Rates and seeds are always axes; `lr_y_over_lr_z` may
 replace lr_y.  Runs that differ only in rates and seed can advance together: they are a *group*, at one place of the
@@ -20,20 +20,19 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.data.named_classes import as_source
 from scansnap.data.source import DataSource
-from scansnap.dynamics.engine import Work, engine_for
 from scansnap.dynamics.flow import flow
-from scansnap.dynamics.flow_engine import FlowWork
 from scansnap.dynamics.options import FlowOptions, RatesType, SeedsType, TimeOptions, TrainOptions
+from scansnap.dynamics.task import Task
+from scansnap.dynamics.tasks import as_system, flow_options, flow_task, train_options, train_task
 from scansnap.dynamics.train import train
-from scansnap.results.dataset import shape_of, sizes
 from scansnap.results.measure import favored_entropy
-from scansnap.results.quantities import Quantity
 from scansnap.runtime.errors import InputError, short_repr, unknown
 from scansnap.runtime.machine import gibibytes
+from scansnap.systems.quantity import Quantity
+from scansnap.systems.system import System
 from scansnap.validation import checks
-from scansnap.validation.options import Option, defaults_of, options_of, required_of
+from scansnap.validation.options import Option, Options, defaults_of, options_of, required_of
 
 RATIO = "lr_y_over_lr_z"
 """An axis that may replace lr_y."""
@@ -50,8 +49,6 @@ SHARDS = 20
 
 NEEDED = f"classes, lr_z, lr_y or {RATIO}, and steps of training or times of the flow"
 
-MethodOptions = TrainOptions | FlowOptions
-MethodWork = Work | FlowWork
 Arrays = dict[str, NDArray[Any]]
 Place = tuple[slice, ...]
 
@@ -61,58 +58,58 @@ class Method:
     """What a sweep repeats: training or the flow."""
 
     run: Callable[..., xr.Dataset]
-    options: type[MethodOptions]
-    work: Callable[[DataSource, Any], MethodWork]  # validates options with data
+    options_of: Callable[[object], type[Options]]  # of a system
+    task: Callable[[Any, Any], Task]  # validates a system and its options
     axis: str  # the dimension of the records
     records: Callable[[Any], NDArray[Any]]  # their coordinate
-    bytes_per_run: Callable[[Any], float]  # memory of a run, without its records
-    title: str
     defaults: Mapping[str, Any]  # what a sweep records by default: less than a single run does
     outcome: Mapping[str, Any]  # coordinates that say how a run ended, with their values before it starts
 
 
 RECORDED = ("loss", "accuracy", "entropy")
+"""What a sweep of (Y, Z) records by default."""
+
 MISSING = np.array("missing", "U8")
 
 TRAINING = Method(
     train,
-    TrainOptions,
-    Work.checked,
+    train_options,
+    train_task,
     "step",
     lambda options: options.record_steps,
-    lambda work: np.dtype(work.dtype).itemsize * engine_for(work).numbers_per_run(work),
-    "sweep of training dynamics of a 1-layer (Y, Z) transformer",
-    {"record": RECORDED, "record_every": None},
+    {"record_every": None},
     {"status": MISSING, "diverged_step": np.array(-1)},
 )
-FLOW = Method(
-    flow,
-    FlowOptions,
-    FlowWork.checked,
-    "time",
-    lambda options: np.array(options.times),
-    lambda work: 8 * work.numbers_per_run,
-    "sweep of population dynamics of a 1-layer (Y, Z) transformer",
-    {"record": RECORDED},
-    {"status": MISSING},
-)
+FLOW = Method(flow, flow_options, flow_task, "time", lambda options: np.array(options.times), {}, {"status": MISSING})
 
 SWEPT: dict[str, Option] = {**options_of(TrainOptions), **options_of(TimeOptions)}
-"""The options of either method."""
+"""The options of either method for (Y, Z)."""
+
+YZ_OPTIONS: dict[str, type[Options]] = {"step": TrainOptions, "time": FlowOptions}
 
 
-def method_of(options: Mapping[str, object]) -> Method:
-    """Return the flow if `times` is given, otherwise training; refuse options that the method does not have."""
+def method_of(options: Mapping[str, object], system: object = None) -> tuple[Method, dict[str, Option]]:
+    """Return the flow if `times` is given, otherwise training, and its options; refuse others.
+
+    The options are those of the system, by default those of (Y, Z).
+    """
     if "times" in options and "steps" in options:
         raise InputError("steps and times are both given: steps are of training, times of the flow; give one.")
-    method = FLOW if "times" in options else TRAINING
+    by_method = {
+        method.axis: options_of(method.options_of(system) if isinstance(system, System) else YZ_OPTIONS[method.axis])
+        for method in (TRAINING, FLOW)
+    }
+    method, other = (FLOW, TRAINING) if "times" in options else (TRAINING, FLOW)
+    known = by_method[method.axis]
+    ratio = [RATIO] if {"lr_y", "lr_z"} <= set(known) else []
     for name in options:
-        if name not in SWEPT and name != RATIO:
-            raise unknown("option", name, [*SWEPT, RATIO])
-        if name not in options_of(method.options) and name != RATIO:
-            title, other = ("the flow", "steps") if method is FLOW else ("training", "times")
-            raise InputError(f"{name} is given, which {title} does not have: leave it out, or give {other} instead.")
-    return method
+        if name in known or name in ratio:
+            continue
+        if name not in by_method[other.axis]:
+            raise unknown("option", name, [*known, *by_method[other.axis], *ratio])
+        title, wanted = ("the flow", "steps") if method is FLOW else ("training", "times")
+        raise InputError(f"{name} is given, which {title} does not have: leave it out, or give {wanted} instead.")
+    return method, known
 
 
 @dataclass(frozen=True)
@@ -121,21 +118,17 @@ class Group:
 
     name: str  # of the classes
     method: Method
-    work: MethodWork
+    system: System | DataSource
+    options: Any
+    task: Task
     place: Place  # in the axes of the grid before those of rates and seed
     axes: Mapping[str, NDArray[Any]]  # of its runs
 
     @property
-    def layers(self) -> int:
-        """How many layers there are."""
-        return getattr(self.work.options, "layers", 1)
-
-    @property
     def bytes_per_run(self) -> float:
         """Memory of a run while it is computed: what its engine needs, and twice its records."""
-        options, dimension_sizes = self.work.options, sizes(self.work.layout, self.layers)
-        per_record = sum(math.prod(shape_of(quantity, dimension_sizes)) for quantity in options.recorded)
-        return self.method.bytes_per_run(self.work) + 16 * per_record * len(self.method.records(options))
+        per_record = sum(math.prod(quantity.shape(self.task.sizes)) for quantity in self.task.recorded)
+        return self.task.bytes_per_run + 16 * per_record * len(self.method.records(self.options))
 
 
 @dataclass(frozen=True)
@@ -162,20 +155,20 @@ class Shard:
     def __str__(self) -> str:
         return f"shard {self.index} ({len(self)} runs)"
 
-    def options(self) -> MethodOptions:
+    def options(self) -> Any:
         """The options of its runs: one entry of each rate and of the seeds for each run."""
         parts = [values[part] for values, part in zip(self.group.axes.values(), self.runs, strict=True)]
         columns = dict(zip(self.group.axes, (c.ravel() for c in np.meshgrid(*parts, indexing="ij")), strict=True))
         if RATIO in columns:
             columns["lr_y"] = columns.pop(RATIO) * columns["lr_z"]
         columns["seeds"] = columns.pop("seed")
-        return replace(self.group.work.options, **{name: column.tolist() for name, column in columns.items()})
+        return replace(self.group.options, **{name: column.tolist() for name, column in columns.items()})
 
 
 def run_shard(shard: Shard) -> Arrays:
     """Compute the shard's runs; return every variable (runs, records, ...) and the coordinates of their outcome."""
-    method, work = shard.group.method, shard.group.work
-    result = method.run(work.source, shard.options(), progress=False)
+    method = shard.group.method
+    result = method.run(shard.group.system, shard.options(), progress=False)
     return {str(name): result[name].values for name in (*result.data_vars, *method.outcome)}
 
 
@@ -199,16 +192,28 @@ class Grid:
         return self.groups[0].method
 
     @property
-    def options(self) -> MethodOptions:
+    def several_systems(self) -> bool:
+        """Whether the groups have different systems or classes."""
+        return len({group.task.fingerprint for group in self.groups}) > 1
+
+    @property
+    def options(self) -> Any:
         """The options of the first group; those that are no axes are the same in every group."""
-        return self.groups[0].work.options
+        return self.groups[0].options
 
     @property
     def record(self) -> tuple[Quantity, ...]:
-        return self.options.recorded
+        return self.groups[0].task.recorded
 
     def coordinates(self) -> dict[str, Any]:
-        """The axes, and both the decoder's rate and its ratio to lr_z."""
+        """The axes; for (Y, Z) both the decoder's rate and its ratio to lr_z."""
+        # Xarray would turn None into NaN in an array, but not in an index.
+        axes = {
+            name: pd.Index(labels, dtype=object) if labels.dtype == object else labels
+            for name, labels in self.axes.items()
+        }
+        if "lr_z" not in axes or not {"lr_y", RATIO} & set(axes):
+            return axes
         lr_z = self.axes["lr_z"][:, None]
         if RATIO in self.axes:
             axis, other, values = RATIO, "lr_y", self.axes[RATIO] * lr_z
@@ -216,11 +221,6 @@ class Grid:
             axis, other, lr_y = "lr_y", RATIO, self.axes["lr_y"]
             ratios = np.divide(lr_y, lr_z, out=np.full((len(lr_z), len(lr_y)), np.inf), where=lr_z > 0)
             values = np.array([[float(f"{ratio:.12g}") for ratio in row] for row in ratios])  # equal ones compare equal
-        # Xarray would turn None into NaN in an array, but not in an index.
-        axes = {
-            name: pd.Index(labels, dtype=object) if labels.dtype == object else labels
-            for name, labels in self.axes.items()
-        }
         return {**axes, other: (("lr_z", axis), values)}
 
     def shards(self, memory: float, shard_size: int | None = None) -> list[Shard]:
@@ -254,23 +254,27 @@ def merge_options(options: Mapping[str, object], kwargs: Mapping[str, object]) -
     return {**others, **kwargs}
 
 
-def make_grid(classes: object, **options: object) -> Grid:
+def make_grid(systems: object, **options: object) -> Grid:
     """Return the grid, or raise an `InputError` that names the first problem."""
-    named, several_classes = _named(classes)
-    method = method_of(options)
-    known = options_of(method.options)
-    values = {**defaults_of(method.options), **method.defaults, **options}
-    if missing := [name for name in required_of(method.options) if name not in values and name != "lr_y"]:
-        raise InputError(f"{', '.join(missing)} must be given: a sweep needs {NEEDED}.")
+    named, axis_name = _named(systems)
+    first = next(iter(named.values()))
+    method, known = method_of(options, first)
+    is_yz = not isinstance(first, System)
+    options_class = method.options_of(first)
+    usual = {**method.defaults, "record": RECORDED if is_yz else ("loss",)}
+    values = {**defaults_of(options_class), **usual, **options}
+    if missing := [name for name in required_of(options_class) if name not in values and name != "lr_y"]:
+        needed = NEEDED if is_yz else f"a system, {', '.join(required_of(options_class))}"
+        raise InputError(f"{', '.join(missing)} must be given: a sweep needs {needed}.")
     run_axes = _run_axes(known, values)
     swept = [name for name, option in known.items() if option.axis and name in values]
-    axes = {name: listed for name in swept if (listed := _axis(name, values[name])) is not None}
+    axes = {name: listed for name in swept if (listed := _axis(name, values[name], known)) is not None}
     for name, listed in axes.items():
         for value in listed:
             known[name].type.check(name, value)
     every_axis: dict[str, Any] = {**axes, **run_axes}
     for name, values_of_axis in every_axis.items():
-        labels = [str(label(name, value)) for value in values_of_axis]
+        labels = [str(label(known, name, value)) for value in values_of_axis]
         if len(set(labels)) < len(labels):
             raise InputError(f"{name} holds a value twice: give each value once, so that no run is counted twice.")
     count = len(named) * math.prod(map(len, every_axis.values()))
@@ -278,26 +282,24 @@ def make_grid(classes: object, **options: object) -> Grid:
         raise InputError(f"the grid has {count:,} runs: a sweep may have up to {MOST_RUNS:,}.")
     rates = {name: 0.0 for name, option in known.items() if isinstance(option.type, RatesType)}  # set by each shard
     shared = {**{name: value for name, value in values.items() if name not in axes}, **rates}
-    dimensions = {"classes": np.array(list(named))} if several_classes else {}
-    dimensions |= {name: _coordinate([label(name, value) for value in listed]) for name, listed in axes.items()}
+    dimensions = {axis_name: np.array(list(named))} if axis_name else {}
+    dimensions |= {name: _coordinate([label(known, name, value) for value in listed]) for name, listed in axes.items()}
     groups: list[Group] = []
     places = itertools.product(*(range(len(values)) for values in dimensions.values()))
-    for place, ((class_name, source), *cell) in zip(
-        places, itertools.product(named.items(), *axes.values()), strict=True
-    ):
-        group_options = method.options(**{**shared, **dict(zip(axes, cell, strict=True))})
-        if not isinstance(group_options.init, str):
+    for place, ((name, system), *cell) in zip(places, itertools.product(named.items(), *axes.values()), strict=True):
+        own = method.options_of(system)(**{**shared, **dict(zip(axes, cell, strict=True))})
+        if not isinstance(getattr(own, "init", ""), str):
             raise InputError("init holds arrays: a sweep starts from 'zeros' or 'uniform'; give arrays to train.")
-        work = method.work(source, group_options)
-        groups.append(Group(class_name, method, work, tuple(slice(i, i + 1) for i in place), run_axes))
-    code = {part: digest for group in groups for part, digest in group.work.options.to_dict().get("code", {}).items()}
+        task = method.task(system, own)
+        groups.append(Group(name, method, system, own, task, tuple(slice(i, i + 1) for i in place), run_axes))
+    code = {part: digest for group in groups for part, digest in group.options.to_dict().get("code", {}).items()}
     described = {
-        **groups[0].work.options.to_dict(),
+        **groups[0].options.to_dict(),
         **({"code": code} if code else {}),
         **{name: [known[name].type.plain(value) for value in listed] for name, listed in axes.items()},
         **{name: listed.tolist() for name, listed in run_axes.items()},
-        "classes": {name: source.fingerprint for name, source in named.items()},
-        "record": [quantity.name for quantity in groups[0].work.options.recorded],
+        "classes" if is_yz else "system": {name: system.fingerprint for name, system in named.items()},
+        "record": [quantity.name for quantity in groups[0].task.recorded],
     }
     return Grid({**dimensions, **run_axes}, tuple(groups), described)
 
@@ -305,7 +307,7 @@ def make_grid(classes: object, **options: object) -> Grid:
 def _run_axes(known: Mapping[str, Option], values: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """Take the axes of runs that advance together: the rates, the one stated last first, and the seed."""
     ratio = values.pop(RATIO, None)
-    if values.get("lr_y") is None and ratio is None:
+    if "lr_y" in known and values.get("lr_y") is None and ratio is None:
         raise InputError(f"the decoder's rate is missing: give lr_y, or {RATIO}.")
     if values.get("lr_y") is not None and ratio is not None:
         raise InputError(f"lr_y and {RATIO} are both given: both set the same rate, so give one.")
@@ -320,24 +322,31 @@ def _run_axes(known: Mapping[str, Option], values: dict[str, Any]) -> dict[str, 
     return {**axes, "seed": np.atleast_1d(np.array(SeedsType().check("seeds", seeds), np.int64))}
 
 
-def _named(classes: object) -> tuple[dict[str, DataSource], bool]:
-    """Class settings by name, and whether they are an axis: one, a mapping, or a list, whose entries are numbered."""
-    if isinstance(classes, Mapping):
-        listed = [(str(name), setting) for name, setting in classes.items()]
-    elif isinstance(classes, Sequence) and not isinstance(classes, str):
-        listed = [(setting if isinstance(setting, str) else str(i), setting) for i, setting in enumerate(classes)]
+def _named(systems: object) -> tuple[dict[str, System | DataSource], str]:
+    """Systems or class settings by name, and the name of their axis, if they are one.
+
+    They are one of them, a mapping, or a list, whose entries are numbered.
+    """
+    if isinstance(systems, Mapping) and not isinstance(systems, System):
+        listed = [(str(name), setting) for name, setting in systems.items()]
+    elif isinstance(systems, Sequence) and not isinstance(systems, str):
+        listed = [(setting if isinstance(setting, str) else str(i), setting) for i, setting in enumerate(systems)]
     else:
-        return {classes if isinstance(classes, str) else "classes": as_source(classes)}, False
+        return {systems if isinstance(systems, str) else "classes": as_system(systems)}, ""
     if not listed:
         raise InputError("classes is empty: give sequence classes, or a mapping from names to them.")
     names = [name for name, _ in listed]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"classes names '{twice}' twice: give each setting once, under a name of its own.")
-    return {name: as_source(setting) for name, setting in listed}, True
+    named = {name: as_system(setting) for name, setting in listed}
+    rates = {system.rates if isinstance(system, System) else ("lr_y", "lr_z") for system in named.values()}
+    if len({isinstance(system, System) for system in named.values()}) > 1 or len(rates) > 1:
+        raise InputError(f"{', '.join(named)} have different learning rates: sweep over one kind of system at a time.")
+    return named, "system" if isinstance(next(iter(named.values())), System) else "classes"
 
 
-def _axis(name: str, values: object) -> list[Any] | None:
+def _axis(name: str, values: object, known: Mapping[str, Option]) -> list[Any] | None:
     """The values of an option with several; None if it has a single one."""
     if not checks.is_list(values):
         return None
@@ -347,14 +356,14 @@ def _axis(name: str, values: object) -> list[Any] | None:
     if not listed:
         raise InputError(f"{name} is empty: give at least one value, so that the grid has runs.")
     has_whole_values = any(value is None or isinstance(value, str | Mapping) for value in listed)
-    return listed if has_whole_values or not SWEPT[name].listed else None
+    return listed if has_whole_values or not known[name].listed else None
 
 
-def label(name: str, value: Any) -> Any:
+def label(known: Mapping[str, Option], name: str, value: Any) -> Any:
     """The label of a value in a coordinate: the value itself, or text for an object that a coordinate cannot hold."""
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return value
-    plain = SWEPT[name].type.plain(value)
+    plain = known[name].type.plain(value)
     return plain if isinstance(plain, str) else json.dumps(plain)
 
 
@@ -384,6 +393,7 @@ def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
     if {"entropy", "attention"} <= set(dataset) and bool(dataset["entropy"].isnull().all()):
         dataset = dataset.assign(favored_entropy=favored_entropy(dataset))
     record = "time" if "time" in dataset.dims else "step"
+    means = CELL_MEANS if "classes" in dataset.attrs else tuple(map(str, dataset.data_vars))
     axes = [str(axis) for axis in dataset["status"].dims if axis != "seed"]
     last = {
         name: dataset[name]
@@ -391,7 +401,7 @@ def cells(dataset: xr.Dataset) -> list[dict[str, Any]]:
         .mean([d for d in dataset[name].dims if d not in (*axes, "seed", record)])
         .transpose(*axes, "seed")
         .values
-        for name in CELL_MEANS
+        for name in means
         if name in dataset
     }
     ok = (dataset["status"] == "ok").transpose(*axes, "seed").values

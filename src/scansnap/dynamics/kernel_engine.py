@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from scansnap.dynamics import kernel
 from scansnap.dynamics.batches import Batches, probs_by_bucket
-from scansnap.dynamics.engine import SINGULAR, Array, Work, matrix_entries, needs_decoder
 from scansnap.dynamics.kernel_data import (
     KernelBatches,
     KernelScratch,
@@ -27,7 +26,9 @@ from scansnap.dynamics.kernel_data import (
 )
 from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.task import Array
 from scansnap.dynamics.update_rules import SGD, memory_of
+from scansnap.dynamics.yz_tasks import SINGULAR, YZTraining, matrix_entries, needs_decoder
 from scansnap.results.snapshot import Parts
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.machine import available_threads
@@ -45,7 +46,7 @@ class KernelEngine:
     spins = False
 
     @staticmethod
-    def serves(work: Work) -> bool:
+    def serves(work: YZTraining) -> bool:
         """One layer on a CPU, made of built-in parts."""
         options = work.options
         return (
@@ -53,23 +54,23 @@ class KernelEngine:
         )
 
     @staticmethod
-    def numbers_per_run(work: Work) -> float:
+    def numbers_per_run(work: YZTraining) -> float:
         """The checkpoint, and a fixed set."""
         fixed = (work.options.num_sequences or 0) * work.start_layout.support.shape[1]
         return KernelEngine.numbers_in_checkpoint(work) + fixed
 
     @staticmethod
-    def numbers_in_checkpoint(work: Work) -> float:
+    def numbers_in_checkpoint(work: YZTraining) -> float:
         """Y and Z, and the rule's memory of them."""
         return (1 + len(memory_of(work.options.rule))) * matrix_entries(work.start_layout)
 
     @staticmethod
-    def numbers_at_once(work: Work) -> float:
+    def numbers_at_once(work: YZTraining) -> float:
         """A batch and a gradient for each thread."""
         batch = 3.0 * work.batch * work.start_layout.support.shape[1] * max(work.source.classes.num_buckets, 1)
         return available_threads() * (batch + matrix_entries(work.start_layout))
 
-    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+    def __init__(self, work: YZTraining, start: Start, runs: Runs) -> None:
         self.step = 0
         self._runs, options = runs, work.options
         self._batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)
@@ -135,7 +136,7 @@ class KernelEngine:
     ) -> None:
         """Advance one run, without the GIL."""
         scratch, general = memory
-        rates = self._runs.lr_y[r], self._runs.lr_z[r]
+        rates = self._runs.rates["lr_y"][r], self._runs.rates["lr_z"][r]
         layer, rule, state = self._kernel.layer, self._rule, self._state
         kernel.advance(layer, general, rule, state, r, batches, begin, *rates, update, losses, accuracies, scratch)
 
@@ -317,7 +318,7 @@ def _groups(seeds: NDArray[np.uint64], cores: int) -> list[NDArray[np.int64]]:
     return [runs[k : k + most] for runs in same_seed for k in range(0, len(runs), most)]
 
 
-def first_gradient(work: Work, start: Start) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def first_gradient(work: YZTraining, start: Start) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """dJ/dY (S x M) and dJ/dz (Q x S) of the first batch of a run, by entry, for the basic layer."""
     options, (_, rows, columns) = work.options, start.decoder.shape
     batches = Batches(work.source, options.batch_size, options.length, options.num_sequences)

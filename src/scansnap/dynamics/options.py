@@ -21,12 +21,13 @@ from scansnap.dynamics.position_bias import bias_by_bucket
 from scansnap.dynamics.prior import prior_logits
 from scansnap.dynamics.start_options import StartOptions
 from scansnap.dynamics.update_rules import OPTIMIZERS, UpdateRule, check_rule
-from scansnap.results.quantities import QUANTITIES, RECORDED, Quantity, RecordType, quantities
+from scansnap.results.quantities import QUANTITIES, RECORDED
 from scansnap.runtime.errors import InputError, short_repr
+from scansnap.systems.quantity import Quantity, RecordType
 from scansnap.systems.yz.architecture import Depth, Layer, check_depth
 from scansnap.validation import checks
 from scansnap.validation.argument_types import ArgumentType, LengthType, MemberType, read_numbers
-from scansnap.validation.options import Options, option
+from scansnap.validation.options import Options, option, options_of
 from scansnap.validation.user_code import is_own
 
 MOST_RECORDS = 10**7
@@ -100,61 +101,64 @@ class TimesType(ArgumentType):
 class Runs:
     """What distinguishes runs: one entry each."""
 
-    lr_y: NDArray[np.float64]
-    lr_z: NDArray[np.float64]
-    seed: NDArray[np.uint64]
+    rates: dict[str, NDArray[np.float64]]  # (R,) of each learning rate
+    seed: NDArray[np.uint64]  # (R,)
 
     def __len__(self) -> int:
         return len(self.seed)
 
     def __getitem__(self, part: slice) -> Runs:
-        return Runs(self.lr_y[part], self.lr_z[part], self.seed[part])
+        return Runs({name: rates[part] for name, rates in self.rates.items()}, self.seed[part])
 
     @classmethod
-    def side_by_side(cls, *, lr_y: Rates, lr_z: Rates, seeds: Seeds) -> Runs:
+    def side_by_side(cls, *, seeds: Seeds, **rates: Rates) -> Runs:
         """Single values and sequences of one length, side by side."""
-        columns: dict[str, NDArray[Any]] = {
-            "lr_y": np.atleast_1d(np.asarray(lr_y, np.float64)),
-            "lr_z": np.atleast_1d(np.asarray(lr_z, np.float64)),
-            "seeds": np.atleast_1d(np.asarray(seeds, np.uint64)),
-        }
+        columns: dict[str, NDArray[Any]] = {name: np.atleast_1d(np.asarray(v, np.float64)) for name, v in rates.items()}
+        columns["seeds"] = np.atleast_1d(np.asarray(seeds, np.uint64))
         lengths = {name: len(values) for name, values in columns.items() if len(values) != 1}
         if len(set(lengths.values())) > 1:
             words = ", ".join(f"{name} has {length}" for name, length in lengths.items())
             raise InputError(f"{words} entries: give single values, or sequences of one length, one entry per run.")
         count = next(iter(lengths.values()), 1)
-        return cls(*(np.repeat(values, count) if len(values) == 1 else values for values in columns.values()))
+        columns = {name: np.repeat(v, count) if len(v) == 1 else v for name, v in columns.items()}
+        return cls(columns, columns.pop("seeds"))
 
     def coordinates(self) -> dict[str, NDArray[Any]]:
         """The coordinates of a result's runs."""
-        return {"lr_y": self.lr_y, "lr_z": self.lr_z, "seed": self.seed.astype(np.int64)}
+        return {**self.rates, "seed": self.seed.astype(np.int64)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Options):
-    """What may differ from run to run."""
+class SeedOptions(Options):
+    """What may differ from run to run: the seeds, and the learning rates that a subclass states."""
 
-    lr_y: Rates = field(
-        metadata=option(
-            "Learning rate of the decoder Y; several make several runs, as <1,10|[1, 10]>.", RatesType(), separator=""
-        )
-    )
-    lr_z: Rates = field(
-        metadata=option(
-            "Learning rate of the attention logits Z; several make several runs, as <1,10|[1, 10]>.",
-            RatesType(),
-            separator="",
-        )
-    )
     seeds: Seeds = field(
         default=0,
         metadata=option("Seeds; several make several runs, as <0,1,2 or 0:10|range(10)>.", SeedsType(), separator=""),
     )
 
+    @classmethod
+    def rate_names(cls) -> list[str]:
+        """The options that are learning rates."""
+        return [name for name, stated in options_of(cls).items() if isinstance(stated.type, RatesType)]
+
     @property
     def runs(self) -> Runs:
         """One entry for each run."""
-        return Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
+        return Runs.side_by_side(seeds=self.seeds, **{name: getattr(self, name) for name in self.rate_names()})
+
+
+def rate_option(of: str) -> dict[str, Any]:
+    """The metadata of a field that is a learning rate."""
+    return option(f"Learning rate of {of}; several make several runs, as <1,10|[1, 10]>.", RatesType(), separator="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(SeedOptions):
+    """The learning rates of (Y, Z)."""
+
+    lr_y: Rates = field(metadata=rate_option("the decoder Y"))
+    lr_z: Rates = field(metadata=rate_option("the attention logits Z"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +176,7 @@ class RecordOptions(Options):
         default=RECORDED,
         metadata=option(
             f"Quantities to record, among {', '.join(QUANTITIES)}, or your own.",
-            RecordType(),
+            RecordType(QUANTITIES),
             axis=False,
             separator="",
         ),
@@ -181,7 +185,7 @@ class RecordOptions(Options):
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """The quantities to record."""
-        return quantities(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
+        return RecordType(QUANTITIES).members(self.record)  # type: ignore[arg-type]  # a tuple since it was checked
 
     @property
     def recorded(self) -> tuple[Quantity, ...]:
@@ -202,35 +206,17 @@ class GradientOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepOptions(Options):
-    """How training goes from step to step."""
+class TrainingOptions(SeedOptions):
+    """How any system is trained."""
 
     steps: int = field(
         metadata=option(
             "How many updates; record 0 is the start, record s the state after s updates.", axis=False, least=0
         )
     )
-    batch_size: int | None = field(
-        default=128,
-        metadata=option(
-            "Sequences per update", least=1, none="takes every class with its probability: the expected update"
-        ),
-    )
-    seq_len: float = field(
-        default=128,
-        metadata=option(
-            "Sequence length T: T - 1 contextual tokens and the query; <inf|math.inf> replaces counts by P(l|n) "
-            "(Lemma 2).",
-            LengthType(),
-        ),
-    )
-    num_sequences: int | None = field(
-        default=None,
-        metadata=option("Sequences in a fixed training set", least=1, none="draws new ones at every update"),
-    )
     optimizer: str | UpdateRule = field(
         default="sgd",
-        metadata=option(f"How gradients move Y and Z: {', '.join(OPTIMIZERS)}, or your own.", MemberType(OPTIMIZERS)),
+        metadata=option(f"How parameters move: {', '.join(OPTIMIZERS)}, or your own.", MemberType(OPTIMIZERS)),
     )
     momentum: float | None = field(
         default=None, metadata=option("Momentum of sgd", least=0, below=1, none="keeps the optimizer's own")
@@ -259,6 +245,44 @@ class StepOptions(Options):
         steps = np.arange(0, self.steps + 1, self.record_every or max(self.steps, 1))
         return steps if steps[-1] == self.steps else np.append(steps, self.steps)
 
+    def check_together(self) -> None:
+        _ = self.runs  # refuses sequences of different lengths
+        if self.steps // (self.record_every or max(self.steps, 1)) > MOST_RECORDS:
+            raise InputError(
+                f"{self.steps:,} steps recorded every {self.record_every:,} are more than {MOST_RECORDS:,} records: "
+                "record less often."
+            )
+        _ = self.rule  # refuses momentum for an optimizer without it
+
+    def check_own_rule(self) -> None:
+        """Refuse an optimizer of the user's own that does not work."""
+        if is_own(self.rule):
+            check_rule(self.rule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(Options):
+    """The sequences of an update of (Y, Z)."""
+
+    batch_size: int | None = field(
+        default=128,
+        metadata=option(
+            "Sequences per update", least=1, none="takes every class with its probability: the expected update"
+        ),
+    )
+    seq_len: float = field(
+        default=128,
+        metadata=option(
+            "Sequence length T: T - 1 contextual tokens and the query; <inf|math.inf> replaces counts by P(l|n) "
+            "(Lemma 2).",
+            LengthType(),
+        ),
+    )
+    num_sequences: int | None = field(
+        default=None,
+        metadata=option("Sequences in a fixed training set", least=1, none="draws new ones at every update"),
+    )
+
     @property
     def length(self) -> int:
         """Contextual tokens T - 1; 0 stands for T -> infinity."""
@@ -266,7 +290,9 @@ class StepOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, StepOptions, RunOptions):
+class TrainOptions(
+    RecordOptions, Depth, StartOptions, GradientOptions, Layer, DeviceOptions, BatchOptions, TrainingOptions, RunOptions
+):
     """The options of `train`: a setting to make, vary with `dataclasses.replace`, write and read.
 
     >>> from dataclasses import replace
@@ -276,13 +302,7 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, D
     """
 
     def check_together(self) -> None:
-        Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
-        if self.steps // (self.record_every or max(self.steps, 1)) > MOST_RECORDS:
-            raise InputError(
-                f"{self.steps:,} steps recorded every {self.record_every:,} are more than {MOST_RECORDS:,} records: "
-                "record less often."
-            )
-        _ = self.rule  # refuses momentum for an optimizer without it
+        TrainingOptions.check_together(self)
         check_depth(self.part(Layer), self.part(Depth))
         self.check_start()
         if self.layers > 1:
@@ -301,8 +321,7 @@ class TrainOptions(RecordOptions, Depth, StartOptions, GradientOptions, Layer, D
 
     def check_data(self, source: DataSource) -> None:
         """Refuse data that these options cannot be used with, and parts of the user's own that do not work."""
-        if is_own(self.rule):
-            check_rule(self.rule)
+        self.check_own_rule()
         self.check_own_parts()
         check_start_data(self, source)
         classes = source.classes
@@ -349,7 +368,15 @@ class TimeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptions, RunOptions):
+class FlowingOptions(TimeOptions, SeedOptions):
+    """How any system is integrated."""
+
+    def check_together(self) -> None:
+        _ = self.runs  # refuses sequences of different lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, FlowingOptions, RunOptions):
     """The options of `flow`.
 
     >>> options = ss.FlowOptions(lr_y=0.5, lr_z=0.05, times=[1, 10])
@@ -358,7 +385,7 @@ class FlowOptions(RecordOptions, StartOptions, GradientOptions, Layer, TimeOptio
     """
 
     def check_together(self) -> None:
-        Runs.side_by_side(lr_y=self.lr_y, lr_z=self.lr_z, seeds=self.seeds)
+        FlowingOptions.check_together(self)
         self.check_start()
 
     def check_data(self, source: DataSource) -> None:

@@ -19,22 +19,20 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.source import DataSource
 from scansnap.dynamics.grid import (
     RATIO,
+    RECORDED,
     TRAINING,
     Arrays,
     Grid,
-    MethodOptions,
     Shard,
     make_grid,
     merge_options,
     run_shard,
 )
 from scansnap.dynamics.options import Rates, SweepExecution, TimeOptions, TrainOptions
-from scansnap.results.dataset import UNITS, attributes, check_apart, coordinates, shape_of, sizes
-from scansnap.results.quantities import Quantity
+from scansnap.results.dataset import UNITS, attributes, check_apart
 from scansnap.results.recorder import Recorder
 from scansnap.results.store import Variable, runs_done
 from scansnap.runtime.errors import InputError, ScanSnapError
@@ -42,8 +40,10 @@ from scansnap.runtime.machine import physical_memory
 from scansnap.runtime.progress import progress_bar
 from scansnap.runtime.ray import ray_cluster, run_on_ray
 from scansnap.storage.folder import is_new
+from scansnap.systems.quantity import Quantity
+from scansnap.systems.system import System
 from scansnap.validation.calls import CALL_DOCUMENTATION, describe_options
-from scansnap.validation.options import from_names, options_of, values_of
+from scansnap.validation.options import Options, from_names, options_of, values_of
 from scansnap.validation.user_code import describe_error
 from scansnap.validation.validate import validated
 
@@ -53,7 +53,7 @@ LENGTHS = ("steps", "times")
 COMMIT_SECONDS = 1.0
 """Time between the commits of finished shards to the store."""
 
-SweepClasses = DataSource | str | Mapping[str, DataSource | str] | Sequence[DataSource | str]
+SweepClasses = DataSource | System | str | Mapping[str, DataSource | System | str] | Sequence[DataSource | System | str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +62,14 @@ class SweepOptions(SweepExecution, TimeOptions, TrainOptions):
 
     steps: int | None = None  # type: ignore[assignment]  # of training
     times: Sequence[float] | NDArray[np.floating] | None = None  # type: ignore[assignment]  # of the flow
-    record: str | Quantity | Sequence[str | Quantity] = TRAINING.defaults["record"]
+    record: str | Quantity | Sequence[str | Quantity] = RECORDED
     record_every: int | None = TRAINING.defaults["record_every"]
 
 
 @validated
 def sweep(
-    classes: SweepClasses,
-    options: MethodOptions | Mapping[str, object] | None = None,
+    system: SweepClasses,
+    options: Options | Mapping[str, object] | None = None,
     *,
     lr_y_over_lr_z: Rates | None = None,
     store: str | Path | None = None,
@@ -85,8 +85,8 @@ def sweep(
 
     Parameters
     ----------
-    classes : SequenceClasses, a name, or a mapping from names to them, or a list
-        Class settings.  Different settings can be recorded together only in quantities without tokens.
+    system : SequenceClasses, a System, a name, or a mapping from names to them, or a list
+        What to train.  Settings of different sizes can be recorded together only in quantities without those axes.
     options : TrainOptions, FlowOptions or a mapping, optional
         Values for options that are not given by name, such as `read_sweep` reads from a file.
     lr_y_over_lr_z : Rates | None
@@ -110,7 +110,7 @@ def sweep(
     if options is not None:
         kwargs = merge_options(options if isinstance(options, Mapping) else values_of(options), kwargs)
     how = from_names(SweepExecution, {name: kwargs.pop(name) for name in options_of(SweepExecution) if name in kwargs})
-    grid = make_grid(classes, **kwargs)
+    grid = make_grid(system, **kwargs)
     shards = grid.shards(physical_memory() / 4 if how.memory is None else how.memory * 2**30, how.shard_size)
     # Connect first: a cluster that cannot be reached should leave nothing behind.
     with ray_cluster(how.cluster) if how.cluster is not None else contextlib.nullcontext() as ray:
@@ -175,29 +175,30 @@ def runs_in_store(path: str | Path) -> int:
 
 def _template(grid: Grid) -> xr.Dataset:
     """Coordinates and attributes of the whole result."""
-    method, first = grid.method, grid.groups[0]
+    method, first = grid.method, grid.groups[0].task
     coords = grid.coordinates()
     for name, missing in method.outcome.items():
         coords[name] = (tuple(grid.axes), np.full(grid.shape, missing))
     coords[method.axis] = (method.axis, method.records(grid.options), UNITS)
-    labels = coordinates(first.work.layout, grid.record, layers=first.layers)
-    classes = {group.name: group.work.source.classes for group in grid.groups}
-    if len({setting.fingerprint for setting in classes.values()}) > 1:
-        most = max(setting.num_classes for setting in classes.values())
+    labels = first.coordinates()
+    is_yz = "classes" in grid.described
+    if grid.several_systems:
         shared = {"layer", "head"}.union(*(quantity.coords for quantity in grid.record))
-        labels = {"class": np.arange(most), **{name: labels[name] for name in labels if name in shared}}
+        labels = {name: labels[name] for name in labels if name in shared or not is_yz}
+        if is_yz:
+            labels["class"] = np.arange(max(group.task.sizes["class"] for group in grid.groups))
     check_apart(labels, coords)
-    text = json.dumps({name: classes_to_mapping(setting) for name, setting in classes.items()})
-    attrs = attributes("sweep", method.title, grid.described, classes=text)
+    text = json.dumps({group.name: group.task.description for group in grid.groups})
+    attrs = attributes("sweep", f"sweep of {first.title}", grid.described, **{"classes" if is_yz else "system": text})
     return xr.Dataset(coords={**coords, **labels}, attrs=attrs)
 
 
 def _variables(grid: Grid, shards: list[Shard]) -> dict[str, Variable]:
     """Every quantity as an array over the grid, one chunk per shard; NaN where a setting has fewer classes."""
-    by_group = [sizes(group.work.layout, group.layers) for group in grid.groups]
+    by_group = [group.task.sizes for group in grid.groups]
     largest = {name: max(group_sizes[name] for group_sizes in by_group) for name in by_group[0]}
     varying = {name for name in largest if len({group_sizes[name] for group_sizes in by_group}) > 1} - {"class"}
-    if len({group.work.source.classes.fingerprint for group in grid.groups}) > 1:
+    if grid.several_systems and "classes" in grid.described:
         varying |= {"token", "query", "output", "bucket"}
     chunk = tuple(map(max, *(shard.shape for shard in shards))) if len(shards) > 1 else shards[0].shape
     variables = {}
@@ -210,11 +211,11 @@ def _variables(grid: Grid, shards: list[Shard]) -> dict[str, Variable]:
                 f"{quantity.name} cannot be recorded over {what}: record quantities without "
                 f"{', '.join(sorted(clash))}, or sweep one setting at a time."
             )
-        shape = (len(grid.method.records(grid.options)), *shape_of(quantity, largest))
+        shape = (len(grid.method.records(grid.options)), *quantity.shape(largest))
         variables[quantity.name] = Variable(
             (*grid.axes, grid.method.axis, *quantity.dims),
             (*grid.shape, *shape),
-            np.dtype("float64" if quantity.full_precision else grid.groups[0].work.dtype),
+            np.dtype("float64" if quantity.full_precision else grid.groups[0].task.dtype),
             (*chunk, *(max(size, 1) for size in shape)),
             quantity.attributes,
         )
@@ -226,7 +227,7 @@ class _Result:
 
     def __init__(self, grid: Grid, shards: list[Shard], store: str | Path | None) -> None:
         variables = _variables(grid, shards)
-        defaults = grid.method.options.default_dict()
+        defaults = type(grid.options).default_dict()
         self.recorder = Recorder(_template(grid), variables, store, defaults=defaults)
         self._done = np.zeros(grid.shape, bool)  # by run, so that a sweep can continue with another shard size
         self._committed = time.monotonic()

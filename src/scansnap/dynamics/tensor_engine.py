@@ -1,45 +1,22 @@
 """The tensor engine: all runs on one tensor axis, on any device.
 
-It serves what compiled code does not: GPUs, several layers, and parts of the user's own.  A model has named parameter
-blocks and gives their gradient; the engine moves them by an update rule.
+It serves what compiled code does not: every system but (Y, Z), and of (Y, Z) GPUs, several layers, and parts of the
+user's own.  A model has named parameter blocks and gives their gradient; the engine moves them by an update rule.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scansnap.data.sampling import uniform_entries
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.engine import Array, Work, matrix_entries, needs_decoder
-from scansnap.dynamics.gradients import (
-    Batch,
-    LayoutTensors,
-    TensorBatches,
-    check_independent,
-    gradients,
-    measures,
-    population_batch,
-    softmax_residual,
-)
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import Start
-from scansnap.dynamics.update_rules import Update, memory_of
-from scansnap.results.snapshot import Parts
-from scansnap.runtime.machine import find_device
-from scansnap.systems.yz.compact import CompactLayout
-from scansnap.systems.yz.layered import layered_logits
-
-LAYER_STREAM = 2**61
-"""Step numbers that no update has: the random streams of the layers' starts, one for each matrix."""
-
-AT_ONCE = 2**20
-"""Numbers that autograd takes together on a CPU: more do not stay in its cache, and take three times as long."""
+from scansnap.dynamics.task import Array
+from scansnap.dynamics.update_rules import Update, UpdateRule, memory_of
 
 Measured = tuple[Tensor, Tensor]
 """Loss and accuracy (R,)."""
@@ -61,52 +38,22 @@ class TensorModel(ABC):
         """Loss and accuracy of the batch of update `step`."""
 
     @abstractmethod
-    def show(self, needs: Collection[str]) -> Parts:
+    def show(self, needs: Collection[str]) -> Any:
         """Copies of the parts of the state that these needs are computed from."""
 
 
 class TensorEngine:
     """Advances a model; the whole state lives on the device."""
 
-    spins = True
-
-    @staticmethod
-    def serves(work: Work) -> bool:
-        """Every setting that options allow."""
-        return True
-
-    @staticmethod
-    def numbers_per_run(work: Work) -> float:
-        """The matrices, the rule's memory of them, their gradients, the intermediates of a batch, and a fixed set."""
-        layout, options = work.start_layout, work.options
-        memory = 3 + max(len(memory_of(options.rule)), 1)
-        if options.layers > 1:
-            rows, features = layout.support.shape[1] + 1, len(feature_tokens(layout))
-            return memory * _entries(work) + 12 * options.layers * work.batch * rows * features
-        rows, columns = layout.layer.heads * layout.num_decoder_rows, layout.num_columns
-        batch = work.batch * ((4 + 3 * layout.classes.num_buckets) * rows + 3 * columns)
-        return memory * _entries(work) + batch + (options.num_sequences or 0) * layout.num_rows
-
-    @staticmethod
-    def numbers_in_checkpoint(work: Work) -> float:
-        """The matrices, and the rule's memory of them."""
-        return (1 + len(memory_of(work.options.rule))) * _entries(work)
-
-    @staticmethod
-    def numbers_at_once(work: Work) -> float:
-        """None: each run has its own batch."""
-        return 0.0
-
-    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
+    def __init__(self, model: TensorModel, rule: UpdateRule, runs: int) -> None:
         self.step = 0
-        self._rule = work.options.rule
-        self._model: TensorModel = (LayersModel if work.options.layers > 1 else LayerModel)(work, start, runs)
+        self._rule, self._model = rule, model
         names = memory_of(self._rule)
         self._memory = {
             block: {name: torch.zeros_like(matrix) for name in names}
             for block, matrix in self._model.parameters.items()
         }
-        self._diverged = np.full(len(runs), -1, np.int64)
+        self._diverged = np.full(runs, -1, np.int64)
 
     def advance(self, stop: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         results = []
@@ -142,7 +89,7 @@ class TensorEngine:
         failed = self._diverged >= 0
         return np.where(failed, np.nan, loss), np.where(failed, np.nan, accuracy)
 
-    def show(self, needs: Collection[str]) -> Parts:
+    def show(self, needs: Collection[str]) -> Any:
         return self._model.show(needs)
 
     def diverged(self) -> NDArray[np.int64]:
@@ -164,164 +111,3 @@ class TensorEngine:
         self._diverged = np.asarray(state["diverged"], np.int64)
         for name, tensor in self._tensors.items():
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))
-
-
-class LayerModel(TensorModel):
-    """One layer, by the closed form of `gradients.py` or, for parts without one, by autograd."""
-
-    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
-        options, device = work.options, find_device(work.options.device)
-        dtype = getattr(torch, options.dtype)
-        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
-        self._batches = TensorBatches(self._layout, drawn, runs.seed)
-        self._modified = options.decoder_gradient == "modified"
-
-        def put(array: NDArray[np.generic]) -> Tensor:
-            return torch.as_tensor(array, dtype=dtype, device=device).clone()
-
-        rate_y, rate_z = (put(rates).reshape(-1, 1, 1) for rates in (runs.lr_y, runs.lr_z))
-        self.parameters = {"decoder": put(start.decoder), "attention_logits": put(start.attention_logits)}
-        self.rates = {"decoder": rate_y, "attention_logits": rate_z, "position_bias": rate_z}
-        self.shares = {"decoder": self._layout.entry_rate}
-        self._bias: Tensor | None = None
-        if start.position_bias is not None:
-            self._bias = put(start.position_bias).expand(len(runs), 1, -1).clone()
-            if options.learn_position_bias:
-                self.parameters["position_bias"] = self._bias
-        if self._modified:
-            check_independent(self._layout, self.parameters["attention_logits"], self._bias)
-
-    def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
-        y, z = self.parameters["decoder"], self.parameters["attention_logits"]
-        result = gradients(self._layout, y, z, self._batches.at(step), modified=self._modified, bias=self._bias)
-        return {block: getattr(result, block) for block in self.parameters}, (result.loss, result.accuracy)
-
-    def measure(self, step: int) -> Measured:
-        y, z = self.parameters["decoder"], self.parameters["attention_logits"]
-        return measures(self._layout, y, z, self._batches.at(step), self._bias)
-
-    def show(self, needs: Collection[str]) -> Parts:
-        def copied(block: str) -> NDArray[np.floating]:
-            return self.parameters[block].cpu().numpy().copy()
-
-        return Parts(
-            attention_logits=copied("attention_logits"),
-            decoder=copied("decoder") if needs_decoder(needs) else None,
-            position_bias=None if self._bias is None else self._bias[:, 0].cpu().numpy().copy(),
-        )
-
-
-class LayersModel(TensorModel):
-    """Several layers (`systems/yz/layered.py`): the residual in closed form, the rest by autograd."""
-
-    def __init__(self, work: Work, start: Start, runs: Runs) -> None:
-        self._options = options = work.options
-        dtype, device = getattr(torch, options.dtype), find_device(options.device)
-        self._layout = LayoutTensors.of(start.layout, dtype=dtype, device=device)
-        drawn = Batches(work.source, options.batch_size, options.length, options.num_sequences)
-        self._batches = TensorBatches(self._layout, drawn, runs.seed)
-        self._population = population_batch(self._layout, len(runs))
-        self._query = torch.as_tensor(_query_features(start.layout), device=device)
-        self.parameters = {
-            name: torch.as_tensor(values, dtype=dtype, device=device)
-            for name, values in _layers_start(start.layout, options, runs).items()
-        }
-        by_matrix = {"decoder": runs.lr_y, "attention": runs.lr_z}
-        self.rates = {
-            name: torch.as_tensor(by_matrix[name.split("_")[0]], dtype=dtype, device=device).reshape(-1, 1, 1)
-            for name in self.parameters
-        }
-        per_run = TensorEngine.numbers_per_run(work)
-        piece = len(runs) if options.device != "cpu" else max(1, int(AT_ONCE // per_run))
-        self._pieces = [slice(first, first + piece) for first in range(0, len(runs), piece)]
-        # For merged output columns the gradient is that of the group.
-        self.shares = {f"decoder_{options.layers - 1}": self._layout.entry_rate}
-
-    def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
-        batch = self._batches.at(step)
-        parts = [self._gradient_of(runs, batch[runs]) for runs in self._pieces]
-        gradients, losses, accuracies = zip(*parts, strict=True)
-        joined = {block: torch.cat([part[block] for part in gradients]) for block in self.parameters}
-        return joined, (torch.cat(losses), torch.cat(accuracies))
-
-    def _gradient_of(self, runs: slice, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """The gradient of some of the runs, and their loss and accuracy."""
-        parameters = {name: tensor[runs].detach().requires_grad_() for name, tensor in self.parameters.items()}
-        logits, _ = self._forward(parameters, batch)
-        residual, measured = self._residual(logits.detach(), batch)
-        # dJ/dlogits is the residual, without the cancellation that autograd of log_softmax would have.
-        gradients = torch.autograd.grad(logits, list(parameters.values()), residual)
-        return dict(zip(parameters, gradients, strict=True)), *measured
-
-    def measure(self, step: int) -> Measured:
-        batch = self._batches.at(step)
-        with torch.no_grad():
-            return self._residual(self._forward(self.parameters, batch)[0], batch)[1]
-
-    def _residual(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Measured]:
-        weights = batch.sample_weights
-        residual, loss, correct = softmax_residual(self._layout, logits, self._layout.next_column[batch.class_index])
-        return residual * weights[..., None], ((loss * weights).sum(1), (correct * weights).sum(1))
-
-    def _forward(self, parameters: dict[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
-        """Logits (R, B, C), and the attention of every layer at each sequence's tokens (R, B, L, W)."""
-        layers, support = self._options.layers, self._layout.support[batch.class_index]  # (R, B, W)
-        counts = torch.nn.functional.pad(batch.token_weights, (0, 1)).gather(2, support)  # padding occurs 0 times
-        logits, seen = layered_logits(
-            [parameters[f"decoder_{j}"] for j in range(layers)],
-            [parameters[f"attention_logits_{j}"] for j in range(layers)],
-            torch.log(counts),
-            support.clamp(max=self._layout.probs.shape[1] - 1),
-            self._query[batch.class_index],
-            self._options.nonlinearity,
-        )
-        return logits, torch.stack(seen, 2)
-
-    def show(self, needs: Collection[str]) -> Parts:
-        """Attention of every layer (R, L, 1, K, S), from the exact P(l|n)."""
-        with torch.no_grad():
-            seen = self._forward(self.parameters, self._population)[1].transpose(1, 2)  # (R, L, K, W)
-        support, size = self._layout.support, self._layout.probs.shape[1]
-        attention = seen.new_zeros(*seen.shape[:3], size + 1).scatter_(3, support.expand_as(seen), seen)
-        return Parts(attention=attention[:, :, None, :, :size].double().cpu().numpy())
-
-
-def feature_tokens(layout: CompactLayout) -> NDArray[np.int64]:
-    """(N,) the token of each coordinate of features: contextual tokens, then the other queries."""
-    return np.concatenate([layout.rows, np.setdiff1d(layout.classes.queries, layout.rows)])
-
-
-def _query_features(layout: CompactLayout) -> NDArray[np.int64]:
-    """(K,) the coordinate of each class's query."""
-    tokens = feature_tokens(layout)
-    order = np.argsort(tokens)
-    return order[np.searchsorted(tokens, layout.classes.query, sorter=order)]
-
-
-def _entries(work: Work) -> int:
-    """The number of entries of all matrices of a run."""
-    layout, layers = work.start_layout, work.options.layers
-    if layers == 1:
-        return matrix_entries(layout)
-    size = len(feature_tokens(layout))
-    return (2 * layers - 1) * size**2 + size * layout.num_columns
-
-
-def _layers_start(layout: CompactLayout, options: TrainOptions, runs: Runs) -> dict[str, NDArray[np.floating]]:
-    """Y and Z of every layer, the last layer's Y (R, N, C) last: zeros, or each entry uniform in +-1/sqrt(M)."""
-    layers = options.layers
-    size, columns = len(feature_tokens(layout)), layout.num_columns
-    names = [f"attention_logits_{j}" for j in range(layers)] + [f"decoder_{j}" for j in range(layers)]
-    parameters = {}
-    for i, name in enumerate(names):
-        last = name == names[-1]
-        values = np.zeros((len(runs), size, columns if last else size), options.dtype)
-        if options.init == "uniform":
-            scale = options.init_scale_z if name.startswith("attention") else 1.0
-            places = layout.column_of_token if last else np.arange(size)
-            uniform_entries(
-                runs.seed, np.uint64(LAYER_STREAM + i), 0, scale * layout.classes.vocab_size**-0.5, places, values
-            )
-        parameters[name] = values
-    return parameters

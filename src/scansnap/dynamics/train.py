@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,22 +11,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from scansnap.data.named_classes import Data, as_source
-from scansnap.dynamics.engine import Engine, Work, engine_for
-from scansnap.dynamics.options import Runs, TrainOptions
-from scansnap.dynamics.start import Start
-from scansnap.results.dataset import (
-    coordinates,
-    run_dataset,
-    run_variables,
-    shape_of,
-    sizes,
-    source_attributes,
-)
-from scansnap.results.quantities import Quantity
+from scansnap.dynamics.options import Runs, TrainingOptions, TrainOptions
+from scansnap.dynamics.task import Training, TrainTask, needed_by
+from scansnap.dynamics.tasks import Trained, as_system, train_options, train_task
+from scansnap.results.dataset import attributes, run_dataset, run_variables
 from scansnap.results.recorder import Recorder, Records
-from scansnap.results.snapshot import Parts, Snapshot
-from scansnap.runtime.machine import one_tensor_thread
 from scansnap.runtime.progress import progress_bar
 from scansnap.validation.calls import Call, options_or_kwargs
 
@@ -40,28 +28,24 @@ FIRST_PIECE = 16
 CHECKPOINT_SECONDS = 20.0
 """Time between checkpoints of a run that is written to disk."""
 
-SMALL = 5_000_000
-"""An engine that holds at most this many numbers for all runs uses one thread for its tensor operations."""
-
-TITLE = "training dynamics of a 1-layer (Y, Z) transformer"
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCall(TrainOptions, Call):
     """A call of `train` in its flat form."""
 
 
-@options_or_kwargs(TrainOptions, TrainCall)
-def train(classes: Data, options: TrainOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
-    """Train the (Y, Z) transformer and return what was recorded.
+@options_or_kwargs(TrainOptions, TrainCall, choose=train_options)
+def train(system: Trained, options: TrainingOptions, store: str | Path | None, progress: bool | None) -> xr.Dataset:
+    """Train the (Y, Z) transformer on sequence classes, or another system, and return what was recorded.
 
     Sequences of rates and seeds make one run per entry, and all runs advance together; a run's numbers do not depend
     on the runs beside it.
 
     Parameters
     ----------
-    classes : SequenceClasses, or any DataSource, or a name
-        What to learn from.
+    system : SequenceClasses, any DataSource, a System, or a name
+        What to train: (Y, Z) on classes, or another system, which has its own learning rates and quantities in place
+        of the options below that are about (Y, Z).
     {options}
 
     Returns
@@ -76,72 +60,41 @@ def train(classes: Data, options: TrainOptions, store: str | Path | None, progre
     >>> print(run["loss"].isel(step=[0, -1]).values.round(1))
     [[3.5 0. ]]
     """
-    return train_runs(Work.checked(as_source(classes), options), options.runs, store, progress)
+    return train_runs(train_task(as_system(system), options), options, options.runs, store, progress)
 
 
-def train_runs(work: Work, runs: Runs, store: str | Path | None = None, progress: bool | None = None) -> xr.Dataset:
+def train_runs(
+    task: TrainTask,
+    options: TrainingOptions,
+    runs: Runs,
+    store: str | Path | None = None,
+    progress: bool | None = None,
+) -> xr.Dataset:
     """`train`, for options that were already checked."""
-    options = work.options
-    start = work.start(runs)
-    steps, record = options.record_steps, options.recorded
+    steps, record = options.record_steps, task.recorded
     unfinished = {"status": np.full(len(runs), "running", "U8"), "diverged_step": np.full(len(runs), -1)}
     described = {**options.to_dict(), "record": [quantity.name for quantity in record]}
     template = run_dataset(
         {**runs.coordinates(), **unfinished},
         "step",
         steps,
-        coordinates(start.layout, record, layers=options.layers),
-        source_attributes("train", TITLE, described, work.source),
+        task.coordinates(),
+        attributes("train", task.title, described, **task.attributes),
     )
-    dimension_sizes = sizes(start.layout, options.layers)
-    variables = run_variables(record, dimension_sizes, "step", len(runs), len(steps), options.dtype)
+    variables = run_variables(record, task.sizes, "step", len(runs), len(steps), options.dtype)
     recorder = Recorder(
-        template, variables, store, more_bytes=2 * work.checkpoint_bytes, defaults=TrainOptions.default_dict()
+        template, variables, store, more_bytes=2 * task.checkpoint_bytes, defaults=type(options).default_dict()
     )
     if (finished := recorder.finished()) is not None:
         return finished
     words = f"training {len(runs)} run{'s' * (len(runs) > 1)}"
-    with recorder, _threads(work, runs), progress_bar(words, options.steps, progress) as show:
-        engine = engine_for(work)(work, start, runs)
-        view = View(work, start, runs, record, dimension_sizes)
+    with recorder, task.threads(), progress_bar(words, options.steps, progress) as show:
+        training = task.begin(runs)
         records = Records(recorder, variables, len(steps))
-        _Training(engine, recorder, records, view, steps, show).run()
-        diverged = engine.diverged()
+        _Training(training, task, recorder, records, steps, show).run()
+        diverged = training.engine.diverged()
         status = np.where(diverged >= 0, "diverged", "ok").astype("U8")
         return records.finish({"status": status, "diverged_step": diverged})
-
-
-def _threads(work: Work, runs: Runs) -> AbstractContextManager[None]:
-    """One thread for small tensors: beside other programs, threads that wait for each other cost ten times the work."""
-    engine = engine_for(work)
-    is_small = engine.numbers_per_run(work) * len(runs) <= SMALL
-    return one_tensor_thread() if engine.spins and work.options.device == "cpu" and is_small else nullcontext()
-
-
-class View:
-    """Computes the quantities of a record from what an engine shows."""
-
-    def __init__(
-        self, work: Work, start: Start, runs: Runs, record: tuple[Quantity, ...], dimension_sizes: dict[str, int]
-    ) -> None:
-        self._start = start
-        self._record = record
-        self._shapes = {quantity.name: (len(runs), *shape_of(quantity, dimension_sizes)) for quantity in record}
-        self.needs = frozenset(need for quantity in record for need in quantity.needs)
-        self._fresh = None
-        if self.needs & {"fresh_loss", "fresh_accuracy"}:
-            from scansnap.dynamics.fresh_data import FreshData
-
-            self._fresh = FreshData(work, start, runs)
-
-    def measure(self, parts: Parts) -> dict[str, NDArray[np.float64]]:
-        """The measures on fresh sequences, if requested."""
-        return {} if self._fresh is None else self._fresh.measure(parts)
-
-    def values(self, parts: Parts, measures: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.generic]]:
-        """Every quantity (R, ...)."""
-        snapshot = Snapshot(self._start.layout, parts, measures, self._start.prior)
-        return {quantity.name: quantity.values(snapshot, self._shapes[quantity.name]) for quantity in self._record}
 
 
 class _Training:
@@ -149,17 +102,17 @@ class _Training:
 
     def __init__(
         self,
-        engine: Engine,
+        training: Training,
+        task: TrainTask,
         recorder: Recorder,
         records: Records,
-        view: View,
         steps: NDArray[np.int64],
         show: Callable[[float], None],
     ) -> None:
-        self._engine = engine
+        self._training, self._engine = training, training.engine
+        self._quantities, self._sizes, self._needs = task.recorded, task.sizes, needed_by(task.recorded)
         self._recorder = recorder
         self._records = records
-        self._view = view
         self._steps = steps
         self._show = show
         self._piece = FIRST_PIECE
@@ -209,11 +162,12 @@ class _Training:
 
     def _observe(self) -> None:
         """Hold what the engine shows: its state moves on before the loss of this record is known."""
-        self._parts = self._engine.show(self._view.needs)
-        self._measures = self._view.measure(self._parts)
+        self._parts = self._engine.show(self._needs)
+        self._measures = self._training.measure(self._parts)
 
     def _keep(self, record: int, loss: NDArray[np.float64], accuracy: NDArray[np.float64]) -> None:
         """Record the last observation with its loss, and NaN for runs that have diverged by then."""
-        values = self._view.values(self._parts, {**self._measures, "loss": loss, "accuracy": accuracy})
+        snapshot = self._training.snapshot(self._parts, {**self._measures, "loss": loss, "accuracy": accuracy})
+        values = {q.name: q.values(snapshot, (len(loss), *q.shape(self._sizes))) for q in self._quantities}
         diverged = self._engine.diverged()
         self._records.put(record, values, lost=(diverged >= 0) & (diverged <= self._steps[record]))

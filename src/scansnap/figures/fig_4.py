@@ -27,7 +27,7 @@ from scansnap.figures.recipe import (
 from scansnap.figures.statistics import band, enough_seeds, majority, rise
 from scansnap.figures.style import draw_band, honest_axis, label, legend
 
-LR_Y = np.concatenate([PUBLISHED[name].options.runs.lr_y for name in ("syn-small", "syn-small-fast-decoder")])
+LR_Y = np.concatenate([PUBLISHED[name].options.runs.rates["lr_y"] for name in ("syn-small", "syn-small-fast-decoder")])
 
 LEARNED = 0.1
 """A run has converged when its loss is below this many nats."""

@@ -19,8 +19,8 @@ from scansnap.figures.phase_diagram import LABELS, draw_map, map_of
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options
 from scansnap.figures.statistics import exact
 from scansnap.figures.style import label, legend, line
-from scansnap.results.quantities import quantity
 from scansnap.results.snapshot import Snapshot
+from scansnap.systems.quantity import quantity
 from scansnap.theory import snap_start
 
 if TYPE_CHECKING:

@@ -21,16 +21,16 @@ from scansnap.data.classes_file import classes_to_mapping
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource
 from scansnap.results.provenance import FORMAT, provenance
-from scansnap.results.quantities import Quantity
 from scansnap.results.recorder import block_of
 from scansnap.results.store import Variable
 from scansnap.runtime.errors import InputError
+from scansnap.systems.quantity import Quantity
 from scansnap.systems.yz.compact import CompactLayout
 
 UNITS = {"units": "steps", "long_name": "updates with one sampled class, or their expectation"}
 
 
-def sizes(layout: CompactLayout, layers: int = 1) -> dict[str, int]:
+def classes_sizes(layout: CompactLayout, layers: int = 1) -> dict[str, int]:
     """The size of every labeled dimension."""
     return {
         "layer": layers,
@@ -43,12 +43,7 @@ def sizes(layout: CompactLayout, layers: int = 1) -> dict[str, int]:
     }
 
 
-def shape_of(quantity: Quantity, dimension_sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of a quantity in one run at one record."""
-    return tuple(len(quantity.coords[d]) if d in quantity.coords else dimension_sizes[d] for d in quantity.dims)
-
-
-def coordinates(layout: CompactLayout, record: Sequence[Quantity], *, layers: int = 1) -> dict[str, Any]:
+def classes_coordinates(layout: CompactLayout, record: Sequence[Quantity], *, layers: int = 1) -> dict[str, Any]:
     """The coordinates of every dimension that the quantities have, and those of the classes."""
     classes = layout.classes
 
@@ -118,10 +113,10 @@ def attributes(kind: str, title: str, options: Mapping[str, Any], **more: str | 
     }
 
 
-def source_attributes(kind: str, title: str, options: Mapping[str, Any], source: DataSource) -> dict[str, Any]:
-    """The attributes of a result of one data source."""
+def classes_attributes(source: DataSource) -> dict[str, str]:
+    """The attributes of a result that say what (Y, Z) learned from."""
     text = _classes_text(source.classes, source.classes.token_names)
-    return attributes(kind, title, options, classes=text, classes_fingerprint=source.fingerprint)
+    return {"classes": text, "classes_fingerprint": source.fingerprint}
 
 
 @lru_cache(maxsize=4)
@@ -159,7 +154,7 @@ def run_variables(
     """Every quantity as an array (run, axis, ...), stored in blocks of records."""
     variables = {}
     for quantity in record:
-        shape = (runs, records, *shape_of(quantity, dimension_sizes))
+        shape = (runs, records, *quantity.shape(dimension_sizes))
         kind = np.dtype("float64" if quantity.full_precision else dtype)
         variables[quantity.name] = Variable(("run", axis, *quantity.dims), shape, kind, shape, quantity.attributes)
     block = block_of(variables, records)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +22,6 @@ from scansnap.systems.yz.compact import CompactLayout
 
 FloatArray = NDArray[np.floating]
 Array = TypeVar("Array", bound=FloatArray)
-
-Need = Literal[
-    "loss",
-    "accuracy",
-    "fresh_loss",
-    "fresh_accuracy",
-    "attention",
-    "attention_logits",
-    "decoder",
-    "query_decoder",
-    "position_bias",
-]
-"""What a quantity may be computed from: attributes of `Snapshot`."""
 
 
 @dataclass(frozen=True)

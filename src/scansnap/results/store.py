@@ -342,7 +342,7 @@ def _is_finished(folder: CheckedFolder, attrs: Mapping[str, Any], defaults: Mapp
     old, new = {**defaults, **_identity(stored)}, _identity(attrs)
     old_code, new_code = old.pop("code", {}), new.pop("code", {})
     for name in new:
-        if old.get(name) != new[name] and name in ("classes_fingerprint", "classes"):
+        if old.get(name) != new[name] and name in ("classes_fingerprint", "classes", "system_fingerprint", "system"):
             raise StoreError(
                 f"{path} holds a run on other data: give the same classes, and your own source with the same code, to "
                 "continue it, or another name."
@@ -362,7 +362,7 @@ def _is_finished(folder: CheckedFolder, attrs: Mapping[str, Any], defaults: Mapp
 
 def _identity(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """What makes two runs the same run: their configuration, the code that made them, and the user's code in them."""
-    same = ("kind", "classes_fingerprint", "version_scansnap", "commit")
+    same = ("kind", "classes_fingerprint", "system_fingerprint", "version_scansnap", "commit")
     return {**{name: attrs.get(name) for name in same}, **json.loads(attrs["options"])}
 
 

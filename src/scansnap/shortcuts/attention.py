@@ -34,13 +34,13 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.source import DataSource, Draw
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.train import train
-from scansnap.results.quantities import Quantity
 from scansnap.results.snapshot import Snapshot
 from scansnap.runtime.progress import progress_bar
 from scansnap.shortcuts.counting import FloatArray, IntArray, LabelCounts, SampledText
 from scansnap.shortcuts.judging import Judged
 from scansnap.shortcuts.options import AttentionOptions, ShortcutOptions
 from scansnap.shortcuts.result import Curves, Outcome
+from scansnap.systems.quantity import Quantity
 
 PICKED = 2.0
 QUERY = "label?"

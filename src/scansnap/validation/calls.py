@@ -92,6 +92,9 @@ class TakesOptions(Protocol, Generic[Data, OptionsType, P]):
     ) -> xr.Dataset: ...
 
     @overload
+    def __call__(self, data: Options, options: Options | None = None, /, **kwargs: Any) -> xr.Dataset: ...
+
+    @overload
     def __call__(self, data: Data, /, *args: P.args, **options: P.kwargs) -> xr.Dataset: ...
 
 
@@ -101,6 +104,7 @@ def options_or_kwargs(
     *,
     named: type[Options] | None = None,
     read: Callable[[Mapping[str, Any]], OptionsType] | None = None,
+    choose: Callable[[object], type[Options]] | None = None,
 ) -> Callable[
     [Callable[[Data, OptionsType, str | Path | None, bool | None], xr.Dataset]], TakesOptions[Data, OptionsType, P]
 ]:
@@ -108,9 +112,8 @@ def options_or_kwargs(
 
     `call` is a class with the fields of `options_class` and of `Call`, for type checkers.  Where an option decides
     between subclasses of `options_class`, `named` has the options of all of them, and `read` makes one of them from
-    names and values.
+    names and values.  Where the data decide, `choose` gives the class for them.
     """
-    make_options: Callable[[Mapping[str, Any]], OptionsType] = read or functools.partial(from_names, options_class)
 
     def decorate(
         function: Callable[[Data, OptionsType, str | Path | None, bool | None], xr.Dataset],
@@ -120,14 +123,15 @@ def options_or_kwargs(
         @functools.wraps(checked)
         def run(data: Any, options: Any = None, /, **kwargs: Any) -> xr.Dataset:
             own = {field.name: kwargs.pop(field.name, field.default) for field in fields(Call)}
-            if options is None and (kwargs or not required_of(options_class)):
-                options = make_options(kwargs)
-            elif not isinstance(options, options_class):
+            wanted = options_class if choose is None else choose(data)
+            if options is None and (kwargs or not required_of(wanted)):
+                options = read(kwargs) if read is not None else from_names(wanted, kwargs)
+            elif not isinstance(options, wanted):
                 what = "missing" if options is None else type(options).__name__
-                raise InputError(f"options is {what}: give {options_class.__name__}, or every option by its name.")
+                raise InputError(f"options is {what}: give {wanted.__name__}, or every option by its name.")
             elif kwargs:
                 raise InputError(
-                    f"{', '.join(kwargs)} is given beside {options_class.__name__}: change the options with "
+                    f"{', '.join(kwargs)} is given beside {wanted.__name__}: change the options with "
                     "dataclasses.replace."
                 )
             return checked(data, options, own["store"], own["progress"])

@@ -138,7 +138,7 @@ def options_of(cls: type[Options]) -> dict[str, Option]:
 def _stated(cls: type[Options], field: Field[Any]) -> Field[Any]:
     """The field with the metadata of this option, where a subclass gave it another default only."""
     versions = (vars(base).get("__dataclass_fields__", {}).get(field.name) for base in cls.__mro__)
-    return next(version for version in versions if version is not None and version.metadata)
+    return next((version for version in versions if version is not None and version.metadata), field)
 
 
 def values_of(options: Options) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def from_names(cls: type[Part], values: Mapping[str, Any]) -> Part:
 
 
 def _option(field: Field[Any], hint: Any) -> Option:
-    stated = field.metadata
+    stated = field.metadata or option(field.name.replace("_", " ").capitalize() + ".")
     argument_type = stated["type"] or argument_type_of(hint, stated["limits"])
     if argument_type is None or isinstance(argument_type, InstanceType):
         raise TypeError(

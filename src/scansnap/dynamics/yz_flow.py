@@ -22,10 +22,10 @@ sum from the tokens in proportion to f_l^2: the logits of tokens without attenti
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Protocol
 
@@ -33,52 +33,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.engine import SINGULAR, Task, matrix_entries
 from scansnap.dynamics.integrator import integrate
 from scansnap.dynamics.kernel_engine import KernelGradient, has_kernel
-from scansnap.dynamics.options import FlowOptions, Runs
+from scansnap.dynamics.options import Runs
 from scansnap.dynamics.start import Start
+from scansnap.dynamics.yz_tasks import SINGULAR, YZFlow
+from scansnap.results.snapshot import Parts, Snapshot
 from scansnap.runtime.errors import InputError
-from scansnap.runtime.machine import check_memory, needs_torch, one_thread
+from scansnap.runtime.machine import needs_torch
 
 FloatArray = NDArray[np.float64]
 
 DIFFERENCE = 1e-6
-"""The change of a logit by which slopes are measured.  They steer the iteration; its result does not depend on them."""
+"""The change of a logit by which slopes are measured.  They steer the iteration and do not affect its result."""
 
-SMALL_STATE = 200_000
-"""A run with at most this many entries of (y, z) is integrated by tensor operations on one thread."""
-
-
-@dataclass(frozen=True)
-class FlowWork(Task[FlowOptions]):
-    """What an engine integrates."""
-
-    @property
-    def numbers_per_run(self) -> float:
-        """How many numbers a run holds in memory: its state at every time, and what the integrator needs."""
-        return matrix_entries(self.start_layout) * (2.0 * len(self.options.times) + 40)
-
-    def check_size(self) -> None:
-        count = len(self.options.times)
-        check_memory(f"a run at {count:,} times needs", 8 * self.numbers_per_run, "ask for fewer times")
-
-    def log_times(self, runs: Runs, run: int) -> tuple[FloatArray, float]:
-        """The times u = ln(1 + t/s) of a run, and s = 1 / max(eta_Y, eta_Z)."""
-        scale = 1.0 / (max(float(runs.lr_y[run]), float(runs.lr_z[run])) or 1.0)
-        return np.log1p(np.array(self.options.times) / scale), scale
-
-
-@dataclass(frozen=True)
-class Solution:
-    """R runs at n times; NaN where the integration did not reach."""
-
-    decoder: FloatArray  # (R, n, H D, C) compact y
-    attention_logits: FloatArray  # (R, n, Q H, S) z
-    position_bias: FloatArray | None  # (R, n, G), where tokens depend on their position
-    loss: FloatArray  # (R, n)
-    accuracy: FloatArray  # (R, n)
-    reached: FloatArray  # (R,) the time that was reached
+MOST_EVALUATIONS = 300_000
+"""A run fails after this many evaluations of the gradient: about a hundred times what most runs need."""
 
 
 @dataclass(frozen=True)
@@ -133,67 +103,69 @@ class StateGradient(Protocol):
         """Loss and accuracy (n,)."""
 
 
-def state_gradient(work: FlowWork, layout: StateLayout, run: int) -> StateGradient:
-    """Compiled code for layers of built-in parts, tensors for everything else."""
-    modified = work.options.decoder_gradient == "modified"
-    if has_kernel(work.layer):
-        population = Batches(work.source, None, 0)
-        return KernelGradient(
-            layout.start[slice(run, run + 1)],
-            population,
-            entries=layout.entries,
-            modified=modified,
-            learned=layout.learned,
-        )
-    with needs_torch("flow with parts of your own"):
-        from scansnap.dynamics.gradients import PopulationGradient
+class YZFlowRuns:
+    """Runs of (Y, Z) to integrate: y is the slow part, the logits that can move are the fast one."""
 
-    return PopulationGradient(layout, run, modified=modified)
+    def __init__(self, task: YZFlow, start: Start, runs: Runs) -> None:
+        self._task, self._start, self._runs = task, start, runs
+        self.layout = StateLayout.of(start, learned=task.options.learn_position_bias)
+        self._singular: set[int] = set()
 
+    @property
+    def size(self) -> int:
+        return len(self.layout.first_state(0))
 
-def solve(work: FlowWork, start: Start, runs: Runs, most_evaluations: int, show: Callable[[float], None]) -> Solution:
-    """The runs at the times of the options; `show` is called with the number of runs done."""
-    options = work.options
-    layout = StateLayout.of(start, learned=options.learn_position_bias)
-    shape = (len(runs), len(options.times))
-    states = np.full((*shape, len(layout.first_state(0))), np.nan)
-    loss, accuracy = np.full((2, *shape), np.nan)
-    reached, singular = np.zeros(len(runs)), 0
-    for r in range(len(runs)):
-        times, scale = work.log_times(runs, r)
-        first = layout.first_state(r)
-        gradient = state_gradient(work, layout, r)
-        equation = Equation(gradient, layout, runs, r, scale)
+    def integrate(self, run: int, times: FloatArray, rtol: float, atol: float, states: FloatArray) -> float:
+        rates = self._runs.rates["lr_y"][run], self._runs.rates["lr_z"][run]
+        scale, blocks = 1.0 / (max(rates) or 1.0), self.layout.blocks
+        first, gradient = self.layout.first_state(run), self.gradient(run)
         if not gradient(first[None])[1][0]:
-            singular += 1
-            continue
-        with one_thread() if len(first) <= SMALL_STATE else contextlib.nullcontext():
-            u, _ = integrate(
-                equation, layout.blocks, first, times, options.rtol, options.atol, most_evaluations, states[r]
+            self._singular.add(run)
+            return 0.0
+        by_entry = np.repeat(rates, [len(first) - blocks[-1], blocks[-1]])
+        equation = Equation(gradient, blocks, scale * by_entry)
+        u, _ = integrate(equation, blocks, first, np.log1p(times / scale), rtol, atol, MOST_EVALUATIONS, states)
+        return scale * math.expm1(u)
+
+    def measures(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        loss, accuracy = self.gradient(run).measures(states)
+        return loss, np.where(np.isnan(loss), np.nan, accuracy)
+
+    @cache  # noqa: B019  (the runs are few, and go with this object)
+    def gradient(self, run: int) -> StateGradient:
+        """Compiled code for layers of built-in parts, tensors for everything else."""
+        modified = self._task.options.decoder_gradient == "modified"
+        if has_kernel(self._task.layer):
+            return KernelGradient(
+                self._start[slice(run, run + 1)],
+                Batches(self._task.source, None, 0),
+                entries=self.layout.entries,
+                modified=modified,
+                learned=self.layout.learned,
             )
-            loss[r], accuracy[r] = gradient.measures(states[r])
-        reached[r] = scale * math.expm1(u)
-        show(r + 1)
-    if singular == len(runs):
-        raise InputError(SINGULAR)
-    decoder, logits, bias = zip(*(layout.split(r, run) for r, run in enumerate(states)), strict=True)
-    return Solution(
-        decoder=np.stack(decoder),
-        attention_logits=np.stack(logits),
-        position_bias=None if start.position_bias is None else np.stack(bias),
-        loss=loss,
-        accuracy=np.where(np.isnan(loss), np.nan, accuracy),
-        reached=reached,
-    )
+        with needs_torch("flow with parts of your own"):
+            from scansnap.dynamics.gradients import PopulationGradient
+
+        return PopulationGradient(self.layout, run, modified=modified)
+
+    def snapshot(self, states: FloatArray, measures: Mapping[str, FloatArray]) -> Snapshot:
+        if len(self._singular) == len(self._runs):
+            raise InputError(SINGULAR)
+        by_run = (self.layout.split(run, own) for run, own in enumerate(states))
+        decoder, logits, bias = (np.concatenate(part) for part in zip(*by_run, strict=True))
+        parts = Parts(
+            attention_logits=logits,
+            decoder=decoder,
+            position_bias=None if self._start.position_bias is None else bias,
+        )
+        return Snapshot(self._start.layout, parts, measures, self._start.prior)
 
 
 class Equation:
-    """The flow of a run in log time."""
+    """The flow of a run in log time: dU/du = (t + s) D grad J, for the integrator."""
 
-    def __init__(self, gradient: StateGradient, layout: StateLayout, runs: Runs, run: int, scale: float) -> None:
-        self._gradient, self._blocks = gradient, layout.blocks
-        size = len(layout.first_state(run))
-        self._rates = scale * np.where(np.arange(size) < size - layout.blocks[-1], runs.lr_y[run], runs.lr_z[run])
+    def __init__(self, gradient: StateGradient, blocks: NDArray[np.int64], rates: FloatArray) -> None:
+        self._gradient, self._blocks, self._rates = gradient, blocks, rates
 
     def velocity(self, u: float, state: FloatArray, out: FloatArray) -> None:
         """Fill `out` with (t + s) times the gradient, each part at its rate."""

@@ -1,0 +1,340 @@
+"""Training and the flow of any `System`, on tensors.
+
+The flow
+--------
+With rates D (diagonal) the flow is dx/dt = D grad J(x).  In w, with x = x_0 + D^(1/2) w, it is the gradient flow
+dw/dt = grad_w J.  LSODA integrates it in log time, by Adams' methods or, where it is stiff, by backward differences
+with the exact Hessian; a system of more than `MOST_IMPLICIT` entries, whose Hessian would be too large, DOP853.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, make_dataclass
+from functools import cached_property
+from typing import Any, Generic, Self, TypeVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.integrate import DOP853, LSODA, OdeSolver
+from torch import Tensor
+
+from scansnap.dynamics.options import DeviceOptions, FlowingOptions, Rates, Runs, TrainingOptions, rate_option
+from scansnap.dynamics.task import FlowRuns, FlowTask, Task, Training, TrainTask
+from scansnap.dynamics.tensor_engine import Measured, TensorEngine, TensorModel
+from scansnap.dynamics.update_rules import memory_of
+from scansnap.runtime.machine import check_memory, find_device, one_tensor_thread
+from scansnap.systems.quantity import Quantity, RecordType
+from scansnap.systems.system import Arrays, State, System, check_system
+from scansnap.validation.options import Options, option, options_of
+
+FloatArray = NDArray[np.float64]
+
+MOST_IMPLICIT = 1500
+"""The most entries of a state that may be integrated implicitly."""
+
+MOST_EVALUATIONS = 300_000
+"""A run fails after this many evaluations of the gradient."""
+
+AT_ONCE = 128
+"""States whose gradients are computed together."""
+
+SMALL = 5_000_000
+"""Runs that hold at most this many numbers use one thread for their tensor operations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemTrainOptions(DeviceOptions, TrainingOptions):
+    """The options of `train` for any system; those of one system have its rates and its quantities too."""
+
+
+def system_options(system: System, base: type[Options]) -> type[Options]:
+    """The options of one system: those of every system, its learning rates and what it can record."""
+    if (base, system.fingerprint) not in _OPTIONS:
+        _OPTIONS[base, system.fingerprint] = _make_options(system, base)
+    return _OPTIONS[base, system.fingerprint]
+
+
+_OPTIONS: dict[tuple[type[Options], str], type[Options]] = {}
+
+
+def _make_options(system: System, base: type[Options]) -> type[Options]:
+    blocks = {rate: [name for name, block in system.blocks.items() if block.rate == rate] for rate in system.rates}
+    stated: list[tuple[str, Any, Any]] = [
+        (rate, Rates, field(metadata=rate_option(" and ".join(names)))) for rate, names in blocks.items()
+    ]
+    usual = ("loss", *(quantity.name for quantity in system.quantities))
+    meaning = f"Quantities to record, among {', '.join(system.recordable)}, or your own."
+    record = option(meaning, RecordType(system.recordable), axis=False, separator="")
+    stated.append(("record", object, field(default=usual, metadata=record)))
+    return make_dataclass(f"{type(system).__name__}Options", stated, bases=(base,), frozen=True, kw_only=True)
+
+
+Checked = TypeVar("Checked", SystemTrainOptions, FlowingOptions)
+
+
+@dataclass(frozen=True)
+class SystemTask(Task, Generic[Checked]):
+    """A system and its options."""
+
+    system: System
+    options: Checked
+
+    @classmethod
+    def checked(cls, system: System, options: Checked) -> Self:
+        """The task, or an `InputError` that says why it cannot be done."""
+        check_system(system)
+        if isinstance(options, TrainingOptions):
+            options.check_own_rule()
+        task = cls(system, options)
+        count = len(options.runs) if isinstance(options, TrainingOptions) else 1
+        check_memory(
+            f"{count:,} {'runs' if count > 1 else 'run'} of {system.label} need",
+            task.bytes_per_run * count,
+            "ask for fewer",
+        )
+        return task
+
+    @property
+    def fingerprint(self) -> str:
+        return self.system.fingerprint
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"system": self.system.label, **self.system.to_dict()}
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        return {"system": self.system.label, "system_fingerprint": self.fingerprint}
+
+    @property
+    def recorded(self) -> tuple[Quantity, ...]:
+        stated = options_of(type(self.options))["record"].type
+        return cast(RecordType, stated).members(self.options.record)  # type: ignore[attr-defined]
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        return {dim: len(labels) for dim, labels in self.system.coords.items()}
+
+    def coordinates(self) -> dict[str, Any]:
+        used = {dim for quantity in self.recorded for dim in quantity.dims}
+        own = {dim: labels for quantity in self.recorded for dim, labels in quantity.coords.items()}
+        labels = {dim: labels for dim, labels in self.system.coords.items() if dim in used}
+        return {dim: np.asarray(list(values)) for dim, values in {**labels, **own}.items()}
+
+    @cached_property
+    def entries(self) -> int:
+        """The number of parameters."""
+        return sum(int(np.prod([self.sizes[dim] for dim in block.dims])) for block in self.system.blocks.values())
+
+
+@dataclass(frozen=True)
+class SystemTraining(SystemTask[SystemTrainOptions], TrainTask):
+    """A system to train."""
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        return f"training dynamics of {self.system.label}"
+
+    @property
+    def dtype(self) -> str:
+        return self.options.dtype
+
+    @property
+    def bytes_per_run(self) -> float:
+        return np.dtype(self.dtype).itemsize * self.entries * (4 + len(memory_of(self.options.rule)))
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        return self.bytes_per_run * len(self.options.runs)
+
+    def threads(self) -> AbstractContextManager[None]:
+        is_small = self.entries * len(self.options.runs) <= SMALL and self.options.device == "cpu"
+        return one_tensor_thread() if is_small else nullcontext()
+
+    def begin(self, runs: Runs) -> Training:
+        return SystemRuns(self, runs)
+
+
+class SystemRuns:
+    """Runs of a system in training, and the quantities of their records."""
+
+    def __init__(self, task: SystemTraining, runs: Runs) -> None:
+        model = SystemModel(task, runs)
+        self.engine = TensorEngine(model, task.options.rule, len(runs))
+        self._system, self._data = task.system, task.system.data(runs.seed, None)
+
+    def measure(self, parts: Arrays) -> dict[str, FloatArray]:
+        return {}
+
+    def snapshot(self, parts: Arrays, measures: Mapping[str, FloatArray]) -> State:
+        return State(self._system, parts, self._data, measures["loss"])
+
+
+class SystemModel(TensorModel):
+    """The blocks of a system on a device."""
+
+    def __init__(self, task: SystemTraining, runs: Runs) -> None:
+        options, self._system, self._seeds = task.options, task.system, runs.seed
+        self._dtype, self._device = getattr(torch, options.dtype), find_device(options.device)
+        self.parameters = self._tensors(self._system.start(runs.seed))
+        self.rates = {
+            name: _tensor(runs.rates[block.rate], self._dtype, self._device).reshape(-1, *[1] * len(block.dims))
+            for name, block in self._system.blocks.items()
+        }
+        self.shares = {}
+        self._step = 0 if self._system.samples else None
+        self._data = self._tensors(self._system.data(runs.seed, self._step))
+
+    def _tensors(self, arrays: Arrays) -> dict[str, Tensor]:
+        return {name: _tensor(values, self._dtype, self._device) for name, values in arrays.items()}
+
+    def gradient(self, step: int) -> tuple[dict[str, Tensor], Measured]:
+        if self._system.samples and step != self._step:
+            self._data, self._step = self._tensors(self._system.data(self._seeds, step)), step
+        gradient, loss = self._system.gradient(self.parameters, self._data)
+        return dict(gradient), (loss, torch.full_like(loss, torch.nan))
+
+    def measure(self, step: int) -> Measured:
+        return self.gradient(step)[1]
+
+    def show(self, needs: Collection[str]) -> Arrays:
+        return {name: tensor.cpu().numpy().copy() for name, tensor in self.parameters.items()}
+
+
+def _tensor(values: NDArray[Any], dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+    """Numbers in the run's precision; indices and flags stay what they are."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        return torch.as_tensor(array, dtype=dtype, device=device).clone()
+    return torch.as_tensor(array.astype(np.int64) if array.dtype.kind in "iu" else array, device=device)
+
+
+@dataclass(frozen=True)
+class SystemFlow(SystemTask[FlowingOptions], FlowTask):
+    """A system to integrate."""
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        return f"gradient flow of {self.system.label}"
+
+    @property
+    def dtype(self) -> str:
+        return "float64"
+
+    @property
+    def bytes_per_run(self) -> float:
+        hessian = self.entries**2 if self.entries <= MOST_IMPLICIT else 0
+        return 8.0 * (self.entries * (2 * len(self.options.times) + 40) + 6 * hessian)
+
+    def begin(self, runs: Runs) -> FlowRuns:
+        return SystemFlowRuns(self, runs)
+
+
+class SystemFlowRuns:
+    """Runs of a system to integrate, as vectors w with x = x_0 + D^(1/2) w."""
+
+    def __init__(self, task: SystemFlow, runs: Runs) -> None:
+        self._system, self._size = task.system, task.entries
+        self._start = {name: np.asarray(v, np.float64) for name, v in task.system.start(runs.seed).items()}
+        self._data = task.system.data(runs.seed, None)
+        blocks = task.system.blocks
+        self._roots = np.concatenate(
+            [
+                np.sqrt(np.repeat(runs.rates[blocks[name].rate][:, None], values[0].size, axis=1))
+                for name, values in self._start.items()
+            ],
+            axis=1,
+        )
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def integrate(self, run: int, times: FloatArray, rtol: float, atol: float, states: FloatArray) -> float:
+        scale = 1.0 / (float(self._roots[run].max()) ** 2 or 1.0)
+        u, record = np.log1p(times / scale), int(np.searchsorted(times, 0.0, side="right"))
+        states[:record] = 0.0
+
+        def slope(u: float, state: FloatArray) -> FloatArray:
+            return scale * math.exp(u) * self.slopes(run, state[None])[0][0]
+
+        def hessian(u: float, state: FloatArray) -> FloatArray:
+            return scale * math.exp(u) * self.hessian(run, state)
+
+        start, errors = np.zeros(self._size), {"rtol": rtol, "atol": atol}
+        if self._size <= MOST_IMPLICIT:
+            solver: OdeSolver = LSODA(slope, 0.0, start, u[-1], jac=hessian, **errors)
+        else:
+            solver = DOP853(slope, 0.0, start, u[-1], **errors)
+        while record < len(times) and solver.status == "running" and solver.nfev < MOST_EVALUATIONS:
+            with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings(action="ignore"):
+                solver.step()  # LSODA warns where it cannot go on
+            if solver.status == "failed" or not np.isfinite(solver.y).all():
+                break
+            reached = len(times) if solver.status == "finished" else int(np.searchsorted(u, solver.t, side="right"))
+            if reached > record:
+                states[record:reached] = solver.dense_output()(u[record:reached]).T
+                record = reached
+        return float(times[-1]) if record == len(times) else scale * math.expm1(solver.t)
+
+    def split(self, run: int, states: FloatArray) -> dict[str, FloatArray]:
+        """The blocks (n, ...) of states w (n, N)."""
+        moved, first, blocks = states * self._roots[run], 0, {}
+        for name, values in self._start.items():
+            size = values[run].size
+            blocks[name] = values[run] + moved[:, first : first + size].reshape(len(states), *values.shape[1:])
+            first += size
+        return blocks
+
+    def slopes(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """grad_w J (n, N), and the loss (n,)."""
+        slopes, losses = np.empty_like(states), np.empty(len(states))
+        data = {name: _tensor(values[run : run + 1], torch.float64) for name, values in self._data.items()}
+        for first in range(0, len(states), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            blocks = {name: torch.from_numpy(values) for name, values in self.split(run, states[part]).items()}
+            count = len(states[part])
+            own = {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in data.items()}
+            gradient, loss = self._system.gradient(blocks, own)
+            by_block = [gradient[name].reshape(count, -1) for name in self._start]
+            slopes[part] = torch.cat(by_block, 1).numpy() * self._roots[run]
+            losses[part] = loss.numpy()
+        return slopes, losses
+
+    def hessian(self, run: int, state: FloatArray) -> FloatArray:
+        """The derivative (N, N) of grad_w J, by autograd of the closed form.
+
+        Differences would lose its small entries beside large ones: late in training some directions have settled, and
+        others move by 1/t.
+        """
+        roots = torch.from_numpy(self._roots[run])
+        data = {name: _tensor(values[run : run + 1], torch.float64) for name, values in self._data.items()}
+        starts = {name: torch.from_numpy(values[run : run + 1]) for name, values in self._start.items()}
+
+        def slopes(w: Tensor) -> Tensor:
+            parts = (roots * w).split([start.numel() for start in starts.values()])
+            blocks = {
+                name: start + part.reshape(start.shape)
+                for (name, start), part in zip(starts.items(), parts, strict=True)
+            }
+            gradient, _ = self._system.gradient(blocks, data)
+            return roots * torch.cat([gradient[name].reshape(-1) for name in starts])
+
+        return torch.func.jacrev(slopes)(torch.from_numpy(state)).detach().numpy()
+
+    def measures(self, run: int, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The loss (n,); there is no accuracy."""
+        loss = self.slopes(run, states)[1]
+        return loss, np.full_like(loss, np.nan)
+
+    def snapshot(self, states: FloatArray, measures: Mapping[str, FloatArray]) -> State:
+        times = states.shape[1]
+        by_run = [self.split(run, own) for run, own in enumerate(states)]
+        parameters = {name: np.concatenate([blocks[name] for blocks in by_run]) for name in self._start}
+        data = {name: np.repeat(values, times, axis=0) for name, values in self._data.items()}
+        return State(self._system, parameters, data, measures["loss"])
