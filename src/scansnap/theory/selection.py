@@ -20,11 +20,18 @@ d_il's >= 1 that are active: these are the optimality conditions of min |s| subj
 
     d_il' theta = ln(eta w_i Delta_il t/(n lambda_il))      for each support vector (lambda_il > 0).                 (3)
 
-The first neglected terms are t^(1-m) times smaller, with m > 1 the least margin of the other constraints.  Since
-theta = s ln t + rho, the angle to s closes like 1/ln t, and 1 - cosine like 1/ln^2 t.
+Speed.  The angle to s closes like 1/ln t, because rho stays, and 1 - cosine like 1/ln^2 t.  (3) itself comes to hold
+faster.  Constraints with the least margin m > 1 above the active ones add terms of relative size t^(1-m).  An error e
+of rho obeys de/d ln t = -H e with H = sum_il lambda_il d_il d_il', so it falls like t^-mu with the least eigenvalue mu
+of H on the span of the support vectors (H s = s, so mu <= 1).  Together: t^-min(m-1, mu) (`MaxMargin.speed`).
 
-One-hot keys (one input, L tokens): d_l = e_1 - e_l, s_1 = (L-1)/L, s_l = -1/L, and every lambda_l is 1/L.  Hence
-z_1 - z_l = ln(eta w L (gamma_1 - gamma_l) t).
+One-hot keys (one input, L tokens): d_l = e_1 - e_l, s_1 = (L-1)/L, s_l = -1/L, every lambda_l is 1/L, and mu = 1/L.  So
+z_1 - z_l = ln(eta w L (gamma_1 - gamma_l) t).  From uniform attention there is more.  Let U_l = exp(z_1 - z_l) - 1.  By
+(1), with gamma_l - f = (gamma_1 - f) - Delta_l,
+
+    dU_l/dt = eta sigma(-f) a_1 (Delta_l + (gamma_1 - f) U_l),                U_l(0) = 0,
+
+which is the same equation for every U_l/Delta_l.  So exp(z_1 - z_l) = 1 + (gamma_1 - gamma_l) X(t) at all times.
 
 A path that is known exactly
 ----------------------------
@@ -84,6 +91,12 @@ class MaxMargin(NamedTuple):
     def next_margin(self) -> float:
         """The least margin above 1, on which the speed of convergence depends; infinity if all are 1."""
         return float(self.margins[self.margins > 1 + SUPPORT].min(initial=np.inf))
+
+    def speed(self, differences: ArrayLike) -> float:
+        """The power of 1/t with which the law of the gaps comes to hold: min(m - 1, mu)."""
+        rows = matrix("differences", differences)[self.support] * np.sqrt(self.multipliers[self.support])[:, None]
+        modes = np.linalg.eigvalsh(rows @ rows.T)
+        return min(self.next_margin - 1, float(modes[modes > SUPPORT].min()))
 
 
 @formula
@@ -223,20 +236,20 @@ def _edges(counts: ArrayLike, target: ArrayLike) -> NDArray[np.bool_]:
 
 @formula
 def component_basis(components: ArrayLike) -> FloatArray:
-    """An orthonormal basis (M x M) with a column for the mean of every component, and contrasts within components.
+    """An orthonormal basis (M x M): columns with contrasts within components, then one for the mean of each component.
 
     Tokens of one component have the same entries, to the last bit, in all columns of means.
     """
     labels = np.asarray(components, np.int64)
-    columns = []
+    contrasts, means = [], []
     for component in np.unique(labels):
         members = np.flatnonzero(labels == component)
-        for j in range(len(members)):
+        means.append((labels == component) / np.sqrt(len(members)))
+        for j in range(1, len(members)):
             column = np.zeros(len(labels))
             column[members[:j]], column[members[j]] = 1.0, -j
-            column[members] += j == 0  # the first one is the mean
-            columns.append(column / np.sqrt(column @ column))
-    return np.stack(columns, -1)
+            contrasts.append(column / np.sqrt(j * (j + 1)))
+    return np.stack([*contrasts, *means], -1)
 
 
 @formula
@@ -267,8 +280,7 @@ def component_logits(counts: ArrayLike, target: ArrayLike, weight: ArrayLike) ->
     labels, chosen = priority_components(counts, target), np.asarray(target, np.int64)
     rows = matrix("counts", counts) * (labels == labels[chosen][:, None])
     share = vector("weight", weight, above=0)
-    basis = component_basis(labels)
-    inner = basis[:, np.abs(basis.sum(0)) < 0.5]  # the contrasts
+    inner = component_basis(labels)[:, : -(labels.max() + 1)]  # the contrasts
     u = np.zeros(inner.shape[1])
     for _ in range(200):
         odds = rows * np.exp(inner @ u)
