@@ -165,7 +165,7 @@ export class App {
       {},
       h("div", { class: "sticky" }, this.bar.element),
       this.phase.element,
-      h("div", { class: "notes" }, this.figures.caption, this.changes),
+      h("div", { class: "notes" }, kindsKey(), this.figures.caption, this.changes),
       this.panels.element,
       h("div", { class: "left" }, this.tour.element, this.side()),
       this.curves.element,
@@ -342,6 +342,13 @@ export class App {
 
 function card(title: string, ...content: HTMLElement[]): HTMLElement {
   return h("section", { class: "card", "aria-label": title }, h("h2", {}, title), ...content);
+}
+
+/** What the two colors mean, for frames, which have no lead. */
+function kindsKey(): HTMLElement {
+  const distinct = h("span", { class: "key distinct" }, "● distinct");
+  const common = h("span", { class: "key common" }, "◇ common");
+  return h("p", { class: "soft kinds" }, distinct, ": points to one answer. ", common, ": appears with several answers.");
 }
 
 function foot(): HTMLElement {
