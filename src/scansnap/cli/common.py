@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from scansnap.cli.console import echo
 from scansnap.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,6 +61,14 @@ def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Pa
     from scansnap.figures.catalog import save_picture
 
     return save_picture(figure, target, "" if result is None else f"; the result is at {result}")
+
+
+def echo_result(path: Path, seconds: float | None = None, picture: Path | None = None) -> None:
+    """Print where a picture and a result are, and how to open the result."""
+    if picture is not None:
+        echo(f"picture: {picture}")
+    took = "" if seconds is None else f"{seconds:.1f} s; "
+    echo(f"result: {path}   ({took}open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 
 def path_beside(store: Path, ending: str) -> Path:

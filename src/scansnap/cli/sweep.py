@@ -157,9 +157,7 @@ def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, sec
         echo(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
     if before:
         echo(f"{before:,} of {runs:,} runs were already there")
-    if picture is not None:
-        echo(f"picture: {picture}")
-    echo(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+    common.echo_result(path, seconds, picture)
 
 
 def _column(label: bool | float | str | None) -> str:

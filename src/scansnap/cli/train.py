@@ -142,8 +142,12 @@ def flow(
 @with_flags(TrainOptions, leave_out=[name for name in options_of(TrainOptions) if name not in OPTIONS])
 def explore(
     classes: Annotated[
-        str, typer.Argument(help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.")
-    ] = "syn-small",
+        str | None,
+        typer.Argument(
+            help=f"Sequence classes, by name or from a file: {CLASSES_HELP}; by default two topics in words.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Write the page there, and do not open it.", show_default=False)
     ] = None,
@@ -152,15 +156,21 @@ def explore(
 ) -> None:
     """Open a page on which attention trains while you watch, change rates and data, and compare with theory.
 
-    The page is one file, which needs no server and no network. Flags say where its controls begin; it shows one
-    run, of one rate each and one seed.
+    The page is one file, which needs no server and no network. Flags set where its controls begin; a published setting
+    begins with its own rates and momentum. The page shows one run.
     """
     import tempfile
     import webbrowser
 
     from scansnap.report.html import is_ours, write_page
 
-    page = page_of(address_of(classes, read_flags(flags, TrainOptions)))
+    given = read_flags(flags, TrainOptions)
+    if classes in PUBLISHED:
+        published = values_of(PUBLISHED[classes].options)
+        if given.get("optimizer", "sgd") != "sgd":
+            published.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
+        given = {name: value for name, value in {**published, **given}.items() if name in OPTIONS}
+    page = page_of(address_of(classes, given))
     path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
     if path.exists() and not is_ours(path):
         raise StoreError(f"{path} exists and is no page of scansnap: give another name.")
@@ -228,9 +238,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     failed = [run for run in runs if run["status"] != "ok"]
     if failed:
         echo(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)
-    if drawn:
-        echo(f"picture: {drawn}")
-    echo(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+    common.echo_result(path, seconds, drawn)
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:
