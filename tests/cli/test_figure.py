@@ -16,7 +16,12 @@ from tests.cli.test_cli import run
 def test_a_figure_of_formulas(tmp_path) -> None:
     result = run("figure 8", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "✓ The gap goes to zero. holds:" in result.stdout
+    assert result.stdout.splitlines()[2:6] == [
+        "✓ h* is never below h.",
+        "✓ The gap is at most 2η_Y/M.",
+        "✓ The gap goes to zero.",
+        "✓ Late the gap falls like 1/s, up to logarithms.",
+    ]
     assert result.stdout.splitlines()[-1] == "picture: results/figure_8.png, results/figure_8.pdf"
     assert (tmp_path / "results" / "figure_8.pdf").read_bytes().startswith(b"%PDF")
 
@@ -36,12 +41,13 @@ def test_a_figure_of_runs(tmp_path) -> None:
 
 def test_a_figure_of_one_s_own(tmp_path) -> None:
     file = str(Path(__file__).parents[1] / "figures" / "own_figure.py")
-    result = run("figure --from", file, "own", "--num-seeds", "3", cwd=tmp_path)
+    result = run("figure --details --from", file, "own", "--num-seeds", "3", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[:2] == ["Figure own: Loss of Syn-Small", "  The loss falls."]
-    assert lines[3].startswith("✓ The loss falls. holds: ")
-    assert lines[4].endswith("one-sided paired t test over 3 seeds, level 5%")
+    assert lines[3] == "✓ The loss falls."
+    assert re.fullmatch(r"    holds: [\d.]+ ± [\d.]+, p below 0.001 \(expected: above 0\)", lines[4])
+    assert lines[5].endswith("one-sided paired t test over 3 seeds, level 5%")
     assert (tmp_path / "results" / "figure_own.png").read_bytes().startswith(b"\x89PNG")
 
 

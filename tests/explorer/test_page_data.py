@@ -117,15 +117,15 @@ def test_the_query_map(open_page: Open) -> None:
 
 
 def test_which_word_wins(open_page: Open) -> None:
-    page = open_page("#lr_y=5&lr_z=10&momentum=0.9&steps=60")
+    page = open_page("#classes=words&lr_y=5&lr_z=10&momentum=0.9&steps=60", height=500)
     page.click("summary:has-text('which word wins')")
     page.fill(
         "#sentences", "pets: the dog and the dog\npets: a dog on the mat\nfood: the soup and the soup\nfood: a hot soup"
     )
+    page.fill("#speed", "8")
     page.click("text=Train on these sentences")
     wait_for_text(page, ".about", "Your own: K = 2 classes")
-    page.fill("#speed", "8")
-    page.click("#play")
+    page.wait_for_function("scrollY === 0")  # the pictures are seen
     wait_for_step(page, 60)
     assert page.locator(".leader").all_text_contents()[0].startswith("most: dog")
     assert page.locator(".leader").all_text_contents()[1].startswith("most: soup")
@@ -133,6 +133,28 @@ def test_which_word_wins(open_page: Open) -> None:
     page.click("text=Train on these sentences")
     assert "line 1 has no label" in message(page)
     still_works(page)
+
+
+def test_a_long_word_is_cut_at_once(open_page: Open) -> None:
+    """Not character by character, which froze the page: the number of times that text is measured is small."""
+    page = open_page()
+    page.evaluate(
+        """() => {
+            const { measureText } = CanvasRenderingContext2D.prototype;
+            window.measured = 0;
+            CanvasRenderingContext2D.prototype.measureText = function (text) {
+                if (text.length > 100) window.measured++;
+                return measureText.call(this, text);
+            };
+        }"""
+    )
+    page.click("summary:has-text('which word wins')")
+    page.fill("#sentences", f"pets: the {'dog' * 5000}\nfood: the soup")
+    page.click("text=Train on these sentences")
+    wait_for_text(page, ".about", "Your own: K = 2 classes")
+    wait_for_step(page, 40)
+    assert 0 < page.evaluate("window.measured") < 100
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
 def test_a_classes_file_pasted_and_dropped(open_page: Open) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scansnap.explorer.page import page_of
 from tests.explorer.conftest import EXPLORER, Open, wait_for_step, wait_for_text
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
@@ -34,6 +35,15 @@ def test_nothing_runs_out_of_the_page(open_page: Open, width: int) -> None:
     first = page.locator(".panel canvas >> nth=0").bounding_box()
     assert first["y"] < 500  # the main picture is seen without scrolling
     assert first["width"] > 0.85 * width if width < 700 else first["width"] > 0.15 * width
+
+
+def test_a_frame_in_a_page_shows_the_tour_the_rates_and_a_picture(open_page: Open, tmp_path: Path) -> None:
+    page = open_page("#classes=words", width=720, height=720)
+    (tmp_path / "embedded.html").write_text(page_of("", "embedded"))
+    page.goto((tmp_path / "embedded.html").as_uri())
+    for shown in ("#tour-button", "#option-lr_y", "#option-lr_z", "#option-momentum", ".panel canvas >> nth=0"):
+        box = page.locator(shown).bounding_box()
+        assert 0 <= box["y"] <= box["y"] + box["height"] <= 720, shown
 
 
 def violations(page: Any) -> list[str]:

@@ -184,6 +184,15 @@ def test_pictures_and_files_can_be_taken_away(open_page: Open, tmp_path: Path) -
     assert tomllib.loads(Path(download.value.path()).read_text()) == tomllib.loads(saved["Classes file"].read_text())
 
 
+def test_exported_steps_are_evenly_spaced(open_page: Open) -> None:
+    page = open_page("#classes=words&lr_y=5&lr_z=10&optimizer=normalized_sgd&steps=700&step=700")
+    wait_for_step(page, 700)
+    steps = csv_of(page)["step"]
+    assert len(steps) > 100
+    assert set(np.diff(steps)) == {steps[1]}
+    assert "Normalized SGD amplifies rounding" in page.text_content("main")
+
+
 def test_theory_lies_over_what_is_measured(open_page: Open) -> None:
     page = open_page("#classes=single-common&lr_y=1&lr_z=0.5&batch_size=none&seq_len=inf&steps=300&log=1&step=300")
     wait_for_step(page, 300)

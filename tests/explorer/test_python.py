@@ -141,7 +141,9 @@ def test_the_command_opens_or_writes_the_page(tmp_path: Path, monkeypatch: pytes
     written = tmp_path / "page.html"
     for _ in range(2):  # it may be written again
         assert CliRunner().invoke(app, ["explore", "--output", str(written)]).exit_code == 0
-    assert written.read_text() == page_of(address_of("syn-small", {}))
+    assert written.read_text() == page_of("")  # as the page opens by itself, on words
+    assert CliRunner().invoke(app, ["explore", "syn-small", "--output", str(written)]).exit_code == 0
+    assert "&amp;momentum=0.9&amp;" in written.read_text()  # as published
     (tmp_path / "mine.html").write_text("my page")
     refused = CliRunner().invoke(app, ["explore", "--output", str(tmp_path / "mine.html")])
     assert isinstance(refused.exception, ss.StoreError)

@@ -6,11 +6,29 @@ from functools import cache
 
 import pytest
 import xarray as xr
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.text import Text
 
 from scansnap.figures import catalog, syn_medium_runs
 from scansnap.figures.recipe import Trend
+from scansnap.figures.style import COLOR_MAP
 
 NUM_SEEDS = 6
+
+
+def check_picture(figure: Figure) -> None:
+    """No type is smaller than 7 points, nothing is cut off at the edges, and every panel says what its axes are."""
+    figure.draw_without_rendering()
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    assert min(text.get_fontsize() for text in texts) >= 7
+    assert not [text.get_text() for text in texts if "no unit" in text.get_text()]
+    box, page = figure.get_tightbbox(), figure.bbox_inches
+    assert page.x0 - 0.02 <= box.x0 <= box.x1 <= page.x1 + 0.02
+    assert page.y0 - 0.02 <= box.y0 <= box.y1 <= page.y1 + 0.02
+    maps = figure.findobj(lambda artist: isinstance(artist, QuadMesh | AxesImage))
+    assert {image.get_cmap().name for image in maps} <= {COLOR_MAP}
 
 
 @cache

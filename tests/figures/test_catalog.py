@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 
 import scansnap as ss
 from scansnap.figures import catalog
-from scansnap.figures.recipe import FigureRecipe
+from tests.figures.conftest import check_picture
 
 OWN = Path(__file__).with_name("own_figure.py")
 
@@ -38,16 +38,12 @@ def test_a_figure_is_drawn_and_tested(name: str, prepare, tmp_path) -> None:
 @pytest.mark.parametrize("name", catalog.SYNTHETIC)
 def test_a_picture_can_be_read_in_print(name: str, prepare) -> None:
     figure = catalog.recipe(name).draw(prepare(name))
-    figure.draw_without_rendering()
-    sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-    assert min(sizes) >= 7
+    check_picture(figure)
     drawn = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
     for axes in drawn:  # what an inner panel leaves out is on the outer one of its row or column
         row, column = axes.get_subplotspec().rowspan, axes.get_subplotspec().colspan
-        below = [other for other in drawn if other.get_subplotspec().colspan == column]
-        beside = [other for other in drawn if other.get_subplotspec().rowspan == row]
-        assert any(other.get_xlabel() for other in below)
-        assert any(other.get_ylabel() for other in beside)
+        assert any(other.get_xlabel() for other in drawn if other.get_subplotspec().colspan == column)
+        assert any(other.get_ylabel() for other in drawn if other.get_subplotspec().rowspan == row)
 
 
 @pytest.mark.parametrize("name", ["2", "6", "8", "heads"])
@@ -103,28 +99,17 @@ def test_a_figure_from_python() -> None:
 
 
 def test_refusals(tmp_path) -> None:
-    with pytest.raises(ss.InputError, match="unknown figure '99': "):
-        catalog.recipe("99")
-    with pytest.raises(ss.InputError, match="num_seeds is 1: give a whole number from 2 to 10,000"):
-        catalog.recipe("2").prepare(num_seeds=1)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ss.InputError, match="cannot write the picture"):
-        catalog.save(catalog.recipe("9").draw(catalog.recipe("9").prepare()), tmp_path / "file" / "x")
-    with pytest.raises(ss.InputError, match="the name of a figure is 'a/b': use letters"):
-        FigureRecipe(name="a/b", title="", statement="", setting="", prepare=dict, draw=dict, trends=dict)
-
-
-def test_refusals_of_a_user_s_file(tmp_path) -> None:
-    with pytest.raises(ss.InputError, match=r"unknown figure of .*own_figure\.py 'mine': choose one of own"):
-        catalog.recipe_from(OWN, "mine")
-    for file in (tmp_path / "nowhere.py", tmp_path):
-        with pytest.raises(ss.InputError, match="cannot read the file"):
-            catalog.recipe_from(file, "own")
     (tmp_path / "empty.py").write_text("")
-    with pytest.raises(ss.InputError, match=r"empty\.py holds no figure: assign a FigureRecipe"):
-        catalog.recipe_from(tmp_path / "empty.py", "own")
-
-
-def test_figures_without_chance_have_no_seeds() -> None:
-    without = [name for name in catalog.SYNTHETIC if not catalog.recipe(name).takes("num_seeds")]
-    assert without == ["3", "8", "9", "phase_diagram"]
+    recipe = catalog.recipe("9")
+    for message, call in {
+        "unknown figure '99': ": lambda: catalog.recipe("99"),
+        "num_seeds is 1: give a whole number from 2 to 10,000": lambda: catalog.recipe("2").prepare(num_seeds=1),
+        "cannot write the picture": lambda: catalog.save(recipe.draw(recipe.prepare()), tmp_path / "file" / "x"),
+        "the name of a figure is 'a/b': use letters": lambda: replace(recipe, name="a/b"),
+        r"unknown figure of .*own_figure\.py 'mine': choose one of own": lambda: catalog.recipe_from(OWN, "mine"),
+        "cannot read the file": lambda: catalog.recipe_from(tmp_path / "nowhere.py", "own"),
+        r"empty\.py holds no figure: assign": lambda: catalog.recipe_from(tmp_path / "empty.py", "own"),
+    }.items():
+        with pytest.raises(ss.InputError, match=message):
+            call()

@@ -10,21 +10,11 @@ from scansnap.figures.recipe import Trend
 from scansnap.figures.statistics import Family, band, exact, holm, majority, positive, rise, standard_error
 
 
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
-
-
 def test_holm_keeps_its_level() -> None:
     """20 true nulls, 4,000 times: at most 5% have a wrong rejection; three standard errors are 1%."""
     p = np.random.default_rng(1).uniform(size=(4000, 20))
     assert np.mean([holm(row).min() <= 0.05 for row in p]) <= 0.06
-
-
-def test_positive_is_the_one_sided_t_test() -> None:
-    values = np.random.default_rng(0).normal(0.2, 1.0, (5, 12))
-    assert positive(values) == pytest.approx(stats.ttest_1samp(values, 0, axis=-1, alternative="greater").pvalue)
-    assert standard_error(values) == pytest.approx(stats.sem(values, axis=-1))
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])  # by hand
 
 
 def test_positive_without_spread() -> None:
@@ -50,6 +40,7 @@ def test_a_family_holds_fails_or_is_not_settled() -> None:
     assert failed.note.index("c2: -1") < failed.note.index("c1:")  # what is reversed comes first
     assert failed.p_value == 1.0
     assert "; 1 reversed, 1 not settled; exceptions" in failed.note
+    assert "and 4 more" in family(*[-1.0] * 12).trend("s").note
     error = standard_error(family(1.0, 0.0, -1.0).differences)[2]
     assert f"c2: -1 ± {error:.2g} (reversed)" in failed.note
 
@@ -62,23 +53,21 @@ def test_a_majority_is_a_binomial_test() -> None:
     assert (trend.verdict, majority("s", np.arange(20) < 14, "cases").holds) == ("holds", False)
 
 
-def test_many_exceptions_are_counted() -> None:
-    assert "and 4 more" in family(*[-1.0] * 12).trend("s").note
-
-
 def test_rise_and_exact() -> None:
-    differences = np.array([0.9, 1.0, 1.1, 1.2])
-    assert rise("s", differences, "x").holds
-    assert not rise("s", -differences, "x").holds
-    trend = exact("s", "below 1", 2.0, False, "n")
-    assert trend.standard_error is None
-    assert trend.as_dict()["verdict"] == "fails"
+    """The mean of four is 1.05 ± 0.065: it is above 0.8 at 5%, and not above 0.9."""
+    values = np.array([0.9, 1.0, 1.1, 1.2])
+    p = stats.ttest_1samp(values, 0.8, alternative="greater").pvalue
+    assert rise("s", values, "x", above=0.8).p_value == pytest.approx(p)
+    verdicts = [rise("s", values, "x", above=limit).verdict for limit in (0.8, 0.95, 1.3)]
+    assert verdicts == ["holds", "not settled", "fails"]
+    assert [exact("s", 2.0, "n", **limit).verdict for limit in ({"at_most": 2}, {"below": 2})] == ["holds", "fails"]
+    assert exact("s", 2.0, "n", at_least=1e-9).expected == "at least 1e-09"
 
 
 def test_a_trend_has_one_text_for_its_numbers() -> None:
     random = Trend("s", "above 0", 0.051536, 0.000664, 5.64e-91, True, "n")
-    assert (random.measured_text, random.p_text) == ("0.05154 ± 0.00066", "5.6e-91")
-    certain = exact("s", "below 1", 2.0, False, "n")
+    assert (random.measured_text, random.p_text) == ("0.05154 ± 0.00066", "below 0.001")
+    certain = exact("s", 2.0, "n", below=1)
     assert (certain.measured_text, certain.p_text) == ("2", "")
     missing = Trend("s", "above 0", float("nan"), float("nan"), float("nan"), False, "n")
     assert (missing.measured_text, missing.p_text) == ("no number", "no number")

@@ -10,8 +10,9 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.figures import fig_7, fig_10, text_attention, text_runs
+from scansnap.figures import fig_7, fig_10, text_attention
 from scansnap.runtime.errors import InputError
+from tests.figures.conftest import check_picture
 from tests.small_text import SMALL, small_corpus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,21 +46,14 @@ def committed(name: str) -> xr.Dataset:
 
 def test_figure_7_on_a_small_text(corpus, tmp_path: Path) -> None:
     dataset = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)
-    assert dataset["attention"].shape == (2, 2, 35, 35)  # only steps 0 and 8 of those shown were reached
+    assert dataset["attention"].shape == (2, 4, 35, 35)  # four, however short the run
     assert len(list(tmp_path.glob("*.zarr"))) == 4
     assert dataset["normalized_entropy"].shape == (2, 2, 5)
-    trends = fig_7.trends(dataset)
-    assert [t.verdict for t in trends][1::2] == ["not settled", "not settled"]  # too short to freeze
-    assert [t.statement.split()[0] for t in trends] == ["Attention", "It", "Attention", "It"]
+    assert [t.verdict for t in fig_7.trends(dataset)][1::2] == ["not settled", "not settled"]  # too short to freeze
     again = fig_7.prepare(text=corpus, steps=8, num_seeds=2, folder=tmp_path)  # read, not trained again
     xr.testing.assert_equal(dataset, again)
-    figure = fig_7.draw(dataset)
-    assert figure.get_suptitle().startswith("Figure 7")
-    panels, curves = figure.subfigs
-    labels = [text for axes in panels.axes for text in (*axes.get_xticklabels(), *axes.get_yticklabels())]
-    assert min(text.get_fontsize() for text in labels) >= 7
-    assert [axes.get_ylabel() for axes in panels.axes][-1] == "attention (share)"
-    for axes in curves.axes:  # nothing is called dotted that is not there
+    check_picture(fig_7.draw(dataset))
+    for axes in fig_7.draw(dataset).subfigs[1].axes:  # nothing is called dotted that is not there
         assert axes.get_xlabel() == "updates; no pattern froze"
     dataset["snap_step"][:] = 4.0
     for axes in fig_7.draw(dataset).subfigs[1].axes:
@@ -88,7 +82,7 @@ def test_figure_10_on_a_small_text(corpus) -> None:
     assert np.isfinite(dataset["valid_loss"]).all()
     assert len(fig_10.trends(dataset)) == 2
     assert fig_10.trends(dataset.isel(seed=[0])) == []
-    fig_10.draw(dataset)
+    check_picture(fig_10.draw(dataset))
 
 
 def test_figure_10s_trend_can_go_either_way() -> None:
@@ -118,8 +112,6 @@ def test_figures_of_text_need_text() -> None:
     for module in (fig_7, fig_10):
         with pytest.raises(InputError, match="this figure is made from text: give"):
             module.prepare()
-    with pytest.raises(InputError, match="num_seeds is 0: give a whole number from 1 to 10,000"):
-        text_runs.seeds_of(0)
 
 
 def test_words_stand_on_the_axes(run: Path) -> None:
@@ -128,7 +120,6 @@ def test_words_stand_on_the_axes(run: Path) -> None:
     axes = text_attention.draw_words(dataset).axes
     assert [t.get_text() for t in axes[0].get_xticklabels()] == dataset["word"].values.tolist()
     assert [panel.get_title(loc="left") for panel in axes[:3]] == ["step 0", "step 15", "step 40"]
-    assert axes[3].get_ylabel() == "attention (share)"
     drawn = np.ma.filled(axes[0].images[0].get_array(), 0.0)
     np.testing.assert_array_equal(drawn, np.tril(dataset["attention"].isel(step=0)))  # not its root, which is a scale
     own = text_attention.prepare_own_text(run, "the old cat purrs")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,3 +155,38 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         ss.train(Wrong(), **OPTIONS, steps=1)
     with pytest.raises(ss.InputError, match="tokens"):
         Product(tokens=0)
+
+
+def test_verify_checks_the_gradient_and_the_invariants() -> None:
+    verdicts = {verdict.id: verdict.verdict for verdict in ss.verify(system=Product(), progress=False)}
+    assert verdicts == {"product_gradient": "holds", "product_conserved": "holds"}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Slower(Product):
+        def gradient(self, parameters: Any, data: Any) -> Any:
+            gradient, loss = super().gradient(parameters, data)
+            return {**gradient, "z": gradient["z"] * 1.001}, loss
+
+    wrong = {verdict.id: verdict.verdict for verdict in ss.verify(system=Slower(), progress=False)}
+    assert wrong == {"slower_gradient": "fails", "slower_conserved": "fails"}
+
+
+def test_the_command_line_takes_it(tmp_path: Path) -> None:
+    """Trained, integrated, swept, drawn and described, with its rates by --set."""
+    file = tmp_path / "product.py"
+    text = Path(__file__).read_text(encoding="utf-8").split("OPTIONS: dict")[0]
+    file.write_text(text.replace("@dataclass(frozen=True, kw_only=True)\nclass", "@ss.SYSTEMS.register('product')\n"
+                                 "@dataclass(frozen=True, kw_only=True)\nclass"))  # fmt: skip
+
+    def scansnap(*words: str) -> str:
+        command = [sys.executable, "-m", "scansnap", *words, "--from", str(file)]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    rates = ("--system", "product", "--set", "lr_u=0.2", "--lr-z", "0.1", "--set", "tokens=4")
+    assert "loss" in scansnap("train", *rates, "--steps", "20", "--store", "run.zarr")
+    assert ss.load(tmp_path / "run.zarr").sizes["token"] == 4
+    assert (tmp_path / "run.png").stat().st_size > 10_000
+    assert "loss" in scansnap("flow", *rates, "--times", "1,10,1e6")
+    assert "loss" in scansnap("sweep", *rates[:6], "--steps", "5", "--lr-z", "0.1,0.2")

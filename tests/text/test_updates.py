@@ -60,7 +60,10 @@ class Plain(nn.Module):
     [
         ({"lr_y": 5.0, "lr_z": 5.0}, lambda p: torch.optim.SGD(p, lr=5.0)),
         ({"momentum": 0.9, "clip": None, "lr_y": 0.1, "lr_z": 0.1}, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
-        ({"optimizer": "adam", "lr_y": 0.01, "lr_z": 0.01}, lambda p: torch.optim.Adam(p, lr=0.01)),
+        (
+            {"optimizer": "adam", "lr_y": 0.01, "lr_z": 0.01, "restart_every": 10},
+            lambda p: torch.optim.Adam(p, lr=0.01),
+        ),
         (
             {"optimizer": "adamw", "lr_y": 0.01, "lr_z": 0.01, "weight_decay": 0.1},
             lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
@@ -79,11 +82,13 @@ def test_updates_are_those_of_the_plain_loop(
     """With PyTorch's own scheduler around it; 25 updates."""
     updates = learner(corpus, settings)
     plain, clip, steps = Plain(updates.model), options(**settings).clip, 25
-    theirs = optimizer(plain.parameters())
+    theirs, every = optimizer(plain.parameters()), settings.get("restart_every", steps)
     falling = torch.optim.lr_scheduler.LambdaLR(theirs, lambda k: share(k / steps))
     share_after = rate_shares(schedule, steps)
     for step, inputs, targets in batches(corpus, range(steps)):
         loss = plain.loss(torch.from_numpy(inputs), torch.from_numpy(targets))
+        if step % every == 0:
+            theirs.state.clear()  # as a new optimizer has it
         theirs.zero_grad()
         loss.backward()
         if clip is not None:

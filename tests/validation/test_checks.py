@@ -131,6 +131,7 @@ def test_errors_can_be_told_apart() -> None:
     assert isinstance(error, ValueError)
     assert str(error) == "unknown color 'blu': did you mean 'blue'? choose one of red, blue."
     assert str(unknown("color", "x", ["red"])) == "unknown color 'x': choose one of red."
+    assert "did you mean" not in str(unknown("option", "schedule", ["seq_len", "steps"]))  # not near enough
     assert str(unknown("claim", "lemma_99", ["lemma_5"])) == "unknown claim 'lemma_99': choose one of lemma_5."
     assert "did you mean 'lemma_9'?" in str(unknown("claim", "lemma_99", ["lemma_9"]))
 

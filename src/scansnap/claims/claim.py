@@ -145,6 +145,7 @@ class Claim:
     assumes: tuple[AssumptionId, ...]
     depends_on: Dependence
     category: Category
+    system: str = ""  # the name of the system that it is about; empty for the paper's own
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier():
@@ -302,6 +303,7 @@ def claim(
     needs: Annotated[tuple[Need, ...], NAMES] = (),
     assumes: Annotated[tuple[AssumptionId, ...], NAMES] = (),
     depends_on: Dependence = "the classes",
+    system: str = "",
 ) -> Callable[[Callable[[Check], None]], Claim]:
     """Make a claim of a check function: the function's name is the claim's id, its docstring says how it is checked.
 
@@ -330,6 +332,8 @@ def claim(
         The assumptions, as ids of `theory.assumptions`, without which it promises nothing.
     depends_on : str
         What its check depends on.
+    system : str
+        The name of the system that it is about, if that is not (Y, Z).
 
     Examples
     --------
@@ -355,6 +359,7 @@ def claim(
             assumes,
             depends_on,
             category,
+            system,
         )
         frame = inspect.currentframe()
         if frame and frame.f_back and _defined_before(new.id, frame.f_back):

@@ -26,10 +26,13 @@ from scansnap.claims import (
 )
 from scansnap.claims.check import Setting, check_rates
 from scansnap.claims.claim import Claim, Verdict
+from scansnap.claims.systems import all_special_claims, claims_of_system
 from scansnap.data.named_classes import Data, as_source
 from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.runtime.progress import progress_bar
+from scansnap.systems.catalog import SYSTEMS
+from scansnap.systems.system import System
 from scansnap.validation.argument_types import SequenceType
 from scansnap.validation.user_code import called, describe_error, run_user_file
 from scansnap.validation.validate import validated
@@ -121,6 +124,7 @@ def read_claims(path: str | Path) -> list[Claim]:
 def verify(
     *ids: str,
     claims: Annotated[Sequence[Claim], SequenceType(None, "claims")] | None = None,
+    system: System | str | None = None,
     classes: Data | None = None,
     lr_y: float | None = None,
     lr_z: float | None = None,
@@ -138,6 +142,8 @@ def verify(
         The claims to check, among the paper's and `claims`; by default all of `claims`, or all of the paper's.
     claims : sequence of Claim
         Your own claims, made with the decorator `claim`.
+    system : System or name
+        Check the claims about this system: its gradient, its invariants, and what the package states about it.
     classes : SequenceClasses or name
         Classes to check the claims on, in place of their own.
     lr_y, lr_z : float
@@ -153,6 +159,8 @@ def verify(
     >>> print(verdict.id, verdict.verdict)
     lemma_6 holds
     """
+    if system is not None:
+        claims = [*claims_of_system(SYSTEMS.member(system)), *(claims or ())]
     selected = select(*ids, claims=claims)
     own_classes = None if classes is None else as_source(classes).classes
     check_rates(lr_y=lr_y, lr_z=lr_z)
@@ -172,13 +180,13 @@ def select(*ids: str, claims: Sequence[Claim] | None = None) -> list[Claim]:
     """The claims named, among the paper's and `claims`; without names all of `claims`, or all of the paper's."""
     if claims is not None and not isinstance(claims, Iterable):
         raise InputError(f"claims is {short_repr(claims)}: give a list of claims.")
-    known = by_id([*paper_claims(), *(claims or ())])
+    known = by_id([*paper_claims(), *all_special_claims(), *(c for c in claims or () if not c.system)])
     for name in ids:
         if name not in known:
             raise unknown("claim", name, known)
     if ids:
         return [known[name] for name in ids]
-    return list(known.values() if claims is None else claims)
+    return list(paper_claims() if claims is None else claims)
 
 
 def _verdict(

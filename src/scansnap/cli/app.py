@@ -25,6 +25,7 @@ COMMANDS = {
     "flow": "train:flow",
     "sweep": "sweep:sweep",
     "verify": "verify:verify",
+    "systems": "system:systems",
     "figure": "figure:figure",
     "shortcuts": "shortcuts:command",
     "explore": "train:explore",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from scansnap.cli.console import echo
 from scansnap.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ PICTURE_OPTION = typer.Option(
     help="Where to draw attention of the first run and losses of all (.png, .pdf, .svg); by default beside the result.",
 )
 JSON_OPTION = typer.Option("--json", help="Print JSON for programs instead of text.")
+
+SHOWN_RUNS = 12
+"""The number of runs that are described in text; all of them are with --json and in the result."""
 
 DRAWN = {"attention", "loss", "entropy"}
 """The quantities that the picture of a run shows."""
@@ -57,6 +61,14 @@ def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Pa
     from scansnap.figures.catalog import save_picture
 
     return save_picture(figure, target, "" if result is None else f"; the result is at {result}")
+
+
+def echo_result(path: Path, seconds: float | None = None, picture: Path | None = None) -> None:
+    """Print where a picture and a result are, and how to open the result."""
+    if picture is not None:
+        echo(f"picture: {picture}")
+    took = "" if seconds is None else f"{seconds:.1f} s; "
+    echo(f"result: {path}   ({took}open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
 
 
 def path_beside(store: Path, ending: str) -> Path:

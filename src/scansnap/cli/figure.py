@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +15,6 @@ from scansnap.cli.text import TEXT_HELP
 from scansnap.figures import catalog
 from scansnap.runtime.errors import InputError
 from scansnap.runtime.progress import progress_bar
-
-if TYPE_CHECKING:
-    pass
 
 MARKS = {"holds": "✓", "not settled": "?", "fails": "✗"}
 FOR_TEXT = f"For {', '.join(catalog.TEXT)}"
@@ -51,6 +48,9 @@ def figure(
         typer.Option("--picture", help="Where to draw it (.png, .pdf, .svg); by default .png and .pdf in results/."),
     ] = None,
     store: Annotated[Path | None, typer.Option("--store", help="Where to write the numbers (zarr).")] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print the setting, and the numbers and the test behind each statement.")
+    ] = False,
     json: Annotated[bool, common.JSON_OPTION] = False,
 ) -> None:
     """Make a figure of the paper, one beyond it or your own from new runs, and test what it should show.
@@ -80,16 +80,18 @@ def figure(
         echo(json_module.dumps(_as_dict(result, pictures, stored), allow_nan=False))
         return
     echo(f"{catalog.heading(name)}: {recipe.title}\n  {recipe.statement}")
-    echo(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
+    if details:
+        echo(f"  {recipe.setting} ({dataset.attrs['seconds']:.1f} s)")
     for trend in trends:
-        p_value = f", p = {trend.p_text}" if trend.p_text else ""
-        echo(
-            f"{MARKS[trend.verdict]} {trend.statement} {trend.verdict}: {trend.measured_text}{p_value} "
-            f"(expected: {trend.expected})\n    {trend.note}"
-        )
+        echo(f"{MARKS[trend.verdict]} {trend.statement}" + " (not settled)" * (trend.verdict == "not settled"))
+        if details:
+            p_value = f", p {trend.p_text}" if trend.p_text else ""
+            echo(f"    {trend.verdict}: {trend.measured_text}{p_value} (expected: {trend.expected})\n    {trend.note}")
+    if trends and not details:
+        echo("for the numbers and tests behind each line: --details")
     echo(f"picture: {', '.join(str(path) for path in pictures)}")
     if stored:
-        echo(f"result: {stored}   (open it with scansnap.load('{stored}') or xarray.open_zarr('{stored}'))")
+        common.echo_result(stored)
 
 
 def reproduce(

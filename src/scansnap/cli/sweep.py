@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_system
 from scansnap.cli.train import CLASSES_HELP, CONFIG_OPTION, PRESET_OPTION, find_preset
 from scansnap.dynamics.options import RatesType, SweepExecution, TimeOptions, TrainOptions
 from scansnap.runtime.errors import InputError
@@ -27,9 +28,11 @@ SHOWN = 20
 """Cells in the table; all of them with --json and in the result."""
 
 
-@with_flags(TrainOptions, TimeOptions, SweepExecution, several=True)
+@with_flags(TrainOptions, TimeOptions, SweepExecution, SystemRates, several=True)
 def sweep(
     preset: Annotated[str | None, PRESET_OPTION] = None,
+    system: Annotated[str | None, SYSTEM_OPTION] = None,
+    setting: Annotated[list[str] | None, SET_OPTION] = None,
     config: Annotated[Path | None, CONFIG_OPTION] = None,
     classes: Annotated[str | None, typer.Option("--classes", help=f"Class settings, as a,b: {CLASSES_HELP}.")] = None,
     lr_y_over_lr_z: Annotated[
@@ -50,38 +53,19 @@ def sweep(
     missing. Lists are written as 1,2,5. Options that are not given are those of `scansnap train`, but only loss,
     accuracy and entropy are recorded, and only at the start and at the end.
     """
-    from scansnap.dynamics.config import read_sweep, settings_by_name
-    from scansnap.dynamics.grid import make_grid, merge_options
+    from scansnap.dynamics.grid import make_grid
     from scansnap.dynamics.sweep import runs_in_store
     from scansnap.dynamics.sweep import sweep as run_sweep
 
     common.check_picture(picture)
     common.run_parts(parts)
-    settings, stated = read_sweep(config) if config else ({}, {})
-    given = read_flags(flags, TrainOptions, TimeOptions, SweepExecution, several=True)
-    if preset is not None:
-        experiment = find_preset(preset)
-        times = given.get("times", stated.get("times"))
-        published = experiment.options if times is None else experiment.flow_options(tuple(times))
-        recorded = ("record", "record_every", "seeds")
-        values = {name: value for name, value in values_of(published).items() if name not in recorded}
-        settings, stated = settings or {preset: experiment.classes}, merge_options(values, stated)
-    if lr_y_over_lr_z is not None:
-        given["lr_y_over_lr_z"] = RatesType().read("--lr-y-over-lr-z", lr_y_over_lr_z)
-    if classes is not None:
-        settings = settings_by_name([name.strip() for name in classes.split(",")])
-    if "times" in given:
-        stated.pop("steps", None)
-    if set(np.atleast_1d(given.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in given:
-        stated.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
-    options = merge_options(stated, given)
-    missing = [] if settings else ["classes"]
-    missing += [name for name in ("lr_z", "times" if "times" in options else "steps") if name not in options]
-    if missing:
-        flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
-        raise InputError(f"{flags_missing} must be given, here, by a --preset or in a --config file.")
-    asked = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
-    grid = make_grid(settings, **asked)
+    if asked := asked_system(system, preset, setting):
+        settings: Any = asked.system
+        options = asked.sweep_options(flags, TrainOptions, TimeOptions, SweepExecution, SystemRates)
+    else:
+        settings, options = _asked_classes(preset, config, classes, lr_y_over_lr_z, flags)
+    described = {name: value for name, value in options.items() if name not in options_of(SweepExecution)}
+    grid = make_grid(settings, **described)
     axes = None if picture is None else _map_axes(grid.axes)
     path = store or common.default_store("sweep", grid.described)
     before = runs_in_store(path)
@@ -97,6 +81,40 @@ def sweep(
     _show(result, path, picture, before, seconds, json)
 
 
+def _asked_classes(
+    preset: str | None, config: Path | None, classes: str | None, ratio: str | None, flags: Mapping[str, Flag]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The class settings and the options of a sweep of (Y, Z), from a file, a preset and flags."""
+    from scansnap.dynamics.config import read_sweep, settings_by_name
+    from scansnap.dynamics.grid import merge_options
+
+    settings: dict[str, Any]
+    settings, stated = read_sweep(config) if config else ({}, {})
+    given = read_flags(flags, TrainOptions, TimeOptions, SweepExecution, several=True)
+    if preset is not None:
+        experiment = find_preset(preset)
+        times = given.get("times", stated.get("times"))
+        published = experiment.options if times is None else experiment.flow_options(tuple(times))
+        recorded = ("record", "record_every", "seeds")
+        values = {name: value for name, value in values_of(published).items() if name not in recorded}
+        settings, stated = settings or {preset: experiment.classes}, merge_options(values, stated)
+    if ratio is not None:
+        given["lr_y_over_lr_z"] = RatesType().read("--lr-y-over-lr-z", ratio)
+    if classes is not None:
+        settings = settings_by_name([name.strip() for name in classes.split(",")])
+    if "times" in given:
+        stated.pop("steps", None)
+    if set(np.atleast_1d(given.get("optimizer", "sgd"))) != {"sgd"} and "momentum" not in given:
+        stated.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
+    options = merge_options(stated, given)
+    missing = [] if settings else ["classes"]
+    missing += [name for name in ("lr_z", "times" if "times" in options else "steps") if name not in options]
+    if missing:
+        flags_missing = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise InputError(f"{flags_missing} must be given, here, by a --preset or in a --config file.")
+    return settings, options
+
+
 def _map_axes(axes: Mapping[str, NDArray[Any]]) -> tuple[str, str]:
     """The two axes of the map, across and upward."""
     varied = [name for name, values in axes.items() if len(values) > 1 and name != "seed"]
@@ -109,7 +127,7 @@ def _map_axes(axes: Mapping[str, NDArray[Any]]) -> tuple[str, str]:
 
 
 def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, seconds: float, as_json: bool) -> None:
-    from scansnap.dynamics.grid import CELL_MEANS, cells
+    from scansnap.dynamics.grid import cells
 
     table, runs = cells(result), result["status"].size
     if as_json:
@@ -122,7 +140,7 @@ def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, sec
         }
         echo(json_module.dumps({**facts, "cells": table}))
         return
-    measured = [name for name in CELL_MEANS if name in table[0]]
+    measured = [name for name in table[0] if f"{name}_error" in table[0]]
     keys = [name for name in table[0] if name not in ("runs", "ok") and name.removesuffix("_error") not in measured]
     echo("  ".join(f"{name:>13}" for name in (*keys, "runs", *measured)))
     for cell in table[:SHOWN]:
@@ -139,9 +157,7 @@ def _show(result: xr.Dataset, path: Path, picture: Path | None, before: int, sec
         echo(f"... and {len(table) - SHOWN} more cells (mean over seeds ± standard error; all of them with --json)")
     if before:
         echo(f"{before:,} of {runs:,} runs were already there")
-    if picture is not None:
-        echo(f"picture: {picture}")
-    echo(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+    common.echo_result(path, seconds, picture)
 
 
 def _column(label: bool | float | str | None) -> str:

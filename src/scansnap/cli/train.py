@@ -15,6 +15,7 @@ import typer
 from scansnap.cli import common
 from scansnap.cli.console import echo
 from scansnap.cli.flags import Flag, read_flags, with_flags
+from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, SystemRates, asked_system, presets, run_system
 from scansnap.data.named_classes import NAMED, named_classes
 from scansnap.data.source import DataSource
 from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
@@ -43,13 +44,12 @@ TIMES = "log:1:1e12:97"
 EXAMPLES = {"lr_y": "--lr-y 5", "lr_z": "--lr-z 10", "steps": "--steps 100"}
 """Rates and a length at which attention of small classes visibly scans."""
 
-SHOWN_RUNS = 12
-"""The number of runs that are described in text; all of them are with --json and in the result."""
 
-
-@with_flags(TrainOptions, defaults=True)
+@with_flags(TrainOptions, SystemRates, defaults=True)
 def train(
     preset: Annotated[str | None, PRESET_OPTION] = None,
+    system: Annotated[str | None, SYSTEM_OPTION] = None,
+    setting: Annotated[list[str] | None, SET_OPTION] = None,
     config: Annotated[Path | None, CONFIG_OPTION] = None,
     classes: Annotated[str | None, CLASSES_OPTION] = None,
     parts: Annotated[Path | None, common.FROM_OPTION] = None,
@@ -68,6 +68,9 @@ def train(
     same numbers.
     """
     common.run_parts(parts)
+    if asked := asked_system(system, preset, setting):
+        run_system("train", asked, flags, store, picture, json)
+        return
     if config is not None:
         if preset is not None:
             raise InputError("both --preset and --config are given: choose one source of options.")
@@ -95,9 +98,11 @@ def train(
     _show(dataset, path, picture, time.perf_counter() - began, json)
 
 
-@with_flags(FlowOptions, defaults=True)
+@with_flags(FlowOptions, SystemRates, defaults=True)
 def flow(
     preset: Annotated[str | None, PRESET_OPTION] = None,
+    system: Annotated[str | None, SYSTEM_OPTION] = None,
+    setting: Annotated[list[str] | None, SET_OPTION] = None,
     classes: Annotated[str | None, CLASSES_OPTION] = None,
     parts: Annotated[Path | None, common.FROM_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
@@ -113,6 +118,9 @@ def flow(
     """
     common.check_picture(picture)
     common.run_parts(parts)
+    if asked := asked_system(system, preset, setting):
+        run_system("flow", asked, flags, store, picture, json)
+        return
     name, source, experiment = find_setting(preset, classes)
     times = TimesType().read("--times", TIMES)
     values: dict[str, Any] = {"times": times}
@@ -134,8 +142,12 @@ def flow(
 @with_flags(TrainOptions, leave_out=[name for name in options_of(TrainOptions) if name not in OPTIONS])
 def explore(
     classes: Annotated[
-        str, typer.Argument(help=f"Sequence classes, by name or from a file: {CLASSES_HELP}.")
-    ] = "syn-small",
+        str | None,
+        typer.Argument(
+            help=f"Sequence classes, by name or from a file: {CLASSES_HELP}; by default two topics in words.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Write the page there, and do not open it.", show_default=False)
     ] = None,
@@ -144,15 +156,21 @@ def explore(
 ) -> None:
     """Open a page on which attention trains while you watch, change rates and data, and compare with theory.
 
-    The page is one file, which needs no server and no network. Flags say where its controls begin; it shows one
-    run, of one rate each and one seed.
+    The page is one file, which needs no server and no network. Flags set where its controls begin; a published setting
+    begins with its own rates and momentum. The page shows one run.
     """
     import tempfile
     import webbrowser
 
     from scansnap.report.html import is_ours, write_page
 
-    page = page_of(address_of(classes, read_flags(flags, TrainOptions)))
+    given = read_flags(flags, TrainOptions)
+    if classes in PUBLISHED:
+        published = values_of(PUBLISHED[classes].options)
+        if given.get("optimizer", "sgd") != "sgd":
+            published.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
+        given = {name: value for name, value in {**published, **given}.items() if name in OPTIONS}
+    page = page_of(address_of(classes, given))
     path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
     if path.exists() and not is_ours(path):
         raise StoreError(f"{path} exists and is no page of scansnap: give another name.")
@@ -167,7 +185,7 @@ def explore(
 def find_preset(name: str) -> Experiment:
     """The published setting with this name."""
     if name not in PUBLISHED:
-        raise unknown("preset", name, PUBLISHED)
+        raise unknown("preset", name, [*PUBLISHED, *presets()])
     return PUBLISHED[name]
 
 
@@ -207,12 +225,12 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
         echo(json_module.dumps({**facts, "runs": runs}))
         return
-    for run in runs[:SHOWN_RUNS]:
+    for run in runs[: common.SHOWN_RUNS]:
         echo(_run_in_words(run))
         if "story" in run:
             echo(f"  {run['story']}")
-    if len(runs) > SHOWN_RUNS:
-        echo(f"... and {len(runs) - SHOWN_RUNS} more runs")
+    if len(runs) > common.SHOWN_RUNS:
+        echo(f"... and {len(runs) - common.SHOWN_RUNS} more runs")
     if len(told := [run for run in runs if "story" in run]) > 1:
         steps = [math.nan if run["snap_step"] is None else run["snap_step"] for run in told]
         stay = [run["snap_status"] != "slowed" for run in told]
@@ -220,9 +238,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     failed = [run for run in runs if run["status"] != "ok"]
     if failed:
         echo(f"{len(failed)} of {len(runs)} runs did not finish: lower their learning rates.", error=True)
-    if drawn:
-        echo(f"picture: {drawn}")
-    echo(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+    common.echo_result(path, seconds, drawn)
 
 
 def _draw(dataset: xr.Dataset, path: Path, picture: Path | None) -> Path | None:

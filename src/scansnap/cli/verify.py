@@ -13,6 +13,7 @@ import typer
 
 from scansnap.cli import common
 from scansnap.cli.console import echo
+from scansnap.cli.system import SET_OPTION, SYSTEM_OPTION, asked_system
 from scansnap.cli.train import CLASSES_OPTION, PRESET_OPTION, find_setting
 from scansnap.runtime.errors import InputError, number_text
 from scansnap.runtime.formulas import readable
@@ -47,6 +48,8 @@ def verify(
             "--from", help="A Python file of your own claims: all of them are checked, unless some are named."
         ),
     ] = None,
+    system: Annotated[str | None, SYSTEM_OPTION] = None,
+    setting: Annotated[list[str] | None, SET_OPTION] = None,
     preset: Annotated[str | None, PRESET_OPTION] = None,
     classes: Annotated[str | None, CLASSES_OPTION] = None,
     lr_y: Annotated[float | None, typer.Option("--lr-y", help="Learning rate of the decoder Y.")] = None,
@@ -80,6 +83,7 @@ def verify(
             rates = {name: getattr(published, name) if rate is None else rate for name, rate in rates.items()}
 
     from scansnap.claims.check import check_rates
+    from scansnap.claims.systems import claims_of_system
     from scansnap.claims.verify import read_claims, select
     from scansnap.claims.verify import verify as check_claims
     from scansnap.report.claims_page import count_verdicts
@@ -90,6 +94,8 @@ def verify(
 
         check_page(page)
     own_claims = None if claims_file is None else read_claims(claims_file)
+    if asked := asked_system(system, None, setting):
+        own_claims = [*claims_of_system(asked.system), *(own_claims or ())]
     width = max(19, *(len(claim.id) for claim in select(*names, claims=own_claims)))
     table = not json and not names
     if table:

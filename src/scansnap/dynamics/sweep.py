@@ -68,7 +68,7 @@ class SweepOptions(SweepExecution, TimeOptions, TrainOptions):
 
 @validated
 def sweep(
-    system: SweepClasses,
+    classes: SweepClasses,
     options: Options | Mapping[str, object] | None = None,
     *,
     lr_y_over_lr_z: Rates | None = None,
@@ -85,7 +85,7 @@ def sweep(
 
     Parameters
     ----------
-    system : SequenceClasses, a System, a name, or a mapping from names to them, or a list
+    classes : SequenceClasses, a System, a name, or a mapping from names to them, or a list
         What to train.  Settings of different sizes can be recorded together only in quantities without those axes.
     options : TrainOptions, FlowOptions or a mapping, optional
         Values for options that are not given by name, such as `read_sweep` reads from a file.
@@ -110,7 +110,7 @@ def sweep(
     if options is not None:
         kwargs = merge_options(options if isinstance(options, Mapping) else values_of(options), kwargs)
     how = from_names(SweepExecution, {name: kwargs.pop(name) for name in options_of(SweepExecution) if name in kwargs})
-    grid = make_grid(system, **kwargs)
+    grid = make_grid(classes, **kwargs)
     shards = grid.shards(physical_memory() / 4 if how.memory is None else how.memory * 2**30, how.shard_size)
     # Connect first: a cluster that cannot be reached should leave nothing behind.
     with ray_cluster(how.cluster) if how.cluster is not None else contextlib.nullcontext() as ray:

@@ -86,7 +86,7 @@ class Explorer(Protocol):
 
 @validated
 def explore(
-    classes: DataSource | str = "syn-small",
+    classes: DataSource | str | None = None,
     options: TrainOptions | None = None,
     /,
     *,
@@ -98,7 +98,7 @@ def explore(
     Parameters
     ----------
     classes : SequenceClasses or a name
-        What to learn from; also the path of a classes file.
+        What to learn from; also the path of a classes file.  By default two topics in words.
     options : TrainOptions, or options of `train` by name
         Where the controls begin.
     height : int
@@ -148,13 +148,15 @@ def page_of(address: str, view: Literal["", "embedded"] = "") -> str:
     return text
 
 
-def address_of(classes: DataSource | str, options: TrainOptions | Mapping[str, Any]) -> str:
-    """The address of an experiment; options that are not given are those of the page."""
-    named = isinstance(classes, str) and classes in NAMES
-    fields = {"classes": classes if named else _written(_shown(as_source(classes)))}
+def address_of(classes: DataSource | str | None, options: TrainOptions | Mapping[str, Any]) -> str:
+    """The address of an experiment; options, and classes, that are not given are those of the page."""
+    fields = {}
+    if classes is not None:
+        named = isinstance(classes, str) and classes in NAMES
+        fields["classes"] = classes if named else _written(_shown(as_source(classes)))
     for name, value in _checked(options).items():
         fields[name] = _text(value)
-    return "#" + "&".join(f"{name}={quote(str(word), safe=',:')}" for name, word in fields.items())
+    return "#" * bool(fields) + "&".join(f"{name}={quote(str(word), safe=',:')}" for name, word in fields.items())
 
 
 def _shown(source: DataSource) -> SequenceClasses:

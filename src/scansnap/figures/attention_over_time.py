@@ -3,11 +3,7 @@
 A dashed line marks from when on common tokens had lost attention, and a dotted one where a class's attention froze, or
 only slowed: its title says which, who won, and how far attention moved since.  Other runs of the result are gray lines
 beside the one shown, and the title says when all of them snapped.  Where a class has no distinct token, favored tokens
-take their place.  Time is logarithmic where it would be mostly after the snap otherwise, and colors follow the square
-root of attention where the winner has so much that what each common token loses could not be seen.
-
-Every command that trains draws it, so it is quick to draw: panels have fixed places, in inches, instead of those that a
-layout engine would find by drawing twice, titles do not look for theirs, and no text is typeset as mathematics.
+take their place.  Updates are on a linear axis, the time of flows, which spans many decades, on a logarithmic one.
 """
 
 from __future__ import annotations
@@ -18,10 +14,20 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
-from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 
-from scansnap.figures.style import COLORS, LINES, honest_axis, label, label_powers, legend, log_if_wide, plain
+from scansnap.figures.style import (
+    COLORS,
+    LINES,
+    attention_bar,
+    attention_colors,
+    honest_axis,
+    label,
+    legend,
+    mathtext,
+    plain,
+    plain_ticks,
+)
 from scansnap.results.measure import favored, favored_entropy, record_dimension, snaps
 from scansnap.results.story import of_all_runs, stories
 from scansnap.runtime.errors import InputError
@@ -37,22 +43,6 @@ MOST_CLASSES = 4
 
 MOST_RUNS = 100
 """The most other runs of which lines are drawn."""
-
-WIDTH, PANEL, GAP, ABOVE, LINE, BELOW = 10.0, 1.7, 0.65, 0.44, 0.18, 1.12
-"""Inches: of the picture, of a panel, between two, above the first one besides the lines of the title, of such a line,
-and below the last panel, where the color bar is."""
-
-EARLY = 0.25
-"""A snap before this share of the steps makes time logarithmic, so that what came before it can be seen."""
-
-FAR_AHEAD = 4.0
-"""How many times the largest attention at the start a winner has if colors follow the square root."""
-
-CHARACTER = 0.065
-"""Inches of a character in the names of tokens, at most."""
-
-LONG_TITLE = 105
-"""Characters of a panel's title from which on it takes smaller type, so that it does not run into the next one."""
 
 
 def has_attention(dataset: xr.Dataset) -> bool:
@@ -134,51 +124,40 @@ def _as_classes(measures: xr.Dataset, part: str) -> xr.Dataset:
 def draw(dataset: xr.Dataset) -> Figure:
     """The picture of what `prepare` gives."""
     axis = record_dimension(dataset)
-    log = axis == "time" or bool(dataset["snap"].max() < EARLY * dataset[axis][-1])
     panels = dataset.sizes["class"]
     rows = max(panels, 2)
-    title = _title(dataset, axis)
-    above = ABOVE + LINE * len(title)
-    height = above + rows * (PANEL + GAP) - GAP + BELOW
-    figure = Figure(figsize=(WIDTH, height))
-    inside = {"top": 1 - above / height, "bottom": BELOW / height, "hspace": GAP / PANEL}
-    left = (0.45 + CHARACTER * max(len(plain(name, TOKEN_NAME)) for name in dataset["token_name"].values)) / WIDTH
-    right = 0.625
-    maps = figure.add_gridspec(rows, 1, left=left, right=right, **inside)
-    curves = figure.add_gridspec(rows, 1, left=0.76, right=0.985, **inside)
-    start, top = float(dataset["attention"].isel({axis: 0}).max()), float(dataset["attention"].max())
-    norm = PowerNorm(0.5 if top > FAR_AHEAD * start else 1.0, 0.0, top)
-    for i in range(panels):
-        axes = figure.add_subplot(maps[i])
+    figure = Figure(figsize=(10.0, 1.5 + 2.3 * rows), layout="constrained")
+    grid = figure.add_gridspec(rows + 1, 2, width_ratios=(2.3, 1), height_ratios=[1.0] * rows + [0.06])
+    maps = [figure.add_subplot(grid[i, 0]) for i in range(panels)]
+    for i, axes in enumerate(maps):
         of_class = dataset.isel({"class": i})
-        image = heatmap(axes, of_class["attention"], axis, norm, log=log)
+        image = heatmap(axes, of_class["attention"], axis, float(dataset["attention"].max()))
         for mark, style in (("scan", "--"), ("snap", ":")):
             if np.isfinite(of_class[mark]):
                 axes.axvline(float(of_class[mark]), color="white", linestyle=style, linewidth=1.5)
-        words = _panel_title(of_class, axis)
-        axes.set_title(words, fontsize=9 if len(words) < LONG_TITLE else 8, loc="left", y=1.0)
+        axes.set_title(_panel_title(of_class, axis), fontsize=9, loc="left")
         axes.set_xlabel(_time_label(axis) if i == panels - 1 else "", fontsize=9)
-    below = figure.add_axes((left, 0.5 / height, right - left, 0.12 / height))
-    bar = figure.colorbar(image, cax=below, orientation="horizontal")
-    bar.set_label("attention (share)", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+    attention_bar(maps, image, cax=figure.add_subplot(grid[rows, 0]), orientation="horizontal")
     has_entropy = bool(dataset["entropy"].notnull().any())
     half = rows // 2 if has_entropy else rows
-    loss = figure.add_subplot(curves[:half])
-    _lines(loss, dataset, axis, "loss", "loss", log)
+    loss = figure.add_subplot(grid[:half, 1])
+    _lines(loss, dataset, axis, "loss", "loss")
     if dataset.sizes["other_run"]:
-        legend(loss, fontsize=7)
+        legend(loss)
     if has_entropy:
-        entropy = figure.add_subplot(curves[half:])
-        _lines(entropy, dataset, axis, "entropy", f"entropy on {dataset.attrs['kind']} tokens", log)
-        _legend_below(figure, entropy, 0.735, 0.66 / height)
-    figure.suptitle("\n".join(title), fontsize=11, y=1 - 0.12 / height)
+        entropy = figure.add_subplot(grid[half:rows, 1])
+        _lines(entropy, dataset, axis, "entropy", f"entropy on {dataset.attrs['kind']} tokens")
+        below = figure.add_subplot(grid[rows, 1], frameon=False, xticks=[], yticks=[])
+        names = entropy.get_legend_handles_labels()
+        legend(below, *names, loc="upper center", ncols=2, columnspacing=1.0, borderaxespad=0)
+    figure.suptitle("\n".join(_title(dataset, axis)), fontsize=11)
     return figure
 
 
 def _title(dataset: xr.Dataset, axis: str) -> list[str]:
     """The setting, what became of common tokens, and what became of all runs, if there are several."""
-    setting = f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}{_rule(dataset)}"
+    rates = mathtext(f"η_Y = {float(dataset['lr_y']):g}, η_Z = {float(dataset['lr_z']):g}")
+    setting = f"{rates}{_rule(dataset)}"
     panels = dataset.sizes["class"]
     shown = "" if dataset.attrs["num_classes"] == panels else f"; {panels} of {dataset.attrs['num_classes']} classes"
     if str(dataset["status"].values) != "ok":
@@ -194,24 +173,6 @@ def _title(dataset: xr.Dataset, axis: str) -> list[str]:
     return [*lines, _runs(dataset, axis)] if dataset.attrs["num_runs"] > 1 else lines
 
 
-def _legend_below(figure: Figure, axes: Axes, left: float, top: float) -> None:
-    """The legend of a panel at a place of its own, where it lies on no curve: in two columns if names are short."""
-    lines, names = axes.get_legend_handles_labels()
-    columns = 2 if max(map(len, names)) <= 16 else 1
-    figure.legend(
-        lines,
-        names,
-        fontsize=7,
-        frameon=False,
-        ncols=columns,
-        columnspacing=1.0,
-        labelspacing=0.2,
-        borderaxespad=0,
-        loc="upper left",
-        bbox_to_anchor=(left, top),
-    )
-
-
 def _rule(dataset: xr.Dataset) -> str:
     """The update rule, if it is not plain SGD."""
     options = json.loads(dataset.attrs.get("options", "{}"))
@@ -225,7 +186,7 @@ def _panel_title(of_class: xr.Dataset, axis: str) -> str:
     next_token, query = (plain(of_class[f"{role}_token_name"].values, 12) for role in ("next", "query"))
     share = float(of_class["winner_share"])
     winner = f"attends most to {plain(of_class['winner'].values, 12)} ({share:.0%}); " if share else ""
-    return f"next token {next_token}, query {query}: {winner}{_snap(of_class, axis)}"
+    return f"next token {next_token}, query {query}\n{winner}{_snap(of_class, axis)}"
 
 
 def _snap(of_class: xr.Dataset, axis: str) -> str:
@@ -246,77 +207,62 @@ def _runs(dataset: xr.Dataset, axis: str) -> str:
     return f"{gray}; {of_all_runs(dataset['run_snap'].values, dataset['run_stays'].values, axis)}"
 
 
-def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str, log: bool) -> None:
+def _lines(axes: Axes, dataset: xr.Dataset, axis: str, name: str, title: str) -> None:
     times = dataset[axis].values.astype(float)
     of_classes = "class" in dataset[name].dims
     others = dataset[f"other_{name}"].transpose(axis, "other_run").values
+    words = f"other runs{' (mean)' * of_classes}"
     for k in range(others.shape[1]):
-        axes.plot(
-            times,
-            others[:, k],
-            color="0.75",
-            linewidth=0.7,
-            zorder=1,
-            label=f"other runs{' (mean)' * of_classes}" if not k else None,
-        )
+        axes.plot(times, others[:, k], color="0.75", linewidth=0.7, zorder=1, label=None if k else words)
     lines = dataset[name].transpose(axis, "class").values if of_classes else dataset[name].values[:, None]
     for i in range(lines.shape[1]):
         text = f"next token {plain(dataset['next_token_name'].values[i], 14)}" if of_classes else "this run"
         axes.plot(times, lines[:, i], color=COLORS[i % len(COLORS)], linestyle=LINES[i % len(LINES)], label=text)
-    if name == "loss":
-        log_if_wide(axes, np.append(lines, others))
-        if axes.get_yscale() == "log":
-            label_powers(axes.yaxis, np.append(lines, others))
-    if log:
-        axes.set_xscale("log")
-        label_powers(axes.xaxis, times)
-    label(axes, _time_label(axis), "nats")
-    axes.set_title(title, fontsize=9, loc="left", y=1.0)
+    axes.set_xscale(SCALES[axis])
+    axes.set_yscale("log" if name == "loss" else "linear")
+    label(axes, _time_label(axis), f"{name} (nats)", title)
     honest_axis(axes)
+    plain_ticks(axes.yaxis)
+
+
+SCALES = {"step": "linear", "time": "log"}
 
 
 def _time_label(axis: str) -> str:
-    return "updates" if axis == "step" else "time (expected batch-1 steps)"
+    return "updates" if axis == "step" else "time (expected batch-1 steps, log scale)"
 
 
-def heatmap(
-    axes: Axes,
-    attention: xr.DataArray,
-    axis: str,
-    top: float | Normalize,
-    *,
-    log: bool | None = None,
-    name_kinds: bool = True,
-) -> QuadMesh:
+def heatmap(axes: Axes, attention: xr.DataArray, axis: str, top: float, *, name_kinds: bool = True) -> QuadMesh:
     """Draw the tokens of one class against time, common tokens below, distinct or favored ones above.
 
     `attention` has the dimensions `token` and `axis` and the coordinates `token_kind` and `token_name`; tokens without
-    attention are left out.  `top` is the value of the brightest color, or how values become colors.  Time is
-    logarithmic, and leaves out its zero, in flows and where `log` says so.
+    attention are left out.  The brightest color is that of `top`, the largest share in the picture.  The time of flows
+    is logarithmic and leaves out its zero.
     """
     present = (attention > 0).any(axis).values
     order = np.lexsort((np.arange(attention.sizes["token"]), np.isin(attention["token_kind"].values, UPPER_KINDS)))
     order = order[present[order]]
-    values = attention.isel(token=order).transpose("token", axis).values
-    times = attention[axis].values.astype(float)
-    if log or (log is None and axis == "time"):
-        values, times = values[:, times > 0], times[times > 0]
-        axes.set_xscale("log")
-        label_powers(axes.xaxis, times)
-    norm = Normalize(0.0, top) if isinstance(top, float) else top
+    attention = attention.isel(token=order)
+    if axis == "time":
+        attention = attention.sel(time=attention["time"] > 0)
+    values, places = attention.transpose("token", axis).values, np.arange(len(order))
+    axes.set_xscale(SCALES[axis])
     image = axes.pcolormesh(
-        times, np.arange(len(order)), values, cmap="cividis", norm=norm, shading="nearest", rasterized=True
+        attention[axis].values.astype(float),
+        places,
+        values,
+        **attention_colors(top),
+        shading="nearest",
+        rasterized=True,
     )
-    kinds = attention["token_kind"].values[order]
+    kinds = attention["token_kind"].values
     for kind in dict.fromkeys(kinds) if name_kinds else ():
         rows = np.flatnonzero(kinds == kind)
-        if len(rows):
-            axes.text(1.01, rows.mean(), kind, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
-            if rows[0]:
-                axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
-    named = np.arange(len(order))[:: -max(1, len(order) // 10)]  # from above, where the winners are
-    names = [plain(name, TOKEN_NAME) for name in attention["token_name"].values[order][named]]
-    axes.set_yticks(named, names, fontsize=7)
+        axes.text(1.01, rows.mean(), kind, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+        if rows[0]:
+            axes.axhline(rows[0] - 0.5, color="white", linewidth=1)
+    named = places[:: -max(1, len(order) // 10)]  # from above, where the winners are
+    axes.set_yticks(named, [plain(name, TOKEN_NAME) for name in attention["token_name"].values[named]], fontsize=7)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_ylabel("token", fontsize=9)
     return image

@@ -14,8 +14,7 @@ from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
 from scansnap.figures.statistics import Family
-from scansnap.figures.style import label, line, log_axis
-from scansnap.figures.text_runs import mean_over_heads
+from scansnap.figures.style import label, legend, line, log_axis, points
 
 RATES = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 PASSES = 3
@@ -38,22 +37,10 @@ def prepare(
     corpus = text_runs.corpus_of(text)
     steps = text_runs.passes(corpus, PASSES) if steps is None else steps
     common = {"steps": steps, "record_every": max(1, steps // 30), "device": device, "precision": precision}
-    settings = [
-        {**common, "lr_y": float(rate), "seed": seed} for rate in rates for seed in text_runs.seeds_of(num_seeds)
-    ]
-    runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
-    shape = (len(rates), num_seeds)
-    final = {
-        name: np.array([mean_over_heads(run, name)[-1] for run in runs]).reshape(shape)
-        for name in ("entropy", "normalized_entropy", "top_1")
-    }
-    final["valid_loss"] = np.array([float(run["valid_loss"].values[0, -1]) for run in runs]).reshape(shape)
-    course = np.array([mean_over_heads(run, "normalized_entropy") for run in runs]).reshape(*shape, -1)
-    dataset = xr.Dataset(
-        {name: (("lr", "seed"), values) for name, values in final.items()},
-        coords={"lr": list(rates), "seed": range(num_seeds), "record": runs[0]["step"].values},
-    )
-    dataset["course"] = (("lr", "seed", "record"), course)
+    settings = {float(rate): {**common, "lr_y": float(rate)} for rate in rates}
+    _, measures = text_runs.train_grid(corpus, "lr", settings, num_seeds=num_seeds, folder=folder, progress=progress)
+    dataset = measures.isel(record=-1).drop_vars(["moved", "record"])
+    dataset["course"] = measures["normalized_entropy"]
     dataset["entropy"].attrs["units"] = "nats"
     return attach_options(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds, "rates": list(rates)})
 
@@ -68,29 +55,15 @@ def draw(dataset: xr.Dataset) -> Figure:
         values = dataset[name].transpose("lr", "seed")
         for column in values.values.T:
             axes.plot(rates, column, ".", color="gray", markersize=4, alpha=0.7)
-        axes.errorbar(
-            rates,
-            values.mean("seed"),
-            values.std("seed", ddof=1),
-            **line(0),
-            marker="o",
-            markersize=4,
-            capsize=3,
-            linewidth=1.5,
-        )
+        points(axes, rates, values.mean("seed"), values.std("seed", ddof=1), 0, "")
         log_axis(axes, rates)
-        label(axes, x="learning rate η", y=words, title="mean and standard deviation over seeds" if not k else "")
+        label(axes, x="learning rate $\\eta$", y=words, title="mean and standard deviation over seeds" if not k else "")
     axes = figure.add_subplot(1, 3, 3)
     for i, rate in enumerate(rates):
-        axes.plot(
-            dataset["record"],
-            dataset["course"].sel(lr=rate).mean("seed"),
-            **line(i),
-            linewidth=1.4,
-            label=f"η = {rate:g}",
-        )
+        course = dataset["course"].sel(lr=rate).mean("seed")
+        axes.plot(dataset["record"], course, **line(i), linewidth=1.4, label=f"$\\eta$ = {rate:g}")
     label(axes, x="updates", y="entropy of attention / largest possible")
-    axes.legend(frameon=False, fontsize=8)
+    legend(axes)
     figure.suptitle(
         f"Figure 10: sparsity of attention against the learning rate, {dataset.sizes['seed']} seeds", fontsize=11
     )

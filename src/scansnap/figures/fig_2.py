@@ -117,7 +117,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         label(
             axes,
             x="token",
-            y="$\\tilde c_{l|n}$ (no unit)" if i == 0 else "",
+            y="$\\tilde c_{l|n}$" if i == 0 else "",
             title=f"{title}\nupdate {int(first_seed['moment'].sel(stage=stage))}",
         )
     figure.axes[0].legend(fontsize=8, frameon=False, loc="upper left")

@@ -88,8 +88,8 @@ def draw(dataset: xr.Dataset) -> Figure:
             axes.plot(curve["time"], curve["growth_factor"], **line(i), linewidth=1.8, label=f"{rate:g}")
             axes.axvline(float(curve["snap_start"]), color=COLORS[i % len(COLORS)], linestyle=":", linewidth=1.3)
         axes.set_xscale("log")
-        label(axes, x="time (steps of batch 1)", y="growth factor $\\chi_l$ (no unit)", title=words)
-        legend(axes, title="$\\eta_Y$ (dotted: its $t_0$)", title_fontsize=8)
+        label(axes, x="time (steps of batch 1)", y="growth factor $\\chi_l$", title=words)
+        legend(axes, title="$\\eta_Y$ (dotted: its $t_0$)")
     figure.suptitle("Figure 3: growth factor, $\\eta_Z$ = 0.5, K = 10, M = 1000 (note the four scales)", fontsize=11)
     return figure
 
@@ -99,14 +99,14 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     starts = dataset["snap_start"].values
     change = np.diff(starts).max()
     note = f"largest change of t₀ between successive rates; t₀ = {', '.join(f'{t:.0f}' for t in starts)}"
-    tested = [exact("A smaller η_Y brings a later transition.", "below 0", change, change < 0, note)]
+    tested = [exact("A smaller η_Y brings a later transition.", change, note, below=0)]
     for source in dataset["source"].values:
         of_source = dataset.sel(source=source)
         tested.append(_order(of_source, float(starts.max())))
         slowest = max(_slowing(of_source.sel(lr_y=rate)) for rate in dataset["lr_y"].values)
         note = "dχ/dt from 10 t₀ to 100 t₀ over dχ/dt from t'₀/10 to t'₀, the largest of all rates"
         statement = f"After t₀ the growth factor grows more slowly ({source})."
-        tested.append(exact(statement, "below 1", slowest, slowest < 1, note))
+        tested.append(exact(statement, slowest, note, below=1))
     return tested
 
 
@@ -122,7 +122,7 @@ def _order(of_source: xr.Dataset, last: float) -> Trend:
         "largest"
     )
     statement = f"After t₀ a smaller η_Y gives a larger growth factor ({of_source['source'].values})."
-    return exact(statement, "1 (all)", share, share == 1, note)
+    return exact(statement, share, note, at_least=1)
 
 
 def _slowing(curve: xr.Dataset) -> float:

@@ -25,7 +25,7 @@ from scansnap.figures.recipe import (
     sweep_setting,
 )
 from scansnap.figures.statistics import band, enough_seeds, majority, rise
-from scansnap.figures.style import draw_band, honest_axis, label, legend
+from scansnap.figures.style import attention_bar, draw_band, honest_axis, label, legend
 
 LR_Y = np.concatenate([PUBLISHED[name].options.runs.rates["lr_y"] for name in ("syn-small", "syn-small-fast-decoder")])
 
@@ -52,20 +52,18 @@ def prepare(*, num_seeds: int = 100) -> xr.Dataset:
 def draw(dataset: xr.Dataset) -> Figure:
     """Attention of the first seed, and loss and entropy of all seeds."""
     figure = Figure(figsize=(10.0, 5.6), layout="constrained")
-    grid = figure.add_gridspec(3, 3, width_ratios=(1, 1, 0.9), height_ratios=(1, 1, 0.05))
+    grid = figure.add_gridspec(2, 3, width_ratios=(1, 1, 0.9))
+    top, maps = float(dataset["attention"].isel(seed=0).max()), []
     for column, rate in enumerate(dataset["lr_y"].values):
-        top = float(dataset["attention"].sel(lr_y=rate).isel(seed=0).max())
         for row in range(2):
             axes = figure.add_subplot(grid[row, column])
             image = heatmap(axes, dataset["attention"].sel(lr_y=rate).isel({"seed": 0, "class": row}), "step", top)
-            axes.set_title(f"class {row + 1}, $\\eta_Y$ = {rate:g}", fontsize=9, loc="left")
+            axes.set_title(f"class {row + 1}, $\\eta_Y$ = {rate:g}, first seed", fontsize=9, loc="left")
             axes.set_xlabel("updates" if row else "", fontsize=9)
             axes.set_ylabel("token" if column == 0 else "", fontsize=9)
-        bar_axes = figure.add_subplot(grid[2, column], label="<colorbar>")
-        bar = figure.colorbar(image, cax=bar_axes, orientation="horizontal")
-        bar.set_label("attention $c_{l|n}$ (share), first seed" + "; note its scale" * (column > 0), fontsize=9)
-        bar.ax.tick_params(labelsize=8)
-    loss, entropy = figure.add_subplot(grid[0, 2]), figure.add_subplot(grid[1:, 2])
+            maps.append(axes)
+    attention_bar(maps, image, location="bottom", aspect=60)
+    loss, entropy = figure.add_subplot(grid[0, 2]), figure.add_subplot(grid[1, 2])
     for axes, name in ((loss, "loss_band"), (entropy, "entropy_band")):
         for i, rate in enumerate(dataset["lr_y"].values):
             draw_band(axes, dataset[name].sel(lr_y=rate), i, f"$\\eta_Y$ = {rate:g}")

@@ -22,7 +22,7 @@ from scansnap.dynamics.published import PUBLISHED
 from scansnap.figures.attention_over_time import heatmap
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm
-from scansnap.figures.style import COLORS, label
+from scansnap.figures.style import COLORS, attention_bar, label
 
 ADAM = PUBLISHED["syn-small-adam"].options
 SHUFFLES = 9999
@@ -54,30 +54,26 @@ def draw(dataset: xr.Dataset) -> Figure:
     """Attention of the first seed above, final attention of all seeds below."""
     figure = Figure(figsize=(9.0, 5.2), layout="constrained")
     grid = figure.add_gridspec(2, dataset.sizes["rate"])
-    top = float(dataset["attention"].isel(seed=0).max())
     maps = []
     for i, rate in enumerate(dataset["rate"].values):
         axes = figure.add_subplot(grid[0, i])
         first_seed = dataset["attention"].sel(rate=rate).isel(seed=0)
-        image = heatmap(axes, first_seed, "step", top, name_kinds=False)
-        axes.set_title(f"$\\eta_Y = \\eta_Z$ = {rate:g}", fontsize=9, loc="left")
+        image = heatmap(axes, first_seed, "step", float(dataset["attention"].isel(seed=0).max()), name_kinds=False)
+        axes.set_title(f"$\\eta_Y = \\eta_Z$ = {rate:g}, first seed", fontsize=9, loc="left")
         axes.set_xlabel("updates", fontsize=9)
         axes.set_ylabel("distinct token" if i == 0 else "", fontsize=9)
-        axes.tick_params(axis="x", labelsize=8)
         maps.append(axes)
-        _final(figure.add_subplot(grid[1, i]), dataset.sel(rate=rate), COLORS[i], first=i == 0)
-    bar = figure.colorbar(image, ax=maps, location="right", fraction=0.05, aspect=25, pad=0.02)
-    bar.set_label("attention $c_{l|n}$, first seed", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+        _final(figure.add_subplot(grid[1, i]), dataset.sel(rate=rate), first=i == 0)
+    attention_bar(maps, image)
     runs = f"mean and sd of {dataset.sizes['seed']} runs, and how often each token has the most (%)"
     figure.suptitle(f"Figure 5: Syn-Small, Adam, class 1. Below: {runs}", fontsize=11)
     return figure
 
 
-def _final(axes: Axes, at_rate: xr.Dataset, color: str, *, first: bool) -> None:
+def _final(axes: Axes, at_rate: xr.Dataset, *, first: bool) -> None:
     """Draw final attention, mean and spread over seeds, and how often each token has the most."""
     mean, spread = at_rate["final_mean"].values, at_rate["final_spread"].values
-    axes.bar(at_rate["token"], mean, yerr=spread, color=color, alpha=0.55, capsize=2)
+    axes.bar(at_rate["token"], mean, yerr=spread, color=COLORS[0], alpha=0.55, capsize=2)
     for token, share, height in zip(at_rate["token"].values, at_rate["won"].values, mean + spread, strict=True):
         if share > 0:
             axes.text(token, height + 0.01, f"{share:.0%}", ha="center", fontsize=7, rotation=90)
@@ -91,15 +87,14 @@ def shuffled(winners: NDArray[np.int64], rng: np.random.Generator) -> tuple[floa
     num_rates, num_seeds = winners.shape
     one_hot = winners[..., None] == np.unique(winners)  # (rate, seed, winner)
 
-    def statistic(table: NDArray[np.float64]) -> float:
+    def statistic(tables: NDArray[np.integer]) -> NDArray[np.float64]:
         expected = one_hot.sum((0, 1)) / num_rates
-        return float(((table - expected) ** 2 / expected).sum())
+        return ((tables - expected) ** 2 / expected).sum((-2, -1))
 
-    measured = statistic(one_hot.sum(1))
+    measured = float(statistic(one_hot.sum(1)))
     order = rng.permuted(np.tile(np.arange(num_rates), (SHUFFLES, num_seeds, 1)), axis=-1)  # (shuffle, seed, rate)
     drawn = winners.T[np.arange(num_seeds)[:, None], order]  # (shuffle, seed, rate)
-    tables = np.stack([(drawn == winner).sum(1) for winner in np.unique(winners)], -1)  # (shuffle, rate, winner)
-    by_chance = np.array([statistic(table) for table in tables])
+    by_chance = statistic(np.stack([(drawn == winner).sum(1) for winner in np.unique(winners)], -1))
     degrees = max(min(num_rates, one_hot.shape[-1]) - 1, 1)
     p = (1 + int((by_chance >= measured - 1e-9).sum())) / (1 + SHUFFLES)
     return float(np.sqrt(measured / (winners.size * degrees))), p

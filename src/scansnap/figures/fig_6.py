@@ -20,7 +20,7 @@ from scansnap.dynamics.published import SYN_MEDIUM
 from scansnap.figures import syn_medium_runs
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, read_published
 from scansnap.figures.statistics import standard_error
-from scansnap.figures.style import COLORS, MARKERS, label, line, log_axis
+from scansnap.figures.style import COLORS, MARKERS, label, log_axis, points
 from scansnap.figures.syn_medium_runs import neighbors, queries
 
 MEAN_LIMIT, SINGLE_LIMIT = 1.2, 4.0
@@ -90,31 +90,11 @@ def _entropies(axes: Axes, of_panel: xr.Dataset) -> None:
     ratios = of_panel["lr_y_over_lr_z"].values
     for i, lr_z in enumerate(of_panel["lr_z"].values):
         of_line = of_panel.sel(lr_z=lr_z)
-        axes.errorbar(
-            ratios,
-            of_line["mean"],
-            of_line["error"],
-            **line(i),
-            marker=MARKERS[i],
-            markersize=4,
-            capsize=2,
-            linewidth=1.4,
-            label=f"$\\eta_Z$ = {lr_z:g}",
-        )
+        points(axes, ratios, of_line["mean"], of_line["error"], i, f"$\\eta_Z$ = {lr_z:g}")
         # Beside ours, not on top of them.
-        axes.errorbar(
-            ratios * 1.09,
-            of_line["published_mean"],
-            of_line["published_error"],
-            color=COLORS[i],
-            ls="none",
-            marker=MARKERS[i],
-            markersize=5,
-            markerfacecolor="white",
-            capsize=2,
-            linewidth=1,
-            label=f"published, $\\eta_Z$ = {lr_z:g}",
-        )
+        published, name = of_line["published_mean"], f"published, $\\eta_Z$ = {lr_z:g}"
+        style = {"linestyle": "none", "linewidth": 1, "markersize": 5, "markerfacecolor": "white"}
+        points(axes, ratios * 1.09, published, of_line["published_error"], i, name, **style)
     log_axis(axes, ratios)
 
 

@@ -20,14 +20,15 @@ from scansnap.corpus.corpus import Corpus
 from scansnap.figures import text_runs
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options
 from scansnap.figures.statistics import exact, rise
-from scansnap.figures.style import COLORS, label, legend, line
-from scansnap.figures.text_attention import color_bar, draw_pattern
-from scansnap.figures.text_runs import mean_over_heads
+from scansnap.figures.style import COLORS, attention_bar, label, legend, line
+from scansnap.figures.text_attention import draw_pattern
 from scansnap.results.metrics import find_snap
 
 LAYERS = (1, 3)
 STEPS = 1500
-SHOWN = (0, 500, 1000, 1500)
+PANELS = 4
+"""How many patterns of each model are shown, evenly spaced up to update 1,500 or the last."""
+
 RECORD_EVERY = 50
 WINDOW = 1
 WORDS = 16
@@ -49,46 +50,22 @@ def prepare(
     corpus = text_runs.corpus_of(text)
     every = min(RECORD_EVERY, max(1, steps // 4))
     common = {"lr_y": 5.0, "steps": steps, "record_every": every, "device": device, "precision": precision}
-    settings = [
-        {**common, "layers": layers, "seed": seed} for layers in LAYERS for seed in text_runs.seeds_of(num_seeds)
-    ]
-    runs = [training.run(progress) for training in text_runs.trainings(corpus, settings, folder=folder)]
-    text_runs.refuse_diverged(runs)
-    return attach_options(_gathered(runs, num_seeds), {**common, "corpus": corpus.name, "num_seeds": num_seeds})
-
-
-def _gathered(runs: list[xr.Dataset], num_seeds: int) -> xr.Dataset:
-    records = runs[0]["step"].values
-    shown = np.unique(np.abs(records[:, None] - np.array(SHOWN)).argmin(0))
-    by_run = {
-        name: np.array([mean_over_heads(run, name) for run in runs]).reshape(len(LAYERS), num_seeds, -1)
-        for name in ("entropy", "normalized_entropy", "moved")
-    }
-    snaps = [find_snap(records, moved) for moved in by_run["moved"].reshape(len(runs), -1)]
-    window = min(WINDOW, runs[0].sizes["window"] - 1)
-    patterns = [
-        runs[i * num_seeds]["pattern"].isel(run=0, layer=0, head=0, window=window, step=shown) for i in range(2)
-    ]
-    dataset = xr.Dataset(
-        {
-            "attention": (
-                ("layers", "shown", "query_position", "key_position"),
-                np.array([pattern.values for pattern in patterns]),
-            ),
-            **{name: (("layers", "seed", "record"), values) for name, values in by_run.items()},
-            "snap_step": (
-                ("layers", "seed"),
-                np.array([snap.step for snap in snaps], dtype=np.float64).reshape(len(LAYERS), num_seeds),
-            ),
-            "valid_loss": (
-                ("layers", "seed"),
-                np.array([float(run["valid_loss"].values[0, -1]) for run in runs]).reshape(len(LAYERS), num_seeds),
-            ),
-        },
-        coords={"layers": list(LAYERS), "seed": range(num_seeds), "record": records, "shown": records[shown]},
+    settings = {layers: {**common, "layers": layers} for layers in LAYERS}
+    runs, dataset = text_runs.train_grid(
+        corpus, "layers", settings, num_seeds=num_seeds, folder=folder, progress=progress
     )
+    text_runs.refuse_diverged(runs)
+    records = dataset["record"].values
+    shown = np.unique(np.abs(records[:, None] - np.linspace(0, min(steps, STEPS), PANELS)).argmin(0))
+    window = min(WINDOW, runs[0].sizes["window"] - 1)
+    first_seeds = [run["pattern"].isel(run=0, layer=0, head=0, window=window, step=shown) for run in runs[::num_seeds]]
+    patterns = np.array([pattern.values for pattern in first_seeds])
+    snaps = [[find_snap(records, moved).step for moved in of_seed] for of_seed in dataset["moved"].values]
+    dataset = dataset.drop_vars("top_1").assign_coords(shown=records[shown])
+    dataset["attention"] = (("layers", "shown", "query_position", "key_position"), patterns)
+    dataset["snap_step"] = (("layers", "seed"), np.array(snaps, dtype=np.float64))
     dataset["word"] = ("key_position", runs[0]["word"].isel(window=window).values)
-    return dataset
+    return attach_options(dataset, {**common, "corpus": corpus.name, "num_seeds": num_seeds})
 
 
 def draw(dataset: xr.Dataset) -> Figure:
@@ -96,7 +73,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     figure = Figure(figsize=(11.0, 9.0), layout="constrained")
     subfigures: Any = figure.subfigures(2, 1, height_ratios=(2.0, 0.8))
     patterns, curves = subfigures
-    grid = patterns.add_gridspec(2, len(SHOWN))
+    grid = patterns.add_gridspec(2, dataset.sizes["shown"])
     for i, layers in enumerate(dataset["layers"].values):
         for j, step in enumerate(dataset["shown"].values):
             axes = patterns.add_subplot(grid[i, j])
@@ -107,7 +84,7 @@ def draw(dataset: xr.Dataset) -> Figure:
                 axes.set_yticks([])
             if not i:
                 axes.set_xticks([])
-    color_bar(patterns, image)
+    attention_bar(patterns.axes, image, fraction=0.03, aspect=40, pad=0.01)
     _curves(curves.add_subplot(1, 2, 1), dataset, "normalized_entropy", "entropy of attention / largest possible")
     moving = curves.add_subplot(1, 2, 2)
     _curves(moving, dataset, "rate", "attention moved per step")
@@ -158,18 +135,13 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         if len(fall) > 1:
             tested.append(rise(statement, fall, what))
         else:
-            tested.append(exact(statement, "above 0", fall[0], fall[0] > 0, f"{what}; one run"))
+            tested.append(exact(statement, fall[0], f"{what}; one run", above=0))
         snaps = of_model["snap_step"].values
         frozen = np.isfinite(snaps)
         long_enough = int(dataset["record"][-1]) >= STEPS  # a shorter run has had no time to freeze
         steps = ", ".join(f"{step:,.0f}" for step in sorted(snaps[frozen])) or "none"
-        verdict = exact(
-            f"It freezes ({_model(layers)}).",
-            f"{len(snaps)} of {len(snaps)} runs",
-            frozen.sum(),
-            frozen.all(),
-            f"runs whose pattern froze within {int(dataset['record'][-1]):,} updates; at steps: {steps}",
-        )
+        note = f"runs whose pattern froze within {int(dataset['record'][-1]):,} updates; at steps: {steps}"
+        verdict = exact(f"It freezes ({_model(layers)}).", frozen.sum(), note, at_least=len(snaps))
         tested.append(replace(verdict, settled=verdict.holds or long_enough))
     return tested
 

@@ -20,6 +20,9 @@ from scansnap.figures.style import COLORS, label, legend, line
 FINE = 20
 """The number of points of the smooth curve in each update."""
 
+ROUNDING = 1e-9
+"""h* adds up thousands of terms."""
+
 SHOWN = 40
 """The number of updates in the left panel."""
 
@@ -60,10 +63,10 @@ def draw(dataset: xr.Dataset) -> Figure:
     gaps.axhline(2.0, color="black", linewidth=1)
     gaps.text(1.2, 1.55, "bound of Lemma 7", fontsize=8, va="top")
     gaps.set(xscale="log", yscale="log")
-    label(curves, x="updates of the class", y="h (no unit)", title="steps: h*; smooth: h")
+    label(curves, x="updates of the class", y="h", title="steps: h*; smooth: h")
     label(gaps, x="updates of the class", y="gap h* less h, units of $\\eta_Y/M$", title="the gap between them")
-    legend(curves, title="$\\eta_Y$", title_fontsize=8)
-    legend(gaps, title="$\\eta_Y$", title_fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.95))
+    legend(curves, title="$\\eta_Y$")
+    legend(gaps, title="$\\eta_Y$", loc="upper right", bbox_to_anchor=(1.0, 0.95))
     figure.suptitle(f"Figure 8: growth of the decoder, M = {dataset.attrs['vocab_size']}", fontsize=11)
     return figure
 
@@ -72,40 +75,35 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     """The two sides of the bound, the limit and how fast it is reached, for the worst of the rates."""
     gap = dataset["gap"].values
     steps = dataset["step"].values
-    largest = gap.max()
-    least = gap.min()
+    least, largest = gap.min(), gap.max()
     remaining = (gap[:, -1] / np.abs(gap).max(1)).max()
     late = steps >= steps[-1] // 10
     exponent = max(float(np.polyfit(np.log(steps[late]), np.log(np.maximum(row[late], 1e-300)), 1)[0]) for row in gap)
-    rounding = 1e-9  # h* adds up thousands of terms
+    what = "the gap in units of η_Y/M"
     return [
         exact(
             "h* is never below h.",
-            "at least 0",
             least,
-            least >= -rounding,
-            f"the least gap in units of η_Y/M at {len(steps)} of {steps[-1]} updates and {len(gap)} rates",
+            f"the least of {what} at {len(steps)} of {steps[-1]} updates and {len(gap)} rates; rounding is allowed",
+            at_least=-ROUNDING,
         ),
         exact(
             "The gap is at most 2η_Y/M.",
-            "at most 2",
             largest,
-            largest <= 2,
-            f"the largest gap in units of η_Y/M, at update {int(steps[gap.max(0).argmax()])}",
+            f"the largest of {what}, at update {int(steps[gap.max(0).argmax()])}",
+            at_most=2,
         ),
         exact(
             "The gap goes to zero.",
-            "below 0.05",
             remaining,
-            remaining < 0.05,
             f"the gap after {steps[-1]} updates over its largest value, the worst of the rates",
+            below=0.05,
         ),
         exact(
             "Late the gap falls like 1/s, up to logarithms.",
-            "below -0.8",
             exponent,
-            exponent < -0.8,
             f"slope of ln gap against ln s over the last tenfold of {steps[-1]} updates, the slowest of the rates",
+            below=-0.8,
         ),
     ]
 

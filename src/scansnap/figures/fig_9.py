@@ -82,8 +82,8 @@ def draw(dataset: xr.Dataset) -> Figure:
             axes.axvline(float(curve["snap_start"]), color=color, linestyle=":", linewidth=1)
             axes.plot(float(curve["snap_start"]), float(curve["at_snap"]), "o", color=color, markersize=6)
         axes.set_xscale("log")
-        label(axes, x="time (steps of batch 1)", y="$B_n$ (no unit)", title=words)
-        legend(axes, title="$\\eta_Y = \\eta_Z$", title_fontsize=8)
+        label(axes, x="time (steps of batch 1)", y="$B_n$", title=words)
+        legend(axes, title="$\\eta_Y = \\eta_Z$")
     sizes = f"M = {dataset.attrs['vocab_size']:,}, K = {dataset.attrs['num_classes']}"
     figure.suptitle(f"Figure 9: $B_n$, $\\eta_Y/\\eta_Z$ = 1, {sizes}; dotted and dot: $t_0$", fontsize=11)
     return figure
@@ -97,37 +97,18 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         of_form = dataset.sel(form=form)
         at_snap = of_form["at_snap"].values
         spread = np.ptp(at_snap) / at_snap.mean()
-        tested.append(
-            exact(
-                f"B_n(t₀) is the same for all rates ({form}).",
-                "at most 1e-9",
-                spread,
-                spread <= 1e-9,
-                f"range over mean; B_n(t₀) = {at_snap.mean():.6g}",
-            )
-        )
+        note = f"range over mean; B_n(t₀) = {at_snap.mean():.6g}"
+        tested.append(exact(f"B_n(t₀) is the same for all rates ({form}).", spread, note, at_most=1e-9))
         late = of_form["growth_bound"].sel(time=slice(last, None)).values
         least = min((high - low).min() for low, high in pairwise(late))
-        tested.append(
-            exact(
-                f"After t₀ larger rates have the larger B_n ({form}).",
-                "above 0",
-                least,
-                least > 0,
-                f"the smallest difference between successive rates at {late.shape[1]} times "
-                f"from {last:.0f} to {float(of_form['time'][-1]):.0e}",
-            )
+        note = (
+            f"the smallest difference between successive rates at {late.shape[1]} times from {last:.0f} to "
+            f"{float(of_form['time'][-1]):.0e}"
         )
-        first = float(of_form["growth_bound"].isel(time=0).min())
-        tested.append(
-            exact(
-                f"B_n starts at 0, as its definition says ({form}).",
-                "at most 0.01 in size",
-                first,
-                abs(first) <= 0.01,
-                "B_n of the slowest rate at time 0.1",
-            )
-        )
+        tested.append(exact(f"After t₀ larger rates have the larger B_n ({form}).", least, note, above=0))
+        first = float(abs(of_form["growth_bound"].isel(time=0).min()))
+        note = "size of B_n of the slowest rate at time 0.1"
+        tested.append(exact(f"B_n starts at 0, as its definition says ({form}).", first, note, at_most=0.01))
     return tested
 
 

@@ -21,8 +21,8 @@ from scansnap.data.sequence_classes import SequenceClasses
 from scansnap.data.synthetic import synthetic
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, sweep_setting
-from scansnap.figures.statistics import Family, enough_seeds, standard_error
-from scansnap.figures.style import MARKERS, label, legend, line
+from scansnap.figures.statistics import Family, add_means, enough_seeds
+from scansnap.figures.style import label, legend, line, points
 from scansnap.theory import spurious_share
 
 SIZES = (4, 8, 16, 32, 64, 128)
@@ -75,9 +75,7 @@ def prepare(*, num_seeds: int = 30) -> xr.Dataset:
     dataset = runs[["fresh_loss", "fresh_accuracy"]].isel(stage=-1, drop=True).transpose(*dims)
     dataset["spurious"] = spurious.astype(float, order="C").assign_attrs(units="1")
     dataset["counted"] = ("num_sequences", counted, {"units": "1"})
-    for name in ("spurious", "fresh_loss", "fresh_accuracy"):
-        dataset[f"{name}_mean"] = dataset[name].mean("seed")
-        dataset[f"{name}_error"] = (dataset[name].dims[:-1], standard_error(dataset[name].values))
+    add_means(dataset, "spurious", "fresh_loss", "fresh_accuracy")
     return attach_options(dataset, read_options(runs))
 
 
@@ -96,43 +94,17 @@ def draw(dataset: xr.Dataset) -> Figure:
     sizes = dataset["num_sequences"].values
     plain = dataset.sel(prior=0.0)
     left.plot(sizes, dataset["counted"], **line(6), linewidth=1, label="counting predicts")
-    for i, stage in enumerate(("start", "end")):
-        at_stage = plain.sel(stage=stage)
-        words = "before training" if stage == "start" else "after training"
-        left.errorbar(
-            sizes,
-            at_stage["spurious_mean"],
-            at_stage["spurious_error"],
-            **line(i),
-            marker=MARKERS[i],
-            capsize=2,
-            markersize=4,
-            label=words,
-        )
-    strong = dataset.sel(prior=PRIORS[-1], stage="end")
-    left.errorbar(
-        sizes,
-        strong["spurious_mean"],
-        strong["spurious_error"],
-        **line(2),
-        marker=MARKERS[2],
-        capsize=2,
-        markersize=4,
-        label=f"after training, prior {PRIORS[-1]:g}",
-    )
+    end, strong = plain.sel(stage="end"), dataset.sel(prior=PRIORS[-1], stage="end")
+    shown = {
+        "before training": plain.sel(stage="start"),
+        "after training": end,
+        f"after training, prior {PRIORS[-1]:g}": strong,
+    }
+    for i, (words, part) in enumerate(shown.items()):
+        points(left, sizes, part["spurious_mean"], part["spurious_error"], i, words)
     for i, prior in enumerate(dataset["prior"].values):
-        with_prior = dataset.sel(prior=prior)
-        words = f"prior {prior:g} on common tokens" if prior else "no prior"
-        right.errorbar(
-            sizes,
-            with_prior["fresh_loss_mean"],
-            with_prior["fresh_loss_error"],
-            **line(i),
-            marker=MARKERS[i],
-            capsize=2,
-            markersize=4,
-            label=words,
-        )
+        part, words = dataset.sel(prior=prior), f"prior {prior:g} on common tokens" if prior else "no prior"
+        points(right, sizes, part["fresh_loss_mean"], part["fresh_loss_error"], i, words)
     for axes in (left, right):
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])

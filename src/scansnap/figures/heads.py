@@ -13,14 +13,13 @@ from itertools import combinations
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from scipy import stats
 
 from scansnap.data.synthetic import syn_small
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.dynamics.train import train
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, sweep_setting
-from scansnap.figures.statistics import LEVEL, enough_seeds, rise, standard_error
-from scansnap.figures.style import MARKERS, label, legend, line
+from scansnap.figures.statistics import add_means, enough_seeds, rise
+from scansnap.figures.style import label, legend, points
 
 HEADS = 4
 SETTING = replace(SYN_SMALL, heads=HEADS, record_every=None)
@@ -64,9 +63,7 @@ def prepare(*, num_seeds: int = 40) -> xr.Dataset:
         },
         coords={"start": list(STARTS), "scale": list(SCALES), "seed": np.arange(num_seeds), "head": np.arange(HEADS)},
     )
-    for name in ("differ", "foretold", "differ_at_start"):
-        dataset[f"{name}_mean"] = dataset[name].mean("seed")
-        dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
+    add_means(dataset, "differ", "foretold", "differ_at_start")
     return attach_options(dataset, read_options(uniform))
 
 
@@ -84,25 +81,9 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, start in enumerate(dataset["start"].values):
         with_start = dataset.sel(start=start)
         for axes, name in ((left, "differ"), (right, "foretold")):
-            axes.errorbar(
-                scales,
-                with_start[f"{name}_mean"],
-                with_start[f"{name}_error"],
-                **line(i),
-                marker=MARKERS[i],
-                capsize=2,
-                markersize=4,
-                label=words[str(start)],
-            )
-    left.plot(
-        scales,
-        dataset["differ_at_start_mean"].isel(start=0),
-        **line(2),
-        marker="o",
-        markersize=9,
-        markerfacecolor="none",
-        label="leaders at the start",
-    )
+            points(axes, scales, with_start[f"{name}_mean"], with_start[f"{name}_error"], i, words[str(start)])
+    at_start = dataset["differ_at_start_mean"].isel(start=0)
+    points(left, scales, at_start, None, 2, "leaders at the start", marker="o", markersize=9, markerfacecolor="none")
     for axes in (left, right):
         axes.set_xscale("log", base=2)
         axes.set_xticks(scales, [f"{scale:g}" for scale in scales])
@@ -132,21 +113,11 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
 
 def _predicted(with_start: xr.Dataset, words: str) -> Trend:
     """Whether the winner led at the start in more than nine of ten heads, over all scales."""
-    per_seed = with_start["foretold"].mean("scale").values
-    mean, error = float(per_seed.mean()), float(standard_error(per_seed))
-    p = float(stats.t.sf((mean - 0.9) / error, len(per_seed) - 1)) if error > 0 else float(mean <= 0.9)
     shares = zip(with_start["scale"].values, with_start["foretold_mean"].values, strict=True)
     by_scale = ", ".join(f"{value:.0%} at {scale:g}" for scale, value in shares)
-    return Trend(
-        f"Theorem 3's r(0) says which token wins ({words}).",
-        "above 0.9",
-        mean,
-        error,
-        p,
-        p <= LEVEL,
-        f"share of heads whose winner led at the start, mean over scales ({by_scale}); one-sided t test over "
-        f"{len(per_seed)} seeds",
-    )
+    what = f"share of heads whose winner led at the start, mean over scales ({by_scale})"
+    statement = f"Theorem 3's r(0) says which token wins ({words})."
+    return rise(statement, with_start["foretold"].mean("scale"), what, above=0.9)
 
 
 FIGURE = FigureRecipe(

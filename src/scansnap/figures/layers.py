@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from scansnap.data.synthetic import syn_medium
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
-from scansnap.figures.statistics import Family, band, enough_seeds, majority, standard_error
-from scansnap.figures.style import MARKERS, draw_band, label, legend, line
+from scansnap.figures.statistics import Family, add_means, band, enough_seeds, majority
+from scansnap.figures.style import draw_band, label, legend, points
 
 DEPTHS = (1, 2, 3)
 SETTING = replace(SYN_SMALL, lr_z=10.0, momentum=None, batch_size=32, record_every=1, record=("attention",))
@@ -61,9 +61,7 @@ def prepare(*, num_seeds: int = 16) -> xr.Dataset:
     )
     exists = dataset["common"].notnull().all("seed")
     dataset["common_band"] = band(dataset["common"].fillna(0.0)).where(exists)
-    for name in ("moment", "lost"):
-        dataset[f"{name}_mean"] = dataset[name].mean("seed")
-        dataset[f"{name}_error"] = (dims[:-1], standard_error(dataset[name].values))
+    add_means(dataset, "moment", "lost")
     options = {**read_options(runs), "layers": list(DEPTHS)}
     return attach_options(dataset, options)
 
@@ -82,16 +80,8 @@ def draw(dataset: xr.Dataset) -> Figure:
     axes = panels[-1]
     for i, depth in enumerate(dataset["depth"].values):
         layers = dataset.sel(depth=depth).isel(layer=slice(int(depth)))
-        axes.errorbar(
-            layers["layer"],
-            layers["moment_mean"],
-            layers["moment_error"],
-            **line(i),
-            marker=MARKERS[i],
-            capsize=2,
-            markersize=5,
-            label="1 layer" if depth == 1 else f"{depth} layers",
-        )
+        words = "1 layer" if depth == 1 else f"{depth} layers"
+        points(axes, layers["layer"], layers["moment_mean"], layers["moment_error"], i, words)
     axes.set_xticks(dataset["layer"].values)
     axes.set_ylim(0, None)
     label(axes, x="layer (the last reads the query)", y="updates to half of what is lost", title="a layer's moment")

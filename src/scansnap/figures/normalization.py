@@ -22,7 +22,7 @@ from scansnap.data.synthetic import syn_small, synthetic
 from scansnap.dynamics.flow import flow
 from scansnap.dynamics.published import SYN_SMALL
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
-from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise
+from scansnap.figures.statistics import LEVEL, band, enough_seeds, exact, rise, standard_error
 from scansnap.figures.style import draw_band, label, legend, line, plain_ticks
 
 NORMALIZATIONS = ("l2", "layer")
@@ -141,26 +141,24 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
         _unaffected(last.sel(normalization="layer") - last.sel(normalization="l2")),
         exact(
             "What LayerNorm changes falls like 1/M.",
-            "slope -1 ± 0.1",
-            slope,
-            abs(slope + 1) <= 0.1,
-            f"log-log slope of the difference in Z against M, from {dataset['vocab_size'].values[2]} tokens on",
+            abs(slope + 1),
+            f"log-log slope of the difference in Z against M, from {dataset['vocab_size'].values[2]} tokens on, is "
+            f"{slope:.3f}: its distance from -1",
+            at_most=0.1,
         ),
         exact(
             "A class learns on the clock P(n) t.",
-            "slope -1 ± 0.1",
-            clock,
-            abs(clock + 1) <= 0.1,
+            abs(clock + 1),
             f"log-log slope of the steps until a class's lead has gained {GAIN:g}, against P(n) from {rarer[0]:g} to "
-            f"{rarer[-1]:g}; both classes share ten common tokens",
+            f"{rarer[-1]:g}, is {clock:.3f}: its distance from -1; both classes share ten common tokens",
+            at_most=0.1,
         ),
         exact(
             "Of two classes that share tokens the rarer learns to attend first.",
-            "above 1",
             lead[1:].min(),
-            bool((lead[1:] > 1).all()),
             f"time of the likelier class over that of the rarer, the least over P(n) from {rarer[1]:g} to "
             f"{rarer[-1]:g}; {lead[-1]:.3g} at {rarer[-1]:g}",
+            above=1,
         ),
     ]
 
@@ -168,7 +166,7 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
 def _unaffected(difference: xr.DataArray, limit: float = 0.05) -> Trend:
     """Whether the mean difference is within the limit, by two one-sided t tests."""
     values = difference.values.astype(float)
-    error = float(values.std(ddof=1) / np.sqrt(len(values)))
+    error = float(standard_error(values))
     p = float(stats.t.sf((limit - abs(values.mean())) / error, len(values) - 1))
     return Trend(
         "Subtracting the mean does not affect the result much (M = 34).",

@@ -20,7 +20,7 @@ from scansnap.dynamics.published import SYN_SMALL
 from scansnap.figures.fig_5 import SHUFFLES, shuffled
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options, setting_in_words, sweep_setting
 from scansnap.figures.statistics import LEVEL, enough_seeds, holm, majority
-from scansnap.figures.style import label
+from scansnap.figures.style import COLOR_MAP, color_bar, label
 
 SETTING = replace(SYN_SMALL, momentum=None, record_every=None, record=("attention",))
 RATES = {
@@ -66,7 +66,7 @@ def draw(dataset: xr.Dataset) -> Figure:
     for i, (axes, optimizer) in enumerate(zip(panels, dataset["optimizer"].values, strict=True)):
         of_optimizer = dataset.sel(optimizer=optimizer)
         share = of_optimizer["won"].transpose("token", "rate").values
-        image = axes.imshow(share, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=1)
+        image = axes.imshow(share, origin="lower", aspect="auto", cmap=COLOR_MAP, vmin=0, vmax=1)
         for token, rate in zip(*np.nonzero(share >= 0.005), strict=True):
             shade = "black" if share[token, rate] > 0.5 else "white"
             axes.text(rate, token, f"{share[token, rate]:.0%}", ha="center", va="center", fontsize=8, color=shade)
@@ -79,9 +79,7 @@ def draw(dataset: xr.Dataset) -> Figure:
             title=str(optimizer).replace("_", " "),
         )
         axes.grid(visible=False)
-    bar = figure.colorbar(image, ax=panels, location="right", fraction=0.03, pad=0.01)
-    bar.set_label("share of runs that it wins", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+    color_bar(panels, image, "share of runs that it wins", fraction=0.03, pad=0.01)
     title = (
         f"Beyond the basic setting: the distinct token with most attention, Syn-Small, {dataset.sizes['seed']} seeds"
     )

@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap import theory
-from scansnap.figures.style import honest_span, label
+from scansnap.figures.style import COLOR_MAP, color_bar, honest_span, label
 from scansnap.results import measure
 from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.validate import validated
@@ -78,10 +78,7 @@ def phase_diagram(result: xr.Dataset, *, x: str = "lr_y", y: str = "lr_z", color
     values = map_of(result, x, y, color)
     figure = Figure(figsize=(5.6, 4.2), layout="constrained")
     axes = figure.subplots()
-    image = draw_map(axes, values)
-    bar = figure.colorbar(image, ax=axes)
-    bar.set_label(LABELS.get(color, color), fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+    color_bar([axes], draw_map(axes, values), LABELS.get(color, color))
     return figure
 
 
@@ -157,7 +154,7 @@ def draw_map(axes: Axes, values: xr.DataArray) -> QuadMesh:
     image = axes.pcolormesh(
         *(_edges(values[name].values) for name in (x, y)),
         shown.values,
-        cmap="viridis",
+        cmap=COLOR_MAP,
         norm="log" if logarithmic else None,
         rasterized=True,
     )

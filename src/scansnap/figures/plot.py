@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from scansnap.figures.phase_diagram import phase_diagram as phase_diagram
+from scansnap.figures.phase_diagram import phase_diagram
 from scansnap.runtime.errors import InputError, short_repr
 from scansnap.validation.validate import validated
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from scansnap.claims.claim import Verdict
+
+__all__ = ["attention", "claim", "phase_diagram", "text", "words"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 @validated

@@ -130,7 +130,7 @@ def draw_recall(dataset: xr.Dataset, along: str, fixed: dict[str, float], title:
                 y=f"recall, {words}" if column == 0 else "",
                 title=queries(num_query),
             )
-    legend(panels[0, 0], title=_symbol(along), title_fontsize=8)
+    legend(panels[0, 0], title=_symbol(along))
     figure.suptitle(title, fontsize=11)
     return figure
 

@@ -62,8 +62,10 @@ class Trend:
 
     @property
     def p_text(self) -> str:
-        """The p-value, empty if there is none."""
-        return "" if self.p_value is None else number_text(self.p_value, ".2g")
+        """The p-value to two digits, `below 0.001` if it is; empty if there is none."""
+        if self.p_value is None:
+            return ""
+        return "below 0.001" if self.p_value < 0.001 else number_text(self.p_value, ".2g")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""

@@ -18,7 +18,7 @@ from scansnap.dynamics.sweep import sweep
 from scansnap.figures.phase_diagram import LABELS, draw_map, map_of
 from scansnap.figures.recipe import FigureRecipe, Trend, attach_options, read_options
 from scansnap.figures.statistics import exact
-from scansnap.figures.style import label, legend, line
+from scansnap.figures.style import color_bar, label, legend, line
 from scansnap.results.snapshot import Snapshot
 from scansnap.systems.quantity import quantity
 from scansnap.theory import snap_start
@@ -68,8 +68,7 @@ def draw(dataset: xr.Dataset) -> Figure:
 
     figure = Figure(figsize=(12.0, 3.9), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    image = draw_map(left, dataset["snap_time"])
-    figure.colorbar(image, ax=left).set_label(LABELS["snap_time"], fontsize=9)
+    color_bar([left], draw_map(left, dataset["snap_time"]), LABELS["snap_time"])
     ratio, units = _against_theory(dataset)
     middle.axhspan(0.5, 2, color="0.9", zorder=0, label="within a factor of two")
     middle.loglog(ratio, units, "o", color=line(0)["color"], markersize=3, label="every pair of rates")
@@ -81,8 +80,7 @@ def draw(dataset: xr.Dataset) -> Figure:
         title="one curve: rates only set the clock",
     )
     legend(middle, loc="lower left")
-    image = draw_map(right, dataset["over_time"].rename("winner_share"))
-    figure.colorbar(image, ax=right).set_label(LABELS["winner_share"], fontsize=9)
+    color_bar([right], draw_map(right, dataset["over_time"].rename("winner_share")), LABELS["winner_share"])
     shares = dataset["over_time"].values
     note = f"$\\eta_Z$ = {ALONG:g}; color from {shares.min():.2f} to {shares.max():.2f}"
     right.set_title(note, fontsize=9, loc="left")
@@ -109,33 +107,29 @@ def trends(dataset: xr.Dataset) -> list[Trend]:
     return [
         exact(
             f"If the rates are within a factor of {NEAR:g} of each other, attention snaps at t_0.",
-            "a factor of at most 2",
             factor[alike].max(),
-            factor[alike].max() <= 2,
             f"the largest factor between the time of the snap and t_0, of {alike.sum()} runs",
+            at_most=2,
         ),
         exact(
             "When attention snaps depends on η_Y alone.",
-            "a factor of at most 2",
             spread,
-            spread <= 2,
             f"longest over shortest time of the snap with η_Z from {LEAST:g} to {MOST:g} at the same η_Y, the "
             "largest over η_Y",
+            at_most=2,
         ),
         exact(
             "With η_Z fixed a smaller η_Y leads to sparser attention.",
-            "at least 0.9",
             float(sparser.mean()),
-            bool(sparser.mean() >= 0.9),
             f"share of pairs of neighboring η_Y in which the smaller gives the winner more attention at t = "
             f"{TIMES[-1]:.0e}",
+            at_least=0.9,
         ),
         exact(
             "Attention does not become winner-takes-all.",
-            "below 0.5",
             float(share.max()),
-            bool(share.max() < 0.5),
             f"the largest share of attention on one token at t = {TIMES[-1]:.0e}",
+            below=0.5,
         ),
     ]
 

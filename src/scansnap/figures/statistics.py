@@ -9,6 +9,8 @@ corrected values are at most 5%, the chance that even one of the m statements is
 
 from __future__ import annotations
 
+import operator
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,13 +46,20 @@ def band(values: xr.DataArray) -> xr.DataArray:
     return values.quantile(list(BAND), "seed").rename(quantile="band").assign_attrs(values.attrs)
 
 
+def add_means(dataset: xr.Dataset, *names: str) -> None:
+    """Add the mean of each variable over seeds and its standard error, as `name_mean` and `name_error`."""
+    for name in names:
+        values = dataset[name]
+        dataset[f"{name}_mean"] = values.mean("seed")
+        dataset[f"{name}_error"] = values.std("seed", ddof=1, skipna=False) / np.sqrt(values.sizes["seed"])
+
+
 def positive(differences: ArrayLike) -> NDArray[np.float64]:
     """p-values of one-sided t tests that the mean over the last axis is above zero."""
-    d = np.asarray(differences, np.float64)
-    mean, error = d.mean(-1), standard_error(d)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.where(error > 0, mean / error, np.where(mean > 0, np.inf, -np.inf))
-    return stats.t.sf(t, d.shape[-1] - 1)
+    with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # of differences that are all alike
+        test = stats.ttest_1samp(np.asarray(differences, np.float64), 0.0, axis=-1, alternative="greater")
+    return np.nan_to_num(test.pvalue, nan=1.0)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
@@ -102,13 +111,13 @@ class Family:
         )
 
 
-def rise(statement: str, differences: ArrayLike, what: str) -> Trend:
-    """A trend about one difference (over seeds) that should be above zero."""
-    d = np.asarray(differences, np.float64)
-    p = float(positive(d))
-    note = f"{what}; one-sided paired t test over {len(d)} seeds, level {LEVEL:.0%}"
-    settled = p <= LEVEL or float(positive(-d)) <= LEVEL
-    return Trend(statement, "above 0", float(d.mean()), float(standard_error(d)), p, p <= LEVEL, note, settled)
+def rise(statement: str, values: ArrayLike, what: str, *, above: float = 0.0) -> Trend:
+    """A trend about the mean of values over seeds, often differences, which should be above a number."""
+    v = np.asarray(values, np.float64)
+    p, reversed_p = (float(positive(sign * (v - above))) for sign in (1, -1))
+    note = f"{what}; one-sided paired t test over {len(v)} seeds, level {LEVEL:.0%}"
+    settled = min(p, reversed_p) <= LEVEL
+    return Trend(statement, f"above {above:g}", float(v.mean()), float(standard_error(v)), p, p <= LEVEL, note, settled)
 
 
 def majority(statement: str, won: NDArray[np.bool_], of: str) -> Trend:
@@ -119,6 +128,12 @@ def majority(statement: str, won: NDArray[np.bool_], of: str) -> Trend:
     return Trend(statement, "above 0.5", float(won.mean()), error, float(test.pvalue), bool(test.pvalue <= LEVEL), note)
 
 
-def exact(statement: str, expected: str, measured: float, holds: bool, note: str) -> Trend:
-    """A trend about formulas, in which nothing is random."""
-    return Trend(statement, expected, float(measured), None, None, bool(holds), note)
+RELATIONS = {"below": operator.lt, "above": operator.gt, "at_most": operator.le, "at_least": operator.ge}
+
+
+def exact(statement: str, measured: float, note: str, **limit: float) -> Trend:
+    """A trend about formulas, in which nothing is random: `measured` is `below=1`, `above`, `at_most` or `at_least`."""
+    ((relation, number),) = limit.items()
+    expected = f"{relation.replace('_', ' ')} {number:g}"
+    holds = bool(RELATIONS[relation](measured, number))
+    return Trend(statement, expected, float(measured), None, None, holds, note)

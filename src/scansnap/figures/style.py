@@ -8,16 +8,17 @@ import textwrap
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from scansnap.runtime.errors import printable
-from scansnap.runtime.formulas import RAISED, SYMBOL, readable, unwrapped
+from scansnap.runtime.formulas import SYMBOL, readable, unwrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from numpy.typing import ArrayLike, NDArray
+    from matplotlib.cm import ScalarMappable
+    from numpy.typing import ArrayLike
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette."""
@@ -68,18 +69,12 @@ def honest_span(low: float, high: float) -> tuple[float, float]:
 
 
 def honest_axis(axes: Axes) -> None:
-    """Widen a linear y axis that a small change fills, so that it does not look like a large one."""
-    if axes.get_yscale() != "linear":
-        return
-    axes.set_ylim(*honest_span(*axes.get_ylim()))
-
-
-def log_if_wide(axes: Axes, values: ArrayLike) -> None:
-    """Make the y axis logarithmic if positive values cover a factor of ten or more."""
-    numbers = np.asarray(values, np.float64)
-    numbers = numbers[np.isfinite(numbers)]
-    if len(numbers) and numbers.min() > 0 and numbers.max() >= 10 * numbers.min():
-        axes.set_yscale("log")
+    """Widen a y axis that a small change fills, so that it does not look like a large one."""
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(*honest_span(low, high))
+    elif high < 2 * low:
+        axes.set_ylim(math.sqrt(low * high / 2), math.sqrt(2 * low * high))
 
 
 def plain_ticks(axis: Axis) -> None:
@@ -93,27 +88,51 @@ def plain_ticks(axis: Axis) -> None:
         axis.set_minor_formatter("{x:g}")
 
 
-def log_axis(axes: Axes, values: NDArray[np.floating]) -> None:
+def log_axis(axes: Axes, values: Iterable[float]) -> None:
     """Make the x axis logarithmic, with ticks at these values only."""
     axes.set_xscale("log")
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
 
 
-def label_powers(axis: Axis, values: NDArray[np.floating]) -> None:
-    """Label a logarithmic axis of these values by powers of ten, in plain text; by more if they are within a decade."""
-    positive = values[(values > 0) & (values < math.inf)]
-    if positive.size and positive.max() < 10 * positive.min():
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter("{x:g}")
-    else:
-        axis.set_major_formatter(lambda value, _: "10" + f"{math.log10(value):.0f}".translate(RAISED))
-        axis.set_ticks([], minor=True)
+def legend(axes: Axes, *handles_and_names: Any, **options: Any) -> None:
+    """Add a legend without a frame, of the lines of these axes or of those given."""
+    axes.legend(*handles_and_names, **{"frameon": False, "fontsize": 8, "title_fontsize": 8, **options})
 
 
-def legend(axes: Axes, **options: Any) -> None:
-    """Add a legend without a frame."""
-    axes.legend(**{"frameon": False, "fontsize": 8, **options})
+COLOR_MAP = "viridis"
+"""The color map of all pictures."""
+
+
+def attention_colors(top: float = 1.0) -> dict[str, Any]:
+    """The color map and scale of attention: its square root, from 0 to the largest share in the picture.
+
+    The square root shows small shares too: attention that is uniform over 35 tokens gives each 0.03.
+    """
+    from matplotlib.colors import PowerNorm
+
+    return {"cmap": COLOR_MAP, "norm": PowerNorm(0.5, 0.0, top)}
+
+
+def attention_bar(axes: Sequence[Axes], image: ScalarMappable, **options: Any) -> None:
+    """Add a color bar to panels that have `attention_colors`."""
+    ticks = [tick for tick in (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0) if tick <= (image.norm.vmax or 0.0)]
+    color_bar(axes, image, "attention (share, √ scale)", ticks=ticks, **options)
+
+
+def color_bar(axes: Sequence[Axes], image: ScalarMappable, words: str, **options: Any) -> None:
+    """Add a color bar to panels, with its label."""
+    bar = axes[0].figure.colorbar(image, ax=axes, **options)
+    bar.set_label(words, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    if "ticks" in options:
+        bar.set_ticks(options["ticks"], labels=[f"{tick:g}" for tick in options["ticks"]])
+
+
+def points(axes: Axes, x: ArrayLike, mean: ArrayLike, error: ArrayLike, i: int, name: str, **options: Any) -> None:
+    """Draw means with error bars in the i-th color and marker, joined by a line."""
+    style = {**line(i), "marker": MARKERS[i], "markersize": 4, "capsize": 2, "linewidth": 1.4, "label": name}
+    axes.errorbar(x, mean, error, **{**style, **options})
 
 
 def draw_band(axes: Axes, band: xr.DataArray, i: int, name: str) -> None:

@@ -8,11 +8,19 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from scansnap.figures.style import honest_axis, label, legend, line, plain, plain_ticks
+from scansnap.figures.style import (
+    attention_bar,
+    attention_colors,
+    honest_axis,
+    label,
+    legend,
+    line,
+    plain,
+    plain_ticks,
+)
 from scansnap.results.measure import snaps
 from scansnap.results.store import load
 from scansnap.runtime.errors import InputError
@@ -85,7 +93,7 @@ def draw_words(dataset: xr.Dataset) -> Figure:
         axes = figure.add_subplot(rows, columns, i + 1)
         attention = dataset["attention"].sel(step=step).values
         image = draw_pattern(axes, attention, dataset["word"].values, f"step {step:,}", inches=5.2)
-    color_bar(figure, image)
+    attention_bar(figure.axes, image, fraction=0.03, aspect=40, pad=0.01)
     figure.suptitle(f"{dataset.attrs['title']}: rows attend to columns", fontsize=11)
     return figure
 
@@ -93,8 +101,7 @@ def draw_words(dataset: xr.Dataset) -> Figure:
 def draw_pattern(axes: Axes, attention: np.ndarray, words: np.ndarray, title: str, *, inches: float) -> AxesImage:
     """Draw one pattern (T, T) in a panel of so many inches; keys after the query, which it cannot see, stay white."""
     hidden = np.triu(np.ones_like(attention, dtype=bool), 1)
-    # The square root shows small weights too: a uniform row of 35 keys has weights of 0.03.
-    image = axes.imshow(np.ma.masked_where(hidden, attention), cmap="Blues", norm=PowerNorm(0.5, 0, 1), aspect="equal")
+    image = axes.imshow(np.ma.masked_where(hidden, attention), **attention_colors(), aspect="equal")
     places = np.arange(len(words))
     size = min(9.0, 0.75 * 72 * inches / len(words))  # a point is 1/72 of an inch
     shown = [plain(word, 14) for word in words]
@@ -103,13 +110,6 @@ def draw_pattern(axes: Axes, attention: np.ndarray, words: np.ndarray, title: st
     axes.tick_params(length=0)
     axes.set_title(title, fontsize=9, loc="left")
     return image
-
-
-def color_bar(figure: Figure | SubFigure, image: AxesImage) -> None:
-    """What the colors of all panels mean."""
-    bar = figure.colorbar(image, ax=figure.axes, fraction=0.03, aspect=40, pad=0.01, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1])
-    bar.ax.set_yticklabels(["0", "0.01", "0.05", "0.2", "0.5", "1"], fontsize=8)
-    bar.set_label("attention (share)", fontsize=9)
 
 
 CURVES = (

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from scansnap.corpus.batches import Columns
@@ -50,9 +49,30 @@ def trainings(
         yield text_training(corpus, text_options(setting), store=store)
 
 
-def seeds_of(num_seeds: int) -> range:
-    """The seeds of a figure."""
-    return range(enough_seeds(num_seeds, least=1))
+def train_grid(
+    corpus: Corpus,
+    axis: str,
+    settings: Mapping[Any, Mapping[str, Any]],
+    *,
+    num_seeds: int,
+    folder: Path | None,
+    progress: bool | None,
+) -> tuple[list[xr.Dataset], xr.Dataset]:
+    """The runs of each setting with each seed, and what the figures measure (axis, seed, record).
+
+    Measures of attention are means over the heads of the first layer; `valid_loss` (axis, seed) is the last.
+    """
+    seeds = range(enough_seeds(num_seeds, least=1))
+    each = [{**setting, "seed": seed} for setting in settings.values() for seed in seeds]
+    runs = [training.run(progress) for training in trainings(corpus, each, folder=folder)]
+    parts = []
+    for run in runs:
+        first = run.isel(run=0, layer=0).reset_coords(drop=True).rename(step="record")
+        part = first[["entropy", "normalized_entropy", "moved", "top_1"]].mean("head", skipna=False)
+        parts.append(part.assign(valid_loss=first["valid_loss"].isel(record=-1, drop=True)))
+    rows = [parts[i : i + num_seeds] for i in range(0, len(parts), num_seeds)]
+    measures = xr.combine_nested(rows, [axis, "seed"])
+    return runs, measures.assign_coords({axis: list(settings), "seed": list(seeds)}).transpose(axis, "seed", "record")
 
 
 def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
@@ -64,8 +84,3 @@ def refuse_diverged(runs: Sequence[xr.Dataset]) -> None:
                 f"the run at lr_y {float(run['lr_y'][0]):g}{seed} diverged at step "
                 f"{int(run['diverged_step'][0]):,}, so the figure cannot be made: train for fewer steps."
             )
-
-
-def mean_over_heads(run: xr.Dataset, name: str, layer: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A variable of one layer over steps, averaged over its heads."""
-    return run[name].isel(run=0, layer=layer).mean("head").values

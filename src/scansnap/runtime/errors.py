@@ -64,9 +64,10 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> InputError:
     word = printable(name, 60) if isinstance(name, str) else short_repr(name)
     from difflib import get_close_matches
 
+    near = 0.6 if len(word) > 2 else 0.5  # of two characters one may be wrong
     nearest = [
         match
-        for match in get_close_matches(word, names, n=1, cutoff=0.5)
+        for match in get_close_matches(word, names, n=1, cutoff=near)
         if _unnumbered(match) != _unnumbered(word) or word.startswith(match)  # theorem_99 is no misspelled theorem_5
     ]
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""

@@ -222,6 +222,10 @@ class TextOptions(ModelOptions, RunOptions):
     clip: float | None = field(
         default=0.5, metadata=option("Largest norm of the gradient of all parameters", least=0, none="lets it be")
     )
+    restart_every: int | None = field(
+        default=None,
+        metadata=option("Updates after which the optimizer forgets its moments", least=1, none="never forgets them"),
+    )
     precision: Literal["float32", "bf16-decoder", "bf16"] = field(
         default="float32",
         metadata=option("bf16-decoder rounds the products of the decoder alone, bf16 all products; parameters stay."),

@@ -72,6 +72,10 @@ class TransformerUpdates:
         batch = torch.from_numpy(inputs), torch.from_numpy(targets)
         if self._captures and self._graph is None:
             self._capture(batch, rate_share is not None)
+        if step and self._options.restart_every and step % self._options.restart_every == 0:
+            for memory in self._optimizer.state.values():
+                for value in filter(torch.is_tensor, memory.values()):
+                    value.zero_()  # in place, since a graph reads it
         torch.manual_seed(_seed_of(self._options.seed, self._processes.rank, step))
         if self._graph is None or self._batch is None:
             self._update(batch[0].to(self._device), batch[1].to(self._device), rate_share)

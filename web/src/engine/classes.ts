@@ -62,12 +62,12 @@ export function fromSupports(parts: {
   parts.tokens.forEach((ids, n) => {
     const row = parts.probs[n];
     if (ids.length !== row.length) {
-      throw new InputError(`class ${n} has ${ids.length} tokens but ${row.length} probabilities: give one per token.`);
+      throw new InputError(`class ${n + 1} has ${ids.length} tokens but ${row.length} probabilities: give one per token.`);
     }
     if (new Set(ids).size < ids.length) {
-      throw new InputError(`class ${n} lists a token twice: give each token once, with its whole probability.`);
+      throw new InputError(`class ${n + 1} lists a token twice: give each token once, with its whole probability.`);
     }
-    checkIds(`class ${n}`, ids, vocabSize);
+    checkIds(`class ${n + 1}`, ids, vocabSize);
   });
   const used = new Set(parts.tokens.flatMap((ids, n) => ids.filter((_, w) => parts.probs[n][w] !== 0)));
   const tokens = [...used].sort((a, b) => a - b);
@@ -114,29 +114,29 @@ export function checkClasses(classes: Classes): Classes {
   nextToken.forEach((token, n) => {
     const other = seen.get(token);
     if (other !== undefined) {
-      throw new InputError(`next token ${name(classes, token)} belongs to classes ${other} and ${n}: the explorer shows the `
+      throw new InputError(`next token ${name(classes, token)} belongs to classes ${other + 1} and ${n + 1}: the explorer shows the `
         + "paper's form, in which the next token determines the class and its query; train others with the library.");
     }
     seen.set(token, n);
   });
   const own = nextToken.findIndex((token, n) => token === query[n]);
   if (own >= 0) {
-    throw new InputError(`class ${own} has the query ${query[own]} and predicts the same token: give it a next token `
+    throw new InputError(`class ${own + 1} has the query ${query[own]} and predicts the same token: give it a next token `
       + "other than its query.");
   }
   probs.forEach((row, n) => {
     if (row.length !== tokens.length) {
-      throw new InputError(`class ${n} has ${row.length} probabilities for ${tokens.length} tokens: give one per token.`);
+      throw new InputError(`class ${n + 1} has ${row.length} probabilities for ${tokens.length} tokens: give one per token.`);
     }
     for (const value of row) {
       if (!Number.isFinite(value)) {
-        throw new InputError(`the probabilities of class ${n} contain ${shown(value)}: give finite numbers.`);
+        throw new InputError(`the probabilities of class ${n + 1} contain ${shown(value)}: give finite numbers.`);
       }
-      if (value < 0) throw new InputError(`class ${n} has the probability ${value}: probabilities are at least 0.`);
+      if (value < 0) throw new InputError(`class ${n + 1} has the probability ${value}: probabilities are at least 0.`);
     }
     const total = sum(row);
     if (Math.abs(total - 1) > SUM_TOLERANCE) {
-      throw new InputError(`the probabilities of class ${n} sum to ${+total.toPrecision(9)}, not 1: divide the row by its sum.`);
+      throw new InputError(`the probabilities of class ${n + 1} sum to ${+total.toPrecision(9)}, not 1: divide the row by its sum.`);
     }
   });
   const absent = tokens.findIndex((_, l) => probs.every((row) => row[l] === 0));

@@ -42,20 +42,20 @@ export function readClasses(text: string): Classes {
     throw new InputError("class must be a list with one entry per sequence class.");
   }
   entries.forEach((entry: unknown, n) => {
-    if (!isTable(entry)) throw new InputError(`class ${n} must hold the keys query, next_token, tokens and probs.`);
-    checkKeys(entry, CLASS_KEYS, CLASS_KEYS.slice(0, 4), `class ${n}`);
+    if (!isTable(entry)) throw new InputError(`class ${n + 1} must hold the keys query, next_token, tokens and probs.`);
+    checkKeys(entry, CLASS_KEYS, CLASS_KEYS.slice(0, 4), `class ${n + 1}`);
     for (const key of ["tokens", "probs"]) {
-      if (!Array.isArray(entry[key])) throw new InputError(`${key} of class ${n} must be a list.`);
+      if (!Array.isArray(entry[key])) throw new InputError(`${key} of class ${n + 1} must be a list.`);
     }
     for (const value of [...(entry.probs as unknown[]), entry.weight ?? 1]) {
-      if (typeof value !== "number") throw new InputError(`class ${n} has ${shown(value)} for a probability: give a number.`);
+      if (typeof value !== "number") throw new InputError(`class ${n + 1} has ${shown(value)} for a probability: give a number.`);
     }
   });
   const tables = entries as Table[];
   const without = tables.findIndex((entry) => entry.weight === undefined);
   const weighted = tables.some((entry) => entry.weight !== undefined);
   if (weighted && without >= 0) {
-    throw new InputError(`class ${without} has no weight but others do: give all classes one, or none.`);
+    throw new InputError(`class ${without + 1} has no weight but others do: give all classes one, or none.`);
   }
   return fromSupports({
     tokens: tables.map((entry) => (entry.tokens as unknown[]).map(token)),

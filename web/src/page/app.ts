@@ -16,15 +16,16 @@ import { measureText } from "./picture.ts";
 import { PlayerBar } from "./player_bar.ts";
 import type { Scene } from "./scene.ts";
 import { listenForFiles, listenForKeys } from "./shortcuts.ts";
-import { type Forms, type State, readAddress } from "./state.ts";
+import { type Data, type Forms, type State, readAddress } from "./state.ts";
 import { TakeAway } from "./take_away.ts";
 import { followTheme, switchTheme } from "./theme.ts";
 import { explain, showTips } from "./tooltip.ts";
 import { Tour } from "./tour.ts";
 
 const RATES: readonly OptionKey[] = ["lrY", "lrZ"];
+const BESIDE_RATES: readonly OptionKey[] = ["momentum"];
 const TRAINING: readonly OptionKey[] = ["decoderGradient", "optimizer"];
-const DETAILS: readonly OptionKey[] = ["momentum", "batchSize", "seqLen", "seed", "init", "residual", "normalization"];
+const DETAILS: readonly OptionKey[] = ["batchSize", "seqLen", "seed", "init", "residual", "normalization"];
 const FORMS: readonly (readonly [Forms, string])[] = [
   ["none", "off"],
   ["published", "as published"],
@@ -94,10 +95,16 @@ export class App {
       keep: (scene) => experiment.keep(scene),
       lookAt: (step) => experiment.lookAt(step),
     });
+    const choose = (data: Data): void => {
+      this.clearMessages();
+      experiment.choose(data);
+    };
     this.data = new DataPanel({
-      choose: (data) => {
-        this.clearMessages();
-        experiment.choose(data);
+      choose,
+      train: (data) => {
+        choose(data);
+        root.scrollIntoView({ behavior: "smooth" });
+        if (!experiment.player.playing) experiment.player.play();
       },
       refuse,
     });
@@ -158,7 +165,7 @@ export class App {
       {},
       h("div", { class: "sticky" }, this.bar.element),
       this.phase.element,
-      h("div", { class: "notes" }, this.figures.caption, this.changes),
+      h("div", { class: "notes" }, kindsKey(), this.figures.caption, this.changes),
       this.panels.element,
       h("div", { class: "left" }, this.tour.element, this.side()),
       this.curves.element,
@@ -225,7 +232,7 @@ export class App {
     return h(
       "aside",
       { class: "side", "aria-label": "Controls" },
-      card("Learning rates", ...parts(RATES), added(ratioControl(change, refuse))),
+      card("Learning rates", ...parts(RATES), added(ratioControl(change, refuse)), ...parts(BESIDE_RATES)),
       this.data.element,
       card("Training", ...parts(TRAINING), h("details", {}, h("summary", {}, "Batches, start, layer"), details)),
       card("Theory on top", show, this.theoryNote),
@@ -335,6 +342,13 @@ export class App {
 
 function card(title: string, ...content: HTMLElement[]): HTMLElement {
   return h("section", { class: "card", "aria-label": title }, h("h2", {}, title), ...content);
+}
+
+/** What the two colors mean, for frames, which have no lead. */
+function kindsKey(): HTMLElement {
+  const distinct = h("span", { class: "key distinct" }, "● distinct");
+  const common = h("span", { class: "key common" }, "◇ common");
+  return h("p", { class: "soft kinds" }, distinct, ": points to one answer. ", common, ": appears with several answers.");
 }
 
 function foot(): HTMLElement {

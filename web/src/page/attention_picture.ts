@@ -84,12 +84,14 @@ function shadeOf(share: number): number {
   return Number.isFinite(share) ? Math.min(255, Math.round(255 * Math.sqrt(Math.max(0, share)))) : 0;
 }
 
-/** The shares that shades stand for, from 0 to 1. */
+/** The shares that shades stand for, from 0 to 1: distinct tokens above, common ones below. */
 function drawShades(pen: Pen, x: number, y: number, palette: Palette): void {
   const strip = LEGEND - 22, steps = 32;
   for (let i = 0; i < steps; i++) {
-    const color = palette.shades[shadeOf(i / (steps - 1))];
-    pen.rect(x + 12 + (i * strip) / steps, y - 5, strip / steps + 0.5, 10, color);
+    const shade = shadeOf(i / (steps - 1));
+    const left = x + 12 + (i * strip) / steps;
+    pen.rect(left, y - 6, strip / steps + 0.5, 6, palette.shades.distinct[shade]);
+    pen.rect(left, y, strip / steps + 0.5, 6, palette.shades.common[shade]);
   }
   const style = { color: palette.soft, size: 11 };
   pen.text(x, y, "0", style);

@@ -51,6 +51,8 @@ probs = [0.25, 0.75]
 
 export interface DataEvents {
   choose(data: Data): void;
+  /** The user asked for these data by a button below the pictures: bring the pictures into view. */
+  train(data: Data): void;
   refuse(sentence: string): void;
 }
 
@@ -267,7 +269,7 @@ export class DataPanel {
         throw new Error(
           `there are ${text.length.toLocaleString("en-US")} characters, but at most ${MOST_FILE.toLocaleString("en-US")} are allowed.`,
         );
-      this.events.choose({ kind: "own", classes: reader()(text) });
+      this.events.train({ kind: "own", classes: reader()(text) });
     } catch (error) {
       this.events.refuse(`${source} cannot be used: ${(error as Error).message}`);
     }

@@ -1,4 +1,5 @@
 /** What a person can take away: pictures, numbers, the classes file. */
+import type { Frame } from "../engine/index.ts";
 import { HeatMap, attentionHeight, drawAttention } from "./attention_picture.ts";
 import { drawCurves } from "./curve_picture.ts";
 import { lossChart, measureChart } from "./curves.ts";
@@ -88,7 +89,15 @@ export async function downloadPng(
   download("scansnap.png", blob);
 }
 
-/** A line for each recorded step: loss, accuracy, entropies, and the attention of every class on its tokens. */
+/** The states at multiples of the smallest power of two for which none is missing. */
+export function evenlySpaced(frames: readonly Frame[]): Frame[] {
+  let gap = 1;
+  const even = (): Frame[] => frames.filter((frame) => frame.step % gap === 0);
+  while (even().some((frame, i) => frame.step !== i * gap)) gap *= 2;
+  return even();
+}
+
+/** A line for each of the evenly spaced states: loss, accuracy, entropies, and the attention of every class on its tokens. */
 export function csvOf(scene: Scene): string {
   const width = scene.classes.tokens.length;
   const header = ["step", "loss", "accuracy", ...scene.rows.map(({ index }) => `entropy of class ${index + 1}`)];
@@ -99,7 +108,7 @@ export function csvOf(scene: Scene): string {
       columns.push(index * width + row.token);
     }
   }
-  const lines = scene.history.frames.map((frame) =>
+  const lines = evenlySpaced(scene.history.frames).map((frame) =>
     [
       frame.step,
       frame.loss,

@@ -18,8 +18,8 @@ export interface Palette {
   onHeat: string;
   /** Ramps of 256 RGBA colors from no attention to all of it, by kind. */
   ramps: { distinct: Uint32Array; common: Uint32Array };
-  /** The ramp of distinct tokens as colors of the page. */
-  shades: string[];
+  /** The same ramps as colors of the page. */
+  shades: { distinct: string[]; common: string[] };
   /** 256 colors from negative over zero to positive. */
   diverging: string[];
 }
@@ -43,7 +43,10 @@ export function readPalette(root: Element): Palette {
       distinct: ramp([paper, color("distinct"), color("distinct-high")]),
       common: ramp([paper, color("common"), color("common-high")]),
     },
-    shades: shades(paper, color("distinct"), color("distinct-high")),
+    shades: {
+      distinct: shades(paper, color("distinct"), color("distinct-high")),
+      common: shades(paper, color("common"), color("common-high")),
+    },
     diverging: shades(color("common"), paper, color("distinct")),
   };
 }

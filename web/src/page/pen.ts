@@ -103,9 +103,13 @@ export class CanvasPen implements Pen {
     if (known !== undefined) return known;
     let shown = words;
     if (this.context.measureText(words).width > room) {
-      let length = words.length;
-      while (length > 1 && this.context.measureText(`${words.slice(0, length)}…`).width > room) length--;
-      shown = `${words.slice(0, length)}…`;
+      let [fits, tooLong] = [1, words.length];
+      while (tooLong - fits > 1) {
+        const middle = (fits + tooLong) >> 1;
+        if (this.context.measureText(`${words.slice(0, middle)}…`).width > room) tooLong = middle;
+        else fits = middle;
+      }
+      shown = `${words.slice(0, fits)}…`;
     }
     if (this.widths.size > 5000) this.widths.clear();
     this.widths.set(key, shown);

@@ -1,7 +1,7 @@
 /** An experiment as a person sets it up, and its writing in the address after #.
  *
  * The address reads like the library's command: `#classes=syn-small&lr_y=1&lr_z=1&momentum=0.9&steps=100`.  `classes` is
- * a name, `synthetic` with its sizes, or a whole classes file as JSON.  What was changed while the run went on is kept
+ * a name, `synthetic` with its sizes, or a whole classes file as JSON; without it the page opens on words.  What was changed while the run went on is kept
  * as `changes=40:lr_y=5`, so that a link replays it.
  */
 import { type Classes, InputError, readClasses, synthetic } from "../engine/index.ts";
@@ -198,7 +198,7 @@ export function writeAddress(state: State): string {
 /** The state that an address stands for, and what of it could not be used, in sentences. */
 export function readAddress(address: string): { state: State; problems: string[] } {
   const text = address.replace(/^#/, "");
-  const state = text === "" ? firstState() : stateWith();
+  const state = /(^|&)classes=/.test(text) ? stateWith() : firstState();
   const problems: string[] = [];
   const attempt = (read: () => void): void => {
     try {

@@ -44,7 +44,7 @@ export class TakeAway {
         ),
         explain(
           h("button", { type: "button", onclick: () => this.csv() }, "CSV"),
-          "Loss, entropy and attention at every recorded step.",
+          "Loss, entropy and attention at evenly spaced steps.",
         ),
         explain(
           h("button", { type: "button", onclick: () => this.classes() }, "Classes file"),
@@ -66,7 +66,9 @@ export class TakeAway {
     this.note.textContent = [
       state.changes.length
         ? `Controls were changed at step ${state.changes[0].step}: the link replays that, while these commands train with the present controls from the start.`
-        : "These give the same numbers.",
+        : setting.optimizer === "normalized_sgd"
+          ? "These train the same setting. Normalized SGD amplifies rounding, so the numbers drift apart as it trains."
+          : "These give the same numbers.",
       file === "classes.toml" ? "Save the classes file as classes.toml beside them." : "",
     ]
       .filter(Boolean)

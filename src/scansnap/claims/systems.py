@@ -1,0 +1,89 @@
+"""Claims about systems other than (Y, Z): two that every system makes, and those in the module of its name.
+
+The gradient of a system must be that of its loss, and its invariants must be constant along its flow.  A system
+`systems/NAME.py` may have claims of its own in `claims/NAME.py`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import numpy as np
+
+from scansnap.claims.check import Check
+from scansnap.claims.claim import Claim, claim
+from scansnap.dynamics.flow import flow
+from scansnap.runtime.machine import needs_torch
+from scansnap.systems.catalog import SYSTEMS
+from scansnap.systems.system import System
+from scansnap.validation.user_code import is_own
+
+SEEDS = 5
+TIMES = (0.0, 0.1, 1.0, 10.0)
+
+
+def claims_of_system(system: System) -> list[Claim]:
+    """What any system claims, and the claims that the package has about this one."""
+    return [*general_claims(system), *special_claims(system)]
+
+
+def special_claims(system: System) -> list[Claim]:
+    """The claims in the module that is named for the system's own."""
+    name = f"scansnap.claims.{type(system).__module__.rsplit('.', 1)[-1]}"
+    if is_own(system) or find_spec(name) is None:
+        return []
+    return [value for value in vars(import_module(name)).values() if isinstance(value, Claim)]
+
+
+def all_special_claims() -> list[Claim]:
+    """The claims that the package has about its systems."""
+    by_id = {c.id: c for name in SYSTEMS for c in special_claims(SYSTEMS.member(name))}
+    return list(by_id.values())
+
+
+def general_claims(system: System) -> list[Claim]:
+    """That the gradient is the loss's, and one claim for each invariant."""
+    name = type(system).__name__.lower()
+
+    def gradient(check: Check) -> None:
+        """The closed form is compared with autograd of the loss, at the start and at random parameters near it."""
+        with needs_torch("the gradient of a system"):
+            import torch
+        seeds = np.array(check.seeds(SEEDS), np.uint64)
+        rng, start = check.rng(), system.start(seeds)
+        data = {key: torch.as_tensor(np.asarray(values)) for key, values in system.data(seeds, None).items()}
+        for label, size in (("at the start", 0.0), ("near it", 0.1)):
+            moved = {key: np.asarray(v, np.float64) + size * rng.normal(size=np.shape(v)) for key, v in start.items()}
+            parameters = {key: torch.as_tensor(values).requires_grad_() for key, values in moved.items()}
+            closed, loss = system.gradient(parameters, data)
+            by_autograd = torch.autograd.grad(loss.sum(), list(parameters.values()))
+            for key, slope in zip(parameters, by_autograd, strict=True):
+                check.equal(f"{key}, {label}", closed[key].detach().numpy(), -slope.numpy(), tolerance=1e-10)
+
+    gradient.__name__ = f"{name}_gradient"
+    made = [
+        claim(f"The gradient of {system.label} is that of its loss.", where="its definition", depends_on="nothing")(
+            gradient
+        )
+    ]
+    for invariant in system.invariants:
+
+        def constant(check: Check, quantity: str = invariant.name) -> None:
+            """Its values along the flow are compared with those at the start."""
+            rates = dict.fromkeys(system.rates, 1.0)
+            run = flow(system, **rates, times=TIMES, seeds=check.seeds(SEEDS), record=(quantity,), progress=False)
+            values = run[quantity].values
+            scale = max(float(np.abs(values).max()), 1e-3)
+            check.at_most("largest change over its size", np.abs(values - values[:, :1]).max() / scale, 1e-6)
+
+        constant.__name__ = f"{name}_{invariant.name}"
+        made.append(
+            claim(
+                f"Along the flow of {system.label}, {invariant.attributes['long_name']} is constant.",
+                where="its definition",
+                conditions="all learning rates are equal",
+                depends_on="nothing",
+            )(constant)
+        )
+    return made

@@ -1,0 +1,200 @@
+"""Systems on the command line: `scansnap systems`, and `--system` and `--set` of train, flow, sweep and verify."""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import field, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scansnap.cli import common
+from scansnap.cli.console import echo
+from scansnap.cli.flags import Flag, read_flags
+from scansnap.dynamics.options import Rates, rate_option
+from scansnap.runtime.errors import InputError, unknown
+from scansnap.systems.catalog import SYSTEMS
+from scansnap.systems.system import Preset, System
+from scansnap.validation.options import Options, from_names, options_of, required_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SYSTEM_OPTION = typer.Option(
+    "--system", help=f"Another system than (Y, Z): {', '.join(SYSTEMS)}, or your own.", show_default=False
+)
+SET_OPTION = typer.Option(
+    "--set", help="A setting or a learning rate of the system, as hidden=16; repeat it for several.", show_default=False
+)
+
+YZ = "scan-and-snap"
+"""How lists call the paper's own system."""
+
+
+def _rates() -> type[Options]:
+    """The learning rates of all systems but (Y, Z), as options for flags."""
+    rates = {rate: name for name in SYSTEMS for rate in SYSTEMS.member(name).rates if rate not in ("lr_y", "lr_z")}
+    fields = [(rate, Rates | None, field(default=None, metadata=rate_option(f"{rates[rate]}"))) for rate in rates]
+    return make_dataclass(
+        "SystemRates", fields, bases=(Options,), frozen=True, kw_only=True, namespace={"__doc__": "Rates of systems."}
+    )
+
+
+SystemRates = _rates()
+
+
+def presets() -> dict[str, tuple[str, Preset]]:
+    """The presets of all systems by name, each with the name of its system."""
+    return {preset: (name, stated) for name in SYSTEMS for preset, stated in SYSTEMS.member(name).presets.items()}
+
+
+def asked_system(name: str | None, preset: str | None, settings: Sequence[str] | None) -> AskedSystem | None:
+    """The system that a command asks for; None if it asks for (Y, Z)."""
+    known = presets()
+    if name is None and preset not in known:
+        if settings:
+            raise InputError("--set is given without --system: it sets what a system has.")
+        return None
+    if name == YZ:
+        return None
+    if name is not None and name not in SYSTEMS:
+        raise unknown("system", name, [YZ, *SYSTEMS])
+    of_preset, stated = known.get(preset or "", ("", Preset("")))
+    if name is not None and of_preset not in ("", name):
+        raise InputError(f"--preset {preset} belongs to the system {of_preset}: leave out --system {name}.")
+    if preset is not None and not of_preset:
+        raise unknown(f"preset of {name}", preset, SYSTEMS.member(name).presets if name else known)
+    return AskedSystem(name or of_preset, preset, stated, settings or [])
+
+
+class AskedSystem:
+    """A system with the settings of a preset and of `--set`."""
+
+    def __init__(self, name: str, preset: str | None, stated: Preset, settings: Sequence[str]) -> None:
+        cls = type(SYSTEMS.member(name))
+        values = dict(stated.settings)
+        self._rates: dict[str, Any] = {}
+        for text in settings:
+            key, is_set, value = (part.strip() for part in text.partition("="))
+            if not is_set:
+                raise InputError(f"--set is '{text}': give a name and a value, as hidden=16.")
+            if key in options_of(cls):
+                values[key] = options_of(cls)[key].type.read(f"--set {key}", value)
+            elif key in SYSTEMS.member(name).rates:
+                self._rates[key] = value
+            else:
+                raise unknown(f"setting of {name}", key, [*options_of(cls), *SYSTEMS.member(name).rates])
+        self.system: System = from_names(cls, values)
+        self.name, self.preset = preset or name, stated
+
+    def options(self, cls: type[Options], defaults: Mapping[str, Any], flags: Mapping[str, Flag]) -> Any:
+        """Its options from a preset, from flags and from `--set`."""
+        stated = {name: value for name, value in flags.items() if value is not None}
+        for name in stated:
+            if name not in options_of(cls):
+                raise InputError(
+                    f"--{name.replace('_', '-')} is given, which {self.system.label} does not have: leave it out."
+                )
+        values = {**defaults, **read_flags({**stated, **self._rates}, cls)}
+        if missing := [name for name in required_of(cls) if name not in values]:
+            words = ", ".join("--" + name.replace("_", "-") for name in missing)
+            listed = ", ".join(self.system.presets) or "none"
+            raise InputError(f"{words} must be given, here or by a preset of the system ({listed}).")
+        return from_names(cls, values)
+
+    def sweep_options(self, flags: Mapping[str, Flag], cls: type[Options], *more: type[Options]) -> dict[str, Any]:
+        """The options of a sweep over this system."""
+        given = read_flags({**flags, **self._rates}, cls, *more, several=True)
+        stated = self.preset.flow if "times" in given else self.preset.train
+        return {**{name: v for name, v in stated.items() if name not in ("record", "record_every")}, **given}
+
+
+def run_system(
+    command: str,
+    asked: AskedSystem,
+    flags: Mapping[str, Flag],
+    store: Path | None,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Train or integrate a system, draw what was recorded, and print how it went."""
+    from scansnap.dynamics.flow import flow
+    from scansnap.dynamics.tasks import flow_options, train_options
+    from scansnap.dynamics.train import train
+
+    system = asked.system
+    if command == "train":
+        options = asked.options(train_options(system), asked.preset.train, flags)
+    else:
+        options = asked.options(flow_options(system), asked.preset.flow, flags)
+    path = store or common.default_store(f"{command}-{asked.name}", {**options.to_dict(), "system": system.fingerprint})
+    began = time.perf_counter()
+    dataset = (train if command == "train" else flow)(system, options, store=path, progress=False if as_json else None)
+    show_system(dataset, path, picture, time.perf_counter() - began, as_json)
+
+
+def show_system(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, as_json: bool) -> None:
+    """Draw a system's runs, and print their first and last records and where the result is."""
+    from scansnap.figures import over_time
+
+    drawn = common.save_picture(over_time.draw(dataset), picture or common.path_beside(path, ".png"), path)
+    runs = over_time.ends(dataset)
+    if as_json:
+        facts = {"result": str(path), "picture": str(drawn), "seconds": round(seconds, 3)}
+        echo(json_module.dumps({**facts, "runs": runs}))
+        return
+    for run in runs[: common.SHOWN_RUNS]:
+        changes = "; ".join(f"{name} {first:.4g} → {last:.4g}" for name, (first, last) in run["changes"].items())
+        rates = ", ".join(f"{name} {value:g}" for name, value in run["rates"].items())
+        echo(f"run {run['run']} ({rates}, seed {run['seed']}): {run['status']}; {changes}")
+    if len(runs) > common.SHOWN_RUNS:
+        echo(f"... and {len(runs) - common.SHOWN_RUNS} more runs")
+    echo(f"picture: {drawn}")
+    echo(f"result: {path}   ({seconds:.1f} s; open it with scansnap.load('{path}') or xarray.open_zarr('{path}'))")
+
+
+def systems(
+    name: Annotated[str | None, typer.Argument(help="A system to describe in full.")] = None,
+    json: Annotated[bool, common.JSON_OPTION] = False,
+) -> None:
+    """List the systems that train, flow, sweep and verify take."""
+    if name is not None and name != YZ:
+        _describe(SYSTEMS.member(name), name, json)
+        return
+    rows = {YZ: ("the paper's (Y, Z), given by --classes", "Tian et al., NeurIPS 2023")}
+    rows |= {known: (SYSTEMS.member(known).title, SYSTEMS.member(known).source) for known in SYSTEMS}
+    if json:
+        echo(json_module.dumps({key: {"title": title, "source": source} for key, (title, source) in rows.items()}))
+        return
+    width = max(map(len, rows))
+    for key, (title, source) in rows.items():
+        echo(f"{key:{width}}  {title} ({source})")
+    echo("\nscansnap systems NAME describes one; scansnap train --preset NAME shows it:")
+    for preset, (_, stated) in presets().items():
+        echo(f"{preset:{width}}  {stated.about}")
+
+
+def _describe(system: System, name: str, as_json: bool) -> None:
+    facts = {
+        "title": system.title,
+        "source": system.source,
+        "settings": {key: option.shell for key, option in options_of(type(system)).items()},
+        "rates": list(system.rates),
+        "quantities": [quantity.name for quantity in system.quantities],
+        "invariants": [quantity.name for quantity in system.invariants],
+        "presets": {preset: stated.about for preset, stated in system.presets.items()},
+    }
+    if as_json:
+        echo(json_module.dumps({name: facts}))
+        return
+    echo(f"{name}: {system.title} ({system.source})")
+    for title, entries in facts.items():
+        if isinstance(entries, dict) and entries:
+            echo(f"\n{title}:")
+            for key, text in entries.items():
+                echo(f"  {key}: {text}")
+        elif isinstance(entries, list) and entries:
+            echo(f"\n{title}: {', '.join(entries)}")

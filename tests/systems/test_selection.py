@@ -1,0 +1,110 @@
+"""Token selection and next-token prediction: gradients against autograd, and what the flows converge to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.systems.selection import NextToken, TokenSelection
+from scansnap.theory import selection as theory
+
+SEEDS = np.arange(3, dtype=np.uint64)
+
+
+def tensors(arrays: Any) -> dict[str, Any]:
+    return {name: torch.as_tensor(values) for name, values in arrays.items()}
+
+
+def compare_with_autograd(system: ss.System, loss_of: Any, rng: np.random.Generator) -> None:
+    """The closed form against autograd of a plain model, one run after another."""
+    data = tensors(system.data(SEEDS, None))
+    (name,) = system.blocks
+    block = torch.as_tensor(rng.normal(size=system.start(SEEDS)[name].shape))
+    gradient, loss = system.gradient({name: block}, data)
+    for run in range(len(SEEDS)):
+        trained = block[run].clone().requires_grad_()
+        plain = loss_of(trained, {key: values[run] for key, values in data.items()})
+        (slope,) = torch.autograd.grad(plain, trained)
+        assert float((gradient[name][run] + slope).abs().max()) < 1e-12
+        assert float(loss[run] - plain.detach()) == pytest.approx(0, abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(2, 6), st.integers(1, 5), st.sampled_from(["p", "W"]))
+def test_the_gradient_of_selection(seed: int, inputs: int, tokens: int, width: int, trained: Any) -> None:
+    """f(X) = v'X' softmax(X W z) with X, v and labels in the place of keys and scores."""
+    system = TokenSelection(inputs=inputs, tokens=tokens, width=width, trained=trained)
+
+    def loss_of(block: Any, data: Any) -> Any:
+        losses = []
+        for keys, query, scores in zip(data["keys"], data["query"], data["scores"], strict=True):
+            logits = keys @ block @ query if trained == "W" else keys @ block
+            losses.append(torch.log(1 + torch.exp(-torch.softmax(logits, -1) @ scores)))
+        return torch.stack(losses).mean()
+
+    compare_with_autograd(system, loss_of, np.random.default_rng(seed))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 8), st.integers(1, 5), st.booleans())
+def test_the_gradient_of_next_token(seed: int, tokens: int, contexts: int, length: int, chain: bool) -> None:
+    """The likelihood of the next token as attention to the positions that hold it, position by position."""
+    system = NextToken(tokens=tokens, contexts=contexts, length=length, example="chain" if chain else "random")
+
+    def loss_of(u: Any, data: Any) -> Any:
+        z, total = data["basis"] @ u, 0.0
+        for counts, target, weight in zip(data["counts"], data["target"], data["weight"], strict=True):
+            positions = torch.repeat_interleave(torch.arange(tokens), counts.long())
+            attention = torch.softmax(z[positions], -1)
+            total = total - weight * torch.log(attention[positions == target].sum())
+        return total
+
+    compare_with_autograd(system, loss_of, np.random.default_rng(seed))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 8))
+def test_the_max_margin_solution_is_optimal(seed: int, rows: int, width: int) -> None:
+    """The conditions of Karush, Kuhn and Tucker; where there is no solution, zero is in the hull of the rows."""
+    rng = np.random.default_rng(seed)
+    differences = rng.normal(size=(rows, width)) + rng.normal(size=width)
+    least = rng.uniform(0.0, 2.0, rows)
+    solution = theory.max_margin(differences, least=least)
+    if solution is None:
+        from scipy.optimize import linprog
+
+        assert linprog(np.zeros(width), A_ub=-differences, b_ub=-least, bounds=(None, None)).status == 2
+        return
+    scale = 1 + np.abs(solution.multipliers).max()
+    assert (solution.multipliers >= 0).all()
+    assert (solution.margins >= least - 1e-9 * scale).all()
+    assert np.abs(solution.multipliers * (solution.margins - least)).max() < 1e-9 * scale**2
+    assert np.allclose(differences.T @ solution.multipliers, solution.direction)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 9))
+def test_components_and_their_direction(seed: int, tokens: int) -> None:
+    """Components by reachability; the direction is constant on them and falls by at least 1 along other edges."""
+    system = NextToken(tokens=tokens, contexts=6, length=3)
+    data = system.data(np.array([seed], np.uint64), None)
+    counts, target = data["counts"][0], data["target"][0]
+    edges = np.eye(tokens, dtype=bool)
+    for row, label in zip(counts, target, strict=True):
+        edges[label] |= row > 0
+    reach = np.linalg.matrix_power(edges.astype(float), tokens) > 0
+    components = theory.priority_components(counts, target)
+    assert (np.equal.outer(components, components) == (reach & reach.T)).all()
+    direction = theory.component_direction(counts, target)
+    falls = direction[:, None] - direction
+    same = np.equal.outer(components, components)
+    assert np.abs(falls[same]).max() == 0
+    assert (falls[edges & ~same] >= 1 - 1e-9).all()
+    basis = theory.component_basis(components)
+    assert np.allclose(basis.T @ basis, np.eye(tokens))
