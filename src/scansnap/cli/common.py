@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,11 @@ def save_picture(figure: Figure, target: Path, result: Path | None = None) -> Pa
     from scansnap.figures.catalog import save_picture
 
     return save_picture(figure, target, "" if result is None else f"; the result is at {result}")
+
+
+def echo_json(facts: object) -> None:
+    """Print plain data for programs, in one line."""
+    echo(json.dumps(facts))
 
 
 def echo_result(path: Path, seconds: float | None = None, picture: Path | None = None) -> None:

@@ -6,7 +6,7 @@ import json as json_module
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -114,6 +114,7 @@ def show(
     from scansnap.figures import text_attention
     from scansnap.results.store import load
     from scansnap.storage.folder import CheckedFolder
+    from scansnap.text.dataset import summarize_text
 
     at = None if steps is None else [IntegerType({}).read("--steps", part.strip()) for part in steps.split(",")]
     CheckedFolder(result).refuse_damage()
@@ -131,7 +132,7 @@ def show(
     drawn = common.save_picture(text_attention.draw_words(shown), target)
     shown_steps = shown["step"].values.tolist()
     if json:
-        echo(json_module.dumps({"picture": str(drawn), "shown_steps": shown_steps, **_facts(dataset)}, allow_nan=False))
+        common.echo_json({"picture": str(drawn), "shown_steps": shown_steps, **summarize_text(dataset)})
         return
     _sentences(dataset)
     words = shown["word"].values.tolist()
@@ -149,6 +150,7 @@ def _of_steps(shown: list[int], asked: list[int] | None) -> str:
 
 def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float, json: bool) -> None:
     from scansnap.figures import text_attention
+    from scansnap.text.dataset import summarize_text
 
     drawn = None
     if dataset.sizes["step"] > 1:
@@ -156,8 +158,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
         drawn = common.save_picture(figure, picture or common.path_beside(path, ".png"), path)
     if json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        facts.update(_facts(dataset))
-        echo(json_module.dumps(facts, allow_nan=False))
+        common.echo_json({**facts, **summarize_text(dataset)})
         return
     _sentences(dataset)
     if drawn:
@@ -168,14 +169,10 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     )
 
 
-def _facts(dataset: xr.Dataset) -> dict[str, Any]:
+def _sentences(dataset: xr.Dataset) -> None:
     from scansnap.text.dataset import summarize_text
 
-    return summarize_text(dataset)
-
-
-def _sentences(dataset: xr.Dataset) -> None:
-    facts = _facts(dataset)
+    facts = summarize_text(dataset)
     status = facts["status"]
     if status == "diverged":
         can_clip = "clip" in json_module.loads(dataset.attrs["options"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import math
 import shlex
 import time
@@ -165,7 +164,7 @@ def explore(
     from scansnap.report.html import is_ours, write_page
 
     given = read_flags(flags, TrainOptions)
-    if classes in PUBLISHED:
+    if classes is not None and classes in PUBLISHED:
         published = values_of(PUBLISHED[classes].options)
         if given.get("optimizer", "sgd") != "sgd":
             published.pop("momentum", None)  # the setting's momentum belongs to the setting's optimizer
@@ -177,7 +176,7 @@ def explore(
     write_page(path, page)
     opened = output is None and webbrowser.open(path.resolve().as_uri())
     if json:
-        echo(json_module.dumps({"page": str(path), "opened": opened}))
+        common.echo_json({"page": str(path), "opened": opened})
     else:
         echo(f"page: {path}" + ("" if opened else "   (open it in a browser)"))
 
@@ -223,7 +222,7 @@ def _show(dataset: xr.Dataset, path: Path, picture: Path | None, seconds: float,
     drawn = _draw(dataset, path, picture)
     if as_json:
         facts = {"result": str(path), "picture": str(drawn) if drawn else None, "seconds": round(seconds, 3)}
-        echo(json_module.dumps({**facts, "runs": runs}))
+        common.echo_json({**facts, "runs": runs})
         return
     for run in runs[: common.SHOWN_RUNS]:
         echo(_run_in_words(run))
