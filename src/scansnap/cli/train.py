@@ -21,7 +21,7 @@ from scansnap.dynamics.options import FlowOptions, TimesType, TrainOptions
 from scansnap.dynamics.published import PUBLISHED, Experiment
 from scansnap.explorer.page import OPTIONS, address_of, page_of
 from scansnap.results.quantities import RecordType
-from scansnap.runtime.errors import InputError, StoreError, unknown
+from scansnap.runtime.errors import InputError, unknown
 from scansnap.validation.options import Options, from_names, options_of, required_of, values_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def train(
     options = from_names(TrainOptions, values)
     common.check_picture(picture, RecordType().plain(options.record) if "record" in given else common.DRAWN)  # type: ignore[arg-type]
     path = store or common.default_store(f"train-{name}", {**options.to_dict(), "classes": source.fingerprint})
+    common.check_beside(path, picture)
 
     from scansnap.dynamics.train import train as run_training
 
@@ -124,6 +125,7 @@ def flow(
     _check_required("flow", classes, FlowOptions, values)
     options = from_names(FlowOptions, values)
     path = store or common.default_store(f"flow-{name}", {**options.to_dict(), "classes": source.fingerprint})
+    common.check_beside(path, picture)
 
     from scansnap.dynamics.flow import flow as integrate
 
@@ -151,12 +153,10 @@ def explore(
     import tempfile
     import webbrowser
 
-    from scansnap.report.html import is_ours, write_page
+    from scansnap.report.html import write_page
 
     page = page_of(address_of(classes, read_flags(flags, TrainOptions)))
     path = output or Path(tempfile.mkdtemp(prefix="scansnap-")) / "explorer.html"
-    if path.exists() and not is_ours(path):
-        raise StoreError(f"{path} exists and is no page of scansnap: give another name.")
     write_page(path, page)
     opened = output is None and webbrowser.open(path.resolve().as_uri())
     if json:

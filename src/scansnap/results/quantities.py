@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from scansnap.results.metrics import entropy as entropy_of
 from scansnap.results.snapshot import Need, Snapshot
-from scansnap.runtime.errors import InputError, short_repr, unknown
+from scansnap.runtime.errors import InputError, ScanSnapError, short_repr, unknown
 from scansnap.validation.argument_types import ArgumentType, EitherType, SequenceType
 from scansnap.validation.checks import is_iterable
 from scansnap.validation.registry import Registry
-from scansnap.validation.user_code import code_digest, is_own
+from scansnap.validation.user_code import code_digest, describe_error, is_own
 from scansnap.validation.validate import validated
 
 LABELED = ("layer", "head", "class", "query", "token", "output", "bucket")
@@ -72,7 +72,13 @@ class Quantity:
 
     def values(self, snapshot: Snapshot, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The quantity (R, *dims), checked to have the shape of its dimensions."""
-        values = np.asarray(self.compute(snapshot))
+        try:
+            values = np.asarray(self.compute(snapshot))
+        except ScanSnapError:
+            raise
+        except Exception as error:
+            file = getattr(getattr(self.compute, "__code__", None), "co_filename", "")
+            raise InputError(f"the quantity {self.name} fails with {describe_error(error, file)}.") from error
         if values.dtype.kind not in "biuf":
             raise InputError(f"the quantity {self.name} gives {values.dtype.name} values: give real numbers.")
         if values.shape != shape:
