@@ -78,6 +78,7 @@ def train(
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
     described = {**options.to_dict(), "processes": process_count(), "corpus": corpus.fingerprint}
     path = store or common.default_store(f"text-{corpus.name}", described)
+    common.check_beside(path, picture)
     began = time.perf_counter()
     dataset = train_text(corpus, options, store=path, progress=False if json else None)
     if process_rank() == 0:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,8 @@ from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import Any, final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +35,9 @@ LONGEST_WORD = 64
 """Characters of a word; a longer run of letters is no word and is cut into several."""
 
 _WORD_OR_SIGN = re.compile(rf"\w{{1,{LONGEST_WORD}}}(?:['\u2019]\w{{1,{LONGEST_WORD}}}){{0,3}}|[^\w\s]")
+
+HUB_NAME = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
+"""A name on the hub: that of a model, after its owner's if it has one."""
 
 LINE_END = "<eos>"
 UNKNOWN = "<unk>"
@@ -164,10 +170,12 @@ class HuggingFaceTokenizer(Tokenizer):
         allowed = f"choose '{WORDS}', '{PROSE}', a tokenizer.json file, a folder with one, or a model's name on the hub"
         if not file.is_file() and (path.is_dir() or isinstance(source, Path) or path.suffix == ".json"):
             raise InputError(f"there is no tokenizer at {file}: {allowed}.")
+        if not file.is_file() and not HUB_NAME.fullmatch(str(source)):
+            raise InputError(f"'{source}' is no file, and no name on the hub: {allowed}.")
         try:
             if file.is_file():
                 return cls(Fast.from_file(str(file)), path.name if path.is_dir() else path.stem)
-            return cls(Fast.from_pretrained(str(source)), str(source))
+            return cls(Fast.from_file(_download(str(source))), str(source))
         except Exception as error:  # the package raises plain Exceptions, and the hub many types
             raise InputError(f"cannot load the tokenizer '{source}' ({brief(error)}): {allowed}.") from None
 
@@ -196,6 +204,19 @@ class HuggingFaceTokenizer(Tokenizer):
     def _write(self, folder: Path) -> str:
         (folder / HUGGING_FACE_FILE).write_text(self._tokenizer.to_str(pretty=True), "utf-8", newline="\n")
         return "hugging-face"
+
+
+def _download(name: str) -> str:
+    """The path of a tokenizer's file from the hub, in its cache; without a network only what is there already."""
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return hf_hub_download(name, HUGGING_FACE_FILE, local_files_only=True)
+    except LocalEntryNotFoundError:
+        if not getproxies():
+            socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)  # or else it would be tried for 25 seconds
+        return hf_hub_download(name, HUGGING_FACE_FILE)
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
