@@ -78,7 +78,7 @@ def test_every_run_has_one_winner(name: str, prepare) -> None:
 
 def test_scores_of_figure_6_by_hand(prepare) -> None:
     dataset = prepare("6")
-    assert int(dataset["score"].count()) == 32
+    assert int(dataset["score"].count()) == 64
     cell = {"num_query": 3, "lr_z": 2.0, "lr_y_over_lr_z": 5.0}
     values = dataset["entropy"].sel(cell).values
     error = np.sqrt(0.018**2 / 10 + values.var(ddof=1) / len(values))
@@ -160,4 +160,4 @@ def test_lists_and_seeds_of_a_setting_are_dimensions() -> None:
 def test_settings_in_words_and_published_numbers() -> None:
     assert setting_in_words(PUBLISHED["syn-small-adam"].options) == "batch 128, T = 128, zero start, 100 updates"
     assert setting_in_words(SYN_MEDIUM) == "batch 128, T = 128, start uniform in ±1/√M, 100 updates"
-    assert [len(read_published(name)) for name in ("figure_4_loss", "figure_6_entropy")] == [50, 32]
+    assert [len(read_published(name)) for name in ("figure_4_loss", "figure_6_entropy")] == [50, 64]
