@@ -14,7 +14,6 @@ import pytest
 
 import scansnap as ss
 from scansnap.shortcuts import rows
-from scansnap.shortcuts.counting import words_of
 from scansnap.shortcuts.rows import Remarks, Row, RowReader, open_rows
 
 PLAIN = [Row("a good film", "pos"), Row('she said "no", twice', "neg"), Row("two\nlines", "neg")]
@@ -196,10 +195,3 @@ def test_rows_that_cannot_be_read_at_all(tmp_path: Path, monkeypatch) -> None:
     for source in (tmp_path, tmp_path / "rows.parquet"):
         with pytest.raises(ss.InputError, match=r"pip install 'scansnap\[text\]'"):
             read(source)
-
-
-def test_words() -> None:
-    assert words_of("Don't STOP, don't!\n") == {"don't", "stop", ",", "!"}
-    assert words_of("héllo_1 日本 😀") == {"héllo_1", "日本", "😀"}
-    assert max(map(len, words_of("x" * 10**5))) == 64
-    assert words_of(" \t\u2003") == set()
