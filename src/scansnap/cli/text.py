@@ -21,26 +21,48 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from scansnap.corpus.corpus import Corpus
+    from scansnap.corpus.tokenizers import Tokenizer
 
 TEXT_HELP = (
-    "A text file, a folder of text files (with train, valid and test files, or any), or a name: example, wikitext-2, "
-    "wikitext-103 (the last two are fetched)."
+    "A file of text or a table (.txt, .csv, .tsv, .jsonl, .parquet, also .gz and .zst), a folder of them (with train, "
+    "valid and test files, or any), or a name: example, wikitext-2, wikitext-103 (the last two are fetched)."
 )
 TOKENIZER_OPTION = typer.Option(
     "--tokenizer",
-    help="words (lower-cased, between white space), prose (the same with punctuation marks split off), or a Hugging "
-    "Face tokenizer: a file or a name.",
+    help="words (lower-cased, between white space), prose (words by Unicode's rules, punctuation marks split off), or "
+    "a Hugging Face tokenizer: a file or a name.",
 )
 MIN_COUNT_OPTION = typer.Option("--min-count", help="Rarer words become <unk>.")
+COLUMN_OPTION = typer.Option("--text", help="The column of texts, if the text is a table.")
+ENCODING_OPTION = typer.Option("--encoding", help="The encoding of the files; UTF-8 or UTF-16 if not stated.")
 
 
-def read_text(text: str, tokenizer: str, min_count: int, *, quiet: bool) -> Corpus:
+def read_text(
+    text: str,
+    tokenizer: str | Tokenizer,
+    min_count: int,
+    *,
+    column: str | None = None,
+    encoding: str | None = None,
+    hold_out: bool = True,
+    quiet: bool,
+) -> Corpus:
     """A text, and on the error stream what is doubtful about it."""
     from scansnap.corpus.corpus import read_corpus
 
+    progress = False if quiet else None
+
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always")
-        corpus = read_corpus(text, tokenizer=tokenizer, min_count=min_count, progress=False if quiet else None)
+        corpus = read_corpus(
+            text,
+            tokenizer=tokenizer,
+            min_count=min_count,
+            text=column,
+            encoding=encoding,
+            hold_out=hold_out,
+            progress=progress,
+        )
     for doubt in () if quiet else doubts:
         echo(f"scansnap: {doubt.message}", error=True)
     return corpus
@@ -51,6 +73,8 @@ def train(
     text: Annotated[str, typer.Argument(help=TEXT_HELP)],
     tokenizer: Annotated[str, TOKENIZER_OPTION] = "words",
     min_count: Annotated[int, MIN_COUNT_OPTION] = 1,
+    column: Annotated[str | None, COLUMN_OPTION] = None,
+    encoding: Annotated[str | None, ENCODING_OPTION] = None,
     store: Annotated[Path | None, common.STORE_OPTION] = None,
     picture: Annotated[
         Path | None,
@@ -72,7 +96,8 @@ def train(
     from scansnap.text.processes import process_count, process_rank
     from scansnap.text.train import train_text
 
-    corpus = read_text(text, tokenizer, min_count, quiet=json or process_rank() > 0)
+    quiet = json or process_rank() > 0
+    corpus = read_text(text, tokenizer, min_count, column=column, encoding=encoding, quiet=quiet)
     if not json and process_rank() == 0:
         sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in corpus.splits.items())
         echo(f"{corpus.name}: {sizes} tokens of {corpus.vocab_size:,} types", error=True)
