@@ -249,7 +249,12 @@ class TextTraining:
 
     def _train(self, show: Callable[..., None]) -> None:
         steps, store = self.record_schedule.record_steps, self._recorder.store
-        rate_share = rate_shares(self.options.schedule, self.record_schedule.steps)
+        schedule, total = self.options.schedule, self.record_schedule.steps
+
+        def rate_share(step: int) -> float | None:
+            """The share of the rates of an update; None where it is always 1."""
+            return None if schedule == "constant" else float(rate_shares(schedule, total, np.array([step]))[0])
+
         step, record, losses = self._resume()
         if not step and store is not None:
             shutil.rmtree(model_folder(store.path), ignore_errors=True)  # left by an earlier run
