@@ -189,8 +189,8 @@ def first_drive(system: JoMA, seed: int) -> FloatArray:
     category="too strong",
     conditions=r"the law itself; it takes $\mathrm{E}[g h' x_l]$ to be $\mu_l - v_l$",
     correction=r"With squared errors and contexts of one token each the joint flow is $\dot{v} = e^z (\mu - v e^z)$ "
-    r"with $z = v^2/2$: $\ln(1/\delta)$ grows at the rate $(1 + v^2) e^{v^2}$ with $v^2 = W(\mu^2)$. Salient components "
-    "still come first, by smaller ratios.",
+    r"with $z = v^2/2$: $\ln(1/\delta)$ grows at the rate $(1 + v^2) e^{v^2}$ with $v^2 = W(\mu^2)$. Salient "
+    "components still come first, by smaller ratios.",
     wrong_factor=1.2,
     depends_on="nothing",
     system="joma",
@@ -256,8 +256,8 @@ ENTROPY_TIMES = np.geomspace(1, 1e7, 57)
     category="too strong",
     conditions=r"softmax attention and cross-entropy with $\eta_Z = 100 \eta_V$, along the flow; 12 tokens, 8 GELU "
     "units, a random output layer; dense again means that a tenth of the fall of entropy comes back",
-    correction=r"The larger $\eta_Z/\eta_V$, the more often attention becomes dense again: rarely at 0.1, nearly always "
-    "at 100. Attention that learns as fast as the hidden layer mostly stays sparse.",
+    correction=r"The larger $\eta_Z/\eta_V$, the more often attention becomes dense again: rarely at 0.1, nearly "
+    "always at 100. Attention that learns as fast as the hidden layer mostly stays sparse.",
     wrong_factor=1.3,
     depends_on="nothing",
     system="joma",
