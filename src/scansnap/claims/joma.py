@@ -243,11 +243,11 @@ def is_dense_again(entropy: FloatArray) -> NDArray[np.bool_]:
 
 def entropy_flow(system: JoMA, seeds: Any, ratio: float, times: Any) -> FloatArray:
     """The entropy of attention (run, time) along the flow of one query; the times begin at 0."""
-    (entropy,) = run_flow(system, seeds, np.append(0.0, times), ("entropy",), ratio, rtol=1e-6, atol=1e-8)
+    (entropy,) = run_flow(system, seeds, np.append(0.0, times), ("entropy",), ratio, rtol=1e-5, atol=1e-7)
     return np.asarray(entropy[:, :, 0])
 
 
-ENTROPY_TIMES = np.geomspace(1, 1e7, 57)
+ENTROPY_TIMES = np.geomspace(1, 1e6, 49)
 
 
 @claim(
@@ -263,7 +263,7 @@ ENTROPY_TIMES = np.geomspace(1, 1e7, 57)
     system="joma",
 )
 def joma_sparse_then_dense(check: Check) -> None:
-    """Ten flows at each of three ratios of the rates, to t = 10^7: in how many does a tenth of the fall come back?"""
+    """Ten flows at each of three ratios of the rates, to t = 10^6: in how many does a tenth of the fall come back?"""
     ratios, system = (0.1, 1.0, 100.0), JoMA(concentration=0.3)
     curves = {ratio: entropy_flow(system, check.seeds(10), ratio, ENTROPY_TIMES) for ratio in ratios}
     shares = {ratio: float(is_dense_again(entropy).mean()) for ratio, entropy in curves.items()}
